@@ -1,0 +1,23 @@
+"""gradtui: a terminal dashboard that runs any unedited PyTorch training script in the same process.
+
+`gradtui.watch(model, optimizer)` is the explicit way, for a notebook or a script that wants it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gradtui.watching import Watch, watch
+
+__version__ = "0.1.0"
+__all__ = ["Watch", "__version__", "watch"]
+
+
+def __getattr__(name: str) -> Any:
+    # torch is imported only when somebody asks for what needs it: `gradtui --help` must not wait a second for it.
+    if name in ("Watch", "watch"):
+        from gradtui import watching
+
+        return getattr(watching, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,142 @@
+"""The command line: options in, one frozen Settings out. Main thread, before anything heavy is imported."""
+
+from __future__ import annotations
+
+import importlib
+import math
+import os
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gradtui.settings import Settings, Target
+
+USAGE_ERROR = 2
+"""Exit code of a bad command line, as python and click have it."""
+
+_EPILOG = (
+    "Everything after SCRIPT, or after -m MODULE, belongs to the script and reaches it untouched. "
+    "Without a terminal the script runs as with --plain."
+)
+
+
+def _share(_context: click.Context, _option: click.Parameter, value: str) -> float:
+    """Read a share of time: `1%`, `0.5 %` or `0.01`, more than nothing and at most all of it."""
+    match = re.fullmatch(r"([0-9]*\.?[0-9]+|[0-9]+\.)\s*(%?)", value.strip())
+    if match is None:
+        raise click.BadParameter(f"{value!r} is not a share of time; write it as 1% or 0.01")
+    share = float(match[1]) / (100 if match[2] else 1)
+    if not match[2] and share >= 1:
+        raise click.BadParameter(f"{value!r} is ambiguous; write {value}% or a number below 1")
+    if not (math.isfinite(share) and 0 < share <= 1):
+        raise click.BadParameter(f"{value!r} is not above 0% and at most 100%")
+    return share
+
+
+def _output_file(_context: click.Context, _option: click.Parameter, value: str | None) -> Path | None:
+    """Take a file that can be written: one that cannot is refused now, not after hours of training."""
+    if value is None:
+        return None
+    path = Path(os.path.abspath(os.path.expanduser(value)))
+    if path.is_dir():
+        raise click.BadParameter(f"{value!r} is a directory")
+    if not path.parent.is_dir():
+        raise click.BadParameter(f"there is no directory {str(path.parent)!r}")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise click.BadParameter(f"{value!r} cannot be written")
+    return path
+
+
+_SHARE: dict[str, Any] = {"callback": _share, "metavar": "SHARE", "default": "1%", "show_default": True}
+_FILE: dict[str, Any] = {"callback": _output_file, "metavar": "FILE"}
+
+
+@click.command(
+    options_metavar="[OPTIONS]",
+    context_settings={"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]},
+    epilog=_EPILOG,
+)
+@click.option("-m", "module", metavar="MODULE", help="Run a module, as python -m does; the rest are its arguments.")
+@click.option("--plain", is_flag=True, help="No dashboard: progress lines and a closing summary on stderr.")
+@click.option("--steps", type=click.IntRange(min=1), metavar="N", help="Stop cleanly after N optimizer steps.")
+@click.option("--summary", **_FILE, help="Write the closing summary to FILE as JSON.")
+@click.option("--budget", **_SHARE, help="Share of the step time that measuring may cost.")
+@click.option("--ui-budget", **_SHARE, help="Share of time that the dashboard may spend drawing.")
+@click.option("--log", **_FILE, help="Append the script's output to FILE while the screen is up.")
+@click.option("--version", "show_version", is_flag=True, help="Show the version and exit.")
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT [ARGS]...")
+def _command(module: str | None, words: tuple[str, ...], show_version: bool, **options: Any) -> Settings | None:
+    """Run a PyTorch training script, unedited, with a dashboard in the terminal."""
+    if show_version:
+        click.echo(f"gradtui {_version()}")
+        return None
+    if module is not None:
+        return Settings(target=Target(path=None, module=module, arguments=words), **options)
+    if not words or not words[0]:
+        raise click.UsageError("no script to run; give a SCRIPT or -m MODULE (--help shows the options)")
+    return Settings(target=Target(path=words[0], module=None, arguments=words[1:]), **options)
+
+
+def parse(argv: Sequence[str]) -> Settings:
+    """Turn the words after the program name into Settings.
+
+    Raises:
+        SystemExit: 0 after --help or --version; 2 after one line on stderr that says what is wrong.
+    """
+    try:
+        outcome = _command.main(_fence_module_arguments(list(argv)), prog_name="gradtui", standalone_mode=False)
+    except click.ClickException as problem:
+        message = " ".join(problem.format_message().split())
+        click.echo(f"gradtui: {message[:1].lower()}{message[1:]}", err=True)
+        raise SystemExit(USAGE_ERROR) from None
+    except click.Abort:
+        raise KeyboardInterrupt from None
+    if isinstance(outcome, Settings):
+        return outcome
+    raise SystemExit(0)
+
+
+def _fence_module_arguments(argv: list[str]) -> list[str]:
+    """Put `--` after `-m MODULE`, so that what follows is the module's, even where it looks like an option of ours."""
+    takes_value = {
+        name
+        for option in _command.params
+        if isinstance(option, click.Option) and not option.is_flag and option.name != "module"
+        for name in option.opts
+    }
+    index = 0
+    while index < len(argv):
+        word = argv[index]
+        if word == "-m":
+            index += 1
+        if word.startswith("-m"):
+            return [*argv[: index + 1], *(["--"] if index < len(argv) else []), *argv[index + 1 :]]
+        if word == "--" or not word.startswith("-"):
+            return argv
+        index += 2 if word in takes_value else 1
+    return argv
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("gradtui")
+    except PackageNotFoundError:
+        return "(not installed)"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Parse the command line and run the script; the exit code is the script's own.
+
+    Raises:
+        SystemExit: for --help, --version and a bad command line.
+        KeyboardInterrupt: last of all, when the script ended by Ctrl+C, so that the process dies as python does.
+    """
+    settings = parse(sys.argv[1:] if argv is None else argv)
+    launch: Callable[[Settings], int] = importlib.import_module("gradtui.launch").launch
+    return launch(settings)

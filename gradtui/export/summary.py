@@ -1,0 +1,172 @@
+"""The closing summary of a run as JSON-ready data.
+
+Schema 1. Bytes, seconds and counts; `null` wherever something is unknown, and in place of a number JSON has no word for
+(NaN, infinity). `steps` counts the executed optimizer steps of all optimizers together, `micro_steps` outermost backward
+calls. `state` is the letter of `gradtui.protocol.vocabulary.ParameterState`. A phase's `exact` says that every category was
+measured, `peak_exact` that `bytes_peak` is the phase's peak and not only a lower bound. `saved_bytes` of a parameter is what
+autograd keeps for backward in the operations of the module that owns it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from gradtui.protocol.commands import SetTrainable
+from gradtui.protocol.vocabulary import Phase
+from gradtui.state.run_state import PhaseRecord, RunState
+from gradtui.state.selectors import totals
+
+SCHEMA = 1
+
+
+def summarise(state: RunState, *, dropped: int) -> dict[str, Any]:
+    """The summary of a run; `dropped` counts the events that nobody drained in time."""
+    started, ended = state.started, state.ended
+    return {
+        "schema": SCHEMA,
+        "script": started.script if started else None,
+        "arguments": list(started.arguments) if started else [],
+        "exit_code": ended.exit_code if ended else None,
+        "seconds": state.seconds,
+        "device": started.device if started else None,
+        "ledger": started.ledger if started else None,
+        "torch": started.torch_version if started else None,
+        "steps": state.step,
+        "micro_steps": state.micro_steps,
+        "skipped_steps": state.skipped_steps,
+        "models": _models(state),
+        "optimizers": _optimizers(state),
+        "phases": {phase.value: _phase(state.phases[phase]) for phase in Phase},
+        "gradient_norm": _gradient_norm(state),
+        "parameters": _parameters(state),
+        "interventions": _interventions(state),
+        "findings": [],
+        "cost": _cost(state, dropped),
+    }
+
+
+def write(summary: dict[str, Any], path: Path) -> None:
+    """Write a summary to `path`, whole or not at all. Raises OSError."""
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+            json.dump(summary, stream, indent=1, allow_nan=False)
+            stream.write("\n")
+        os.chmod(name, 0o666 & ~_umask())
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _models(state: RunState) -> list[dict[str, Any]]:
+    tree = state.tree
+    rows = []
+    for model in tree.models:
+        sums = totals(tree, tree.modules[model.root])
+        rows.append(
+            {
+                "name": model.name,
+                "type": model.type_name,
+                "parameters": sums.parameters,
+                "trainable": sums.trainable if "-" not in tree.trainable else None,
+            }
+        )
+    return rows
+
+
+def _optimizers(state: RunState) -> list[dict[str, Any]]:
+    return [
+        {
+            "type": optimizer.type_name,
+            "parameters": len(optimizer.parameters) + optimizer.unknown_parameters,
+            "groups": optimizer.groups,
+            "steps": steps,
+        }
+        for optimizer, steps in zip(state.optimizers, state.optimizer_steps)
+    ]
+
+
+def _phase(record: PhaseRecord) -> dict[str, Any]:
+    last = record.last
+    return {
+        "seconds": record.seconds,
+        "count": record.count,
+        "bytes_end": asdict(last.held) if last is not None else None,
+        "bytes_peak": record.peak,
+        "peak_exact": record.peak_exact if record.peak is not None else None,
+        "exact": last.exact if last is not None else None,
+    }
+
+
+def _gradient_norm(state: RunState) -> dict[str, Any]:
+    norms = state.norm_summary
+    return {
+        "first": _number(norms.first),
+        "last": _number(norms.last),
+        "min": norms.smallest,
+        "max": norms.largest,
+        "measured_steps": norms.measured_steps,
+        "not_finite_steps": norms.not_finite_steps,
+    }
+
+
+def _parameters(state: RunState) -> list[dict[str, Any]]:
+    tree = state.tree
+    rows = []
+    for index, parameter in enumerate(tree.parameters):
+        letter, flag = tree.states[index], tree.trainable[index]
+        rows.append(
+            {
+                "path": parameter.path,
+                "names": list(parameter.names),
+                "shape": list(parameter.shape),
+                "dtype": parameter.dtype,
+                "bytes": parameter.bytes,
+                "trainable": None if flag == "-" else flag == "1",
+                "state": None if letter == "-" else letter,
+                "gradient_norm": _number(tree.norms[index]) if tree.norms is not None else None,
+                "saved_bytes": tree.saved.by_module[parameter.module] if tree.saved is not None else None,
+            }
+        )
+    return rows
+
+
+def _interventions(state: RunState) -> list[dict[str, Any]]:
+    return [
+        {
+            "step": event.step,
+            "seconds": event.at,
+            "text": event.text,
+            "path": command.path if isinstance(command, SetTrainable) else None,
+            "trainable": command.trainable if isinstance(command, SetTrainable) else None,
+            "parameters": [state.tree.parameters[i].path for i in event.parameters if i < len(state.tree.parameters)],
+        }
+        for event, command in state.interventions
+    ]
+
+
+def _cost(state: RunState, dropped: int) -> dict[str, Any]:
+    cost = state.cost
+    return {
+        "us_per_step": cost.own_seconds * 1e6 / cost.steps if cost.steps else None,
+        "share_of_step": cost.own_seconds / cost.step_seconds if cost.step_seconds else None,
+        "setup_seconds": cost.setup_seconds,
+        "dropped_events": dropped,
+    }
+
+
+def _number(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None

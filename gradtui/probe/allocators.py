@@ -1,0 +1,124 @@
+"""Where the total of allocated bytes comes from: the CUDA caching allocator, glibc's malloc, or the process's resident size."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from typing import Protocol
+
+import psutil
+import torch
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Allocated bytes now, and the highest since the run began where the allocator keeps that."""
+
+    total: int
+    peak: int | None
+
+
+class Allocator(Protocol):
+    """A source of totals for tensors on one kind of device."""
+
+    name: str
+    """Shown as the source of the figures."""
+    device_type: str
+    """The `torch.device.type` of the tensors it holds."""
+    exact: bool
+
+    def read(self) -> Reading:
+        """The total now; cheap enough for a phase boundary, no device synchronisation."""
+        ...
+
+
+class CudaAllocator:
+    """`requested_bytes` of the caching allocator, summed over the visible devices.
+
+    `memory_stats_as_nested_dict` reads counters the allocator keeps anyway: nothing is launched or waited for. Peaks are
+    read and never reset, so the script's own `max_memory_allocated` stays what it would be. Not yet confirmed on a device.
+    """
+
+    name = "CUDA allocator"
+    device_type = "cuda"
+    exact = True
+
+    def read(self) -> Reading:
+        """Requested bytes now and at most, over all devices."""
+        total = peak = 0
+        for device in range(torch.cuda.device_count()):
+            stats = torch.cuda.memory_stats_as_nested_dict(device)
+            requested = stats.get("requested_bytes", {}).get("all", {})
+            total += requested.get("current", 0)
+            peak += requested.get("peak", 0)
+        return Reading(total, peak)
+
+
+class _MallInfo2(ctypes.Structure):
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in (
+            "arena",
+            "ordblks",
+            "smblks",
+            "hblks",
+            "hblkhd",
+            "usmblks",
+            "fsmblks",
+            "uordblks",
+            "fordblks",
+            "keepcost",
+        )
+    ]
+
+
+class MallocAllocator:
+    """Bytes handed out by glibc's malloc since this object was made: heap in use plus blocks mapped on their own.
+
+    CPU tensors live there, and so does whatever else the script allocates through malloc (NumPy arrays, large Python
+    objects). Raises OSError or AttributeError where the C library has no `mallinfo2` (glibc 2.33 and later have it).
+    """
+
+    name = "CPU malloc"
+    device_type = "cpu"
+    exact = True
+
+    def __init__(self) -> None:
+        self._mallinfo2 = ctypes.CDLL(None).mallinfo2
+        self._mallinfo2.restype = _MallInfo2
+        self._before = 0
+        self._before = self.read().total
+
+    def read(self) -> Reading:
+        """Bytes in use now; malloc keeps no peak."""
+        info = self._mallinfo2()
+        return Reading(info.uordblks + info.hblkhd - self._before, None)
+
+
+class ResidentAllocator:
+    """Resident bytes of the process beyond those it began with: an estimate, since freed memory may stay resident."""
+
+    name = "CPU resident"
+    device_type = "cpu"
+    exact = False
+
+    def __init__(self) -> None:
+        self._process = psutil.Process()
+        self._before = self._process.memory_info().rss
+
+    def read(self) -> Reading:
+        """Resident bytes now."""
+        return Reading(self._process.memory_info().rss - self._before, None)
+
+
+def cpu_allocator() -> Allocator:
+    """The best source of totals for CPU tensors on this machine."""
+    try:
+        allocator = MallocAllocator()
+    except (OSError, AttributeError, TypeError):
+        return ResidentAllocator()
+    # A preloaded malloc (jemalloc, tcmalloc) leaves glibc's own counters standing still.
+    before = allocator.read().total
+    probe = torch.empty(1 << 20, dtype=torch.uint8)
+    grown = allocator.read().total - before
+    return allocator if grown >= probe.nbytes else ResidentAllocator()

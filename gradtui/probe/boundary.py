@@ -1,0 +1,87 @@
+"""The step boundary: where waiting commands are applied, and where a person can hold the training thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gradtui.probe.interventions import Applied, Refused
+from gradtui.protocol.commands import Command, Pause, Resume, RunSteps, SetTrainable, StopTraining
+from gradtui.transport.in_process import CommandQueue
+
+_LOOK_AROUND_S = 0.2
+"""While held, the thread wakes this often to see Ctrl+C and to see whether its viewer is still there."""
+
+
+class RunStopped(SystemExit):
+    """Ends the script as `sys.exit(0)` would: the person asked for it, or the number of steps is reached."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+
+
+class Boundary:
+    """Applies commands on the training thread and answers each one."""
+
+    def __init__(
+        self,
+        commands: CommandQueue,
+        *,
+        toggle: Callable[[SetTrainable], Applied],
+        applied: Callable[[Command, Applied], None],
+        rejected: Callable[[Command, str], None],
+        held: Callable[[bool], None],
+    ) -> None:
+        self.held = False
+        self._commands = commands
+        self._toggle = toggle
+        self._applied = applied
+        self._rejected = rejected
+        self._held = held
+        self._hold_at: int | None = None
+        """The step count at which to hold; None to let it run."""
+        self._stop = False
+
+    def cross(self, step: int) -> None:
+        """Apply what is waiting, and hold if that is asked for. Raises `RunStopped` if the person ended the run."""
+        self._apply_waiting(step)
+        if self._should_hold(step):
+            self.held = True
+            self._held(True)
+            try:
+                while self._should_hold(step) and not self._stop and not self._commands.closed:
+                    self._commands.wait(_LOOK_AROUND_S)
+                    self._apply_waiting(step)
+            finally:
+                self.held = False
+                self._held(False)
+        if self._stop:
+            raise RunStopped
+
+    def _should_hold(self, step: int) -> bool:
+        return self._hold_at is not None and step >= self._hold_at
+
+    def _apply_waiting(self, step: int) -> None:
+        while (command := self._commands.take()) is not None:
+            try:
+                self._applied(command, self._apply(command, step))
+            except Refused as refusal:
+                self._rejected(command, str(refusal))
+            except Exception as error:  # noqa: BLE001 - a failed command is answered, never raised into the script
+                self._rejected(command, f"it failed: {type(error).__name__}: {error}")
+
+    def _apply(self, command: Command, step: int) -> Applied:
+        if isinstance(command, SetTrainable):
+            return self._toggle(command)
+        if isinstance(command, Pause):
+            self._hold_at = step
+            return Applied("pause", ())
+        if isinstance(command, Resume):
+            self._hold_at = None
+            return Applied("resume", ())
+        if isinstance(command, RunSteps):
+            self._hold_at = step + command.count
+            return Applied(f"run {command.count} step{'s' if command.count != 1 else ''}", ())
+        if isinstance(command, StopTraining):
+            self._stop = True
+            return Applied("stop", ())
+        raise Refused(f"this run does not know the command {type(command).__name__}")

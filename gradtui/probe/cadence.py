@@ -1,0 +1,50 @@
+"""How often a measurement may be made so that its cost stays under its share of the training time."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import deque
+
+_SMOOTHING = 0.25
+_RAREST = 1_000
+"""Even the dearest measurement is made once in this many steps."""
+
+
+class Cadence:
+    """Decides step by step whether to measure.
+
+    The first `warmup` steps are always measured: they cost little over a run and a person looks at them first. After
+    that every k-th step is, with k = cost / (budget x step time), both smoothed. Where one round of training takes
+    several optimizer steps (a GAN), whole rounds are measured or left out, so that no optimizer is always the one missed.
+    The cost is the median of the last few, since one measurement disturbed by another process would thin out the next
+    hundred.
+    """
+
+    def __init__(self, budget: float, warmup: int = 16) -> None:
+        self.every = 1
+        self._budget = budget
+        self._warmup = warmup
+        self._forced = 0
+        self._costs: deque[float] = deque(maxlen=5)
+        self._step = 0.0
+
+    def force(self, steps: int = 1) -> None:
+        """Measure the next `steps` steps whatever they cost: something has just changed."""
+        self._forced = max(self._forced, steps)
+
+    def is_due(self, step: int, round_length: int = 1) -> bool:
+        """Whether to measure the step after `step` executed ones, in rounds of `round_length` optimizer steps."""
+        return self._forced > 0 or step < self._warmup or step // round_length % self.every == 0
+
+    def spent(self, seconds: float) -> None:
+        """One measurement was made and took this long."""
+        self._forced = max(0, self._forced - 1)
+        self._costs.append(seconds)
+        allowed = self._budget * self._step
+        wanted = statistics.median(self._costs) / allowed if allowed > 0 else math.inf
+        self.every = max(1, math.ceil(min(_RAREST, wanted)))
+
+    def stepped(self, seconds: float) -> None:
+        """One step took this long, all told."""
+        self._step += (seconds - self._step) * (_SMOOTHING if self._step else 1.0)

@@ -1,0 +1,124 @@
+"""One step looked at closely: the autograd graph, the bytes at the end of each phase, and the state of every parameter.
+
+Only sampled steps are examined; the cadence keeps their cost within the budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.optim import Optimizer
+
+from gradtui.probe import optimizer_membership as membership
+from gradtui.probe.memory_ledger import MemoryLedger
+from gradtui.probe.module_tree import ModuleTree
+from gradtui.probe.parameter_states import ParameterFacts, classify
+from gradtui.probe.saved_tensors import OUTSIDE, GraphFacts, ModuleTrace, walk
+from gradtui.probe.torch_private import version_of
+from gradtui.protocol.events import SavedBytesMeasured
+from gradtui.protocol.vocabulary import ParameterState
+
+
+class Examination:
+    """What was seen of one step, from its first forward to the next step's."""
+
+    def __init__(self, tree: ModuleTree) -> None:
+        self.trace = ModuleTrace()
+        self.facts: GraphFacts | None = None
+        self.ledgered: set[Any] = set()
+        """Phases whose bytes were already taken in this step."""
+        self._tree = tree
+        self._reached: set[int] = set()
+        self._passing: set[int] = set()
+
+    def look_at_graph(self, outputs: Any, ledger: MemoryLedger) -> GraphFacts:
+        """Walk the graph below the tensors that backward is about to run on."""
+        roots = [output for output in _sequence(outputs) if isinstance(output, torch.Tensor)]
+        tree = self._tree
+        owners = {
+            id(tensor): tree.parameters[index].module
+            for index, tensor in tree.live_parameters()
+            if tensor.requires_grad
+        }
+        facts = walk(roots, self.trace, ledger.excluded_storages(tree), owners)
+        self._reached |= facts.reached
+        self._passing |= facts.passing
+        if self.facts is None or facts.total > self.facts.total:
+            self.facts = facts
+        return facts
+
+    def saved_bytes(self, at: float, step: int) -> SavedBytesMeasured | None:
+        """The bytes of the largest graph of the step by module, None if there was no backward."""
+        if self.facts is None:
+            return None
+        by_module = self.facts.by_module
+        rows = tuple(by_module.get(index, 0) for index in range(len(self._tree.modules)))
+        return SavedBytesMeasured(at, step, rows, by_module.get(OUTSIDE, 0), self.facts.total)
+
+    def classify(
+        self,
+        before: str,
+        stepped: Optimizer,
+        optimizers: Sequence[Optimizer],
+        norms: Mapping[int, float],
+        frozen: FrozenVersions,
+        *,
+        skipped: bool,
+    ) -> tuple[str, str]:
+        """State letters and trainable flags of all parameters after `stepped` has run (or was skipped).
+
+        Parameters of other optimizers keep their letter: their gradients belong to another step.
+        """
+        tree = self._tree
+        owner = {id(tensor): optimizer for optimizer in optimizers for tensor in membership.parameters(optimizer)}
+        letters = list(before if len(before) == len(tree.parameters) else "-" * len(tree.parameters))
+        trainable = ["-"] * len(letters)
+        for index, tensor in tree.live_parameters():
+            trainable[index] = "1" if tensor.requires_grad else "0"
+            own = owner.get(id(tensor))
+            if tensor.requires_grad and own is not None and own is not stepped:
+                continue
+            facts = ParameterFacts(
+                trainable=tensor.requires_grad,
+                in_optimizer=own is not None,
+                has_gradient=tensor.grad is not None,
+                norm=norms.get(index) if tensor.grad is not None else None,
+                moved=frozen.moved(index, tensor),
+                passing=self._module_passes(tree.parameters[index].module),
+                skipped=skipped,
+            )
+            letters[index] = classify(facts, ParameterState(letters[index])).value
+        return "".join(letters), "".join(trainable)
+
+    def _module_passes(self, module: int) -> bool | None:
+        if module in self._passing:
+            return True
+        return False if module in self.trace.ran else None
+
+
+class FrozenVersions:
+    """The version counters of frozen parameters, to tell which of them is written to although it is frozen.
+
+    Every in-place write to a tensor raises its counter , an optimizer's included.
+    """
+
+    def __init__(self) -> None:
+        self._versions: dict[int, int] = {}
+
+    def moved(self, index: int, tensor: torch.Tensor) -> bool:
+        """Whether a frozen parameter was written to since it was first seen frozen. A trainable one is forgotten."""
+        if tensor.requires_grad or tensor.is_inference():
+            self._versions.pop(index, None)
+            return False
+        version = version_of(tensor)
+        return version != self._versions.setdefault(index, version)
+
+    def clear(self) -> None:
+        """Forget everything: the parameters have other places now."""
+        self._versions.clear()
+
+
+def _sequence(outputs: Any) -> Sequence[Any]:
+    return outputs if isinstance(outputs, (tuple, list)) else (outputs,)

@@ -1,0 +1,154 @@
+"""Who holds how many bytes, at the end of a phase. Each storage counts once, under the first category that claims it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import torch
+from torch.optim import Optimizer
+
+from gradtui.probe.allocators import Allocator, CudaAllocator, Reading
+from gradtui.probe.module_tree import ModuleTree
+from gradtui.probe.torch_private import is_lazy, storage_key
+from gradtui.protocol.vocabulary import MemoryBytes
+
+
+@dataclass
+class StorageCount:
+    """Bytes of distinct storages on one kind of device."""
+
+    device_type: str
+    seen: set[int] = field(default_factory=set)
+
+    def add(self, tensors: Iterable[torch.Tensor]) -> int:
+        """Bytes of the storages of these tensors that were not counted before."""
+        total = 0
+        for tensor in tensors:
+            for plain in _plain(tensor):
+                if plain.device.type != self.device_type:
+                    continue
+                key = storage_key(plain)
+                if key not in self.seen:
+                    self.seen.add(key)
+                    total += plain.untyped_storage().nbytes()
+        return total
+
+
+def _plain(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    """The tensors that really hold the bytes: wrapper subclasses (DTensor, quantized) are flattened, sparse ones split."""
+    if tensor.layout is not torch.strided:
+        if tensor.layout is torch.sparse_coo:
+            yield tensor._values()  # noqa: SLF001 - `values()` would demand a coalesced tensor
+            yield tensor._indices()  # noqa: SLF001
+        return
+    flatten = getattr(tensor, "__tensor_flatten__", None)
+    if flatten is not None and type(tensor) is not torch.nn.Parameter:
+        for name in flatten()[0]:
+            yield from _plain(getattr(tensor, name))
+        return
+    if not is_lazy(tensor):
+        yield tensor
+
+
+class MemoryLedger:
+    """Takes the bytes of every category, and remembers between two takings what cannot have changed."""
+
+    def __init__(self, cpu: Allocator) -> None:
+        self.allocator = cpu
+        self._cpu = cpu
+        self._before: Reading = cpu.read()
+        self._optimizer_state: tuple[tuple[tuple[int, int], ...], int] | None = None
+
+    def follow(self, tree: ModuleTree) -> str | None:
+        """Take totals from where most of the models' bytes are; the device's name if that has changed."""
+        sizes: dict[torch.device, int] = {}
+        for index, tensor in tree.live_parameters():
+            sizes[tensor.device] = sizes.get(tensor.device, 0) + tree.parameters[index].bytes
+        home = max(sizes, key=lambda device: sizes[device], default=torch.device("cpu"))
+        if home.type == self.allocator.device_type:
+            return None
+        self.allocator = CudaAllocator() if home.type == "cuda" else self._cpu
+        self._before = self.allocator.read()
+        return torch.cuda.get_device_name(home) if home.type == "cuda" else "cpu"
+
+    def excluded_storages(self, tree: ModuleTree) -> set[int]:
+        """Storages of parameters and buffers, which autograd may save without their being activations."""
+        count = StorageCount(self.allocator.device_type)
+        count.add(tensor for _, tensor in tree.live_parameters())
+        count.add(_buffers(tree))
+        return count.seen
+
+    def begin_phase(self) -> None:
+        """A phase begins: its peak is counted from here."""
+        self._before = self.allocator.read()
+
+    def take(
+        self, tree: ModuleTree, optimizers: Iterable[Optimizer], activations: int | None, *, stepped: bool
+    ) -> tuple[MemoryBytes, int, bool]:
+        """Bytes held now, the phase's peak, and whether that peak is exact.
+
+        `stepped` says that an optimizer has just run, so its state is looked at anew. Where the allocator keeps no peak
+        of its own, the peak is the larger of the phase's two ends: a lower bound.
+        """
+        reading = self.allocator.read()
+        count = StorageCount(self.allocator.device_type)
+        live = [tensor for _, tensor in tree.live_parameters()]
+        optimizers = list(optimizers)
+        parameters = count.add(live) + count.add(_owned(optimizers))
+        buffers = count.add(_buffers(tree))
+        gradients = count.add(_gradients(live)) + count.add(_gradients(_owned(optimizers)))
+        state = self._state_bytes(optimizers, count, stepped=stepped)
+        known = parameters + buffers + gradients + state + (activations or 0)
+        held = MemoryBytes(parameters, buffers, gradients, state, activations, reading.total - known, reading.total)
+        peak, exact = self._peak(reading)
+        self._before = reading
+        return held, peak, exact
+
+    def _peak(self, reading: Reading) -> tuple[int, bool]:
+        ends = max(self._before.total, reading.total)
+        if reading.peak is not None and self._before.peak is not None and reading.peak > self._before.peak:
+            # The run's highest point was raised within this phase, so it is this phase's peak.
+            return reading.peak, True
+        return ends, False
+
+    def _state_bytes(self, optimizers: list[Optimizer], count: StorageCount, *, stepped: bool) -> int:
+        key = tuple((id(optimizer), len(optimizer.state)) for optimizer in optimizers)
+        if not stepped and self._optimizer_state is not None and self._optimizer_state[0] == key:
+            return self._optimizer_state[1]
+        size = count.add(_state_tensors(optimizers))
+        self._optimizer_state = (key, size)
+        return size
+
+
+def _owned(optimizers: Iterable[Optimizer]) -> Iterator[torch.Tensor]:
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            yield from group["params"]
+
+
+def _buffers(tree: ModuleTree) -> Iterator[torch.Tensor]:
+    for _, module in tree.live_modules():
+        for buffer in module._buffers.values():  # noqa: SLF001 - `buffers()` walks the whole subtree again
+            if buffer is not None:
+                yield buffer
+
+
+def _gradients(parameters: Iterable[torch.Tensor]) -> Iterator[torch.Tensor]:
+    for parameter in parameters:
+        gradient = parameter.grad
+        if gradient is not None:
+            yield gradient
+
+
+def _state_tensors(optimizers: Iterable[Optimizer]) -> Iterator[torch.Tensor]:
+    for optimizer in optimizers:
+        waiting: list[object] = list(optimizer.state.values())
+        while waiting:
+            value = waiting.pop()
+            if isinstance(value, torch.Tensor):
+                yield value
+            elif isinstance(value, dict):
+                waiting.extend(value.values())
+            elif isinstance(value, (list, tuple)):
+                waiting.extend(value)

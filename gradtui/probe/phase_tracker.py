@@ -1,0 +1,145 @@
+"""Which phase the training thread is in, and how long it has been in each. Pure: it is told what happens and when.
+
+A phase lasts from one happening to the next, so that the phases' seconds always add up to the run's:
+`forward` goes on after the root module returns (the loss is part of it) until backward or the optimizer begins, `other` is
+what follows a backward (clipping, logging), `data` what follows a step. Innermost wins: a forward inside an optimizer's
+closure is `forward`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gradtui.protocol.events import PhaseTime
+from gradtui.protocol.vocabulary import Phase
+
+
+class PhaseTracker:
+    """The state machine of phases. Times are nanoseconds of one monotonic clock."""
+
+    def __init__(self, now: int) -> None:
+        self.phase = Phase.LOAD
+        self.ended: Callable[[Phase], None] | None = None
+        """Called with each phase that is left, when somebody wants to know."""
+        self._since = now
+        self._nanoseconds = dict.fromkeys(Phase, 0)
+        self._counts = dict.fromkeys(Phase, 0)
+        self._counts[Phase.LOAD] = 1
+        self._interrupted: list[Phase] = []
+        self._after_step: list[Phase] = []
+
+    def forward_began(self, now: int) -> None:
+        """A root module is called, with autograd recording."""
+        if self.phase is not Phase.FORWARD:
+            self._enter(Phase.FORWARD, now)
+
+    def eval_began(self, now: int) -> None:
+        """A root module is called under no_grad or in eval mode."""
+        self._interrupt(Phase.EVAL, now)
+
+    def eval_ended(self, now: int) -> None:
+        """That call returned."""
+        self._resume(now)
+
+    def backward_began(self, now: int) -> None:
+        """An outermost backward begins."""
+        self._interrupted.clear()
+        self._enter(Phase.BACKWARD, now)
+
+    def backward_ended(self, now: int, *, in_step: bool) -> None:
+        """It ended; `in_step` says that an optimizer's closure called it."""
+        self._switch(Phase.OPTIMIZER if in_step else Phase.OTHER, now, entered=not in_step)
+
+    def grad_began(self, now: int) -> None:
+        """An outermost `torch.autograd.grad` begins: backward work in the middle of something else."""
+        self._interrupt(Phase.BACKWARD, now)
+
+    def grad_ended(self, now: int) -> None:
+        """It ended."""
+        self._resume(now)
+
+    def step_began(self, now: int) -> None:
+        """An optimizer's outermost step begins."""
+        # A step inside backward (one optimizer per parameter) gives the backward back when it is done.
+        self._after_step.append(Phase.BACKWARD if self.phase is Phase.BACKWARD else Phase.DATA)
+        self._enter(Phase.OPTIMIZER, now)
+
+    def step_ended(self, now: int) -> None:
+        """It ended."""
+        following = self._after_step.pop() if self._after_step else Phase.DATA
+        self._switch(following, now, entered=following is Phase.DATA)
+
+    def steps_lost(self) -> None:
+        """Steps that began have ended without saying so: one of them raised."""
+        self._after_step.clear()
+
+    def zero_grad_began(self, now: int) -> None:
+        """Gradients are being cleared."""
+        self._interrupt(Phase.ZERO_GRAD, now)
+
+    def zero_grad_ended(self, now: int) -> None:
+        """They are cleared."""
+        self._resume(now)
+
+    def data_began(self, now: int) -> None:
+        """A DataLoader is asked for a batch."""
+        if self.phase in (Phase.FORWARD, Phase.OTHER):
+            self._enter(Phase.DATA, now)
+
+    def pause_began(self, now: int) -> None:
+        """The person holds the training thread."""
+        self._interrupt(Phase.OTHER, now)
+
+    def pause_ended(self, now: int) -> None:
+        """The person lets it go on."""
+        self._resume(now)
+
+    def evaluation_was_training(self, nanoseconds: int) -> None:
+        """A call taken for evaluation was followed by a backward: it was a forward after all.
+
+        Its time may already have been taken; then the next `take` carries it back with a negative figure.
+        """
+        self._nanoseconds[Phase.EVAL] -= nanoseconds
+        self._nanoseconds[Phase.FORWARD] += nanoseconds
+        self._counts[Phase.EVAL] -= 1
+        self._counts[Phase.FORWARD] += 1
+
+    def take(self, now: int) -> tuple[PhaseTime, ...]:
+        """Times and counts since the last `take`, of the phases that have any."""
+        self._nanoseconds[self.phase] += now - self._since
+        self._since = now
+        taken = tuple(
+            PhaseTime(phase, self._nanoseconds[phase] / 1e9, self._counts[phase])
+            for phase in Phase
+            if self._nanoseconds[phase] or self._counts[phase]
+        )
+        self._nanoseconds = dict.fromkeys(Phase, 0)
+        self._counts = dict.fromkeys(Phase, 0)
+        return taken
+
+    def finish(self) -> None:
+        """The run ends: the phase it is in ends with it."""
+        if self.ended is not None:
+            self.ended(self.phase)
+
+    def _enter(self, phase: Phase, now: int) -> None:
+        self._switch(phase, now, entered=True)
+
+    def _interrupt(self, phase: Phase, now: int) -> None:
+        # Loading is over with the first forward of any kind, so evaluation gives way to `data`, not back to `load`.
+        before = Phase.DATA if self.phase is Phase.LOAD and phase is Phase.EVAL else self.phase
+        self._interrupted.append(before)
+        self._enter(phase, now)
+
+    def _resume(self, now: int) -> None:
+        before = self._interrupted.pop() if self._interrupted else Phase.OTHER
+        self._switch(before, now, entered=False)
+
+    def _switch(self, phase: Phase, now: int, *, entered: bool) -> None:
+        self._nanoseconds[self.phase] += now - self._since
+        self._since = now
+        if entered:
+            self._counts[phase] += 1
+        left, self.phase = self.phase, phase
+        if self.ended is not None and left is not phase:
+            self.ended(left)

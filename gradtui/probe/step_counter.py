@@ -1,0 +1,74 @@
+"""Counts of steps and micro-steps, and the `Progress` events that carry them, at most one every few milliseconds."""
+
+from __future__ import annotations
+
+from gradtui.protocol.events import PhaseTime, Progress
+
+FLUSH_NS = 16_000_000
+"""Short steps share one event: no viewer shows more than about 60 of them a second."""
+
+
+class StepCounter:
+    """Totals of the run, and what has gone by since the last event."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+        """Executed optimizer steps of all optimizers together."""
+        self.micro_steps = 0
+        """Outermost backward calls."""
+        self.accumulated = 0
+        """Backward calls since gradients were last used or cleared."""
+        self._flushed = (0, 0)
+        self._skipped = 0
+        self._by_optimizer: list[int] = []
+        self._flushed_at = 0
+
+    def backward(self) -> None:
+        """An outermost backward has run."""
+        self.micro_steps += 1
+        self.accumulated += 1
+
+    def stepped(self, optimizer: int) -> None:
+        """The optimizer at this place has stepped."""
+        self.steps += 1
+        self.accumulated = 0
+        self._by_optimizer += [0] * (optimizer + 1 - len(self._by_optimizer))
+        self._by_optimizer[optimizer] += 1
+
+    def skipped(self) -> None:
+        """A loss scaler left a step out."""
+        self._skipped += 1
+        self.accumulated = 0
+
+    def is_due(self, now: int) -> bool:
+        """Whether it is time for an event, at this time in nanoseconds."""
+        return now - self._flushed_at >= FLUSH_NS
+
+    def flush(
+        self,
+        now: int,
+        at: float,
+        phases: tuple[PhaseTime, ...],
+        own_ns: int,
+        norms_every: int,
+        ledger_every: int,
+    ) -> Progress:
+        """What has gone by since the last flush."""
+        steps, micro_steps = self._flushed
+        event = Progress(
+            at,
+            self.steps,
+            self.steps - steps,
+            self.micro_steps - micro_steps,
+            self._skipped,
+            tuple(self._by_optimizer),
+            phases,
+            own_ns / 1e9,
+            norms_every,
+            ledger_every,
+        )
+        self._flushed = (self.steps, self.micro_steps)
+        self._skipped = 0
+        self._by_optimizer = [0] * len(self._by_optimizer)
+        self._flushed_at = now
+        return event

@@ -1,0 +1,45 @@
+"""What the person asked for: frozen dataclasses of plain data, applied on the training thread at a step boundary.
+
+`id` is chosen by the sender and comes back in `CommandApplied` or `CommandRejected`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """Anything a person can ask of a live run."""
+
+    id: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetTrainable(Command):
+    """Freeze (`trainable` False) or unfreeze the parameter at `path`, or every parameter of the module at `path`."""
+
+    path: str
+    trainable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Pause(Command):
+    """Hold the training thread at the next step boundary."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resume(Command):
+    """Let a held training thread go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunSteps(Command):
+    """Let `count` optimizer steps run, then hold again."""
+
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class StopTraining(Command):
+    """End the script at the next step boundary, as `sys.exit(0)` there would."""

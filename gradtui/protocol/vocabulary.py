@@ -1,0 +1,143 @@
+"""The words of a run: phases, memory categories, parameter states, and the plain descriptions of models and optimizers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Phase(str, Enum):
+    """What the training thread is doing. Every moment of a run belongs to exactly one phase."""
+
+    LOAD = "load"
+    DATA = "data"
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    OPTIMIZER = "optimizer"
+    ZERO_GRAD = "zero_grad"
+    EVAL = "eval"
+    OTHER = "other"
+
+    __str__ = str.__str__
+    # Enum's own hash is a Python function, which the phase tracker would call a dozen times a step.
+    __hash__ = str.__hash__
+
+
+class ParameterState(str, Enum):
+    """What autograd and the optimizer do with a parameter; the value is the letter shown in the tree."""
+
+    TRAINED = "T"
+    ZERO = "Z"
+    UNREACHED = "U"
+    FLOW_THROUGH = "F"
+    CUT = "C"
+    ORPHAN = "O"
+    MOVED = "M"
+    NOT_FINITE = "N"
+    SKIPPED = "S"
+    UNKNOWN = "-"
+
+    __str__ = str.__str__
+
+
+STATE_NAMES: dict[ParameterState, str] = {
+    ParameterState.TRAINED: "trained",
+    ParameterState.ZERO: "zero gradient",
+    ParameterState.UNREACHED: "unreached",
+    ParameterState.FLOW_THROUGH: "frozen, flow-through",
+    ParameterState.CUT: "frozen, cut",
+    ParameterState.ORPHAN: "orphan",
+    ParameterState.MOVED: "moved while frozen",
+    ParameterState.NOT_FINITE: "not finite",
+    ParameterState.SKIPPED: "skipped",
+    ParameterState.UNKNOWN: "not yet known",
+}
+
+PROBLEM_STATES = frozenset(
+    {
+        ParameterState.ZERO,
+        ParameterState.UNREACHED,
+        ParameterState.ORPHAN,
+        ParameterState.MOVED,
+        ParameterState.NOT_FINITE,
+        ParameterState.SKIPPED,
+    }
+)
+"""The states a person should look at; `jump to next problem` stops at them."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryBytes:
+    """Bytes held at one moment, each storage counted once.
+
+    `other` is `total` minus every known category, and may be negative where a category is an estimate; both are None
+    where the machine has no way to measure a total.
+    """
+
+    parameters: int
+    buffers: int
+    gradients: int
+    optimizer_state: int
+    activations: int | None
+    other: int | None
+    total: int | None
+
+
+MEMORY_CATEGORIES = ("parameters", "buffers", "gradients", "optimizer_state", "activations", "other")
+"""The fields of `MemoryBytes` that add up to `total`, in the order they are drawn."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterInfo:
+    """One parameter tensor. `names` holds every path it is reachable by (more than one where weights are tied)."""
+
+    path: str
+    names: tuple[str, ...]
+    shape: tuple[int, ...]
+    dtype: str
+    count: int
+    bytes: int
+    module: int
+    """Index of the owning module in the tree."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleInfo:
+    """One module, in depth-first order.
+
+    The parameters of a module's subtree are contiguous: its own come first, then its children's, so
+    `parameters[first_parameter : first_parameter + subtree_parameters]` is the subtree.
+    """
+
+    path: str
+    name: str
+    type_name: str
+    depth: int
+    parent: int
+    """Index of the parent module, -1 for the root of a model."""
+    first_parameter: int
+    own_parameters: int
+    subtree_parameters: int
+    subtree_modules: int
+    """How many modules the subtree has, this one included: modules `index : index + subtree_modules`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """A root module that is being trained or called."""
+
+    name: str
+    type_name: str
+    root: int
+    """Index of its root module."""
+
+
+@dataclass(frozen=True, slots=True)
+class OptimizerInfo:
+    """An optimizer and which of the known parameters it owns (indices into the tree's parameters)."""
+
+    type_name: str
+    groups: int
+    parameters: tuple[int, ...]
+    unknown_parameters: int
+    """Parameters it owns that belong to no known module."""

@@ -1,0 +1,37 @@
+"""File descriptors of ours, kept where a script does not trip over them. Any thread."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+
+LOWEST_OWN = 200
+"""Our descriptors start here: above what a script opens or closes by number, below the 256 that macOS allows and the
+1,024 that `select` can watch."""
+
+
+def move_aside(descriptor: int) -> int:
+    """Move a descriptor to a high number, closed on exec. Returns the new number; the old one is closed."""
+    duplicate = duplicate_aside(descriptor)
+    os.close(descriptor)
+    return duplicate
+
+
+def duplicate_aside(descriptor: int) -> int:
+    """Duplicate a descriptor to a high number, closed on exec; to any number where the limit is lower.
+
+    Raises:
+        OSError: `descriptor` is not open, or there are no free ones.
+    """
+    with contextlib.suppress(OSError):
+        return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, LOWEST_OWN)
+    return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)
+
+
+def same_file(one: int, other: int) -> bool:
+    """Whether two open descriptors lead to the same file. False where either is closed."""
+    try:
+        return os.path.samestat(os.fstat(one), os.fstat(other))
+    except OSError:
+        return False

@@ -1,0 +1,115 @@
+"""How a script's run ends: the report plain python would print, and the exit code or signal it would end with.
+
+Main thread. Semantics are those of CPython's `PyErr_PrintEx` and `Py_RunMain`: an integer in SystemExit is the exit
+code, any other value but None is printed and gives 1, an uncaught KeyboardInterrupt ends the process by SIGINT after
+normal shutdown, and everything else goes to `sys.excepthook` and gives 1.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import traceback
+from dataclasses import dataclass
+from types import TracebackType
+from typing import NoReturn
+
+from gradtui.runner.own_frames import strip_own_frames
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How the script ended.
+
+    Attributes:
+        exit_code: what to hand to `sys.exit`; 130 where `signal` is SIGINT.
+        error: the traceback as text, without our frames; None where there was no uncaught exception.
+        signal: SIGINT where an uncaught KeyboardInterrupt must end the process by that signal.
+        forked: True in a process that the script itself forked: leave at once, the screen is not ours here.
+    """
+
+    exit_code: int
+    error: str | None = None
+    signal: int | None = None
+    forked: bool = False
+
+
+def conclude(error: BaseException | None, *, forked: bool = False) -> Outcome:
+    """Report an uncaught exception on stderr as python does, and say how the process has to end."""
+    if error is None:
+        return Outcome(exit_code=0, forked=forked)
+    strip_own_frames(error)
+    if isinstance(error, SystemExit):
+        return Outcome(exit_code=_exit_code(error), forked=forked)
+    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    exit_code = _report(error)
+    if type(error) is KeyboardInterrupt:
+        return Outcome(exit_code=128 + signal.SIGINT, error=text, signal=signal.SIGINT, forked=forked)
+    return Outcome(exit_code=exit_code, error=text, forked=forked)
+
+
+def finish(outcome: Outcome) -> NoReturn:
+    """Leave the process as the script's own ending demands. The very last call on the main thread.
+
+    Raises:
+        KeyboardInterrupt: for an interrupted script; its report is out already, so this one prints nothing. Once it
+            reaches the top, python shuts down normally (atexit, threads) and ends itself by SIGINT: a shell sees 130.
+        SystemExit: with the exit code, otherwise.
+    """
+    if outcome.signal != signal.SIGINT:
+        raise SystemExit(outcome.exit_code)
+    interruption = KeyboardInterrupt()
+    hook = sys.excepthook
+
+    def report_others(kind: type[BaseException], error: BaseException, entries: TracebackType | None) -> None:
+        if error is not interruption:
+            hook(kind, error, entries)
+
+    sys.excepthook = report_others
+    raise interruption
+
+
+def _exit_code(error: SystemExit) -> int:
+    code = error.code
+    if code is None:
+        return 0
+    if isinstance(code, int):
+        return int(code)
+    _write(f"{code}\n")
+    return 1
+
+
+def _report(error: BaseException) -> int:
+    """Call `sys.excepthook`, the script's own if it set one. Returns the exit code, which such a hook may set."""
+    # Post-mortem tools and atexit callbacks read these, as they do under plain python.
+    sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
+    if sys.version_info >= (3, 12):
+        sys.last_exc = error
+    hook = getattr(sys, "excepthook", None)
+    if hook is None:
+        _write("sys.excepthook is missing\n")
+        hook = sys.__excepthook__
+    try:
+        hook(type(error), error, error.__traceback__)
+    except SystemExit as leaving:
+        return _exit_code(leaving)
+    except BaseException as second:  # noqa: BLE001 (python catches all of them here)
+        strip_own_frames(second)
+        _write("Error in sys.excepthook:\n")
+        sys.__excepthook__(type(second), second, second.__traceback__)
+        _write("\nOriginal exception was:\n")
+        sys.__excepthook__(type(error), error, error.__traceback__)
+    return 1
+
+
+def _write(text: str) -> None:
+    """Write to stderr; to its descriptor where the script took the stream away, as python does."""
+    try:
+        if sys.stderr is None:
+            os.write(2, text.encode(errors="backslashreplace"))
+        else:
+            sys.stderr.write(text)
+            sys.stderr.flush()
+    except Exception:  # noqa: BLE001 (closed, or the script's own broken object: python is silent here too)
+        return

@@ -1,0 +1,194 @@
+"""While the screen is up, everything the process writes goes to a log file, and the terminal stays the screen's.
+
+fds 1 and 2 are pointed at the file, so that C code, subprocesses and worker processes are captured as well; fd 0 is
+/dev/null, so that `input()` gets an end of file instead of fighting the screen for keys. A file, not a pipe: nothing can
+deadlock on a reader in this process, and the output survives a crash.
+
+`start` runs on the main thread before the script; `stop` on any thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import re
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from gradtui.runner.descriptors import duplicate_aside, same_file
+from gradtui.transport.log_tail import last_lines
+
+_LINE_BUFFERED = 1
+"""`_IOLBF` of <stdio.h>: 1 in glibc, musl and the BSDs."""
+
+_NOTICE = "gradtui: the screen is closed; output from before is in {log}\n"
+
+
+class OutputCapture:
+    """Sends the script's output to a log while the screen is up, and back to the terminal afterwards."""
+
+    def __init__(
+        self,
+        log: Path,
+        *,
+        columns: int | None = None,
+        lines: int | None = None,
+        announce: Callable[[str | None], None] = lambda _log: None,
+    ) -> None:
+        """Prepare a capture into the file `log`, which is appended to.
+
+        Args:
+            log: the file; its directory must exist.
+            columns: width that progress bars and tables of the script should fit (they ask COLUMNS where the output is
+                no terminal). None leaves the environment alone.
+            lines: likewise LINES; bars beyond it are hidden by tqdm.
+            announce: told the log's path when output starts to go there, and None when it goes to the terminal again.
+        """
+        self.log = log
+        self.start_offset = 0
+        """Bytes that the file held before this run."""
+        self.active = False
+        self._size = {"COLUMNS": columns, "LINES": lines}
+        self._announce = announce
+        self._saved: dict[int, int | None] = {}
+        self._environ_before: dict[str, str | None] = {}
+        self._log_descriptor = -1
+        self._owner = os.getpid()
+        self._lock = threading.Lock()
+
+    def start(self) -> None:
+        """Redirect fds 0, 1 and 2.
+
+        Raises:
+            OSError: the log cannot be opened. Nothing has changed then.
+        """
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        opened = os.open(self.log, flags, 0o600)
+        self._log_descriptor = duplicate_aside(opened)
+        os.close(opened)
+        self.start_offset = os.fstat(self._log_descriptor).st_size
+        _flush_python()
+        for descriptor in (0, 1, 2):
+            self._saved[descriptor] = _duplicate_if_open(descriptor)
+        null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        os.dup2(null, 0)
+        os.close(null)
+        os.dup2(self._log_descriptor, 1)
+        os.dup2(self._log_descriptor, 2)
+        self.active = True
+        self._owner = os.getpid()
+        _line_buffer_python()
+        _line_buffer_c()
+        self._set_size()
+        self._announce(str(self.log))
+
+    def stop(self, *, notice: bool = True, tail: int = 0) -> None:
+        """Give fds 0, 1 and 2 back, so that output continues on the terminal. A second call does nothing.
+
+        A descriptor that the script has meanwhile pointed elsewhere is left alone, and so is everything in a process
+        that the script forked.
+
+        Args:
+            notice: say on stderr where the output so far is.
+            tail: repeat that many of the log's last lines on stderr, to show where the script is.
+        """
+        with self._lock:
+            if not self.active or os.getpid() != self._owner:
+                return
+            self.active = False
+            _flush_python()
+            for descriptor in (1, 2):
+                if same_file(descriptor, self._log_descriptor):
+                    self._put_back(descriptor)
+            self._put_back(0)
+            if threading.current_thread() is threading.main_thread():
+                self._restore_size()
+        self._announce(None)
+        text = _NOTICE.format(log=self.log) if notice else ""
+        text += "".join(f"{line}\n" for line in (last_lines(str(self.log), tail) if tail else []))
+        with contextlib.suppress(OSError):
+            os.write(2, text.encode(errors="replace"))
+
+    def _put_back(self, descriptor: int) -> None:
+        saved = self._saved.pop(descriptor, None)
+        with contextlib.suppress(OSError):
+            if saved is None:
+                os.close(descriptor)
+            else:
+                os.dup2(saved, descriptor)
+                os.close(saved)
+
+    def _set_size(self) -> None:
+        for name, value in self._size.items():
+            if value is not None:
+                self._environ_before[name] = os.environ.get(name)
+                os.environ[name] = str(max(value, 1))
+
+    def _restore_size(self) -> None:
+        """Only ever on the main thread: another thread's setenv can pull the environment from under C code."""
+        for name, before in self._environ_before.items():
+            if os.environ.get(name) != str(max(self._size[name] or 1, 1)):
+                continue  # the script has set its own
+            if before is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = before
+
+
+def new_log(name: str, environ: Mapping[str, str] = os.environ) -> Path:
+    """Create an empty log file for a run of the script called `name`.
+
+    It lies in `$XDG_STATE_HOME/gradtui/` (`~/.local/state` where that is not set), or in a directory for temporary files
+    where that cannot be written. Only its owner can read it.
+
+    Raises:
+        OSError: no place can be written.
+    """
+    stem = re.sub(r"[^\w.-]+", "_", name.removesuffix(".py"))[:80]
+    file_name = f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log"
+    state = environ.get("XDG_STATE_HOME", "")
+    home = Path(state) if os.path.isabs(state) else Path(os.path.expanduser("~")) / ".local" / "state"
+    with contextlib.suppress(OSError):
+        directory = home / "gradtui"
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.close(os.open(directory / file_name, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+        return directory / file_name
+    descriptor, path = tempfile.mkstemp(prefix=f"{stem}-", suffix=".log")
+    os.close(descriptor)
+    return Path(path)
+
+
+def _duplicate_if_open(descriptor: int) -> int | None:
+    try:
+        return duplicate_aside(descriptor)
+    except OSError:
+        return None
+
+
+def _flush_python() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+
+
+def _line_buffer_python() -> None:
+    """Write out whole lines, as on a terminal; a file would be buffered in blocks and the screen would lag."""
+    with contextlib.suppress(Exception):
+        sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+
+
+def _line_buffer_c() -> None:
+    """The same for C's own stdout, whose buffering is decided at its first write.
+
+    `fflush(NULL)` now and then would do as well, but it takes the lock of every stream and would hang for good behind
+    one that is blocked in a read.
+    """
+    with contextlib.suppress(Exception):
+        libc = ctypes.CDLL(None)
+        stream = ctypes.c_void_p.in_dll(libc, "__stdoutp" if sys.platform == "darwin" else "stdout")
+        libc.setvbuf(stream, None, _LINE_BUFFERED, ctypes.c_size_t(0))

@@ -1,0 +1,143 @@
+"""Watching without a screen: a progress line every few seconds and a closing summary, both on stderr.
+
+The reporter drains the events on a daemon thread of its own and writes to a duplicate of fd 2, so that a script which
+replaces `sys.stderr` or closes it neither loses nor garbles a line of ours.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import threading
+from time import monotonic
+
+from gradtui.protocol.vocabulary import STATE_NAMES, ParameterState, Phase
+from gradtui.runner.descriptors import duplicate_aside
+from gradtui.state.reducer import apply
+from gradtui.state.run_state import RunState
+from gradtui.transport.channel import EventSource
+
+PROGRESS_S = 5.0
+"""Seconds between two progress lines."""
+
+_DRAIN_S = 0.25
+
+
+class PlainReporter:
+    """Keeps a `RunState` from an event source and reports on it."""
+
+    def __init__(self, source: EventSource, state: RunState | None = None, *, progress_s: float = PROGRESS_S) -> None:
+        self.state = state if state is not None else RunState()
+        self._source = source
+        self._progress_s = progress_s
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="gradtui-plain", daemon=True)
+        self._owner = os.getpid()
+        # A notebook may ask for a summary while the thread is draining.
+        self._lock = threading.Lock()
+        self._descriptor: int | None = None
+        with contextlib.suppress(OSError):
+            self._descriptor = duplicate_aside(2)
+
+    def start(self) -> None:
+        """Begin to drain and report."""
+        self._thread.start()
+
+    def finish(self) -> RunState:
+        """Stop, take in what is left, and return the final state."""
+        self._stop.set()
+        if self._thread.ident is not None and os.getpid() == self._owner:
+            self._thread.join()
+        self.drain()
+        return self.state
+
+    def say(self, text: str) -> None:
+        """Write one line of ours to stderr."""
+        if self._descriptor is None:
+            return
+        with contextlib.suppress(OSError):
+            os.write(self._descriptor, f"gradtui: {text}\n".encode(errors="replace"))
+
+    def _run(self) -> None:
+        reported = monotonic()
+        seen = self.state.log_count
+        while not self._stop.wait(_DRAIN_S):
+            self.drain()
+            seen = self._report_log(seen)
+            if monotonic() - reported >= self._progress_s:
+                reported = monotonic()
+                self.say(progress_line(self.state))
+
+    def _report_log(self, seen: int) -> int:
+        """Write the log's entries from the `seen`-th on; the number of entries there have been."""
+        log = self.state.log
+        for entry in log[max(0, len(log) - (self.state.log_count - seen)) :]:
+            if entry.kind in ("applied", "rejected", "verified", "moved", "probe"):
+                self.say(f"step {entry.step}: {entry.text}")
+        return self.state.log_count
+
+    def drain(self) -> None:
+        """Take in what is waiting."""
+        with self._lock:
+            self._apply_waiting()
+
+    def _apply_waiting(self) -> None:
+        for event in self._source.drain(100_000):
+            apply(self.state, event)
+
+
+def progress_line(state: RunState) -> str:
+    """Where the run is, on one line."""
+    parts = [f"step {state.step}"]
+    if state.steps_per_second is not None:
+        parts.append(f"{state.steps_per_second:.3g}/s")
+    if state.loss.last is not None:
+        parts.append(f"loss {state.loss.last:.4g}")
+    if state.gradient_norm.last is not None:
+        parts.append(f"gradient norm {state.gradient_norm.last:.3g}")
+    total = _largest_total(state)
+    if total is not None:
+        parts.append(f"{total / 2**20:.1f} MiB")
+    parts.append(str(state.phase))
+    return "  ".join(parts)
+
+
+def _largest_total(state: RunState) -> int | None:
+    totals = [record.last.held.total for record in state.phases.values() if record.last is not None]
+    return max((total for total in totals if total is not None), default=None)
+
+
+def closing_lines(state: RunState) -> list[str]:
+    """What there is to say when the run has ended."""
+    tree = state.tree
+    if state.step == 0 and state.micro_steps == 0:
+        return ["the script ran to its end without training anything: no backward, no optimizer step"]
+    lines = [
+        f"{state.step} steps, {state.micro_steps} micro-steps in {state.seconds:.1f} s"
+        + (f", {state.skipped_steps} skipped" if state.skipped_steps else "")
+    ]
+    lines += [f"model {model.name} ({model.type_name})" for model in tree.models]
+    letters = {letter: tree.states.count(letter) for letter in dict.fromkeys(tree.states)}
+    named = [f"{count} {STATE_NAMES[ParameterState(letter)]}" for letter, count in letters.items()]
+    if named:
+        lines.append("parameters: " + ", ".join(named))
+    elapsed = math.fsum(record.seconds for record in state.phases.values())
+    for phase in Phase:
+        record = state.phases[phase]
+        if record.seconds or record.count:
+            lines.append(_phase_line(phase, record.seconds, elapsed, record.peak, record.peak_exact))
+    norms = state.norm_summary
+    if norms.last is not None:
+        lines.append(f"gradient norm {norms.first:.3g} → {norms.last:.3g}, read at {norms.measured_steps} steps")
+    cost = state.cost
+    if cost.steps:
+        share = 100 * cost.own_seconds / cost.step_seconds if cost.step_seconds else 0.0
+        lines.append(f"measuring took {cost.own_seconds * 1e6 / cost.steps:.0f} µs a step, {share:.1f} %")
+    return lines
+
+
+def _phase_line(phase: Phase, seconds: float, elapsed: float, peak: int | None, exact: bool) -> str:
+    share = 100 * seconds / elapsed if elapsed else 0.0
+    memory = "" if peak is None else f"  peak {'' if exact else '≥ '}{peak / 2**20:.1f} MiB"
+    return f"  {phase.value:<10} {seconds:8.2f} s {share:5.1f} %{memory}"

@@ -1,0 +1,58 @@
+"""What the supervisor says about a training process that ended without giving the terminal back. Pure but for reading."""
+
+from __future__ import annotations
+
+import signal
+
+from gradtui.runner.own_frames import PACKAGE_DIRECTORY
+from gradtui.transport.log_tail import last_lines
+
+OUTPUT_LINES = 20
+"""How much of the log's end is shown."""
+
+DUMP_LINES = 40
+"""How much of the crashing thread's stack is shown."""
+
+
+def describe(killed_by: int | None, exit_code: int, log: str | None, dump: str) -> str:
+    """Write the report on an unclean end: what happened, the end of the output, and where the crash was.
+
+    Args:
+        killed_by: the signal, or None for a process that left by itself without closing its screen (`os._exit`).
+        exit_code: the code to name in that case.
+        log: the file that the output went to at that time; None where it went to the terminal.
+        dump: what faulthandler wrote, possibly nothing.
+    """
+    if killed_by is not None:
+        happened = f"training process died from {_signal_name(killed_by)} ({killed_by})"
+    else:
+        happened = f"training process left without closing its screen (exit code {exit_code})"
+    lines = [f"gradtui: {happened}" + (f"; output is in {log}" if log is not None else "")]
+    tail = last_lines(log, OUTPUT_LINES) if log is not None else []
+    if tail:
+        lines += ["gradtui: last lines of the output:", *(f"  {line}" for line in tail)]
+    stack = _crashing_thread(dump)
+    if stack:
+        lines += ["gradtui: where it was:", *(f"  {line}" for line in stack)]
+    return "\n".join(lines) + "\n"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "signal"
+
+
+def _crashing_thread(dump: str) -> list[str]:
+    """Keep what faulthandler says about the thread that crashed, without our own frames.
+
+    The format is faulthandler's: a headline, then one block per thread separated by blank lines, the crashing one
+    headed "Current thread". A crash in a thread without python code has no such block; then the headline must do.
+    """
+    blocks = [block.splitlines() for block in dump.strip().split("\n\n")]
+    kept = blocks[0][:1] if dump.strip() else []
+    for block in blocks:
+        if block and block[0].startswith(("Current thread", "Stack (most recent")):
+            kept += [line for line in block if f'File "{PACKAGE_DIRECTORY}' not in line][:DUMP_LINES]
+    return kept

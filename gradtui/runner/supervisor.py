@@ -1,0 +1,197 @@
+"""The tiny parent process: waits for the training process, repairs the terminal after it, passes its ending on.
+
+Runs on the main thread of its own process, which was forked before any thread or heavy import and does nothing but wait
+for signals (`sigwait`, so no handler ever runs in the middle of something). Both processes share one process group, so
+that a shell's job control sees one job.
+
+Endings: a normal exit gives the same exit code. Where a signal killed the training process the supervisor kills itself
+by the same signal, so that a shell, `timeout` or a scheduler sees exactly what plain python would have shown it (a shell
+reports 128+N). Signals sent to the supervisor reach the training process; Ctrl+C and Ctrl+\\ come to both from the
+terminal and are not sent twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import os
+import resource
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from gradtui.runner.descriptors import duplicate_aside
+from gradtui.runner.post_mortem import describe
+from gradtui.runner.terminal import ControllingTerminal
+from gradtui.runner.terminal_lease import LeaseReader, TerminalLease, lease_pipe
+
+_FORWARDED = {signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTSTP}
+_FROM_TERMINAL = {signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP}
+"""Signals that the terminal sends to the whole group: forwarded only where a process sent them to us (Linux can tell)."""
+_WATCHED = _FORWARDED | _FROM_TERMINAL | {signal.SIGCHLD, signal.SIGCONT}
+
+_SENT_BY_KERNEL = 0x80
+"""`si_code` of a signal that the terminal sent, sigaction(2)."""
+
+_MAX_DUMP = 1 << 20
+"""Bytes of faulthandler's dump that are read."""
+
+_supervisor: tuple[int, int] | None = None
+"""In the training process: the supervisor's process id, and our own."""
+
+
+@dataclass
+class _Watch:
+    """All that the supervisor holds while it waits."""
+
+    child: int
+    terminal: ControllingTerminal | None
+    lease: LeaseReader
+
+
+def supervise(child: Callable[[TerminalLease], int]) -> int:
+    """Fork, run `child` in the new process and wait for it in this one.
+
+    Call it from the main thread before any other thread exists. `child` gets the lease with which the owner of the screen
+    says when the terminal is in application mode; its result becomes the exit code of its process by way of a normal
+    interpreter shutdown.
+
+    Returns:
+        In the supervisor only: the exit code to pass to `sys.exit`.
+
+    Raises:
+        SystemExit: in the training process, with the code that `child` returned.
+        BaseException: in the training process, whatever `child` raises (a KeyboardInterrupt ends it by SIGINT).
+    """
+    terminal = _open_terminal()
+    reading, writing = lease_pipe()
+    dump = _dump_file()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
+    supervisor = os.getpid()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {*_WATCHED, signal.SIGTTOU})
+    process = os.fork()
+    if process == 0:
+        os.close(reading)
+        if terminal is not None:
+            terminal.close()
+        _become_training_process(supervisor, before, dump)
+        raise SystemExit(child(TerminalLease(writing)))
+    os.close(writing)
+    for watched in _WATCHED:
+        # Some systems discard a signal whose action is the default, blocked or not, and `sigwait` would miss it.
+        signal.signal(watched, lambda _number, _frame: None)
+    watch = _Watch(process, terminal, LeaseReader(reading))
+    return _conclude(_wait(watch), watch, dump)
+
+
+def parent_is_gone() -> bool:
+    """Whether the supervisor has died: then nobody repairs the terminal, and a shell may be using it already.
+
+    False in a process that is not supervised, and in processes that the script forked.
+    """
+    if _supervisor is None or _supervisor[1] != os.getpid():
+        return False
+    return os.getppid() != _supervisor[0]
+
+
+def _open_terminal() -> ControllingTerminal | None:
+    try:
+        return ControllingTerminal()
+    except OSError:
+        return None
+
+
+def _dump_file() -> int | None:
+    """Make a nameless file for faulthandler: at a crash, stderr may be the screen or a log that nobody looks at."""
+    try:
+        with tempfile.TemporaryFile() as file:
+            return duplicate_aside(file.fileno())
+    except OSError:
+        return None
+
+
+def _become_training_process(supervisor: int, mask: Iterable[int], dump: int | None) -> None:
+    global _supervisor
+    _supervisor = (supervisor, os.getpid())
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    if dump is not None and not faulthandler.is_enabled():
+        with contextlib.suppress(OSError, ValueError):
+            faulthandler.enable(file=dump)
+
+
+def _wait(watch: _Watch) -> int:
+    """Serve signals until the training process has ended. Returns its wait status."""
+    while True:
+        number = _next_signal()
+        if number != signal.SIGCHLD:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(watch.child, number)
+            continue
+        found, status = os.waitpid(watch.child, os.WNOHANG | os.WUNTRACED)
+        if found == 0:
+            continue
+        if not os.WIFSTOPPED(status):
+            return status
+        if signal.SIGCONT not in signal.sigpending():
+            # Otherwise the whole group was stopped and is going on: what was reported is over.
+            _stop_along(watch)
+
+
+def _next_signal() -> int:
+    """Wait for a signal that concerns the training process and has not reached it by itself."""
+    while True:
+        if sys.platform == "linux":
+            info = signal.sigwaitinfo(_WATCHED)
+            if info.si_signo in _FROM_TERMINAL and info.si_code == _SENT_BY_KERNEL:
+                continue
+            return info.si_signo
+        number = signal.sigwait(_WATCHED)
+        if number not in _FROM_TERMINAL:
+            return number
+
+
+def _stop_along(watch: _Watch) -> None:
+    """The training process was stopped: give the terminal back, and stop as well so that the shell notices.
+
+    After a Ctrl+Z all others of the group are stopped too, as the terminal would have done. When the shell continues
+    the group, the training process continues by itself and draws its screen anew.
+    """
+    state = watch.lease.read()
+    if watch.terminal is not None and state.screen_up:
+        watch.terminal.restore()
+    if state.stop_group:
+        os.killpg(os.getpgrp(), signal.SIGSTOP)
+    else:
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def _conclude(status: int, watch: _Watch, dump: int | None) -> int:
+    """Repair the terminal if the screen was still up, say what happened, and end as the training process did."""
+    state = watch.lease.read()
+    if state.screen_up and watch.terminal is not None:
+        watch.terminal.restore()
+    killed_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
+    exit_code = os.WEXITSTATUS(status) if killed_by is None else 128 + killed_by
+    if state.screen_up or killed_by not in (None, signal.SIGINT):
+        stack = os.pread(dump, _MAX_DUMP, 0).decode(errors="replace") if dump is not None else ""
+        report = describe(killed_by, exit_code, state.log, stack)
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.write(report)
+            sys.stderr.flush()
+    if killed_by is not None:
+        _die_by(killed_by)
+    return exit_code
+
+
+def _die_by(number: int) -> None:
+    """End this process by a signal, without a second core file. Returns only where the signal does not kill."""
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    if number != signal.SIGKILL:
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
+    os.kill(os.getpid(), number)

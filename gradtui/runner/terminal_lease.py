@@ -1,0 +1,88 @@
+"""How the training process tells its supervisor who owns the terminal: one JSON line per change, over a pipe.
+
+The training process writes (UI thread and main thread); the supervisor reads when the process has stopped or died. What
+counts is the last word: a process that dies while it holds the screen leaves the supervisor to restore the terminal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from dataclasses import dataclass, replace
+
+from gradtui.runner.descriptors import move_aside
+
+
+@dataclass(frozen=True)
+class LeaseState:
+    """What the supervisor knows.
+
+    Attributes:
+        screen_up: the terminal is in application mode.
+        log: where the output goes; None where it goes to the terminal.
+        stop_group: the stop that is about to come was asked for by a key, and is meant for the whole job.
+    """
+
+    screen_up: bool = False
+    log: str | None = None
+    stop_group: bool = False
+
+
+class TerminalLease:
+    """The writing end, in the training process. Silent where nobody supervises, and in processes forked later."""
+
+    def __init__(self, descriptor: int | None = None) -> None:
+        self._descriptor = descriptor
+        self._owner = os.getpid()
+
+    def entered(self) -> None:
+        """The terminal is about to be put in application mode."""
+        self._say({"screen_up": True})
+
+    def left(self) -> None:
+        """The terminal is as it was before `entered`."""
+        self._say({"screen_up": False})
+
+    def stopping(self, group: bool) -> None:
+        """Whether a stop that follows is meant for the whole process group, as a Ctrl+Z is."""
+        self._say({"stop_group": group})
+
+    def output_in(self, log: str | None) -> None:
+        """The script's output goes to the file `log` from now on, or to the terminal again (None)."""
+        self._say({"log": log})
+
+    def _say(self, change: dict[str, object]) -> None:
+        if self._descriptor is None or os.getpid() != self._owner:
+            return
+        with contextlib.suppress(OSError):  # the supervisor is gone, or its pipe is full: nothing to be done here
+            os.write(self._descriptor, json.dumps(change).encode() + b"\n")
+
+
+class LeaseReader:
+    """The reading end, in the supervisor. `state` is what has been said so far."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._rest = b""
+        self._state = LeaseState()
+        os.set_blocking(descriptor, False)
+
+    def read(self) -> LeaseState:
+        """Take in all that was written and return the newest state. Never blocks, and forked children that still
+        hold the writing end make no difference."""
+        with contextlib.suppress(OSError):
+            while data := os.read(self._descriptor, 65536):
+                self._rest += data
+        *lines, self._rest = self._rest.split(b"\n")
+        for line in lines:
+            with contextlib.suppress(ValueError, TypeError):
+                self._state = replace(self._state, **json.loads(line))
+        return self._state
+
+
+def lease_pipe() -> tuple[int, int]:
+    """Make the pipe for one lease. Returns its reading and writing descriptors, out of a script's way."""
+    reading, writing = (move_aside(end) for end in os.pipe())
+    os.set_blocking(writing, False)
+    return reading, writing

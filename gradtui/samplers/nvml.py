@@ -1,0 +1,72 @@
+"""What the NVIDIA driver says of a device, through `pynvml` (package nvidia-ml-py). No device has confirmed this yet."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+
+@dataclass(frozen=True)
+class DeviceReading:
+    """Bytes and a load of 0 to 1; None where the driver does not tell."""
+
+    name: str | None = None
+    used: int | None = None
+    total: int | None = None
+    process: int | None = None
+    utilisation: float | None = None
+
+
+class Nvml:
+    """An open connection to the driver."""
+
+    def __init__(self, pynvml: ModuleType) -> None:
+        self._pynvml = pynvml
+
+    @classmethod
+    def open(cls) -> Nvml | None:
+        """Connect; None without a driver or without the package."""
+        try:
+            import pynvml
+
+            pynvml.nvmlInit()
+        except Exception:  # noqa: BLE001 - no driver, an old one, or no permission: the numbers stay unknown
+            return None
+        return cls(pynvml)
+
+    def read(self, index: int) -> DeviceReading:
+        """Read the device that torch calls `index`. A single figure that the driver refuses stays None."""
+        handle = self._pynvml.nvmlDeviceGetHandleByIndex(_physical_index(index))
+        memory = self._ask("nvmlDeviceGetMemoryInfo", handle)
+        rates = self._ask("nvmlDeviceGetUtilizationRates", handle)
+        name = self._ask("nvmlDeviceGetName", handle)
+        return DeviceReading(
+            name=name.decode() if isinstance(name, bytes) else name,
+            used=memory.used if memory is not None else None,
+            total=memory.total if memory is not None else None,
+            process=self._own_bytes(handle),
+            utilisation=rates.gpu / 100 if rates is not None else None,
+        )
+
+    def _own_bytes(self, handle: Any) -> int | None:
+        # In a container the driver may know this process under another pid; then the figure is unknown.
+        for process in self._ask("nvmlDeviceGetComputeRunningProcesses", handle) or ():
+            if process.pid == os.getpid():
+                used: int | None = process.usedGpuMemory
+                return used
+        return None
+
+    def _ask(self, function: str, handle: Any) -> Any:
+        try:
+            return getattr(self._pynvml, function)(handle)
+        except (self._pynvml.NVMLError, AttributeError):
+            return None
+
+
+def _physical_index(index: int) -> int:
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    if index < len(visible) and visible[index].strip().isdigit():
+        return int(visible[index])
+    return index

@@ -1,0 +1,73 @@
+"""The sampler thread: asks each sampler on its own period and emits what it says. Runs on its own daemon thread."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from time import monotonic
+from typing import Protocol
+
+from gradtui.protocol.events import Event
+
+_SLEEP_AT_MOST_S = 0.5
+
+
+class Sampler(Protocol):
+    """Reads something that has no event of its own."""
+
+    period_s: float
+
+    def sample(self) -> Event | None:
+        """What to tell now, None for nothing. May raise: the sampler is then left out for good."""
+        ...
+
+
+@dataclass
+class _Due:
+    sampler: Sampler
+    at: float
+
+
+class SamplerThread:
+    """Runs samplers until stopped. `failed` is told once of each sampler that raised."""
+
+    def __init__(
+        self, samplers: Iterable[Sampler], emit: Callable[[Event], None], failed: Callable[[str, str], None]
+    ) -> None:
+        self._waiting = [_Due(sampler, monotonic()) for sampler in samplers]
+        self._emit = emit
+        self._failed = failed
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="gradtui-sampler", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End, and wait for a reading under way (a driver that hangs is not waited for long)."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=2.0)
+
+    def _run(self) -> None:
+        while not self._stop.is_set() and self._waiting:
+            now = monotonic()
+            for due in [due for due in self._waiting if due.at <= now]:
+                self._ask(due)
+                due.at = monotonic() + due.sampler.period_s
+            if not self._waiting:
+                return
+            pause = min(due.at for due in self._waiting) - monotonic()
+            self._stop.wait(min(_SLEEP_AT_MOST_S, max(0.01, pause)))
+
+    def _ask(self, due: _Due) -> None:
+        try:
+            event = due.sampler.sample()
+        except Exception as error:  # noqa: BLE001 - a driver's failure costs its numbers, nothing else
+            self._waiting.remove(due)
+            self._failed(type(due.sampler).__name__, f"{type(error).__name__}: {error}")
+            return
+        if event is not None:
+            self._emit(event)

@@ -1,0 +1,98 @@
+"""A run with a screen: the terminal, the capture of output, the app's thread and the script on the main thread."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from typing import TYPE_CHECKING, Any
+
+from gradtui.runner.ending import Outcome
+from gradtui.runner.output_capture import OutputCapture, new_log
+from gradtui.runner.plain import PlainReporter
+from gradtui.runner.script import Program
+from gradtui.runner.terminal import ControllingTerminal
+from gradtui.runner.terminal_lease import TerminalLease
+from gradtui.runner.training_run import TrainingRun
+from gradtui.settings import Settings
+from gradtui.transport.log_tail import LogTail
+from gradtui.tui.driver import interrupt_script
+from gradtui.tui.ui_thread import UiThread
+
+if TYPE_CHECKING:
+    from textual.app import App
+
+_READY_S = 10.0
+"""The script starts after the first paint, or after this long if the screen does not come up."""
+
+_TAIL_LINES = 15
+"""Lines of the script's output repeated on the terminal once the screen is closed."""
+
+
+class ScreenRun:
+    """Runs a script under the dashboard. When the person leaves or the app dies, training goes on without a screen."""
+
+    def __init__(self, settings: Settings, program: Program, lease: TerminalLease) -> None:
+        log = settings.log or new_log(settings.target.name)
+        self._training = TrainingRun(settings, program, str(log))
+        self._settings = settings
+        self._capture = OutputCapture(log, columns=_output_columns(), announce=lease.output_in)
+        self._terminal = ControllingTerminal(lease)
+        self._thread = UiThread(self._make_app, self._terminal, on_end=self._screen_ended)
+        self._left_early = False
+        self.reporter = PlainReporter(self._training.events)
+
+    @property
+    def dropped(self) -> int:
+        """Events that were not drained in time."""
+        return self._training.events.dropped
+
+    def execute(self) -> Outcome:
+        """Run the script, then keep the screen up until the person leaves it."""
+        self._capture.start()
+        self._thread.start()
+        self._thread.wait_ready(_READY_S)
+        outcome = self._training.execute()
+        if outcome.forked:
+            return outcome
+        try:
+            self._thread.join()
+        except KeyboardInterrupt:
+            self._thread.stop()
+        self._capture.stop(tail=_TAIL_LINES)
+        self._report_crash()
+        return outcome
+
+    def _make_app(self) -> App[Any]:
+        from gradtui.tui.app import GradtuiApp
+
+        log = LogTail(self._capture.log, offset=self._capture.start_offset)
+        return GradtuiApp(
+            self._training.events,
+            self._training.commands,
+            log=log,
+            ui_budget=self._settings.ui_budget,
+            interrupt=interrupt_script,
+        )
+
+    def _screen_ended(self, thread: UiThread) -> None:
+        """On the app's thread, with the terminal restored: hand the run over to the plain report."""
+        app = thread.app
+        state = getattr(app, "run_state", None)
+        if state is not None:
+            self.reporter.state = state
+        self._training.commands.close()
+        if self.reporter.state.ended is not None:
+            return
+        self._capture.stop(tail=_TAIL_LINES)
+        self.reporter.start()
+
+    def _report_crash(self) -> None:
+        if self._thread.crash is not None:
+            sys.stderr.write(f"gradtui: the dashboard failed; training was not touched\n{self._thread.crash}\n")
+
+
+def _output_columns() -> int:
+    # The output panel has a border and a scroll bar.
+    return max(20, shutil.get_terminal_size().columns - 4)
+
+

@@ -1,0 +1,56 @@
+"""What the person asked for on the command line, as plain frozen data. Made once, read by every thread."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+DEFAULT_SHARE = 0.01
+"""Share of the time that measuring, and separately drawing, may take unless the person says otherwise."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """What to run: a file, directory or zip archive (`path`), or a module (`module`, as with `python -m`).
+
+    Exactly one of the two is set. `arguments` belong to the script and are passed on untouched.
+    """
+
+    path: str | None
+    module: str | None
+    arguments: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if (self.path is None) == (self.module is None):
+            raise ValueError("a target is either a path or a module")
+
+    @property
+    def name(self) -> str:
+        """What a person calls it: the file or module name, without its directory."""
+        if self.module is not None:
+            return self.module
+        assert self.path is not None
+        return Path(self.path).name or self.path
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One run's options.
+
+    Attributes:
+        target: what to run.
+        plain: no dashboard, even on a terminal.
+        steps: stop cleanly after this many optimizer steps; None for no limit.
+        summary: where to write the closing summary as JSON.
+        budget: share of the step time that our measuring may cost, 0 to 1.
+        ui_budget: share of wall time that the dashboard's thread may spend drawing, 0 to 1.
+        log: where the script's output goes while the screen is up; None for a file of our own choosing.
+    """
+
+    target: Target
+    plain: bool = False
+    steps: int | None = None
+    summary: Path | None = None
+    budget: float = DEFAULT_SHARE
+    ui_budget: float = DEFAULT_SHARE
+    log: Path | None = None

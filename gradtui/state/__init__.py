@@ -1,0 +1,1 @@
+"""What is known about a run: pure data, built from events alone."""

@@ -1,0 +1,211 @@
+"""One small function per event: how each changes what is known. Pure; nothing here reads a clock or touches torch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from gradtui.protocol import events as ev
+from gradtui.protocol.commands import SetTrainable
+from gradtui.state.run_state import LogEntry, RunState
+
+LOG_LENGTH = 1_000
+_SMOOTHING = 0.3
+"""Weight of the newest sample in the moving averages of the header (rate, cost)."""
+
+
+def apply(state: RunState, event: ev.Event) -> None:
+    """Fold one event into the state."""
+    state.version += 1
+    state.seconds = max(state.seconds, event.at)
+    state.step = max(state.step, event.step)
+    change = _CHANGES.get(type(event))
+    if change is not None:
+        change(state, event)
+
+
+def _run_started(state: RunState, event: ev.RunStarted) -> None:
+    state.started = event
+    _note(state, event, "run", f"started {event.script}")
+
+
+def _models_found(state: RunState, event: ev.ModelsFound) -> None:
+    tree = state.tree
+    tree.models, tree.modules, tree.parameters = event.models, event.modules, event.parameters
+    unknown = len(event.parameters)
+    tree.states, tree.trainable = "-" * unknown, "-" * unknown
+    tree.norms, tree.norms_step, tree.saved = None, None, None
+    tree.version += 1
+    state.history.clear()
+    names = ", ".join(model.type_name for model in event.models)
+    _note(state, event, "model", f"found {names} ({len(event.parameters)} parameters)")
+
+
+def _device_found(state: RunState, event: ev.DeviceFound) -> None:
+    if state.started is not None:
+        state.started = replace(state.started, device=event.device, ledger=event.ledger)
+
+
+def _optimizers_found(state: RunState, event: ev.OptimizersFound) -> None:
+    known = len(state.optimizers)
+    state.optimizers = event.optimizers
+    state.optimizer_steps += [0] * (len(event.optimizers) - len(state.optimizer_steps))
+    for optimizer in event.optimizers[known:]:
+        _note(state, event, "model", f"found optimizer {optimizer.type_name}")
+
+
+def _progress(state: RunState, event: ev.Progress) -> None:
+    state.micro_steps += event.micro_steps
+    state.skipped_steps += event.skipped_steps
+    state.optimizer_steps += [0] * (len(event.optimizer_steps) - len(state.optimizer_steps))
+    for index, steps in enumerate(event.optimizer_steps):
+        state.optimizer_steps[index] += steps
+    elapsed = 0.0
+    for time in event.phases:
+        record = state.phases[time.phase]
+        record.seconds += time.seconds
+        record.count += time.count
+        elapsed += time.seconds
+    cost = state.cost
+    cost.norms_every, cost.ledger_every = event.norms_every, event.ledger_every
+    if event.step <= event.steps:
+        cost.setup_seconds += event.own_seconds
+        return
+    cost.own_seconds += event.own_seconds
+    cost.steps += event.steps
+    cost.step_seconds += elapsed
+    if event.steps and elapsed > 0:
+        state.steps_per_second = _smooth(state.steps_per_second, event.steps / elapsed)
+        cost.recent_us = _smooth(cost.recent_us, event.own_seconds * 1e6 / event.steps)
+        cost.recent_share = _smooth(cost.recent_share, event.own_seconds / elapsed)
+
+
+def _gradients_measured(state: RunState, event: ev.GradientsMeasured) -> None:
+    if event.loss is not None:
+        state.loss.append(event.step, event.loss)
+    if event.total is not None:
+        state.gradient_norm.append(event.step, event.total)
+        summary = state.norm_summary
+        summary.first = event.total if summary.first is None else summary.first
+        summary.last = event.total
+        summary.measured_steps += 1
+        if math.isfinite(event.total):
+            summary.smallest = event.total if summary.smallest is None else min(summary.smallest, event.total)
+            summary.largest = event.total if summary.largest is None else max(summary.largest, event.total)
+        else:
+            summary.not_finite_steps += 1
+    if event.norms is not None and len(event.norms) == len(state.tree.parameters):
+        state.tree.norms = _merge(state.tree.norms, event.norms, same_step=state.tree.norms_step == event.step)
+        state.tree.norms_step = event.step
+        state.history.append(event.step, event.norms)
+
+
+def _merge(
+    old: tuple[float | None, ...] | None, new: tuple[float | None, ...], *, same_step: bool
+) -> tuple[float | None, ...]:
+    # Two optimizers may report the same step one after the other, each knowing only its own parameters.
+    if old is None or not same_step:
+        return new
+    return tuple(theirs if theirs is not None else ours for ours, theirs in zip(old, new))
+
+
+def _ledger_taken(state: RunState, event: ev.LedgerTaken) -> None:
+    record = state.phases[event.phase]
+    record.last = event
+    if event.held.total is not None:
+        record.totals.append(event.step, event.held.total)
+    if event.peak is not None:
+        higher = record.peak is None or event.peak > record.peak
+        record.peak_exact = event.peak_exact if higher else record.peak_exact
+        record.peak = event.peak if record.peak is None else max(record.peak, event.peak)
+
+
+def _saved_bytes(state: RunState, event: ev.SavedBytesMeasured) -> None:
+    if len(event.by_module) == len(state.tree.modules):
+        state.tree.saved = event
+
+
+def _classified(state: RunState, event: ev.ParametersClassified) -> None:
+    if len(event.states) == len(state.tree.parameters):
+        state.tree.states, state.tree.trainable = event.states, event.trainable
+
+
+def _phase_sampled(state: RunState, event: ev.PhaseSampled) -> None:
+    state.phase = event.phase
+
+
+def _device_sampled(state: RunState, event: ev.DeviceSampled) -> None:
+    state.device = event
+
+
+def _applied(state: RunState, event: ev.CommandApplied) -> None:
+    command = state.pending.pop(event.command, None)
+    if isinstance(command, SetTrainable) or event.parameters:
+        state.interventions.append((event, command))
+    _note(state, event, "applied", event.text)
+
+
+def _rejected(state: RunState, event: ev.CommandRejected) -> None:
+    state.pending.pop(event.command, None)
+    _note(state, event, "rejected", event.reason)
+
+
+def _verified(state: RunState, event: ev.FreezeVerified) -> None:
+    if event.moved:
+        shown = ", ".join(event.moved[:3]) + (" …" if len(event.moved) > 3 else "")
+        _note(state, event, "moved", f"{len(event.moved)} of {event.parameters} frozen tensors moved: {shown}")
+        return
+    tensors = "tensor" if event.parameters == 1 else "tensors"
+    _note(state, event, "verified", f"{event.parameters} {tensors} held still for {event.steps} steps")
+
+
+def _pause_changed(state: RunState, event: ev.PauseChanged) -> None:
+    state.paused = event.paused
+    _note(state, event, "run", "paused" if event.paused else "running")
+
+
+def _probe_failed(state: RunState, event: ev.ProbeFailed) -> None:
+    state.problems[event.part] = event.error
+    ending = "; it is switched off" if event.disabled else ""
+    _note(state, event, "probe", f"{event.part} failed: {event.error}{ending}; training was not touched")
+
+
+def _run_ended(state: RunState, event: ev.RunEnded) -> None:
+    state.ended = event
+    state.paused = False
+    state.pending.clear()
+    _note(state, event, "run", f"ended with exit code {event.exit_code}")
+
+
+def _note(state: RunState, event: ev.Event, kind: str, text: str) -> None:
+    state.log.append(LogEntry(event.at, event.step, kind, text))
+    state.log_count += 1
+    if len(state.log) > LOG_LENGTH:
+        del state.log[: LOG_LENGTH // 10]
+
+
+def _smooth(old: float | None, new: float) -> float:
+    return new if old is None else old + _SMOOTHING * (new - old)
+
+
+_CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
+    ev.RunStarted: _run_started,
+    ev.ModelsFound: _models_found,
+    ev.DeviceFound: _device_found,
+    ev.OptimizersFound: _optimizers_found,
+    ev.Progress: _progress,
+    ev.GradientsMeasured: _gradients_measured,
+    ev.LedgerTaken: _ledger_taken,
+    ev.SavedBytesMeasured: _saved_bytes,
+    ev.ParametersClassified: _classified,
+    ev.PhaseSampled: _phase_sampled,
+    ev.DeviceSampled: _device_sampled,
+    ev.CommandApplied: _applied,
+    ev.CommandRejected: _rejected,
+    ev.FreezeVerified: _verified,
+    ev.PauseChanged: _pause_changed,
+    ev.ProbeFailed: _probe_failed,
+    ev.RunEnded: _run_ended,
+}

@@ -1,0 +1,132 @@
+"""Everything known about a run. Built by `reducer.apply` from events alone; owned by whichever thread drains them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from gradtui.protocol.commands import Command, SetTrainable
+from gradtui.protocol.events import (
+    CommandApplied,
+    DeviceSampled,
+    LedgerTaken,
+    RunEnded,
+    RunStarted,
+    SavedBytesMeasured,
+)
+from gradtui.protocol.vocabulary import ModelInfo, ModuleInfo, OptimizerInfo, ParameterInfo, Phase
+from gradtui.state.series import RowHistory, Series
+
+
+@dataclass
+class PhaseRecord:
+    """What is known of one phase over the whole run."""
+
+    seconds: float = 0.0
+    count: int = 0
+    last: LedgerTaken | None = None
+    peak: int | None = None
+    """Highest total seen in any visit, bytes."""
+    peak_exact: bool = True
+    totals: Series = field(default_factory=Series)
+    """Total bytes at the end of the phase, over steps."""
+
+
+@dataclass
+class TreeState:
+    """The models of the run and what was last measured of each parameter; every list is aligned with `parameters`."""
+
+    models: tuple[ModelInfo, ...] = ()
+    modules: tuple[ModuleInfo, ...] = ()
+    parameters: tuple[ParameterInfo, ...] = ()
+    states: str = ""
+    trainable: str = ""
+    norms: tuple[float | None, ...] | None = None
+    norms_step: int | None = None
+    saved: SavedBytesMeasured | None = None
+    version: int = 0
+    """Grows when the structure is replaced."""
+
+
+@dataclass
+class NormSummary:
+    """First, last and extreme values of the total gradient norm."""
+
+    first: float | None = None
+    last: float | None = None
+    smallest: float | None = None
+    largest: float | None = None
+    measured_steps: int = 0
+    not_finite_steps: int = 0
+
+
+@dataclass(frozen=True)
+class LogEntry:
+    """One line of the events panel."""
+
+    at: float
+    step: int
+    kind: str
+    """"applied", "rejected", "verified", "moved", "probe", "run" or "model"."""
+    text: str
+
+
+@dataclass
+class CostRecord:
+    """What our own measuring took."""
+
+    own_seconds: float = 0.0
+    """In the steps that `steps` and `step_seconds` count: all but the first, which also finds the models."""
+    steps: int = 0
+    step_seconds: float = 0.0
+    setup_seconds: float = 0.0
+    """Up to the end of the first step."""
+    norms_every: int = 1
+    ledger_every: int = 1
+    recent_us: float | None = None
+    """Microseconds a step, lately."""
+    recent_share: float | None = None
+    """Fraction of the step's time, lately."""
+
+
+@dataclass
+class RunState:
+    """The whole picture. `version` grows with every event, so a panel can tell that nothing changed."""
+
+    version: int = 0
+    started: RunStarted | None = None
+    ended: RunEnded | None = None
+    seconds: float = 0.0
+    step: int = 0
+    micro_steps: int = 0
+    skipped_steps: int = 0
+    steps_per_second: float | None = None
+    phase: Phase = Phase.LOAD
+    paused: bool = False
+    loss: Series = field(default_factory=Series)
+    gradient_norm: Series = field(default_factory=Series)
+    norm_summary: NormSummary = field(default_factory=NormSummary)
+    history: RowHistory = field(default_factory=RowHistory)
+    tree: TreeState = field(default_factory=TreeState)
+    optimizers: tuple[OptimizerInfo, ...] = ()
+    optimizer_steps: list[int] = field(default_factory=list)
+    phases: dict[Phase, PhaseRecord] = field(default_factory=lambda: {phase: PhaseRecord() for phase in Phase})
+    device: DeviceSampled | None = None
+    cost: CostRecord = field(default_factory=CostRecord)
+    pending: dict[int, Command] = field(default_factory=dict)
+    """Commands submitted by this viewer and not yet answered, by id."""
+    interventions: list[tuple[CommandApplied, Command | None]] = field(default_factory=list)
+    log: list[LogEntry] = field(default_factory=list)
+    """The newest entries."""
+    log_count: int = 0
+    """How many entries there have been."""
+    problems: dict[str, str] = field(default_factory=dict)
+    """Parts of the probe that failed, and how."""
+
+    def note_submitted(self, command: Command) -> None:
+        """Remember that a command is on its way, so that it can be shown as pending."""
+        self.pending[command.id] = command
+        self.version += 1
+
+    def pending_toggles(self) -> list[SetTrainable]:
+        """Freezes and unfreezes that the training thread has not answered yet, oldest first."""
+        return [command for command in self.pending.values() if isinstance(command, SetTrainable)]

@@ -1,0 +1,182 @@
+"""Questions that panels and reports ask of a `RunState`. Pure functions; no caching beyond what is passed in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from gradtui.protocol.commands import Command, Pause, Resume, RunSteps, StopTraining
+from gradtui.protocol.events import CommandApplied, LedgerTaken
+from gradtui.protocol.vocabulary import PROBLEM_STATES, ModuleInfo, ParameterState, Phase
+from gradtui.state.run_state import PhaseRecord, RunState, TreeState
+from gradtui.state.series import joint_norm
+
+
+@dataclass(frozen=True)
+class SubtreeTotals:
+    """Sums over the parameters of a module's subtree."""
+
+    parameters: int
+    """Elements."""
+    trainable: int
+    """Elements that require a gradient; 0 while unknown."""
+    bytes: int
+    norm: float | None
+    states: str
+    """The distinct state letters, in order of first appearance."""
+
+
+def subtree(module: ModuleInfo) -> range:
+    """Indices of the parameters in a module's subtree."""
+    return range(module.first_parameter, module.first_parameter + module.subtree_parameters)
+
+
+def totals(tree: TreeState, module: ModuleInfo) -> SubtreeTotals:
+    """Sums over one module's subtree; linear in its parameters."""
+    where = subtree(module)
+    count = size = trainable = 0
+    for index in where:
+        info = tree.parameters[index]
+        count += info.count
+        size += info.bytes
+        if tree.trainable[index] == "1":
+            trainable += info.count
+    norm = joint_norm(tree.norms[where.start : where.stop]) if tree.norms is not None else None
+    letters = "".join(dict.fromkeys(tree.states[where.start : where.stop]))
+    return SubtreeTotals(count, trainable, size, norm, letters)
+
+
+def saved_bytes(tree: TreeState, index: int) -> int | None:
+    """Bytes autograd keeps for backward in the subtree of module `index`; None until measured."""
+    if tree.saved is None:
+        return None
+    return sum(tree.saved.by_module[index : index + tree.modules[index].subtree_modules])
+
+
+def next_problem(tree: TreeState, after: int) -> int | None:
+    """The first parameter after index `after`, wrapping round, whose state needs a look; None if there is none."""
+    letters = {state.value for state in PROBLEM_STATES}
+    count = len(tree.states)
+    for offset in range(1, count + 1):
+        index = (after + offset) % count
+        if tree.states[index] in letters:
+            return index
+    return None
+
+
+def problem_count(tree: TreeState) -> int:
+    """How many parameters are in a state that needs a look."""
+    return sum(tree.states.count(state.value) for state in PROBLEM_STATES)
+
+
+def state_of(tree: TreeState, index: int) -> ParameterState:
+    """The state of one parameter."""
+    return ParameterState(tree.states[index])
+
+
+def module_at(tree: TreeState, path: str) -> int | None:
+    """Index of the module with this path, None if there is none."""
+    for index, module in enumerate(tree.modules):
+        if module.path == path:
+            return index
+    return None
+
+
+def parameter_at(tree: TreeState, path: str) -> int | None:
+    """Index of the parameter that has this path among its names, None if there is none."""
+    for index, parameter in enumerate(tree.parameters):
+        if path in parameter.names:
+            return index
+    return None
+
+
+def pending_parameters(state: RunState) -> dict[int, bool]:
+    """Parameters with a freeze (False) or unfreeze (True) on its way."""
+    waiting: dict[int, bool] = {}
+    for command in state.pending_toggles():
+        module = module_at(state.tree, command.path)
+        if module is not None:
+            waiting |= dict.fromkeys(subtree(state.tree.modules[module]), command.trainable)
+            continue
+        index = parameter_at(state.tree, command.path)
+        if index is not None:
+            waiting[index] = command.trainable
+    return waiting
+
+
+class RunStatus(str, Enum):
+    """What a run is doing as a whole."""
+
+    LOADING = "loading"
+    RUNNING = "running"
+    PAUSING = "pausing"
+    PAUSED = "paused"
+    RESUMING = "resuming"
+    STOPPING = "stopping"
+    ENDED = "ended"
+    INTERRUPTED = "interrupted"
+    FAILED = "failed"
+
+    __str__ = str.__str__
+
+
+def run_status(state: RunState) -> RunStatus:
+    """The run as a whole, the person's unanswered commands included."""
+    if state.ended is not None:
+        if state.ended.error is None:
+            return RunStatus.ENDED
+        raised = state.ended.error.rstrip().rpartition("\n")[2]
+        return RunStatus.INTERRUPTED if raised.startswith("KeyboardInterrupt") else RunStatus.FAILED
+    waiting = {type(command) for command in state.pending.values()}
+    if StopTraining in waiting:
+        return RunStatus.STOPPING
+    if state.paused:
+        return RunStatus.RESUMING if waiting & {Resume, RunSteps} else RunStatus.PAUSED
+    if waiting & {Pause, RunSteps}:
+        return RunStatus.PAUSING
+    return RunStatus.RUNNING if has_trained(state) or state.phase is not Phase.LOAD else RunStatus.LOADING
+
+
+def has_trained(state: RunState) -> bool:
+    """Whether any backward or optimizer step has been seen."""
+    return state.step > 0 or state.micro_steps > 0
+
+
+def newest_ledger(state: RunState) -> LedgerTaken | None:
+    """The ledger taken last, of whatever phase."""
+    ledgers = [record.last for record in state.phases.values() if record.last is not None]
+    return max(ledgers, key=lambda ledger: ledger.at, default=None)
+
+
+def highest_peak(state: RunState) -> tuple[Phase, PhaseRecord] | None:
+    """The phase with the highest total so far, None while no peak is known."""
+    known = [(phase, record) for phase, record in state.phases.items() if record.peak is not None]
+    return max(known, key=lambda entry: entry[1].peak or 0, default=None)
+
+
+def optimizers_of(state: RunState, parameter: int) -> list[int]:
+    """Indices of the optimizers that own a parameter."""
+    return [index for index, optimizer in enumerate(state.optimizers) if parameter in optimizer.parameters]
+
+
+def last_toggle(state: RunState, parameter: int) -> tuple[CommandApplied, Command | None] | None:
+    """The last intervention that changed a parameter, None if there was none."""
+    for applied, command in reversed(state.interventions):
+        if parameter in applied.parameters:
+            return applied, command
+    return None
+
+
+def trainable_wish(state: RunState, parameters: range) -> bool | None:
+    """What a toggle of these parameters asks for: freeze (False) if any of them trains or is about to, else unfreeze (True).
+
+    None while it is not known of any of them whether it trains.
+    """
+    pending = pending_parameters(state)
+    flags = [pending.get(index, _FLAGS.get(state.tree.trainable[index])) for index in parameters]
+    if all(flag is None for flag in flags):
+        return None
+    return not any(flags)
+
+
+_FLAGS = {"1": True, "0": False}

@@ -1,0 +1,1 @@
+"""How events and commands travel between threads."""

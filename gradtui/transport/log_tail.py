@@ -1,0 +1,195 @@
+"""Reads the end of a log file that others are writing, as the lines a terminal would show. UI thread; stdlib only.
+
+Progress bars move the cursor: `\\r` starts a line again, `ESC [ A` goes up (nested tqdm bars). Both are followed; colours
+and every other escape sequence are dropped. Memory is bounded, whatever is written between two polls.
+"""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import os
+import re
+from collections.abc import Sequence
+
+MAX_LINE = 4096
+"""Characters of one line that are kept."""
+
+MAX_READ = 256 * 1024
+"""Bytes that one poll takes in; of more, only the end is read, so that a poll costs a few milliseconds at most."""
+
+MAX_CURSOR_RISE = 100
+"""Lines above the last one that the cursor can go up to."""
+
+_MAX_ESCAPE = 4096
+_ESCAPE = re.compile(
+    r"\x1b(?:"
+    r"\[(?P<parameters>[0-?]*)[ -/]*(?P<final>[@-~])"  # control sequence
+    r"|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)"  # operating system command and other control strings
+    r"|[ -/]*[0-OQ-WYZ\\`-~]"  # two-character and charset sequences
+    r")"
+)
+_TOKEN = re.compile(r"(?P<escape>\x1b)|(?P<control>[\r\n\b])|(?P<text>[^\x00-\x1f\x7f-\x9f]+|\t+)|[\x00-\x1f\x7f-\x9f]")
+
+
+class LogTail:
+    """The last lines of a growing file."""
+
+    def __init__(self, path: str | os.PathLike[str], *, max_lines: int = 2000, offset: int = 0) -> None:
+        """Follow `path` from byte `offset` on, keeping `max_lines` lines. The file need not exist yet."""
+        self.path = os.fspath(path)
+        self.skipped_bytes = 0
+        """Bytes that were never read because too much was written between two polls."""
+        self._max_lines = max_lines
+        self._offset = offset
+        self._descriptor: int | None = None
+        self._screen = _Screen(max_lines)
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._pending = ""
+
+    @property
+    def lines(self) -> Sequence[str]:
+        """The newest lines as they stand, oldest first; the last one may still be growing."""
+        rows = self._screen.rows
+        end = len(rows) - 1 if rows and not rows[-1] else len(rows)  # a line that was only just begun says nothing
+        return rows[max(end - self._max_lines, 0) : end]
+
+    def poll(self) -> bool:
+        """Take in what was written since the last call. Returns whether there was anything. Raises nothing."""
+        try:
+            return self._read()
+        except OSError:
+            return False
+
+    def close(self) -> None:
+        """Let go of the file. A later poll opens it again."""
+        if self._descriptor is not None:
+            with contextlib.suppress(OSError):
+                os.close(self._descriptor)
+            self._descriptor = None
+
+    def _read(self) -> bool:
+        if self._descriptor is None:
+            self._descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        size = os.fstat(self._descriptor).st_size
+        if size < self._offset:  # it was emptied, so it starts again
+            self._offset = 0
+        if size == self._offset:
+            return False
+        skip = size - self._offset - MAX_READ
+        if skip > 0:
+            self._offset += skip
+        data = os.pread(self._descriptor, size - self._offset, self._offset)
+        self._offset += len(data)
+        if skip > 0:
+            data = self._skip_to_line_start(data, skip)
+        self._take(self._decoder.decode(data))
+        return True
+
+    def _skip_to_line_start(self, data: bytes, skipped: int) -> bytes:
+        """Drop the partial line at the head of `data`, say how much is missing, and start on a clean line."""
+        head = data.find(b"\n") + 1
+        self.skipped_bytes += skipped + head
+        self._decoder.reset()
+        self._pending = ""
+        self._screen.note(f"[{skipped + head:,} bytes not shown]")
+        return data[head:]
+
+    def _take(self, text: str) -> None:
+        text = self._pending + text
+        self._pending = ""
+        position = 0
+        while match := _TOKEN.match(text, position):
+            position = match.end()
+            if match["text"]:
+                self._screen.write(match["text"])
+            elif match["control"]:
+                self._screen.control(match["control"])
+            elif match["escape"]:
+                escape = _ESCAPE.match(text, match.start())
+                if escape is not None:
+                    position = escape.end()
+                    self._screen.sequence(escape["final"], escape["parameters"])
+                elif len(text) - match.start() < _MAX_ESCAPE and _may_continue(text[match.start() :]):
+                    self._pending = text[match.start() :]
+                    return
+
+
+class _Screen:
+    """Lines, and a cursor that can go up among the last of them. Writing at the start of a line replaces it."""
+
+    def __init__(self, max_lines: int) -> None:
+        self.rows: list[str] = []
+        self._max_lines = max_lines
+        self._rise = 0  # how far the cursor is above the last line
+        self._at_start = True
+
+    def write(self, text: str) -> None:
+        if not self.rows:
+            self.rows.append("")
+        index = len(self.rows) - 1 - self._rise
+        before = "" if self._at_start else self.rows[index]
+        self._at_start = False
+        if len(before) < MAX_LINE:
+            row = before + text
+            self.rows[index] = (row.expandtabs(8) if "\t" in text else row)[:MAX_LINE]
+
+    def control(self, character: str) -> None:
+        if character == "\r":
+            self._at_start = True
+        elif character == "\b":
+            self._erase_last()
+        else:
+            self._down()
+            self._at_start = True
+
+    def sequence(self, final: str | None, parameters: str | None) -> None:
+        """Follow the cursor up and down and an erased line; everything else changes no text."""
+        count = int(parameters) if parameters and parameters.isdecimal() else 1
+        if final == "A":
+            self._rise = min(self._rise + count, MAX_CURSOR_RISE, max(len(self.rows) - 1, 0))
+        elif final == "B":
+            self._rise = max(self._rise - count, 0)
+        elif final == "K" and self.rows and (parameters == "2" or self._at_start):
+            self.rows[len(self.rows) - 1 - self._rise] = ""
+            self._at_start = True
+
+    def note(self, text: str) -> None:
+        """Put a line of our own at the end, and start a new one after it."""
+        self._rise = 0
+        if self.rows and self.rows[-1]:
+            self._down()
+        self._at_start = True
+        self.write(text)
+        self.control("\n")
+
+    def _down(self) -> None:
+        if not self.rows:
+            self.rows.append("")
+        if self._rise:
+            self._rise -= 1
+            return
+        self.rows.append("")
+        if len(self.rows) > self._max_lines + self._max_lines // 4 + 1:
+            del self.rows[: -self._max_lines]
+
+    def _erase_last(self) -> None:
+        index = len(self.rows) - 1 - self._rise
+        if self.rows and not self._at_start:
+            self.rows[index] = self.rows[index][:-1]
+
+
+def _may_continue(text: str) -> bool:
+    """Whether an escape sequence was cut off by the end of what has been read, rather than being malformed."""
+    return re.fullmatch(r"\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b]*\x1b?|[ -/]*)", text) is not None
+
+
+def last_lines(path: str, count: int) -> list[str]:
+    """Read the last `count` lines that say something, as plain text. Nothing where the file cannot be read."""
+    tail = LogTail(path, max_lines=max(count * 2, 100))
+    tail.poll()
+    tail.close()
+    lines = list(tail.lines)
+    while lines and not lines[-1].strip():
+        lines.pop()
+    return lines[-count:]

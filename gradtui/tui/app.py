@@ -1,0 +1,246 @@
+"""The dashboard as an application: drains events into a `RunState`, draws within a budget, and turns keys into commands.
+
+Runs on the UI thread. It knows nothing of torch, of the probe or of how the script is run: events come from a source,
+commands go to a sink, and the two could as well belong to a recording or to another machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import ClassVar
+
+from textual import events
+from textual.app import App, SystemCommand
+from textual.screen import Screen
+from textual.timer import Timer
+from textual.types import CSSPathType
+
+from gradtui.protocol.commands import Resume, StopTraining
+from gradtui.protocol.events import CommandRejected, Event, FreezeVerified, RunEnded
+from gradtui.state.reducer import apply
+from gradtui.state.run_state import RunState
+from gradtui.state.selectors import RunStatus, run_status
+from gradtui.transport.channel import CommandSink, EventSource
+from gradtui.tui import requests
+from gradtui.tui.actions import ACTIONS, Action, bindings
+from gradtui.tui.governor import Governor
+from gradtui.tui.palette import DARK_THEME, LIGHT_THEME, Palette
+from gradtui.tui.panels.header import HeaderFacts
+from gradtui.tui.panels.output import OutputLog
+from gradtui.tui.panels.plot_panel import Pictures
+from gradtui.tui.plotting.plotter import Plotter
+from gradtui.tui.screens.dashboard import INTERVALS, Dashboard
+from gradtui.tui.screens.detail import DetailDialog
+from gradtui.tui.screens.help import help_dialog
+from gradtui.tui.screens.leave import Answer, LeaveDialog
+from gradtui.tui.widgets.key_bar import KeyBar
+
+_BATCH = 10_000
+"""Events applied in one go."""
+
+
+class GradtuiApp(App[str]):
+    """The dashboard of one run. Its return value says how the person left: "stop", "leave" or "ended".
+
+    Args:
+        source: where events come from.
+        sink: where commands go.
+        log: the script's output, None where it is not captured.
+        ui_budget: the share of one core that drawing may take, a fraction of 1.
+        refresh_hz: looks at the source a second; 0 leaves it to calls of `pump`.
+        interrupt: sends the script what Ctrl+C sends.
+        pictures: draws the curves; a `Plotter` of its own by default.
+    """
+
+    TITLE = "gradtui"
+    CSS_PATH: ClassVar[CSSPathType | None] = ["styles/dashboard.tcss", "styles/dialogs.tcss"]
+    BINDINGS = bindings("app")
+    ENABLE_COMMAND_PALETTE = True
+    ALLOW_SELECT = False
+
+    def __init__(
+        self,
+        source: EventSource,
+        sink: CommandSink,
+        *,
+        log: OutputLog | None = None,
+        ui_budget: float = 0.01,
+        refresh_hz: float = 4,
+        interrupt: Callable[[], None] | None = None,
+        pictures: Pictures | None = None,
+    ) -> None:
+        self.run_state = RunState()
+        super().__init__()
+        self.animation_level = "none"
+        self._source, self._sink, self._interrupt = source, sink, interrupt
+        self._hz = refresh_hz
+        self._governor = Governor(ui_budget, 1 / refresh_hz if refresh_hz > 0 else 1.0)
+        for part, interval in INTERVALS.items():
+            self._governor.add(part, interval)
+        self._own_plotter = Plotter() if pictures is None else None
+        self._dashboard = Dashboard(self.run_state, log, pictures if pictures is not None else self._own_plotter or Plotter())
+        self._timer: Timer | None = None
+        self._palette: Palette | None = None
+        for theme in (DARK_THEME, LIGHT_THEME):
+            self.register_theme(theme)
+        self.theme = DARK_THEME.name
+
+    @property
+    def palette(self) -> Palette:
+        """The styles of the roles in the current theme."""
+        if self._palette is None:
+            self._palette = Palette(self.current_theme, self.theme_variables)
+        return self._palette
+
+    @property
+    def dashboard(self) -> Dashboard:
+        """The main screen, whatever dialog may lie over it."""
+        return self._dashboard
+
+    def get_default_screen(self) -> Screen[None]:
+        return self._dashboard
+
+    def get_css_variables(self) -> dict[str, str]:
+        self._palette = None
+        return super().get_css_variables()
+
+    def on_mount(self) -> None:
+        self._schedule(0.0)
+
+    def on_unmount(self) -> None:
+        if self._timer is not None:
+            self._timer.stop()
+        if self._own_plotter is not None:
+            self._own_plotter.close()
+
+    # The pump
+
+    def _schedule(self, delay: float) -> None:
+        if self._hz > 0 and self._running:
+            if self._timer is not None:
+                self._timer.stop()
+            self._timer = self.set_timer(delay, self._tick)
+
+    def _tick(self) -> None:
+        self._governor.begin()
+        self._drain()
+        self._draw_header()
+        part = self._governor.choose(self._dashboard.visible_parts())
+        if part is not None and not self._dashboard.draw(part):
+            self._governor.hurry(part)
+        if isinstance(self.screen, DetailDialog):
+            self.screen.update()
+        self._schedule(self._governor.delay)
+
+    def pump(self) -> None:
+        """Apply what has arrived and draw everything that is in sight: one look without a clock."""
+        self._drain()
+        self._draw_header()
+        for part in self._dashboard.visible_parts():
+            self._dashboard.draw(part)
+
+    def _drain(self) -> None:
+        for event in self._source.drain(_BATCH):
+            apply(self.run_state, event)
+            self._announce(event)
+
+    def _announce(self, event: Event) -> None:
+        """Say at once what the person should not have to look for."""
+        if isinstance(event, CommandRejected):
+            self.notify(event.reason, title="Refused", severity="warning", timeout=8, markup=False)
+        elif isinstance(event, FreezeVerified) and event.moved:
+            self.notify(f"{event.moved[0]} moved while frozen", severity="error", timeout=8, markup=False)
+        elif isinstance(event, RunEnded) and event.error is not None:
+            self._dashboard.show_panel("output")
+
+    def _draw_header(self) -> None:
+        self._dashboard.draw_header(HeaderFacts(self._governor.share, self._source.dropped))
+
+    def _draw_now(self, *parts: str) -> None:
+        for part in parts:
+            self._dashboard.draw(part)
+        self._draw_header()
+
+    # What the person does
+
+    async def on_event(self, event: events.Event) -> None:
+        if isinstance(event, (events.Key, events.MouseEvent)):
+            self._governor.touched()
+        await super().on_event(event)
+
+    def on_module_tree_cursor_moved(self) -> None:
+        self._dashboard.select()
+        self._governor.hurry("gradients")
+        self._schedule(0.05)
+
+    def on_module_tree_toggle_clicked(self) -> None:
+        self.action_toggle_trainable()
+
+    def on_module_tree_explain_clicked(self) -> None:
+        self.action_explain()
+
+    async def on_key_bar_pressed(self, message: KeyBar.Pressed) -> None:
+        await self._perform(message.action)
+
+    async def _perform(self, action: Action) -> None:
+        targets = {"app": self, "dashboard": self._dashboard, "tree": self._dashboard.tree_view}
+        await self.run_action(action.id, targets[action.scope])
+
+    def _request(self, made: requests.Make | requests.Refusal) -> None:
+        if isinstance(made, requests.Refusal):
+            self.notify(made.reason, timeout=4, markup=False)
+            return
+        self.run_state.note_submitted(self._sink.submit(made))
+        self._draw_now("tree")
+
+    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:  # noqa: ARG002
+        for action in ACTIONS:
+            if action.in_palette:
+                yield SystemCommand(action.title, action.help, partial(self._perform, action))
+
+    # Actions; what each does is told in `actions.ACTIONS`
+
+    def action_toggle_trainable(self) -> None:
+        self._request(requests.toggle(self.run_state, self._dashboard.tree_view.current))
+
+    def action_pause(self) -> None:
+        self._request(requests.pause(self.run_state))
+
+    def action_run_one_step(self) -> None:
+        self._request(requests.one_step(self.run_state))
+
+    def action_explain(self) -> None:
+        row = self._dashboard.tree_view.current
+        if row is not None:
+            self.push_screen(DetailDialog(self.run_state, row))
+
+    def action_help(self) -> None:
+        self.push_screen(help_dialog())
+
+    def action_toggle_light(self) -> None:
+        self.theme = LIGHT_THEME.name if self.current_theme.dark else DARK_THEME.name
+
+    def action_interrupt(self) -> None:
+        if self.run_state.ended is not None:
+            self.exit("ended")
+        elif self._interrupt is not None:
+            self._interrupt()
+        else:
+            self.action_leave()
+
+    def action_leave(self) -> None:
+        if self.run_state.ended is not None:
+            self.exit("ended")
+        elif not isinstance(self.screen, LeaveDialog):
+            self.push_screen(LeaveDialog(), self._leave)
+
+    def _leave(self, answer: Answer | None) -> None:
+        if answer is None:
+            return
+        if answer == "stop":
+            self.run_state.note_submitted(self._sink.submit(StopTraining))
+        elif run_status(self.run_state) not in (RunStatus.RUNNING, RunStatus.LOADING, RunStatus.RESUMING):
+            # Without the screen nobody could let a held run go on.
+            self.run_state.note_submitted(self._sink.submit(Resume))
+        self.exit(answer)

@@ -1,0 +1,210 @@
+"""What a row is, what happens to it and why, in sentences with the numbers they rest on. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from gradtui.protocol.vocabulary import STATE_NAMES, ParameterState
+from gradtui.state.run_state import RunState
+from gradtui.state.selectors import (
+    has_trained,
+    last_toggle,
+    optimizers_of,
+    pending_parameters,
+    saved_bytes,
+    state_of,
+    subtree,
+    totals,
+)
+from gradtui.tui.formatting import bytes_text, norm_text, shape_text
+from gradtui.tui.lines import Line, Span, printable, wrap
+from gradtui.tui.palette import STATE_ROLES
+
+_LABEL_WIDTH = 11
+
+MEANINGS: dict[ParameterState, str] = {
+    ParameterState.TRAINED: "Backward stores a gradient for it, an optimizer owns it, and it moved in the last step.",
+    ParameterState.ZERO: "It gets a gradient, and that gradient is exactly zero: only weight decay or momentum can move it.",
+    ParameterState.UNREACHED: (
+        "It is trainable, yet backward left its .grad empty: forward did not use it, its output was detached, or it ran "
+        "under no_grad."
+    ),
+    ParameterState.FLOW_THROUGH: (
+        "It is frozen, and the gradient passes through its module to something upstream that trains: backward computes the "
+        "gradient of the module's input, but not of this tensor. Nothing is stored in .grad, while the activations that "
+        "passing on needs are kept."
+    ),
+    ParameterState.CUT: (
+        "It is frozen, and nothing upstream of it needs a gradient: backward stops before it, stores nothing in .grad, and "
+        "autograd keeps no activations for it."
+    ),
+    ParameterState.ORPHAN: (
+        "It is trainable but in no optimizer: it never moves, and optimizer.zero_grad never clears its gradient, which "
+        "goes on adding up."
+    ),
+    ParameterState.MOVED: (
+        "It is frozen, yet its values changed. A left-over gradient with momentum or weight decay does that, and so does an "
+        "average of weights or a write by the script itself."
+    ),
+    ParameterState.NOT_FINITE: "Its gradient or its values hold NaN or Inf. A step with it spreads to whatever uses it.",
+    ParameterState.SKIPPED: "The loss scaler skipped the last step, because a gradient was not finite at the scale it used.",
+    ParameterState.UNKNOWN: "Nothing is known of it yet: it is looked at when the first step has been executed.",
+}
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A label and what is to be said under it."""
+
+    label: str
+    spans: Line
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Everything there is to say about a row."""
+
+    title: str
+    facts: tuple[Fact, ...]
+
+    def lines(self, width: int) -> list[Line]:
+        """The facts, wrapped, with their labels in a column."""
+        lines: list[Line] = []
+        room = max(20, width - _LABEL_WIDTH)
+        for fact in self.facts:
+            first, *rest = wrap(fact.spans, room)
+            lines.append(((fact.label.ljust(_LABEL_WIDTH), "muted"), *first))
+            lines += [((" " * _LABEL_WIDTH, ""), *line) for line in rest]
+        return lines
+
+
+def explain(state: RunState, row: int) -> Explanation:
+    """The row of the tree, a module's index or a parameter's inverted."""
+    return _module(state, row) if row >= 0 else _parameter(state, ~row)
+
+
+def _parameter(state: RunState, index: int) -> Explanation:
+    info = state.tree.parameters[index]
+    kind = state_of(state.tree, index)
+    tensor = f"{shape_text(info.shape)} {info.dtype}, {_elements(info.count)}, {bytes_text(info.bytes).strip()}"
+    facts = [
+        Fact("state", ((kind.value, STATE_ROLES[kind.value]), (f" {STATE_NAMES[kind]}", "strong"))),
+        Fact("", ((MEANINGS[kind], "text"),)),
+        *_pending(state, index),
+        Fact("tensor", ((tensor, "text"),)),
+        Fact("", ((_stored(state, index, kind), "text"),)),
+        Fact("names", ((printable(", ".join(info.names)), "text"),)),
+    ]
+    if len(info.names) > 1:
+        facts.append(Fact("", ((f"One tensor under {len(info.names)} names (tied); it counts once in every sum.", "muted"),)))
+    facts += [
+        Fact("module", ((_module_words(state, info.module), "text"),)),
+        Fact("optimizer", ((_optimizer_words(state, index), "text"),)),
+        Fact("gradient", ((_norm_words(state, state.tree.norms[index] if state.tree.norms else None), "text"),)),
+        Fact("toggled", ((_toggle_words(state, index), "text"),)),
+    ]
+    return Explanation(printable(info.path), tuple(facts))
+
+
+def _module(state: RunState, index: int) -> Explanation:
+    tree = state.tree
+    module = tree.modules[index]
+    sums = totals(tree, module)
+    letters = Counter(tree.states[i] for i in subtree(module))
+    known = letters.total() > letters["-"]
+    trainable = f"{sums.trainable:,}" if known else "an unknown number"
+    parameters = (
+        f"{module.subtree_parameters:,} tensors, {_elements(sums.parameters)}, {bytes_text(sums.bytes).strip()}; "
+        f"{trainable} of the elements train."
+    )
+    facts = [Fact("type", ((printable(module.type_name), "strong"),))]
+    if module.subtree_modules > 1:
+        facts.append(Fact("contains", ((f"{module.subtree_modules - 1:,} modules", "text"),)))
+    if module.subtree_parameters:
+        facts.append(Fact("parameters", ((parameters, "text"),)))
+    else:
+        facts.append(Fact("parameters", (("none", "text"),)))
+    facts += [_letter_fact(letter, count, first=i == 0) for i, (letter, count) in enumerate(letters.most_common())]
+    if len(letters) == 1 and known:
+        facts.append(Fact("", ((MEANINGS[ParameterState(next(iter(letters)))], "text"),)))
+    waiting = sum(1 for i in pending_parameters(state) if i in subtree(module))
+    if waiting:
+        facts.append(Fact("pending", ((f"{waiting} tensors wait for the next step boundary.", "pending"),)))
+    facts += [
+        Fact("kept", ((_kept_words(state, index), "text"),)),
+        Fact("gradient", ((_norm_words(state, sums.norm), "text"),)),
+    ]
+    return Explanation(printable(module.path or module.name), tuple(facts))
+
+
+def _letter_fact(letter: str, count: int, *, first: bool) -> Fact:
+    spans: list[Span] = [(letter, STATE_ROLES[letter]), (f" {count:,} {STATE_NAMES[ParameterState(letter)]}", "text")]
+    return Fact("states" if first else "", tuple(spans))
+
+
+def _pending(state: RunState, index: int) -> list[Fact]:
+    wish = pending_parameters(state).get(index)
+    if wish is None:
+        return []
+    word = "unfrozen" if wish else "frozen"
+    return [Fact("pending", ((f"It will be {word} at the next step boundary.", "pending"),))]
+
+
+def _stored(state: RunState, index: int, kind: ParameterState) -> str:
+    size = bytes_text(state.tree.parameters[index].bytes).strip()
+    if state.tree.trainable[index] == "1" and kind not in (ParameterState.UNREACHED, ParameterState.UNKNOWN):
+        return f"Its gradient takes another {size} between backward and zero_grad."
+    if state.tree.trainable[index] == "0":
+        return f"No gradient is stored for it; trainable, it would take another {size}."
+    return f"A gradient for it takes another {size}."
+
+
+def _module_words(state: RunState, index: int) -> str:
+    module = state.tree.modules[index]
+    return f"{printable(module.path or module.name)} ({printable(module.type_name)}). {_kept_words(state, index)}"
+
+
+def _kept_words(state: RunState, index: int) -> str:
+    kept = saved_bytes(state.tree, index)
+    if kept is None or state.tree.saved is None:
+        return "What autograd keeps here for backward has not been measured yet."
+    at = f"measured at step {state.tree.saved.step:,}"
+    if kept == 0:
+        return f"Autograd keeps nothing here for backward ({at})."
+    whole = state.tree.saved.total
+    share = f", {kept / whole:.0%} of all it keeps" if whole > 0 else ""
+    return f"Autograd keeps {bytes_text(kept).strip()} here for backward{share} ({at})."
+
+
+def _optimizer_words(state: RunState, index: int) -> str:
+    owners = optimizers_of(state, index)
+    if not state.optimizers:
+        return "No optimizer has been seen yet."
+    if not owners:
+        return "In no optimizer, so no step moves it."
+    names = ", ".join(f"{state.optimizers[i].type_name} (number {i + 1})" for i in owners)
+    return f"In {names}." if len(state.optimizers) > 1 else f"In {state.optimizers[owners[0]].type_name}."
+
+
+def _norm_words(state: RunState, norm: float | None) -> str:
+    if norm is None:
+        if not has_trained(state):
+            return "No backward pass has been seen yet."
+        return "No gradient in the last measured step."
+    step = f" at step {state.tree.norms_step:,}" if state.tree.norms_step is not None else ""
+    total = state.gradient_norm.last
+    share = f"; the norm of all gradients together was {norm_text(total).strip()}" if total is not None else ""
+    return f"L2 norm {norm_text(norm).strip()}{step}{share}."
+
+
+def _toggle_words(state: RunState, index: int) -> str:
+    found = last_toggle(state, index)
+    if found is None:
+        return "Never, as far as this screen knows."
+    applied, _ = found
+    return f"At step {applied.step:,}: {printable(applied.text)}"
+
+
+def _elements(count: int) -> str:
+    return "1 element" if count == 1 else f"{count:,} elements"

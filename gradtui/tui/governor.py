@@ -1,0 +1,121 @@
+"""When each part of the screen is drawn, so that the UI thread takes no more than a share of the time. Runs on the UI thread.
+
+Drawing in the same process holds the interpreter lock, so what the UI thread takes is what training loses: with a share u of
+the wall time, training is slower by u / (1 - u). The governor therefore counts the CPU time of the whole thread between two
+ticks, painting and writing included, and charges it to the part that was drawn in the first of them. Each part has a shortest
+interval; while all of them together would cost more than the budget, every interval is stretched by the same factor.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+_SMOOTHING = 0.25
+_SHARE_SECONDS = 10.0
+"""Time over which the measured share is averaged."""
+_DEAR = 0.01
+LONGEST_STRETCH = 32.0
+LONGEST_TICK = 5.0
+
+
+@dataclass
+class Part:
+    """A part of the screen: the shortest time between two drawings, and what a drawing costs."""
+
+    name: str
+    interval: float
+    cost: float = 0.0
+    """CPU seconds, a moving mean."""
+    due: float = 0.0
+
+
+class Governor:
+    """Chooses what to draw and when to look again.
+
+    Args:
+        budget: the share of one core that the UI thread may take, a fraction of 1; 0 or less means no limit.
+        tick: seconds between two looks while nothing is stretched.
+        wall, cpu: clocks in seconds; `cpu` must count the calling thread only.
+    """
+
+    def __init__(
+        self,
+        budget: float,
+        tick: float,
+        *,
+        wall: Callable[[], float] = time.monotonic,
+        cpu: Callable[[], float] = time.thread_time,
+    ) -> None:
+        self._budget, self._tick = budget, tick
+        self._wall, self._cpu = wall, cpu
+        self._parts: dict[str, Part] = {}
+        self._drawn: Part | None = None
+        self._idle_cost = 0.0
+        self._touched = False
+        self._last_wall, self._last_cpu = wall(), cpu()
+        self._share: float | None = None
+
+    def add(self, name: str, interval: float) -> None:
+        """Make a part known; parts that are due at the same time are drawn in the order they were added."""
+        self._parts[name] = Part(name, interval)
+
+    @property
+    def share(self) -> float | None:
+        """The measured share of wall time that the UI thread was on the CPU lately; None before the second tick."""
+        return self._share
+
+    @property
+    def stretch(self) -> float:
+        """The factor by which every interval is longer than it would be without a budget."""
+        if self._budget <= 0:
+            return 1.0
+        load = self._idle_cost / self._tick + sum(part.cost / part.interval for part in self._parts.values())
+        return min(LONGEST_STRETCH, max(1.0, load / self._budget))
+
+    @property
+    def delay(self) -> float:
+        """Seconds until the next tick."""
+        return min(LONGEST_TICK, self._tick * self.stretch)
+
+    def touched(self) -> None:
+        """Say that the person did something: what it cost is shown, but not held against any part."""
+        self._touched = True
+
+    def hurry(self, name: str) -> None:
+        """Make a part due at the next tick."""
+        self._parts[name].due = 0.0
+
+    def begin(self) -> None:
+        """Start a tick: account for the time since the last one."""
+        wall, cpu = self._wall(), self._cpu()
+        elapsed, spent = wall - self._last_wall, cpu - self._last_cpu
+        self._last_wall, self._last_cpu = wall, cpu
+        if elapsed <= 0:
+            return
+        weight = min(1.0, elapsed / _SHARE_SECONDS)
+        self._share = spent / elapsed if self._share is None else self._share + weight * (spent / elapsed - self._share)
+        if not self._touched:
+            self._charge(spent)
+        self._touched, self._drawn = False, None
+
+    def _charge(self, spent: float) -> None:
+        part = self._drawn
+        if part is None:
+            self._idle_cost += _SMOOTHING * (spent - self._idle_cost)
+            return
+        # One dear drawing (a first model, a garbage collection) must not slow the screen for long.
+        own = min(max(0.0, spent - self._idle_cost), max(_DEAR, 3 * part.cost))
+        part.cost = own if part.cost == 0 else part.cost + _SMOOTHING * (own - part.cost)
+
+    def choose(self, visible: Iterable[str]) -> str | None:
+        """The visible part that has been due for longest, None if none is; it counts as drawn now."""
+        now = self._wall()
+        waiting = [self._parts[name] for name in visible if self._parts[name].due <= now]
+        if not waiting:
+            return None
+        part = min(waiting, key=lambda part: part.due)
+        part.due = now + part.interval * self.stretch
+        self._drawn = part
+        return part.name

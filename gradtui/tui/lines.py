@@ -1,0 +1,123 @@
+"""Lines of text with roles instead of colours: what a panel's pure part produces and its widget turns into strips. Pure.
+
+A span is a text and the name of its role (see `palette`); `a on b` is the colour of role a on the colour of role b.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.cells import cell_len, set_cell_size
+
+Span = tuple[str, str]
+Line = tuple[Span, ...]
+
+BLANK: Line = (("", ""),)
+
+_UNPRINTABLE = dict.fromkeys((*range(32), 127, *range(128, 160), 8206, 8207, 8232, 8233), "·")
+_UNPRINTABLE |= dict.fromkeys((*range(8234, 8239), *range(8294, 8298)), "·")
+_UNPRINTABLE[ord("\t")] = " "
+
+
+def printable(text: str) -> str:
+    """The text without control characters, which would otherwise reach the terminal as commands."""
+    return text if text.isascii() and text.isprintable() else text.translate(_UNPRINTABLE)
+
+
+def width_of(text: str) -> int:
+    """Cells that a text takes."""
+    return len(text) if text.isascii() else cell_len(text)
+
+
+def line_width(line: Iterable[Span]) -> int:
+    """Cells that a line takes."""
+    return sum(width_of(text) for text, _ in line)
+
+
+def elide(text: str, width: int) -> str:
+    """The beginning of a text, with an ellipsis where it was cut; never more than `width` cells."""
+    if width_of(text) <= width:
+        return text
+    return set_cell_size(text, width - 1).rstrip() + "…" if width > 0 else ""
+
+
+def elide_start(text: str, width: int) -> str:
+    """The end of a text (of a path, the end tells more), with an ellipsis where it was cut."""
+    if width_of(text) <= width:
+        return text
+    if width <= 0:
+        return ""
+    kept = text[-(width - 1) :] if width > 1 else ""
+    while width_of(kept) > width - 1:
+        kept = kept[1:]
+    return "…" + kept
+
+
+def pad(text: str, width: int) -> str:
+    """The text in exactly `width` cells, from the left."""
+    cut = elide(text, width)
+    return cut + " " * (width - width_of(cut))
+
+
+def pad_start(text: str, width: int) -> str:
+    """The text in exactly `width` cells, from the right."""
+    cut = elide(text, width)
+    return " " * (width - width_of(cut)) + cut
+
+
+def fit(line: Iterable[Span], width: int) -> Line:
+    """The line in exactly `width` cells: padded, or cut with an ellipsis."""
+    fitted: list[Span] = []
+    room = width
+    for text, role in line:
+        taken = width_of(text)
+        if taken > room:
+            fitted.append((pad(text, room), role))
+            room = 0
+            break
+        if text:
+            fitted.append((text, role))
+        room -= taken
+    if room:
+        fitted.append((" " * room, ""))
+    return tuple(fitted)
+
+
+def spread(left: Iterable[Span], right: Iterable[Span], width: int) -> Line:
+    """`left` from the left edge and `right` to the right edge; where both do not fit, `left` is cut."""
+    right = tuple(right)
+    return (*fit(left, max(0, width - line_width(right))), *right)
+
+
+def wrap(spans: Iterable[Span], width: int, indent: int = 0) -> list[Line]:
+    """Spans broken at spaces into lines of at most `width` cells; lines after the first begin with `indent` blanks.
+
+    A word longer than a line is broken inside.
+    """
+    room = max(1, width - indent)
+    lines: list[Line] = []
+    line: list[Span] = []
+    used = 0
+    for text, role in spans:
+        for position, word in enumerate(text.split(" ")):
+            gap = " " if position and used > (indent if lines else 0) else ""
+            if used + width_of(gap + word) > width and used > (indent if lines else 0):
+                lines.append(tuple(line))
+                line, used, gap = [(" " * indent, "")], indent, ""
+            *whole, last = _chunks(word, room)
+            for chunk in whole:
+                lines.append((*line, (gap + chunk, role)))
+                line, used, gap = [(" " * indent, "")], indent, ""
+            if gap or last:
+                line.append((gap + last, role))
+                used += width_of(gap + last)
+    return [*lines, tuple(line)]
+
+
+def _chunks(word: str, width: int) -> list[str]:
+    chunks = []
+    while width_of(word) > width:
+        head = set_cell_size(word, width).rstrip() or word[:1]
+        chunks.append(head)
+        word = word[len(head) :]
+    return [*chunks, word]

@@ -1,0 +1,40 @@
+"""The norms of one parameter or subtree over the window of rows that is kept. Pure.
+
+A subtree may hold 100,000 parameters, so what was joined once is remembered, and one call joins no more than a set number
+of norms: the newest rows first, the rest in the calls that follow.
+"""
+
+from __future__ import annotations
+
+from gradtui.state.series import RowHistory, joint_norm
+
+CELLS_A_CALL = 200_000
+
+
+class NormCurve:
+    """The curve of the parameters `first:last`; a change of either starts it anew."""
+
+    def __init__(self, cells: int = CELLS_A_CALL) -> None:
+        self._cells = cells
+        self._range = (0, 0)
+        self._known: dict[int, float | None] = {}
+        self.complete = True
+        """Whether the last call reached back over the whole window."""
+
+    def points(self, history: RowHistory, first: int, last: int) -> tuple[list[int], list[float | None]]:
+        """Steps and joint norms, oldest first; None where no parameter of the range had a gradient."""
+        if self._range != (first, last):
+            self._range, self._known = (first, last), {}
+        budget, known = self._cells, {}
+        self.complete = True
+        for step, row in zip(reversed(history.steps), reversed(history.rows)):
+            if step not in self._known:
+                if budget <= 0:
+                    self.complete = False
+                    continue
+                budget -= last - first
+                self._known[step] = joint_norm(row[first:last])
+            known[step] = self._known[step]
+        self._known = known
+        steps = sorted(known)
+        return steps, [known[step] for step in steps]

@@ -1,0 +1,193 @@
+"""What each role looks like in a theme. One place for every colour, so that a category is the same colour wherever it is shown.
+
+Roles are resolved here rather than by component classes of each widget: one table for the whole screen, made anew only when the
+theme changes. A theme may set any role by a variable of the name `gradtui-ROLE`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rich.style import Style
+from textual.color import Color
+from textual.theme import Theme
+
+from gradtui.protocol.vocabulary import ParameterState
+
+DARK_THEME = Theme(
+    name="gradtui-dark",
+    primary="#6cb2eb",
+    secondary="#8f9bb3",
+    accent="#f0b429",
+    warning="#f0b429",
+    error="#ff6b6b",
+    success="#5fd38d",
+    foreground="#d7dce5",
+    background="#12151b",
+    surface="#1a1e27",
+    panel="#1e232d",
+    dark=True,
+    variables={"border-blurred": "#343c4c", "border": "#6cb2eb", "footer-key-foreground": "#6cb2eb"},
+)
+
+LIGHT_THEME = Theme(
+    name="gradtui-light",
+    primary="#0b63b5",
+    secondary="#5a6680",
+    accent="#9a5b00",
+    warning="#9a5b00",
+    error="#c02434",
+    success="#157f45",
+    foreground="#20252e",
+    background="#fafbfc",
+    surface="#ffffff",
+    panel="#eef1f5",
+    dark=False,
+    variables={"border-blurred": "#c3cbd8", "border": "#0b63b5", "footer-key-foreground": "#0b63b5"},
+)
+
+STATE_ROLES: dict[str, str] = {state.value: f"state-{state.name.lower().replace('_', '-')}" for state in ParameterState}
+"""The role of each state letter."""
+
+_DARK = {
+    "faint": "#4a5366",
+    "rule": "#343c4c",
+    "cursor": "#25324a",
+    "cursor-blurred": "#1f2530",
+    "parameters": "#5b9cf0",
+    "gradients": "#f0a04b",
+    "optimizer_state": "#c08bf0",
+    "activations": "#4fc9a4",
+    "buffers": "#e6d06c",
+    "other": "#7f8aa0",
+    "state-trained": "#5fd38d",
+    "state-zero": "#f0d048",
+    "state-unreached": "#ff9f68",
+    "state-flow-through": "#62c4f0",
+    "state-cut": "#8b97ad",
+    "state-orphan": "#ffb454",
+    "state-moved": "#ff7ab2",
+    "state-not-finite": "#ff6b6b",
+    "state-skipped": "#e8e08a",
+    "curve-1": "#6cb2eb",
+    "curve-2": "#f0b429",
+}
+
+_LIGHT = {
+    "faint": "#a3adbd",
+    "rule": "#c3cbd8",
+    "cursor": "#d6e6f8",
+    "cursor-blurred": "#e9eef5",
+    "parameters": "#1f6fd0",
+    "gradients": "#d4700a",
+    "optimizer_state": "#8a42c8",
+    "activations": "#0f8f6a",
+    "buffers": "#a88a00",
+    "other": "#6a7488",
+    "state-trained": "#157f45",
+    "state-zero": "#8a6d00",
+    "state-unreached": "#b9480c",
+    "state-flow-through": "#0a6fa8",
+    "state-cut": "#5f6b80",
+    "state-orphan": "#a65a00",
+    "state-moved": "#b8246e",
+    "state-not-finite": "#c02434",
+    "state-skipped": "#7a7000",
+    "curve-1": "#0b63b5",
+    "curve-2": "#b36b00",
+}
+
+_ANSI = {
+    "faint": "ansi_bright_black",
+    "rule": "ansi_bright_black",
+    "parameters": "ansi_blue",
+    "gradients": "ansi_yellow",
+    "optimizer_state": "ansi_magenta",
+    "activations": "ansi_green",
+    "buffers": "ansi_cyan",
+    "other": "ansi_white",
+    "state-trained": "ansi_green",
+    "state-zero": "ansi_yellow",
+    "state-unreached": "ansi_red",
+    "state-flow-through": "ansi_cyan",
+    "state-cut": "ansi_bright_black",
+    "state-orphan": "ansi_yellow",
+    "state-moved": "ansi_magenta",
+    "state-not-finite": "ansi_bright_red",
+    "state-skipped": "ansi_yellow",
+    "curve-1": "ansi_bright_blue",
+    "curve-2": "ansi_yellow",
+}
+
+_BOLD = frozenset(
+    {"strong", "ground", "error", "key", "title", "pending", "state-not-finite", "state-moved", "state-trained"}
+)
+_REVERSE_WITHOUT_COLOUR = frozenset({"cursor", "cursor-blurred"})
+
+
+class Palette:
+    """Styles of the roles in one theme. Not thread-safe; used on the UI thread."""
+
+    def __init__(self, theme: Theme, variables: Mapping[str, str]) -> None:
+        self._colours = {role: Color.parse(text) for role, text in _role_colours(theme, variables).items()}
+        self._ansi = theme.ansi
+        self._styles: dict[str, Style] = {"": Style.null()}
+
+    def style(self, role: str) -> Style:
+        """The style of a role, of `a on b`, or of `a@ground` (role a on a row that is drawn on `ground`)."""
+        style = self._styles.get(role)
+        if style is None:
+            style = self._styles[role] = self._build(role)
+        return style
+
+    def _build(self, role: str) -> Style:
+        if "@" in role:
+            inner, _, ground = role.partition("@")
+            return self._ground(ground) + self.style(inner)
+        front, _, back = role.partition(" on ")
+        colour = self._colours.get(front)
+        bold = True if front in _BOLD else None
+        style = Style(color=colour.rich_color if colour else None, bold=bold)
+        return style + Style(bgcolor=self._colours[back].rich_color) if back in self._colours else style
+
+    def _ground(self, role: str) -> Style:
+        colour = self._colours.get(role)
+        # Sixteen colours have none that is a quiet background, so there the row is reversed.
+        return Style(reverse=True) if colour is None and role in _REVERSE_WITHOUT_COLOUR else self._background(colour)
+
+    @staticmethod
+    def _background(colour: Color | None) -> Style:
+        return Style(bgcolor=colour.rich_color) if colour else Style.null()
+
+
+def _role_colours(theme: Theme, variables: Mapping[str, str]) -> dict[str, str]:
+    colours = dict(_ANSI if theme.ansi else _DARK if theme.dark else _LIGHT)
+    foreground, background = variables["foreground"], variables["background"]
+    if theme.ansi:
+        colours |= {"muted": foreground, "text": foreground, "strong": foreground}
+    else:
+        front, back = Color.parse(foreground), Color.parse(background)
+        colours |= {"text": foreground, "strong": foreground, "muted": back.blend(front, 0.6).hex}
+        if theme.name not in (DARK_THEME.name, LIGHT_THEME.name):
+            colours["cursor"] = back.blend(Color.parse(variables["primary"]), 0.25).hex
+            colours["cursor-blurred"] = back.blend(Color.parse(variables["primary"]), 0.12).hex
+            colours["faint"] = back.blend(front, 0.35).hex
+            colours["rule"] = back.blend(front, 0.2).hex
+    colours |= {
+        "good": variables["success"],
+        "warning": variables["warning"],
+        "error": variables["error"],
+        "accent": variables["primary"],
+        "ground": background,
+        "key": variables["primary"],
+        "title": variables["foreground"],
+        "pending": variables["warning"],
+        "state-unknown": colours["muted"],
+        "spark": colours["curve-1"],
+        "axis": colours["faint"],
+        "tick": colours["muted"],
+        "legend": colours["muted"],
+        "alarm": variables["error"],
+    }
+    prefix = "gradtui-"
+    return colours | {name[len(prefix) :]: value for name, value in variables.items() if name.startswith(prefix)}

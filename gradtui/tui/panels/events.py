@@ -1,0 +1,76 @@
+"""What was found, applied, refused and verified, newest at the bottom. UI thread."""
+
+from __future__ import annotations
+
+from gradtui.state.run_state import LogEntry, RunState
+from gradtui.tui.formatting import seconds_text
+from gradtui.tui.lines import Line, Span, printable, wrap
+from gradtui.tui.widgets.followed_lines import FollowedLines
+
+GLYPHS: dict[str, tuple[str, str]] = {
+    "applied": ("✔", "good"),
+    "rejected": ("✖", "warning"),
+    "verified": ("◆", "good"),
+    "moved": ("!", "error"),
+    "probe": ("!", "warning"),
+    "run": ("▶", "accent"),
+    "model": ("◇", "muted"),
+}
+"""Glyph and role of each kind of entry."""
+
+_STEP_WIDTH = 13
+_MEMORY = 4_000
+"""Entries whose wrapped lines are remembered."""
+
+
+def entry_lines(entry: LogEntry, width: int) -> list[Line]:
+    """An entry, wrapped; lines after the first stand under its text."""
+    glyph, role = GLYPHS.get(entry.kind, ("·", "muted"))
+    text_role = role if entry.kind in ("rejected", "moved", "probe") else "text"
+    when: list[Span] = [(f"{glyph} ", role), (f"step {entry.step:,}".ljust(_STEP_WIDTH), "muted")]
+    if width >= 80:
+        when.insert(1, (f"{seconds_text(entry.at)}  ", "faint"))
+    indent = sum(len(text) for text, _ in when)
+    room = max(10, width - indent)
+    body = wrap(((printable(entry.text), text_role),), room)
+    return [(*when, *body[0]), *(((" " * indent, ""), *line) for line in body[1:])]
+
+
+class EventsPanel(FollowedLines):
+    """The log of the run."""
+
+    def __init__(self, state: RunState, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._state = state
+        self._wrapped: dict[LogEntry, list[Line]] = {}
+        self._width = 0
+        self._shown: list[Line] = []
+        self._known: tuple[int, LogEntry | None] = (0, None)
+
+    def update(self) -> None:
+        """Show what was added. While the person has scrolled up, the text holds still."""
+        if self.follows:
+            self.redraw()
+
+    def line_count(self, width: int) -> int:
+        log = self._state.log
+        known = (len(log), log[-1] if log else None)
+        if width != self._width or known != self._known:
+            self._lay_out(width)
+            self._known = known
+        return len(self._shown)
+
+    def line_at(self, index: int, width: int) -> Line:  # noqa: ARG002
+        return self._shown[index]
+
+    def _lay_out(self, width: int) -> None:
+        if width != self._width or len(self._wrapped) > _MEMORY:
+            self._width, self._wrapped = width, {}
+        self._shown = []
+        for entry in self._state.log:
+            if entry not in self._wrapped:
+                self._wrapped[entry] = entry_lines(entry, width)
+            self._shown += self._wrapped[entry]
+        if not self._shown:
+            text = "Waiting for the run to start: models, optimizers, and every freeze and its proof are listed here."
+            self._shown = wrap(((text, "muted"),), width)

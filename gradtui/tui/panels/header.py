@@ -1,0 +1,167 @@
+"""The first line of the screen: what runs, how far it is, and what watching it costs. UI thread; `header_line` is pure."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from gradtui.protocol.vocabulary import Phase
+from gradtui.state.run_state import RunState
+from gradtui.state.selectors import RunStatus, run_status
+from gradtui.tui.formatting import (
+    RATE_WIDTH,
+    VALUE_WIDTH,
+    count_text,
+    microseconds_text,
+    rate_text,
+    share_text,
+    steps_text,
+    value_text,
+)
+from gradtui.tui.lines import Line, Span, fit, line_width, pad, printable, spread
+from gradtui.tui.sparkline import sparkline
+from gradtui.tui.widgets.line_view import LineView
+
+_STATUS: dict[RunStatus, tuple[str, str, str]] = {
+    RunStatus.LOADING: ("◌", "loading", "muted"),
+    RunStatus.RUNNING: ("●", "running", "good"),
+    RunStatus.PAUSING: ("◐", "pausing", "pending"),
+    RunStatus.PAUSED: ("‖", "paused", "warning"),
+    RunStatus.RESUMING: ("◐", "resumes", "pending"),
+    RunStatus.STOPPING: ("◐", "stops", "pending"),
+    RunStatus.ENDED: ("✔", "ended", "good"),
+    RunStatus.INTERRUPTED: ("✖", "stopped", "warning"),
+    RunStatus.FAILED: ("✖", "failed", "error"),
+}
+_STATUS_WIDTH = 9
+_PHASE_WIDTH = max(len(phase) for phase in Phase)
+_BRAND = " gradtui "
+
+
+@dataclass(frozen=True)
+class HeaderFacts:
+    """What the header shows beside the run itself."""
+
+    ui_share: float | None = None
+    dropped: int = 0
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """Which fields there are and how wide; it depends on the width alone, so nothing jumps when a value changes."""
+
+    brand: bool = True
+    script: int = 28
+    digits: int = 9
+    spark: int = 10
+    phase_apart: bool = True
+    cost_share: bool = True
+    cost_label: bool = True
+    gap: int = 2
+
+
+_REDUCTIONS: tuple[dict[str, object], ...] = (
+    {"script": 20},
+    {"brand": False},
+    {"digits": 7},
+    {"script": 16},
+    {"spark": 0},
+    {"phase_apart": False},
+    {"script": 12},
+    {"cost_label": False},
+    {"gap": 1},
+    {"cost_share": False},
+    {"digits": 5},
+)
+
+
+def header_line(state: RunState, facts: HeaderFacts, width: int) -> Line:
+    """The header in exactly `width` cells, without the least important fields where there is no room for all."""
+    layout = _Layout()
+    left, right = _fields(state, facts, layout)
+    for reduction in _REDUCTIONS:
+        if line_width(left) + line_width(right) <= width:
+            break
+        layout = replace(layout, **reduction)  # type: ignore[arg-type]  # the table names fields of the layout
+        left, right = _fields(state, facts, layout)
+    return fit(spread(left, right, width), width)
+
+
+def _fields(state: RunState, facts: HeaderFacts, layout: _Layout) -> tuple[Line, Line]:
+    gap: Span = (" " * layout.gap, "")
+    left: list[Line] = [((_BRAND, "ground on accent"),)] if layout.brand else []
+    left.append(_status(state, apart=layout.phase_apart))
+    left.append(_dropped(facts, layout.script) if facts.dropped else _script(state, layout.script))
+    left.append((("step ", "faint"), (_steps(state.step, layout), "strong"), *_micro(state, layout)))
+    left.append(((pad(rate_text(state.steps_per_second).strip(), RATE_WIDTH), "text"),))
+    left.append((("loss ", "faint"), (pad(value_text(state.loss.last).strip(), VALUE_WIDTH), "text")))
+    if layout.spark:
+        left.append(sparkline(state.loss.values[-layout.spark :], layout.spark, "muted"))
+    if layout.phase_apart:
+        left.append(((pad(_phase(state), _PHASE_WIDTH), "accent"),))
+    right: list[Line] = [_cost(state, layout), (("ui ", "faint"), (share_text(facts.ui_share), "muted"))]
+    start: Line = () if layout.brand or layout.gap == 1 else ((" ", ""),)
+    return (*start, *_joined(left, gap)), (gap, *_joined(right, gap))
+
+
+def _joined(fields: Sequence[Line], gap: Span) -> Line:
+    spans: list[Span] = []
+    for index, field in enumerate(fields):
+        spans += (gap, *field) if index else field
+    return tuple(spans)
+
+
+def _status(state: RunState, *, apart: bool) -> Line:
+    status = run_status(state)
+    glyph, label, role = _STATUS[status]
+    if state.ended is not None and state.ended.exit_code:
+        glyph, role = "✖", "error" if status is RunStatus.FAILED else "warning"
+    if apart:
+        return ((pad(f"{glyph} {label}", _STATUS_WIDTH), role),)
+    # While it runs, the phase says more than the word, and the glyph and its colour still say that it does.
+    label = _phase(state) if status is RunStatus.RUNNING else label
+    return ((pad(f"{glyph} {label}", 2 + _PHASE_WIDTH), role),)
+
+
+def _phase(state: RunState) -> str:
+    return "" if state.ended is not None else state.phase.value
+
+
+def _script(state: RunState, width: int) -> Line:
+    name = os.path.basename(state.started.script) if state.started else ""
+    return ((pad(printable(name), width), "title"),)
+
+
+def _dropped(facts: HeaderFacts, width: int) -> Line:
+    return ((pad(f"dropped {count_text(facts.dropped).strip()}", width), "warning"),)
+
+
+def _micro(state: RunState, layout: _Layout) -> Line:
+    if layout.digits > 5:
+        return (("  micro ", "faint"), (_steps(state.micro_steps, layout), "text"))
+    return (("·", "faint"), (_steps(state.micro_steps, layout), "text"))
+
+
+def _steps(count: int, layout: _Layout) -> str:
+    return pad(steps_text(count, layout.digits).strip(), layout.digits)
+
+
+def _cost(state: RunState, layout: _Layout) -> Line:
+    spans: list[Span] = [("cost ", "faint")] if layout.cost_label else []
+    spans.append((microseconds_text(state.cost.recent_us), "muted"))
+    if layout.cost_share:
+        spans.append((" " + share_text(state.cost.recent_share), "muted"))
+    return tuple(spans)
+
+
+class Header(LineView):
+    """The header line. `facts` is set before `redraw`."""
+
+    def __init__(self, state: RunState, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._state = state
+        self.facts = HeaderFacts()
+
+    def lines_for(self, width: int, height: int) -> Sequence[Line]:  # noqa: ARG002
+        return [header_line(self._state, self.facts, width)]

@@ -1,0 +1,68 @@
+"""What the script printed, read from the log file that its output goes to. UI thread."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from gradtui.state.run_state import RunState
+from gradtui.tui.lines import Line, printable, wrap
+from gradtui.tui.widgets.followed_lines import FollowedLines
+
+
+class OutputLog(Protocol):
+    """The end of a growing log."""
+
+    @property
+    def lines(self) -> Sequence[str]:
+        """The newest lines, oldest first."""
+        ...
+
+    def poll(self) -> bool:
+        """Take in what was written since the last call; whether there was anything."""
+        ...
+
+
+def traceback_lines(error: str, printed: Sequence[str]) -> list[Line]:
+    """The script's traceback, unless the script's own output ends with it already."""
+    lines = error.rstrip().splitlines()
+    if not lines or lines[-1].strip() in (line.strip() for line in printed[-5:]):
+        return []
+    return [((printable(line), "error" if index == len(lines) - 1 else "text"),) for index, line in enumerate(lines)]
+
+
+class OutputPanel(FollowedLines):
+    """The tail of the log, and the traceback if the script failed."""
+
+    def __init__(self, state: RunState, log: OutputLog | None, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._state, self._log = state, log
+        self._printed: list[str] = []
+        self._ending: list[Line] = []
+
+    def update(self) -> None:
+        """Read what was printed since, and show it. While the person has scrolled up, the text holds still."""
+        if self.follows and self._log is not None and self._log.poll():
+            self._printed = list(self._log.lines)
+        ended = self._state.ended
+        if ended is not None and not self._ending:
+            if self._log is not None and self._log.poll():
+                self._printed = list(self._log.lines)
+            self._ending = traceback_lines(ended.error, self._printed) if ended.error else []
+            role = "error" if ended.exit_code else "muted"
+            self._ending.append(((f"── the script ended with exit code {ended.exit_code} ──", role),))
+        self.redraw()
+
+    def line_count(self, width: int) -> int:
+        return len(self._printed) + len(self._ending) or len(self._empty(width))
+
+    def line_at(self, index: int, width: int) -> Line:
+        if index < len(self._printed):
+            text = self._printed[index]
+            return ((printable(text), "text"),)
+        index -= len(self._printed)
+        return self._ending[index] if index < len(self._ending) else self._empty(width)[index]
+
+    def _empty(self, width: int) -> list[Line]:
+        text = "Waiting for the script to print something." if self._log else "The output of this run is not captured."
+        return wrap(((text, "muted"),), width)

@@ -1,0 +1,55 @@
+"""What a panel calls to get curves drawn at once: by plotext where it can, else by ourselves. On the UI thread."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gradtui.tui.plotting import braille
+from gradtui.tui.plotting.chart import Chart
+from gradtui.tui.plotting.frame import compose
+from gradtui.tui.plotting.plot_process import PlotProcess
+from gradtui.tui.plotting.request import Picture, PlotRequest
+from gradtui.tui.plotting.sanitise import sanitise
+
+
+@dataclass
+class _Panel:
+    request: PlotRequest
+    chart: Chart
+    own: Picture | None = None
+
+
+class Plotter:
+    """Pictures for any number of panels, told apart by key. Nothing here waits or raises."""
+
+    def __init__(self, process: PlotProcess | None = None) -> None:
+        """Takes over `process`; the usual one by default."""
+        self._process = process if process is not None else PlotProcess()
+        self._panels: dict[str, _Panel] = {}
+
+    def picture(self, key: str, request: PlotRequest) -> Picture:
+        """The best picture there is now.
+
+        A plotext picture may be of the request before this one; call again when the screen next ticks, which is cheap
+        while the request is the same, until the picture stays the same object. `Picture.source` tells who drew it.
+        """
+        panel = self._panels.get(key)
+        if panel is None or panel.request != request:
+            panel = self._panels[key] = _Panel(request, sanitise(request))
+            if _fit_for_plotext(panel.chart):
+                self._process.submit(key, request, panel.chart)
+        drawn = self._process.latest(key) if _fit_for_plotext(panel.chart) else None
+        if drawn is not None:
+            return drawn
+        if panel.own is None:
+            panel.own = compose(request, panel.chart, braille.draw(panel.chart), "braille")
+        return panel.own
+
+    def close(self) -> None:
+        """End the plot child. Pictures are our own afterwards."""
+        self._process.close()
+
+
+def _fit_for_plotext(chart: Chart) -> bool:
+    """plotext gets axes with ticks and at least one value; what is smaller or emptier is ours to draw."""
+    return chart.layout.framed and bool(chart.y_ticks)

@@ -1,0 +1,56 @@
+"""From what a person did to a command for the training thread, or to the reason why there is none. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gradtui.protocol.commands import Command, Pause, Resume, RunSteps, SetTrainable
+from gradtui.state.run_state import RunState
+from gradtui.state.selectors import RunStatus, run_status, subtree, trainable_wish
+
+Make = Callable[[int], Command]
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why nothing was sent, in words for the person."""
+
+    reason: str
+
+
+_OVER = "The run has ended; there is nothing left to change."
+
+
+def toggle(state: RunState, row: int | None) -> Make | Refusal:
+    """Freeze the row (see `tree_rows`) if anything in it trains, else unfreeze it."""
+    if row is None:
+        return Refusal("There is no model yet.")
+    if state.ended is not None:
+        return Refusal(_OVER)
+    tree = state.tree
+    if row < 0:
+        path, parameters = tree.parameters[~row].path, range(~row, ~row + 1)
+    else:
+        path, parameters = tree.modules[row].path, subtree(tree.modules[row])
+    if not parameters:
+        return Refusal(f"{path} has no parameters.")
+    wish = trainable_wish(state, parameters)
+    if wish is None:
+        return Refusal(f"Whether {path} trains is not known before the first step.")
+    return lambda number: SetTrainable(number, path, wish)
+
+
+def pause(state: RunState) -> Make | Refusal:
+    """Hold a run that goes on, let a held one go on; asked twice before the answer, the later wish counts."""
+    if state.ended is not None:
+        return Refusal(_OVER)
+    held = run_status(state) in (RunStatus.PAUSED, RunStatus.PAUSING)
+    return Resume if held else Pause
+
+
+def one_step(state: RunState) -> Make | Refusal:
+    """One optimizer step, then hold."""
+    if state.ended is not None:
+        return Refusal(_OVER)
+    return lambda number: RunSteps(number, 1)

@@ -1,0 +1,213 @@
+"""The main screen: where each panel stands, which of them are in sight, and what is drawn when. UI thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from textual import events
+from textual.app import ComposeResult
+from textual.containers import Container
+from textual.content import Content
+from textual.screen import Screen
+from textual.widget import Widget
+
+from gradtui.state.run_state import RunState
+from gradtui.state.selectors import subtree
+from gradtui.tui.actions import bindings, footer_actions
+from gradtui.tui.panels.events import EventsPanel
+from gradtui.tui.panels.gradients import GradientPanel, Selection, gradient_title
+from gradtui.tui.panels.header import Header, HeaderFacts
+from gradtui.tui.panels.memory import MemoryPanel, memory_title
+from gradtui.tui.panels.module_tree import ModuleTree
+from gradtui.tui.panels.output import OutputLog, OutputPanel
+from gradtui.tui.panels.plot_panel import Pictures
+from gradtui.tui.panels.tree_pane import TreePane
+from gradtui.tui.widgets.key_bar import KeyBar
+
+WIDE = 100
+"""Columns from which on memory and gradients stand beside the tree, and output or events below."""
+
+PANELS = ("memory", "gradients", "output", "events")
+_BELOW = ("output", "events")
+_TAB_NAMES = {"memory": "Memory", "gradients": "Gradients", "output": "Output", "events": "Events"}
+_SHORT_TAB_NAMES = {"memory": "Mem", "gradients": "Grad", "output": "Output", "events": "Events"}
+
+INTERVALS: dict[str, float] = {"tree": 1.0, "memory": 1.0, "gradients": 1.0, "output": 0.5, "events": 0.5}
+"""Seconds between two drawings of a part, at least."""
+
+
+class Dashboard(Screen[None]):
+    """Tree on the left; memory, gradients, output and events around it, or one of them beside it on a narrow screen."""
+
+    BINDINGS = bindings("dashboard")
+    AUTO_FOCUS = "#tree"
+
+    def __init__(self, state: RunState, log: OutputLog | None, pictures: Pictures) -> None:
+        super().__init__()
+        self._state = state
+        self.header = Header(state, id="header")
+        self.pane = TreePane(state, id="tree-pane")
+        self.memory = MemoryPanel(state, pictures, id="memory")
+        self.gradients = GradientPanel(state, pictures, id="gradients")
+        self.output = OutputPanel(state, log, id="output")
+        self.events = EventsPanel(state, id="events")
+        self._wide = True
+        self._below = "output"
+        self._beside = "memory"
+        self._titles: dict[str, tuple[object, ...]] = {}
+        self._draw: dict[str, Callable[[], None]] = {
+            "tree": self.pane.update,
+            "memory": self.memory.redraw,
+            "gradients": self.gradients.redraw,
+            "output": self.output.update,
+            "events": self.events.update,
+        }
+
+    @property
+    def tree_view(self) -> ModuleTree:
+        """The model tree."""
+        return self.pane.tree_view
+
+    def compose(self) -> ComposeResult:
+        yield self.header
+        with Container(id="body"):
+            yield self.pane
+            yield self.memory
+            yield self.gradients
+            yield self.output
+            yield self.events
+        yield KeyBar(footer_actions(), id="keys")
+
+    def on_mount(self) -> None:
+        self._wide = self.app.size.width >= WIDE
+        self._arrange()
+
+    def on_resize(self, event: events.Resize) -> None:
+        wide = event.size.width >= WIDE
+        if wide != self._wide:
+            self._wide = wide
+            self._arrange()
+
+    # Drawing
+
+    def visible_parts(self) -> list[str]:
+        """The parts in sight, in the order in which they are drawn when all are due."""
+        return ["tree", *(name for name in PANELS if self._is_shown(name))]
+
+    def draw_header(self, facts: HeaderFacts) -> None:
+        """Repaint the header if it changed."""
+        self.header.facts = facts
+        self.header.redraw()
+
+    def draw(self, part: str) -> bool:
+        """Repaint what changed in a part; False if it should be drawn again soon, because a picture is under way."""
+        self._draw[part]()
+        self._set_titles(part)
+        if part == "gradients":
+            return self.gradients.settled
+        return self.memory.settled if part == "memory" else True
+
+    def select(self) -> None:
+        """Take the row under the tree's cursor over into the gradient panel."""
+        row, tree = self.tree_view.current, self._state.tree
+        if row is None:
+            self.gradients.selection = None
+        elif row < 0:
+            self.gradients.selection = Selection(tree.parameters[~row].path, ~row, ~row + 1)
+        else:
+            where = subtree(tree.modules[row])
+            name = tree.modules[row].path or tree.modules[row].name
+            self.gradients.selection = Selection(name, where.start, where.stop) if where else None
+
+    # Which panels are in sight
+
+    def _is_shown(self, name: str) -> bool:
+        if self._wide:
+            return name not in _BELOW or name == self._below
+        return name == self._beside
+
+    def _arrange(self) -> None:
+        self.set_class(self._wide, "-wide")
+        self.set_class(not self._wide, "-narrow")
+        for name in PANELS:
+            self._panel(name).display = self._is_shown(name)
+            self._set_titles(name)
+        focused = self.focused
+        if focused is not None and not focused.display:
+            self.tree_view.focus()
+
+    def _panel(self, name: str) -> Widget:
+        panels: dict[str, Widget] = {
+            "memory": self.memory, "gradients": self.gradients, "output": self.output, "events": self.events,
+        }  # fmt: skip
+        return panels[name]
+
+    def _set_titles(self, name: str) -> None:
+        if name not in PANELS:
+            return
+        note = memory_title(self._state) if name == "memory" else gradient_title(self._state) if name == "gradients" else ""
+        key = (self._wide, self._below, self._beside, note)
+        if self._titles.get(name) == key:
+            return
+        self._titles[name] = key
+        panel = self._panel(name)
+        muted_note = Content.styled(note, "$foreground-muted")
+        if self._wide and name not in _BELOW:
+            title = "Gradient norm" if name == "gradients" else _TAB_NAMES[name]
+            panel.border_title = Content.assemble((f"{title}  ", "bold"), muted_note)
+            panel.border_subtitle = ""
+            return
+        panel.border_title = self._tabs(name)
+        panel.border_subtitle = muted_note
+
+    def _tabs(self, active: str) -> Content:
+        names, labels = (_BELOW, _TAB_NAMES) if self._wide else (PANELS, _SHORT_TAB_NAMES)
+        tabs = [
+            f"[bold $primary]{labels[name]}[/]" if name == active else f"[@click=screen.show_{name}]{labels[name]}[/]"
+            for name in names
+        ]
+        return Content.from_markup(" [$foreground-muted]│[/] ".join(tabs))
+
+    def show_panel(self, name: str) -> None:
+        """Bring a panel into sight."""
+        if name in _BELOW:
+            self._below = name
+        self._beside = name
+        self._arrange()
+        self.call_after_refresh(self.draw, name)
+
+    # Actions; what each does is told in `actions.ACTIONS`
+
+    def action_next_panel(self) -> None:
+        names = _BELOW if self._wide else PANELS
+        now = self._below if self._wide else self._beside
+        self.show_panel(names[(names.index(now) + 1) % len(names)])
+
+    def action_show_memory(self) -> None:
+        self.show_panel("memory")
+
+    def action_show_gradients(self) -> None:
+        self.show_panel("gradients")
+
+    def action_show_output(self) -> None:
+        self.show_panel("output")
+
+    def action_show_events(self) -> None:
+        self.show_panel("events")
+
+    def action_move_focus(self) -> None:
+        lines = self._panel(self._below if self._wide else self._beside)
+        if self.focused is lines or not lines.can_focus:
+            self.tree_view.focus()
+        else:
+            lines.focus()
+
+    def action_filter(self) -> None:
+        self.pane.open_filter()
+
+    def action_clear_filter(self) -> None:
+        self.pane.clear_filter()
+
+    def action_next_problem(self) -> None:
+        if not self.tree_view.to_next_problem():
+            self.notify("No parameter needs a look.", timeout=3)

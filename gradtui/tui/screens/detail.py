@@ -1,0 +1,25 @@
+"""The answer to `why`: everything about one row, kept up to date while it is open. UI thread."""
+
+from __future__ import annotations
+
+from gradtui.state.run_state import RunState
+from gradtui.tui.explanations import explain
+from gradtui.tui.lines import elide_start
+from gradtui.tui.screens.text_dialog import TextDialog
+
+_TITLE_WIDTH = 60
+
+
+class DetailDialog(TextDialog):
+    """What a row is and what happens to it."""
+
+    def __init__(self, state: RunState, row: int) -> None:
+        self._state, self._row = state, row
+        self._structure = state.tree.version
+        title = elide_start(explain(state, row).title, _TITLE_WIDTH)
+        super().__init__(title, lambda width: explain(self._state, self._row).lines(width))
+
+    def update(self) -> None:
+        """Say what is known now, unless the row belongs to a structure that is gone."""
+        if self._state.tree.version == self._structure:
+            super().update()

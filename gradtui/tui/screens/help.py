@@ -1,0 +1,96 @@
+"""The help: keys from the table of actions, and what every letter, mark and colour means. Pure but for the dialog."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gradtui.protocol.vocabulary import MEMORY_CATEGORIES, STATE_NAMES, ParameterState
+from gradtui.tui.actions import by_group, shown_keys
+from gradtui.tui.explanations import MEANINGS
+from gradtui.tui.lines import BLANK, Line, Span, wrap
+from gradtui.tui.palette import STATE_ROLES
+from gradtui.tui.panels.events import GLYPHS
+from gradtui.tui.screens.text_dialog import TextDialog
+from gradtui.tui.tree_cells import FREEZE_PENDING, TIED, UNFREEZE_PENDING
+
+_KEYS_WIDTH = 28
+_NAMES_WIDTH = 24
+
+_MARKS: tuple[tuple[str, str, str], ...] = (
+    (FREEZE_PENDING, "pending", "a freeze on its way to the next step boundary"),
+    (UNFREEZE_PENDING, "pending", "an unfreeze on its way"),
+    (f"{TIED}2", "accent", "one tensor under two names (tied); it counts once"),
+    ("▲", "warning", "the peak within a phase; ≥ says that it was at least that much"),
+    ("–", "muted", "not known, or not there; never a zero"),
+    ("×", "error", "NaN or Inf in a curve"),
+)
+
+_CATEGORY_NAMES = {
+    "parameters": "what the model's parameters take",
+    "buffers": "running statistics and other buffers",
+    "gradients": "what .grad holds",
+    "optimizer_state": "momentum, Adam's averages and the like",
+    "activations": "what autograd keeps for backward",
+    "other": "measured, but none of the above: inputs, temporary results, fragmentation",
+}
+
+_HEADER_WORDS: tuple[tuple[str, str], ...] = (
+    ("step · micro", "executed optimizer steps, and backward passes"),
+    ("cost", "time that our hooks take of a step, and its share of the step"),
+    ("ui", "share of one core that this screen takes; it draws less often to stay within its budget"),
+)
+
+_GLYPH_WORDS = {
+    "applied": "applied at a step boundary",
+    "rejected": "refused, with the reason",
+    "verified": "a freeze held still",
+    "moved": "a frozen tensor moved",
+    "probe": "a part of gradtui failed; training was not touched",
+    "run": "the run itself",
+    "model": "a model or an optimizer was found",
+}
+
+
+def help_lines(width: int) -> Sequence[Line]:
+    """The whole help at a width."""
+    lines: list[Line] = []
+    for group, actions in by_group():
+        lines += _heading(group)
+        for action in actions:
+            lines += _entry(((shown_keys(action), "key"),), action.help, _KEYS_WIDTH, width)
+    lines += _heading("States of a parameter")
+    for state in ParameterState:
+        name: Line = ((state.value, STATE_ROLES[state.value]), (f"  {STATE_NAMES[state]}", "strong"))
+        lines += _entry(name, MEANINGS[state], _NAMES_WIDTH, width)
+    lines += _heading("Memory")
+    for category in MEMORY_CATEGORIES:
+        sample: Line = (("█ ", category), (category.replace("_", " "), "text"))
+        lines += _entry(sample, _CATEGORY_NAMES[category], _NAMES_WIDTH, width)
+    lines += _heading("Marks")
+    for mark, role, words in _MARKS:
+        lines += _entry(((mark, role),), words, _NAMES_WIDTH, width)
+    for kind, (glyph, role) in GLYPHS.items():
+        lines += _entry(((glyph, role), (f"  {kind}", "text")), _GLYPH_WORDS[kind], _NAMES_WIDTH, width)
+    lines += _heading("Header")
+    for word, meaning in _HEADER_WORDS:
+        lines += _entry(((word, "text"),), meaning, _NAMES_WIDTH, width)
+    return lines[1:]
+
+
+def _heading(text: str) -> list[Line]:
+    return [BLANK, ((text, "accent"),)]
+
+
+def _entry(left: Line, text: str, column: int, width: int) -> list[Line]:
+    used = sum(len(part) for part, _ in left) + 2
+    first, *rest = wrap(((text, "muted"),), max(20, width - column - 2))
+    indent: Span = (" " * (column + 2), "")
+    if used > column:
+        return [((" " * 2, ""), *left), *((indent, *line) for line in (first, *rest))]
+    gap: Span = (" " * (column - used + 2), "")
+    return [((" " * 2, ""), *left, gap, *first), *((indent, *line) for line in rest)]
+
+
+def help_dialog() -> TextDialog:
+    """The help as a dialog."""
+    return TextDialog("Help", help_lines)

@@ -1,0 +1,63 @@
+"""The question before leaving: stop training, let it run on without the screen, or stay. UI thread."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Container
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import OptionList
+from textual.widgets.option_list import Option
+
+Answer = Literal["stop", "leave"]
+
+_OPTIONS: tuple[tuple[str, str, str], ...] = (
+    ("leave", "l", "Leave the screen; training runs on in the terminal"),
+    ("stop", "s", "Stop training at the next step boundary"),
+    ("stay", "esc", "Stay"),
+)
+
+
+class LeaveDialog(ModalScreen[Answer | None]):
+    """Dismissed with what to do, None for staying."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("s", "answer('stop')", "stop", show=False),
+        Binding("l", "answer('leave')", "leave", show=False),
+        Binding("escape,q,c", "answer('stay')", "stay", show=False),
+        Binding("k", "move(-1)", show=False),
+        Binding("j", "move(1)", show=False),
+    ]
+
+    def compose(self) -> ComposeResult:
+        with Container(id="question") as box:
+            box.border_title = Content.assemble(("Training is still running", "bold"))
+            options = [
+                Option(Content.assemble((f"{key:>3}  ", "bold $primary"), text), id=answer) for answer, key, text in _OPTIONS
+            ]
+            yield OptionList(*options, compact=True, id="answers")
+
+    def on_mount(self) -> None:
+        self.query_one(OptionList).focus()
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        self.action_answer(event.option.id or "stay")
+
+    def on_click(self, event: events.Click) -> None:
+        """A click beside the box stays."""
+        if event.widget is self:
+            self.action_answer("stay")
+
+    def action_answer(self, answer: str) -> None:
+        self.dismiss("stop" if answer == "stop" else "leave" if answer == "leave" else None)
+
+    def action_move(self, count: int) -> None:
+        options = self.query_one(OptionList)
+        if count > 0:
+            options.action_cursor_down()
+        else:
+            options.action_cursor_up()

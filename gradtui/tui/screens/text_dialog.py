@@ -1,0 +1,76 @@
+"""A dialog of lines over the dashboard, closed by escape. UI thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import ClassVar
+
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Container
+from textual.content import Content
+from textual.screen import ModalScreen
+
+from gradtui.tui.lines import Line
+from gradtui.tui.widgets.followed_lines import FollowedLines
+
+MakeLines = Callable[[int], Sequence[Line]]
+"""The lines of a dialog at a width."""
+
+
+class DialogLines(FollowedLines):
+    """The text of a dialog, from its beginning."""
+
+    def __init__(self, make: MakeLines) -> None:
+        super().__init__(id="dialog-lines")
+        self.follows = False
+        self._make = make
+        self._laid_out: tuple[int, Sequence[Line]] = (-1, ())
+
+    def update(self) -> None:
+        """Lay the text out anew."""
+        self._laid_out = (-1, ())
+        self.redraw()
+
+    def line_count(self, width: int) -> int:
+        if self._laid_out[0] != width:
+            self._laid_out = (width, self._make(width))
+        return len(self._laid_out[1])
+
+    def line_at(self, index: int, width: int) -> Line:  # noqa: ARG002
+        return self._laid_out[1][index]
+
+    def scrolled(self, *, at_end: bool) -> None:
+        """A dialog follows nothing."""
+
+
+class TextDialog(ModalScreen[None]):
+    """A titled box of lines. `update` lays them out anew, for text that changes while it is open."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,enter,question_mark", "close", "close", show=False)]
+
+    def __init__(self, title: str, make: MakeLines) -> None:
+        super().__init__()
+        self._title, self._text = title, DialogLines(make)
+
+    def compose(self) -> ComposeResult:
+        with Container(id="dialog") as box:
+            box.border_title = Content.assemble((self._title, "bold"))
+            box.border_subtitle = Content("esc closes")
+            yield self._text
+
+    def on_mount(self) -> None:
+        self._text.focus()
+
+    def on_click(self, event: events.Click) -> None:
+        """A click beside the box closes it."""
+        if event.widget is self:
+            self.dismiss(None)
+
+    def update(self) -> None:
+        """Lay the text out anew."""
+        self._text.update()
+
+    def action_close(self) -> None:
+        self.dismiss(None)

@@ -1,0 +1,44 @@
+"""A row of eight heights that shows how a norm went lately. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from gradtui.tui.lines import Line, Span
+
+_HEIGHTS = "▁▂▃▄▅▆▇█"
+_NOT_FINITE = "×"
+_LEAST_RANGE = 0.3
+"""Decades: a curve that moves less than a factor of two is drawn flat rather than as if it moved."""
+
+
+def sparkline(values: Sequence[float | None], width: int, role: str = "spark") -> Line:
+    """The newest `width` values, on a log scale of their own range.
+
+    Unknown values are blank, zero is the lowest height, and what is not finite is a mark in the role of an error.
+    """
+    newest = list(values[-width:]) if width > 0 else []
+    logs = [math.log10(value) for value in newest if value is not None and math.isfinite(value) and value > 0]
+    low, high = (min(logs), max(logs)) if logs else (0.0, 0.0)
+    if high - low < _LEAST_RANGE:
+        middle = (high + low) / 2
+        low, high = middle - _LEAST_RANGE / 2, middle + _LEAST_RANGE / 2
+    spans: list[Span] = [(" " * (width - len(newest)), "")] if len(newest) < width else []
+    for value in newest:
+        glyph, its_role = _glyph(value, low, high, role)
+        if spans and spans[-1][1] == its_role:
+            spans[-1] = (spans[-1][0] + glyph, its_role)
+        else:
+            spans.append((glyph, its_role))
+    return tuple(spans)
+
+
+def _glyph(value: float | None, low: float, high: float, role: str) -> Span:
+    if value is None:
+        return " ", role
+    if not math.isfinite(value):
+        return _NOT_FINITE, "error"
+    if value <= 0:
+        return _HEIGHTS[0], role
+    return _HEIGHTS[min(7, max(0, int((math.log10(value) - low) / (high - low) * 8)))], role

@@ -1,0 +1,151 @@
+"""The text of one row of the model tree. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gradtui.state.run_state import TreeState
+from gradtui.tui.formatting import bytes_text, count_text, dtype_text, norm_text, shape_text
+from gradtui.tui.lines import Line, Span, elide, fit, pad, pad_start, printable, width_of
+from gradtui.tui.palette import STATE_ROLES
+from gradtui.tui.sparkline import sparkline
+from gradtui.tui.tree_columns import SPARK_WIDTH, Columns
+from gradtui.tui.tree_rows import TreeRows
+from gradtui.tui.tree_totals import TreeTotals
+
+FREEZE_PENDING, UNFREEZE_PENDING = "▽", "△"
+TIED = "≡"
+FOLDED, UNFOLDED = "▸", "▾"
+_STATE_SEPARATOR = "·"
+_INDENT = 2
+
+
+@dataclass(frozen=True)
+class TreeCells:
+    """Everything that the text of a row depends on."""
+
+    tree: TreeState
+    rows: TreeRows
+    totals: TreeTotals
+    columns: Columns
+    pending: Mapping[int, bool]
+    """Parameters with a freeze (False) or unfreeze (True) on its way."""
+
+    def line(self, row: int) -> Line:
+        """The row in exactly `columns.width` cells."""
+        others = [self._cell(column.key, column.width, row) for column in self.columns.others]
+        spans: list[Span] = [*self.state_cell(row), (" ", ""), *self._name_cell(row)]
+        for cell in others:
+            spans += ((" ", ""), *cell)
+        return tuple(spans)
+
+    def marker_column(self, row: int) -> int:
+        """The cell of a module row in which its fold marker stands."""
+        return self.columns.state + 1 + _INDENT * self.rows.depth(row)
+
+    def state_cell(self, row: int) -> Line:
+        """State letters, with a mark while a toggle is on its way."""
+        width = self.columns.state
+        pending = self._pending_mark(row)
+        letters = self.totals.letters(self.tree.modules[row]) if row >= 0 else self.tree.states[~row]
+        spans: list[Span] = [(pending or " ", "pending")]
+        room = width - 1
+        for position, letter in enumerate(letters):
+            more = len(letters) - position - 1
+            needed = 1 + (1 if position else 0)
+            if needed > room or (more and needed + 1 > room):
+                spans.append(("…", "faint"))
+                break
+            if position:
+                spans.append((_STATE_SEPARATOR, "faint"))
+            spans.append((letter, STATE_ROLES.get(letter, "text")))
+            room -= needed
+        return fit(spans, width)
+
+    def _pending_mark(self, row: int) -> str:
+        if not self.pending:
+            return ""
+        if row < 0:
+            wish = self.pending.get(~row)
+        else:
+            module = self.tree.modules[row]
+            first, last = module.first_parameter, module.first_parameter + module.subtree_parameters
+            wishes = {self.pending[index] for index in self.pending if first <= index < last}
+            wish = wishes.pop() if len(wishes) == 1 else None if not wishes else True
+        return "" if wish is None else UNFREEZE_PENDING if wish else FREEZE_PENDING
+
+    def _name_cell(self, row: int) -> Line:
+        width = self.columns.name
+        indent = " " * min(_INDENT * self.rows.depth(row), max(0, width - 8))
+        if row >= 0:
+            return fit(self._module_name(row, indent, width), width)
+        info = self.tree.parameters[~row]
+        name = printable(info.path.rpartition(".")[2])
+        spans: list[Span] = [(indent + "  ", ""), (elide(name, max(1, width - len(indent) - 4)), "text")]
+        if len(info.names) > 1:
+            spans.append((f" {TIED}{len(info.names)}", "accent"))
+        return fit(spans, width)
+
+    def _module_name(self, row: int, indent: str, width: int) -> list[Span]:
+        module = self.tree.modules[row]
+        marker = " " if not self.rows.has_children(row) else FOLDED if self.rows.is_folded(row) else UNFOLDED
+        name = printable(module.name) or printable(module.type_name)
+        spans: list[Span] = [(indent, ""), (marker + " ", "muted"), (name, "strong")]
+        room = width - len(indent) - 2 - width_of(name) - 1
+        kind = printable(module.type_name)
+        if kind != name and room >= min(6, width_of(kind)):
+            spans.append((" " + elide(kind, room), "faint"))
+        return spans
+
+    def _cell(self, key: str, width: int, row: int) -> Line:
+        return self._module_cell(key, width, row) if row >= 0 else self._parameter_cell(key, width, ~row)
+
+    def _module_cell(self, key: str, width: int, index: int) -> Line:
+        module = self.tree.modules[index]
+        if key == "spark":
+            recent = self.totals.recent_of_module(module) if self._norms_shown(module.subtree_parameters) else []
+            return sparkline(recent, SPARK_WIDTH)
+        text, role = "", "muted"
+        if module.subtree_parameters == 0:
+            text = "" if key != "kept" else bytes_text(self.totals.kept(index))
+        elif key == "count":
+            text = count_text(self.totals.count(module))
+        elif key == "trainable":
+            text = count_text(self.totals.trainable(module))
+        elif key == "bytes":
+            text = bytes_text(self.totals.bytes(module))
+        elif key == "kept":
+            text, role = bytes_text(self.totals.kept(index)), "activations"
+        elif key == "norm":
+            return _norm_cell(self.totals.norm(module), width, "muted")
+        return ((pad_start(text, width), role),)
+
+    def _parameter_cell(self, key: str, width: int, index: int) -> Line:
+        info = self.tree.parameters[index]
+        if key == "norm":
+            return _norm_cell(self.tree.norms[index] if self.tree.norms is not None else None, width, "text")
+        if key == "spark":
+            return sparkline(self.totals.recent_of_parameter(index), SPARK_WIDTH)
+        text = ""
+        if key == "count":
+            text = count_text(info.count)
+        elif key == "bytes":
+            text = bytes_text(info.bytes)
+        elif key == "shape":
+            text = shape_text(info.shape)
+        elif key == "dtype":
+            text = dtype_text(info.dtype)
+        return ((pad_start(text, width), "text"),)
+
+    def _norms_shown(self, parameters: int) -> bool:
+        return parameters > 0 and self.tree.norms is not None
+
+
+def _norm_cell(norm: float | None, width: int, role: str) -> Line:
+    text = norm_text(norm)
+    if norm is None:
+        role = "faint"
+    elif text.strip() in ("NaN", "Inf", "-Inf"):
+        role = "error"
+    return ((pad(text, width), role),)

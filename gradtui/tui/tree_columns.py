@@ -1,0 +1,71 @@
+"""Which columns of the model tree fit into a width. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gradtui.tui import formatting
+from gradtui.tui.lines import Line, Span, pad, pad_start
+
+SPARK_WIDTH = 10
+_GAP = 1
+_LEAST_NAME = 18
+_GOOD_NAME = 26
+"""Cells that the names keep; the first two columns are worth more than long names, the others are not."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column right of the names."""
+
+    key: str
+    title: str
+    width: int
+    least_name: int
+    """Cells that must remain for the names if this column is shown."""
+
+
+STATE_WIDTH, STATE_WIDTH_NARROW = 5, 3
+
+_BY_PRIORITY = (
+    Column("count", "count", formatting.COUNT_WIDTH, 0),
+    Column("norm", "‖grad‖", formatting.NORM_WIDTH, 12),
+    Column("spark", "lately", SPARK_WIDTH, _LEAST_NAME),
+    Column("bytes", "bytes", formatting.BYTES_WIDTH, _LEAST_NAME),
+    Column("shape", "shape", 11, _LEAST_NAME),
+    Column("kept", "kept", formatting.BYTES_WIDTH, _LEAST_NAME),
+    Column("trainable", "train", formatting.COUNT_WIDTH, _GOOD_NAME),
+    Column("dtype", "type", 4, _GOOD_NAME),
+)
+_ON_SCREEN = ("shape", "dtype", "trainable", "count", "bytes", "kept", "norm", "spark")
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns of a tree that is `width` cells wide, from left to right."""
+
+    width: int
+    state: int
+    name: int
+    others: tuple[Column, ...]
+
+    def header(self) -> Line:
+        """The line of column titles."""
+        spans: list[Span] = [(pad(" st", self.state + 1), "faint"), (pad("name", self.name), "faint")]
+        for column in self.others:
+            text = pad(column.title, column.width) if column.key == "spark" else pad_start(column.title, column.width)
+            spans.append((" " * _GAP + text, "faint"))
+        return tuple(spans)
+
+
+def columns_for(width: int) -> Columns:
+    """Choose columns by priority until the names would become too narrow."""
+    state = STATE_WIDTH if width >= 50 else STATE_WIDTH_NARROW
+    name = max(0, width - state - 1)
+    chosen: set[str] = set()
+    for column in _BY_PRIORITY:
+        if name - column.width - _GAP >= column.least_name:
+            chosen.add(column.key)
+            name -= column.width + _GAP
+    by_key = {column.key: column for column in _BY_PRIORITY}
+    return Columns(width, state, name, tuple(by_key[key] for key in _ON_SCREEN if key in chosen))

@@ -1,0 +1,201 @@
+"""Which rows of the model tree are visible: the structure, minus what is folded, minus what the filter leaves out. Pure.
+
+A row is a number: a module's index as it is, a parameter's index inverted (`~index`, so always negative).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from fnmatch import translate
+
+from gradtui.protocol.vocabulary import ModuleInfo, ParameterInfo
+from gradtui.state.run_state import TreeState
+
+_FILTER_ROOM = 40
+"""Rows that a tree may have at first without being folded, where the caller names no number."""
+
+
+class TreeRows:
+    """Visible rows of one structure. Folds are kept by module path, so that they survive a new structure."""
+
+    def __init__(self, tree: TreeState, folded: frozenset[str] | None = None, room: int = _FILTER_ROOM) -> None:
+        self._modules: Sequence[ModuleInfo] = tree.modules
+        self._parameters: Sequence[ParameterInfo] = tree.parameters
+        self._names: tuple[list[str], list[str]] | None = None
+        self._folded = self._first_folds(room) if folded is None else self._folds_at(folded)
+        self._folded_in_filter: set[int] = set()
+        self._matched: list[bool] | None = None
+        self._matched_parameters: list[bool] = []
+        self.filter = ""
+        self.matches = 0
+        """Rows that the filter itself matched, without the ancestors that lead to them."""
+        self.rows: list[int] = []
+        self._rebuild()
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def folded_paths(self) -> frozenset[str]:
+        """Paths of the folded modules."""
+        return frozenset(self._modules[index].path for index in self._folded)
+
+    def is_folded(self, module: int) -> bool:
+        """Whether the rows below a module are hidden."""
+        return module in self._folds
+
+    def has_children(self, module: int) -> bool:
+        """Whether a module has anything below it."""
+        info = self._modules[module]
+        return info.own_parameters > 0 or info.subtree_modules > 1
+
+    def parent(self, row: int) -> int | None:
+        """The module row that a row stands under, None for a root."""
+        parent = self._modules[row].parent if row >= 0 else self._parameters[~row].module
+        return parent if parent >= 0 else None
+
+    def depth(self, row: int) -> int:
+        """How deep a row stands; roots are at 0."""
+        return self._modules[row].depth if row >= 0 else self._modules[self._parameters[~row].module].depth + 1
+
+    def path(self, row: int) -> str:
+        """The module or parameter path of a row."""
+        return self._modules[row].path if row >= 0 else self._parameters[~row].path
+
+    def position(self, row: int) -> int | None:
+        """Where a row stands among the visible ones, None if it is hidden."""
+        try:
+            return self.rows.index(row)
+        except ValueError:
+            return None
+
+    def set_folded(self, module: int, folded: bool) -> None:
+        """Hide or show what is below a module."""
+        if not self.has_children(module) or folded == self.is_folded(module):
+            return
+        if folded:
+            self._folds.add(module)
+        else:
+            self._folds.discard(module)
+        self._rebuild()
+
+    def fold_all(self) -> None:
+        """Hide everything below the children of the roots."""
+        self._folds.update(i for i, module in enumerate(self._modules) if module.depth >= 1 and self.has_children(i))
+        self._rebuild()
+
+    def unfold_all(self) -> None:
+        """Show everything."""
+        self._folds.clear()
+        self._rebuild()
+
+    def is_match(self, row: int) -> bool:
+        """Whether the filter itself matched a row, rather than one below it."""
+        if self._matched is None or row < 0:
+            return True
+        return _hits([self._modules[row].path.lower()], self.filter.lower())[0]
+
+    def reveal(self, row: int) -> None:
+        """Unfold whatever hides a row, and drop the filter if it leaves the row out."""
+        if self._matched is not None and not self._passes(row):
+            self.set_filter("")
+        parent = self.parent(row)
+        while parent is not None:
+            self._folds.discard(parent)
+            parent = self.parent(parent)
+        self._rebuild()
+
+    def set_filter(self, text: str) -> None:
+        """Keep the rows whose path contains `text`, or matches it as a glob where it has `*`, `?` or `[`; case is ignored.
+
+        Rows above a match stay. An empty text shows everything again, folded as before.
+        """
+        self.filter = text
+        self._folded_in_filter = set()
+        if not text:
+            self._matched, self._matched_parameters, self.matches = None, [], 0
+        else:
+            modules, parameters = self._lower_names()
+            module_hits = _hits(modules, text.lower())
+            self._matched_parameters = _hits(parameters, text.lower())
+            self.matches = sum(module_hits) + sum(self._matched_parameters)
+            self._matched = self._with_ancestors(module_hits)
+        self._rebuild()
+
+    @property
+    def _folds(self) -> set[int]:
+        return self._folded if self._matched is None else self._folded_in_filter
+
+    def _passes(self, row: int) -> bool:
+        if self._matched is None:
+            return True
+        return self._matched[row] if row >= 0 else self._matched_parameters[~row]
+
+    def _lower_names(self) -> tuple[list[str], list[str]]:
+        if self._names is None:
+            self._names = [m.path.lower() for m in self._modules], [p.path.lower() for p in self._parameters]
+        return self._names
+
+    def _with_ancestors(self, hits: list[bool]) -> list[bool]:
+        shown = [False] * len(hits)
+        owners = (self._parameters[index].module for index, hit in enumerate(self._matched_parameters) if hit)
+        for start in (*(index for index, hit in enumerate(hits) if hit), *owners):
+            module = start
+            while module >= 0 and not shown[module]:
+                shown[module] = True
+                module = self._modules[module].parent
+        return shown
+
+    def _rebuild(self) -> None:
+        self.rows = list(self._walk() if self._matched is None else self._walk_matches(self._matched))
+
+    def _walk(self) -> Iterator[int]:
+        folded, modules, index = self._folded, self._modules, 0
+        while index < len(modules):
+            yield index
+            module = modules[index]
+            if index in folded:
+                index += module.subtree_modules
+                continue
+            first = module.first_parameter
+            yield from range(~first, ~(first + module.own_parameters), -1)
+            index += 1
+
+    def _walk_matches(self, matched: list[bool]) -> Iterator[int]:
+        folded, modules, hits, index = self._folded_in_filter, self._modules, self._matched_parameters, 0
+        while index < len(modules):
+            module = modules[index]
+            if not matched[index]:
+                # Ancestors of a match are marked, so nothing below an unmarked module can match.
+                index += module.subtree_modules
+                continue
+            yield index
+            if index in folded:
+                index += module.subtree_modules
+                continue
+            first = module.first_parameter
+            yield from (~i for i in range(first, first + module.own_parameters) if hits[i])
+            index += 1
+
+    def _folds_at(self, paths: frozenset[str]) -> set[int]:
+        return {index for index, module in enumerate(self._modules) if module.path in paths} if paths else set()
+
+    def _first_folds(self, room: int) -> set[int]:
+        """Fold below the deepest level at which the whole tree still fits into `room` rows; the first level always shows."""
+        sizes: dict[int, int] = {}
+        for module in self._modules:
+            sizes[module.depth] = sizes.get(module.depth, 0) + 1
+            sizes[module.depth + 1] = sizes.get(module.depth + 1, 0) + module.own_parameters
+        level, rows = 1, sizes.get(0, 0) + sizes.get(1, 0)
+        while level + 1 in sizes and rows + sizes[level + 1] <= room:
+            level += 1
+            rows += sizes[level]
+        return {i for i, module in enumerate(self._modules) if module.depth >= level and self.has_children(i)}
+
+
+def _hits(names: list[str], text: str) -> list[bool]:
+    if not any(character in text for character in "*?["):
+        return [text in name for name in names]
+    match = re.compile(translate(text)).match
+    return [match(name) is not None for name in names]

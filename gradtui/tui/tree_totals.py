@@ -1,0 +1,133 @@
+"""Sums over the subtrees of a tree, cheap enough to be asked for every visible row of a very large model. Pure.
+
+Each answer equals that of `selectors.totals`. Counts come from running sums of integers, which are exact. Norms must not: the
+difference of two running sums of squares loses the small ones. They come from blocks of neighbouring parameters, each
+joined once per row of norms.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from itertools import accumulate
+
+from gradtui.protocol.vocabulary import ModuleInfo, ParameterState
+from gradtui.state.run_state import RunState, TreeState
+from gradtui.state.series import joint_norm
+
+_BLOCK = 256
+_LETTERS = "".join(state.value for state in (
+    ParameterState.NOT_FINITE, ParameterState.MOVED, ParameterState.ORPHAN, ParameterState.UNREACHED, ParameterState.ZERO,
+    ParameterState.SKIPPED, ParameterState.TRAINED, ParameterState.FLOW_THROUGH, ParameterState.CUT, ParameterState.UNKNOWN,
+))  # fmt: skip
+"""Letters in the order in which a module row names them: what needs a look comes first."""
+
+
+class RangeNorms:
+    """Joint norms over ranges of one row of per-parameter norms."""
+
+    def __init__(self, norms: Sequence[float | None]) -> None:
+        self._norms = norms
+        self._blocks: dict[int, float | None] = {}
+
+    def norm(self, start: int, stop: int) -> float | None:
+        """L2 norm over the parameters `start:stop`, None if none of them has one."""
+        first, last = -(-start // _BLOCK), stop // _BLOCK
+        if first >= last:
+            return joint_norm(self._norms[start:stop])
+        edges = (*self._norms[start : first * _BLOCK], *self._norms[last * _BLOCK : stop])
+        return joint_norm([*edges, *map(self._block, range(first, last))])
+
+    def one(self, index: int) -> float | None:
+        """The norm of one parameter."""
+        return self._norms[index]
+
+    def _block(self, block: int) -> float | None:
+        if block not in self._blocks:
+            self._blocks[block] = joint_norm(self._norms[block * _BLOCK : (block + 1) * _BLOCK])
+        return self._blocks[block]
+
+
+class TreeTotals:
+    """Sums for the rows of one structure. `update` takes in what was measured since; the answers follow.
+
+    Args:
+        recent: how many of the newest rows of norms are kept for sparklines.
+    """
+
+    def __init__(self, tree: TreeState, recent: int) -> None:
+        self._tree = tree
+        self._counts = [0, *accumulate(parameter.count for parameter in tree.parameters)]
+        self._bytes = [0, *accumulate(parameter.bytes for parameter in tree.parameters)]
+        self._trainable: list[int] = []
+        self._trainable_of = ""
+        self._current: RangeNorms | None = None
+        self._norms_of: Sequence[float | None] | None = None
+        self._recent: deque[tuple[int, RangeNorms]] = deque(maxlen=recent)
+        self._kept: list[int] = []
+        self._kept_of: object = None
+
+    def update(self, state: RunState) -> None:
+        """Take in the newest norms, flags and saved bytes."""
+        tree = state.tree
+        if tree.trainable != self._trainable_of:
+            flags = zip(tree.parameters, tree.trainable)
+            self._trainable = [0, *accumulate(info.count if flag == "1" else 0 for info, flag in flags)]
+            self._trainable_of = tree.trainable
+        if tree.norms is not self._norms_of:
+            self._norms_of = tree.norms
+            self._current = None if tree.norms is None else RangeNorms(tree.norms)
+        if tree.saved is not self._kept_of:
+            self._kept_of = tree.saved
+            self._kept = [] if tree.saved is None else [0, *accumulate(tree.saved.by_module)]
+        newest = self._recent[-1][0] if self._recent else -1
+        history = state.history
+        for step, row in zip(history.steps[-(self._recent.maxlen or 1) :], history.rows[-(self._recent.maxlen or 1) :]):
+            if step > newest:
+                self._recent.append((step, self._current if row is tree.norms and self._current else RangeNorms(row)))
+
+    def count(self, module: ModuleInfo) -> int:
+        """Elements of the subtree."""
+        return self._over(self._counts, module)
+
+    def bytes(self, module: ModuleInfo) -> int:
+        """Bytes of the subtree's parameters."""
+        return self._over(self._bytes, module)
+
+    def trainable(self, module: ModuleInfo) -> int | None:
+        """Elements of the subtree that require a gradient; None while any of them is unknown."""
+        first, last = module.first_parameter, module.first_parameter + module.subtree_parameters
+        if not self._trainable or self._tree.trainable.find("-", first, last) >= 0:
+            return None
+        return self._over(self._trainable, module)
+
+    def letters(self, module: ModuleInfo) -> str:
+        """The state letters found in the subtree, those that need a look first."""
+        first, last = module.first_parameter, module.first_parameter + module.subtree_parameters
+        states = self._tree.states
+        return "".join(letter for letter in _LETTERS if states.find(letter, first, last) >= 0)
+
+    def kept(self, index: int) -> int | None:
+        """Bytes that autograd keeps for backward in the subtree of module `index`; None until measured."""
+        if not self._kept:
+            return None
+        return self._kept[index + self._tree.modules[index].subtree_modules] - self._kept[index]
+
+    def norm(self, module: ModuleInfo) -> float | None:
+        """Joint gradient norm of the subtree, None if it has none."""
+        if self._current is None:
+            return None
+        return self._current.norm(module.first_parameter, module.first_parameter + module.subtree_parameters)
+
+    def recent_of_module(self, module: ModuleInfo) -> list[float | None]:
+        """The newest norms of the subtree, oldest first."""
+        first, last = module.first_parameter, module.first_parameter + module.subtree_parameters
+        return [norms.norm(first, last) for _, norms in self._recent]
+
+    def recent_of_parameter(self, index: int) -> list[float | None]:
+        """The newest norms of one parameter, oldest first."""
+        return [norms.one(index) for _, norms in self._recent]
+
+    @staticmethod
+    def _over(running: list[int], module: ModuleInfo) -> int:
+        return running[module.first_parameter + module.subtree_parameters] - running[module.first_parameter]

@@ -1,0 +1,53 @@
+"""The last line of the screen: the keys that matter, as many as fit, to be pressed or clicked. UI thread."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from textual import events
+from textual.message import Message
+
+from gradtui.tui.actions import Action
+from gradtui.tui.lines import Line, Span
+from gradtui.tui.widgets.line_view import LineView
+
+_GAP = 2
+
+
+def key_bar(actions: Sequence[Action], width: int) -> list[tuple[range, Action]]:
+    """The cells that each action takes; the last ones are left out where there is no room."""
+    placed: list[tuple[range, Action]] = []
+    start = 1
+    for action in actions:
+        end = start + len(action.key_text) + 1 + len(action.label)
+        if end > width:
+            break
+        placed.append((range(start, end), action))
+        start = end + _GAP
+    return placed
+
+
+class KeyBar(LineView):
+    """Keys and what they do. A click on one posts `Pressed`."""
+
+    class Pressed(Message):
+        """An action was clicked."""
+
+        def __init__(self, action: Action) -> None:
+            super().__init__()
+            self.action = action
+
+    def __init__(self, actions: Sequence[Action], *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._actions = actions
+
+    def lines_for(self, width: int, height: int) -> Sequence[Line]:  # noqa: ARG002
+        spans: list[Span] = [(" ", "")]
+        for index, (_, action) in enumerate(key_bar(self._actions, width)):
+            spans += [(" " * _GAP if index else "", ""), (action.key_text, "key"), (f" {action.label}", "muted")]
+        return [tuple(spans)]
+
+    def on_click(self, event: events.Click) -> None:
+        for cells, action in key_bar(self._actions, self.content_size.width):
+            if event.x in cells:
+                self.post_message(self.Pressed(action))

@@ -1,0 +1,172 @@
+"""Widgets that draw lines of roles by Textual's Line API. UI thread.
+
+No text is parsed, and only lines that changed are drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from rich.segment import Segment
+from textual import events
+from textual.geometry import Region
+from textual.strip import Strip
+from textual.widget import Widget
+
+from gradtui.tui.lines import BLANK, Line, fit
+from gradtui.tui.palette import Palette
+
+_WHEEL_LINES = 3
+_THUMB, _TRACK = "▐", " "
+
+
+def strip_of(line: Line, palette: Palette) -> Strip:
+    """A ready strip of a line."""
+    style = palette.style
+    return Strip([Segment(text, style(role)) for text, role in line if text])
+
+
+def palette_of(widget: Widget) -> Palette:
+    """The palette of the widget's app, which must have one."""
+    palette: Palette = widget.app.palette  # type: ignore[attr-defined]  # every app of this package has one
+    return palette
+
+
+class LineView(Widget):
+    """A set of lines, as many as the widget is high.
+
+    A subclass implements `lines_for(width, height)`; `redraw` asks it and repaints what differs. If it raises, the error is
+    what the panel shows: a broken panel never costs the screen.
+    """
+
+    ALLOW_SELECT = False
+
+    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(id=id, classes=classes)
+        self._lines: list[Line] = []
+        self._strips: dict[int, Strip] = {}
+
+    def lines_for(self, width: int, height: int) -> Sequence[Line]:
+        """The lines to show in a content area of this size."""
+        raise NotImplementedError
+
+    @property
+    def lines(self) -> Sequence[Line]:
+        """The lines as they were last drawn."""
+        return self._lines
+
+    @property
+    def text(self) -> str:
+        """The lines as plain text."""
+        return "\n".join("".join(text for text, _ in line) for line in self._lines)
+
+    def redraw(self) -> None:
+        """Repaint the lines that changed."""
+        size = self.content_size
+        if not self.is_mounted or size.width <= 0 or size.height <= 0:
+            return
+        new = _guarded(lambda: self.lines_for(size.width, size.height), size.width)
+        old, self._lines = self._lines, new
+        for y in range(size.height):
+            if _at(new, y) != _at(old, y):
+                self._strips.pop(y, None)
+                self.refresh(Region(0, y, size.width, 1))
+
+    def render_line(self, y: int) -> Strip:
+        """The strip of one line of the content."""
+        strip = self._strips.get(y)
+        if strip is None:
+            strip = self._strips[y] = strip_of(fit(_at(self._lines, y), self.content_size.width), palette_of(self))
+        return strip
+
+    def on_resize(self) -> None:
+        """Lay the lines out anew."""
+        self._strips.clear()
+        self.redraw()
+
+    def on_show(self) -> None:
+        """Catch up with what was missed while hidden."""
+        self.redraw()
+
+    def notify_style_update(self) -> None:
+        """Drop strips that carry the colours of the old theme."""
+        super().notify_style_update()
+        self._strips.clear()
+
+
+class ScrollLines(LineView, can_focus=True):
+    """More lines than fit, scrolled by keys and wheel, with a thumb in the last column.
+
+    It scrolls itself, because every change of a scroll view's virtual size costs a layout of the whole screen.
+    """
+
+    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(id=id, classes=classes)
+        self.top = 0
+        """The first visible line."""
+        self.follows = False
+        """Whether the last line stays in sight as lines are added."""
+
+    def line_count(self, width: int) -> int:
+        """How many lines there are at this width."""
+        raise NotImplementedError
+
+    def line_at(self, index: int, width: int) -> Line:
+        """Line number `index`, any width."""
+        raise NotImplementedError
+
+    def lines_for(self, width: int, height: int) -> Sequence[Line]:
+        room = width - 1
+        count = self.line_count(room)
+        last_top = max(0, count - height)
+        self.top = last_top if self.follows else min(max(0, self.top), last_top)
+        visible = [self.line_at(index, room) for index in range(self.top, min(count, self.top + height))]
+        if count <= height:
+            return [(*fit(line, room), (_TRACK, "")) for line in visible]
+        thumb = _thumb(self.top, height, count)
+        return [(*fit(line, room), (_THUMB if y in thumb else _TRACK, "rule")) for y, line in enumerate(visible)]
+
+    def scroll_lines(self, count: int) -> None:
+        """Scroll by so many lines, down if positive."""
+        self.scroll_top_to(self.top + count)
+
+    def scroll_top_to(self, top: int) -> None:
+        """Make `top` the first visible line, as far as there are lines."""
+        size = self.content_size
+        last_top = max(0, self.line_count(size.width - 1) - size.height)
+        self.top = min(max(0, top), last_top)
+        self.scrolled(at_end=self.top >= last_top)
+        self.redraw()
+
+    def scrolled(self, *, at_end: bool) -> None:
+        """Called when the person scrolled; for subclasses that follow the end."""
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        event.stop()
+        self.scroll_lines(_WHEEL_LINES)
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        event.stop()
+        self.scroll_lines(-_WHEEL_LINES)
+
+
+def error_line(error: Exception) -> Line:
+    """One line in place of a panel that could not be drawn."""
+    return ((f"this panel failed: {type(error).__name__}: {error}", "error"),)
+
+
+def _guarded(lines: Callable[[], Sequence[Line]], width: int) -> list[Line]:
+    try:
+        return list(lines())
+    except Exception as error:  # noqa: BLE001  # whatever breaks in a panel stays in the panel
+        return [fit(error_line(error), width)]
+
+
+def _thumb(top: int, height: int, count: int) -> range:
+    size = max(1, height * height // count)
+    start = min(height - size, top * (height - size) // max(1, count - height))
+    return range(start, start + size)
+
+
+def _at(lines: Sequence[Line], y: int) -> Line:
+    return lines[y] if 0 <= y < len(lines) else BLANK

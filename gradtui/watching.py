@@ -1,0 +1,136 @@
+"""`gradtui.watch(model, optimizer)`: the explicit way, for a notebook or for a script that wants it."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from gradtui.export.summary import summarise
+from gradtui.probe.active import active_probe, set_active
+from gradtui.probe.allocators import cpu_allocator
+from gradtui.probe.phase_sampler import PhaseSampler
+from gradtui.probe.probe import Probe
+from gradtui.protocol.commands import SetTrainable
+from gradtui.protocol.events import RunStarted
+from gradtui.runner.plain import PROGRESS_S, PlainReporter, closing_lines
+from gradtui.samplers.sampler import SamplerThread
+from gradtui.settings import DEFAULT_SHARE
+from gradtui.state.run_state import RunState
+from gradtui.transport.in_process import CommandQueue, EventQueue
+
+_watches: list[Watch] = []
+"""The open watch, if there is one."""
+
+
+def watch(
+    model: nn.Module,
+    *optimizers: Optimizer,
+    name: str | None = None,
+    progress: bool = True,
+    budget: float = DEFAULT_SHARE,
+) -> Watch | None:
+    """Watch the training of `model` by `optimizers` from now on, without a screen.
+
+    Args:
+        model: the root module.
+        optimizers: those that train it; one made later is found by itself.
+        name: what to call the model; its class's name by default.
+        progress: write a progress line to stderr every few seconds.
+        budget: share of the step time that measuring may cost, 0 to 1.
+
+    Returns:
+        The watch, to be closed when training is over; None under the command `gradtui`, which watches already: there the
+        call only says which model is meant and what it is called.
+
+    Raises:
+        RuntimeError: another watch is open in this process.
+    """
+    probe = active_probe()
+    if probe is not None and not _watches:
+        _introduce(probe, name, model, optimizers)
+        return None
+    if probe is not None:
+        raise RuntimeError("another gradtui.watch is open in this process; close it first")
+    opened = Watch(progress=progress, budget=budget)
+    _introduce(opened.probe, name, model, optimizers)
+    opened.open()
+    return opened
+
+
+def _introduce(probe: Probe, name: str | None, model: nn.Module, optimizers: tuple[Optimizer, ...]) -> None:
+    probe.view.discovery.name_model(name or type(model).__name__, model)
+    for optimizer in optimizers:
+        probe.view.discovery.saw_optimizer(optimizer)
+
+
+class Watch:
+    """A watched training, made by `watch`. Use it as a context manager, or call `close` when training is over."""
+
+    def __init__(self, *, progress: bool, budget: float) -> None:
+        self._events = EventQueue()
+        self._commands = CommandQueue()
+        self.probe = Probe(self._events.put, self._commands, cpu_allocator(), budget=budget)
+        self._reporter = PlainReporter(self._events, progress_s=PROGRESS_S if progress else math.inf)
+        self._progress = progress
+        self._sampler = SamplerThread(
+            [PhaseSampler(self.probe.phases, self.probe.counter, self.probe.clock)],
+            self._events.put,
+            lambda _part, _error: None,
+        )
+
+    @property
+    def state(self) -> RunState:
+        """What is known of the training, a fraction of a second old."""
+        return self._reporter.state
+
+    def freeze(self, path: str) -> None:
+        """Ask for a parameter, or a module's parameters, to be frozen at the next step boundary."""
+        self._commands.submit(lambda id_: SetTrainable(id_, path, False))
+
+    def unfreeze(self, path: str) -> None:
+        """Ask for a parameter, or a module's parameters, to be trained from the next step boundary on."""
+        self._commands.submit(lambda id_: SetTrainable(id_, path, True))
+
+    def summary(self) -> dict[str, Any]:
+        """The run so far, as `gradtui --summary` writes it."""
+        self._reporter.drain()
+        return summarise(self.state, dropped=self._events.dropped)
+
+    def close(self) -> None:
+        """Take every hook off. A second call does nothing."""
+        if active_probe() is not self.probe:
+            return
+        set_active(None)
+        _watches.remove(self)
+        self._sampler.stop()
+        self.probe.detach()
+        self._reporter.finish()
+        if self._progress:
+            for line in closing_lines(self.state):
+                self._reporter.say(line)
+
+    def open(self) -> None:
+        """Put the hooks on."""
+        script = getattr(sys.modules["__main__"], "__file__", None) or "interactive"
+        version = str(torch.__version__)
+        self._events.put(RunStarted(0.0, 0, script, (), os.getpid(), "cpu", "CPU malloc", version, None))
+        set_active(self.probe)
+        _watches.append(self)
+        self.probe.attach()
+        self._sampler.start()
+        self._reporter.start()
+
+    def __enter__(self) -> Watch:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, entries: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,89 @@
+"""Tracebacks through a function of ours must read as if it were not there."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from gradtui.runner.own_frames import PACKAGE_DIRECTORY, strip_own_frames
+
+SCRIPT = """
+def call(through, function):
+    return through(function)
+
+def fail():
+    raise ValueError("innermost")
+
+def chained(through):
+    try:
+        call(through, fail)
+    except ValueError as error:
+        raise RuntimeError("cause") from error
+
+def in_context(through):
+    try:
+        call(through, lambda: chained(through))
+    except RuntimeError:
+        call(through, lambda: {}["missing"])
+
+def group(through):
+    errors = []
+    for problem in (fail, lambda: in_context(through)):
+        try:
+            call(through, problem)
+        except Exception as error:
+            errors.append(error)
+    raise ExceptionGroup("several", errors)
+"""
+
+
+def through_ours() -> Callable[[Callable[[], Any]], Any]:
+    """A wrapper whose frames lie in the package, as those of the probe do: one calls the other."""
+    source = "def outer(function):\n    return inner(function)\n\ndef inner(function):\n    return function()\n"
+    namespace: dict[str, Any] = {}
+    exec(compile(source, PACKAGE_DIRECTORY + "probe/wrapper.py", "exec"), namespace)
+    return namespace["outer"]
+
+
+def report(function_name: str, through: Callable[[Callable[[], Any]], Any], strip: bool) -> str:
+    namespace: dict[str, Any] = {}
+    exec(compile(SCRIPT, "/home/person/train.py", "exec"), namespace)
+    with pytest.raises(Exception) as caught:  # noqa: PT011 (several kinds, compared as text)
+        namespace[function_name](through)
+    error = caught.value
+    if strip:
+        strip_own_frames(error)
+    return "".join(traceback.format_exception(type(error), error, error.__traceback__))
+
+
+NAMES = ["chained", "in_context"] + (["group"] if sys.version_info >= (3, 11) else [])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_only_ours_are_gone(name: str) -> None:
+    with_ours = report(name, through_ours(), strip=False)
+    assert with_ours.count("probe/wrapper.py") >= 2
+    stripped = report(name, through_ours(), strip=True)
+    assert "gradtui" not in stripped
+    kept = [line for line in with_ours.splitlines() if "probe/wrapper.py" not in line]
+    assert stripped.splitlines() == kept
+
+
+def test_error_of_ours_alone_has_no_traceback_left() -> None:
+    with pytest.raises(ZeroDivisionError) as caught:
+        through_ours()(lambda: None and 0 or 1 // 0)
+    error = caught.value
+    error.__traceback__ = error.__traceback__.tb_next if error.__traceback__ else None
+    strip_own_frames(error)
+    frames = traceback.extract_tb(error.__traceback__)
+    assert [frame.filename for frame in frames] == [__file__]
+
+
+def test_cycle_of_causes_ends() -> None:
+    one, other = ValueError("one"), ValueError("other")
+    one.__cause__, other.__context__ = other, one
+    strip_own_frames(one)

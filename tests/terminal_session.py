@@ -1,0 +1,160 @@
+"""A program in a pseudo-terminal, and what a person would see of it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import termios
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pexpect
+import psutil
+import pyte
+import pyte.modes
+
+ROOT = Path(__file__).parent.parent
+DEADLINE = 20.0
+"""Seconds after which a condition that did not come true is a failure."""
+
+ALTERNATE = 1049 << 5  # how pyte numbers private modes
+
+
+class TerminalScreen(pyte.Screen):
+    """pyte's screen, with the alternate screen that it lacks and a note of the private modes that are set."""
+
+    def __init__(self, columns: int, lines: int) -> None:
+        super().__init__(columns, lines)
+        self.private_modes: set[int] = set()
+        self._main_buffer = None
+
+    def set_mode(self, *modes: int, **options: bool) -> None:
+        if options.get("private"):
+            if 1049 in modes and 1049 not in self.private_modes:
+                self._main_buffer = (dict(self.buffer), self.cursor.y, self.cursor.x)
+                self.buffer.clear()
+            self.private_modes |= set(modes)
+        super().set_mode(*modes, **options)
+
+    def reset_mode(self, *modes: int, **options: bool) -> None:
+        if options.get("private"):
+            if 1049 in modes and self._main_buffer is not None:
+                buffer, self.cursor.y, self.cursor.x = self._main_buffer
+                self.buffer.clear()
+                self.buffer.update(buffer)
+                self._main_buffer = None
+                self.dirty.update(range(self.lines))
+            self.private_modes -= set(modes)
+        super().reset_mode(*modes, **options)
+
+    def report_device_status(self, mode: int = 0, **options: bool) -> None:
+        """Queries are not answered."""
+
+
+class TerminalSession:
+    """Runs a command in a pseudo-terminal of its own. Use as a context manager: nothing it started is left behind."""
+
+    def __init__(
+        self, command: Sequence[str], *, columns: int = 80, lines: int = 24, env: dict[str, str] | None = None,
+        cwd: str | os.PathLike[str] | None = None,
+    ) -> None:  # fmt: skip
+        environ = {**os.environ, "TERM": "xterm-256color", "PYTHONPATH": str(ROOT), "LANG": "C.UTF-8", **(env or {})}
+        environ.pop("COLUMNS", None)
+        environ.pop("LINES", None)
+        self.screen = TerminalScreen(columns, lines)
+        self._stream = pyte.ByteStream(self.screen)
+        self.raw = b""
+        self.process = pexpect.spawn(
+            command[0], list(command[1:]), dimensions=(lines, columns), env=environ, cwd=cwd, echo=True, timeout=None
+        )
+        self.settings_before = termios.tcgetattr(self.process.child_fd)
+
+    def __enter__(self) -> TerminalSession:
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        with contextlib.suppress(psutil.Error):
+            leader = psutil.Process(self.process.pid)
+            for process in [*leader.children(recursive=True), leader]:
+                with contextlib.suppress(psutil.Error):
+                    process.kill()
+        self.process.close(force=True)
+
+    def read(self) -> None:
+        """Take in what has been drawn; waits a moment if there is nothing."""
+        try:
+            data = self.process.read_nonblocking(65536, timeout=0.02)
+        except (pexpect.TIMEOUT, pexpect.EOF):
+            return
+        self.raw += data
+        self._stream.feed(data)
+
+    def wait_until(self, condition: Callable[[], object], what: str = "") -> None:
+        """Read until `condition` holds, and fail with the screen's content if it does not in time."""
+        deadline = time.monotonic() + DEADLINE
+        while not condition():
+            if time.monotonic() > deadline:
+                raise AssertionError(f"not seen in {DEADLINE} s: {what}\n" + "\n".join(self.screen.display))
+            self.read()
+
+    def wait_for(self, text: str) -> None:
+        """Read until `text` is on the screen."""
+        self.wait_until(lambda: text in self.text, repr(text))
+
+    @property
+    def text(self) -> str:
+        """What is on the screen now."""
+        return "\n".join(line.rstrip() for line in self.screen.display)
+
+    @property
+    def full_screen(self) -> bool:
+        """Whether the alternate screen is shown."""
+        return 1049 in self.screen.private_modes
+
+    def send(self, keys: str) -> None:
+        """Type."""
+        self.process.send(keys)
+
+    def resize(self, columns: int, lines: int) -> None:
+        """Change the window's size."""
+        self.screen.resize(lines, columns)
+        self.process.setwinsize(lines, columns)
+
+    def training_process(self) -> psutil.Process:
+        """The child of the supervisor."""
+        found: list[psutil.Process] = []
+        self.wait_until(lambda: found.extend(psutil.Process(self.process.pid).children()) or found, "training process")
+        return found[0]
+
+    def wait_end(self) -> int:
+        """Read to the end. Returns what a shell would show: the exit code, or 128 plus the signal."""
+        self.wait_until(lambda: not self.process.isalive(), "the end of the process")
+        self.read()
+        if self.process.signalstatus is not None:
+            return 128 + int(self.process.signalstatus)
+        return int(self.process.exitstatus)
+
+    def problems_left(self) -> list[str]:
+        """What is wrong with the terminal compared with how it was found; empty where it is restored."""
+        modes = {1049: "alternate screen", 1000: "mouse", 1003: "mouse motion", 1006: "mouse format", 1004: "focus",
+                 2004: "bracketed paste", 2026: "synchronised output", 2048: "in-band resize"}  # fmt: skip
+        problems = [name for mode, name in modes.items() if mode in self.screen.private_modes]
+        if self.screen.cursor.hidden:
+            problems.append("cursor hidden")
+        if self.raw.count(b"\x1b[>") > self.raw.count(b"\x1b[<u"):
+            problems.append("keyboard protocol")
+        if termios.tcgetattr(self.process.child_fd) != self.settings_before:
+            problems.append("line settings")
+        return problems
+
+
+def launch_command(log: Path | str, *words: str) -> list[str]:
+    """The command that runs `tests/mini_launch.py`."""
+    return [sys.executable, str(ROOT / "tests" / "mini_launch.py"), str(log), *words]
+
+
+def stop_signal_name(number: int) -> str:
+    return signal.Signals(number).name

@@ -1,0 +1,84 @@
+"""Requests for the tests of plotting: anything that a float can be, and what passes for one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from time import monotonic, sleep
+
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from gradtui.tui.plotting.request import Line, Picture, PlotRequest, Series
+
+HUGE_INTEGERS = st.sampled_from([10**400, -(10**400), 2**1024, 2**63, 2**53 + 1])
+EDGES = st.sampled_from(
+    [5e-324, -5e-324, 2.3e-308, 1.7e308, -1.7e308, 1e100, 1e-100, 0.0, -0.0, math.nan, math.inf, -math.inf]
+)
+NUMBERS = st.one_of(st.floats(), EDGES, HUGE_INTEGERS, st.integers(-3, 3), st.booleans())
+STEPS = st.one_of(st.integers(0, 60), st.integers(2**52, 2**52 + 40), NUMBERS)
+
+
+def series_of(numbers: st.SearchStrategy[float | None], steps: st.SearchStrategy[float]) -> st.SearchStrategy[Series]:
+    """Series with unsorted, repeated steps and tuples that need not be equally long."""
+    return st.builds(
+        Series,
+        label=st.sampled_from(["", "global", "ctx", "a\x1b[2Jb\n", "漢字のラベル", "x" * 80]),
+        color=st.sampled_from(["red", "#00ff00", "axis", ""]),
+        xs=st.lists(steps, max_size=40).map(tuple),
+        ys=st.lists(numbers, max_size=40).map(tuple),
+    )
+
+
+def requests(
+    numbers: st.SearchStrategy[float | None] = st.one_of(NUMBERS, st.none()),  # noqa: B008
+    steps: st.SearchStrategy[float] = STEPS,
+    width: st.SearchStrategy[int] = st.integers(-1, 130),  # noqa: B008
+    height: st.SearchStrategy[int] = st.integers(-1, 40),  # noqa: B008
+) -> st.SearchStrategy[PlotRequest]:
+    """Requests of any size and setting."""
+    return st.builds(
+        PlotRequest,
+        width=width,
+        height=height,
+        series=st.lists(series_of(numbers, steps), max_size=4).map(tuple),
+        y_scale=st.sampled_from(["linear", "log"]),
+        title=st.sampled_from(["", "gradient norm", "\t", "題" * 60]),
+        x_label=st.sampled_from(["step", "", "a very long name"]),
+        unit=st.sampled_from(["", "bytes"]),
+        from_zero=st.booleans(),
+    )
+
+
+def curve(*ys: float | None, label: str = "global", color: str = "cyan", first: int = 0) -> Series:
+    """A series of consecutive steps."""
+    return Series(label, color, tuple(range(first, first + len(ys))), ys)
+
+
+def noisy(count: int) -> tuple[float, ...]:
+    """A decaying norm with noise, the same each time."""
+    return tuple(
+        math.exp(-i / 120) * (1 + 0.8 * math.sin(i * 12.9898) * math.sin(i * 78.233)) + 0.01 for i in range(count)
+    )
+
+
+def texts(lines: tuple[Line, ...]) -> list[str]:
+    """The lines without their styles."""
+    return ["".join(text for text, _ in line) for line in lines]
+
+
+def assert_measures(picture: Picture, request: PlotRequest) -> None:
+    """The picture has exactly the cells that were asked for."""
+    assert (picture.width, picture.height) == (max(request.width, 0), max(request.height, 0))
+    assert len(picture.lines) == picture.height
+    assert all(cell_len(text) == picture.width for text in texts(picture.lines))
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 30.0) -> bool:
+    """Ask again and again until it holds; whether it did in time."""
+    deadline = monotonic() + seconds
+    while not condition():
+        if monotonic() > deadline:
+            return False
+        sleep(0.005)
+    return True

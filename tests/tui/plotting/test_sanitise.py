@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import math
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from plot_cases import curve, requests
+
+from gradtui.tui.plotting.chart import Chart
+from gradtui.tui.plotting.layout import LABEL_WIDTH
+from gradtui.tui.plotting.request import PlotRequest, Series
+from gradtui.tui.plotting.sanitise import sanitise
+
+# 64 canvas columns, so 128 dot columns: with 1025 steps a dot column is exactly 8 steps, in binary fractions.
+WIDTH, HEIGHT = 64 + LABEL_WIDTH + 1, 20
+DOT_COLUMNS, STEPS_PER_COLUMN = 128, 8
+
+
+def marks(*ys: float | None, scale: str = "linear") -> list[tuple[int, str]]:
+    request = PlotRequest(WIDTH, HEIGHT, (curve(*ys),), scale)  # type: ignore[arg-type]
+    return [(mark.column, mark.kind) for mark in sanitise(request).marks]
+
+
+def points(chart: Chart) -> list[tuple[float, float]]:
+    return [point for curve in chart.curves for line in curve.polylines for point in zip(line.xs, line.ys)]
+
+
+@given(requests())
+def test_whatever_comes_in_every_number_that_goes_out_is_finite_and_inside_the_canvas(request_: PlotRequest) -> None:
+    chart = sanitise(request_)
+    columns, rows = chart.layout.columns, chart.layout.rows
+    for one in chart.curves:
+        assert one.polylines
+        for line in one.polylines:
+            assert 1 <= len(line.xs) == len(line.ys)
+            assert list(line.xs) == sorted(line.xs)
+            assert all(math.isfinite(x) and 0 <= x <= columns for x in line.xs)
+            assert all(math.isfinite(y) and 0 <= y <= rows for y in line.ys)
+    assert all(0 <= mark.column < columns for mark in chart.marks)
+    assert len(set(chart.marks)) == len(chart.marks)
+
+
+@given(requests(width=st.integers(24, 130), height=st.integers(6, 40)))
+def test_axes_have_ticks_in_places_of_their_own_with_labels_that_fit(request_: PlotRequest) -> None:
+    chart = sanitise(request_)
+    assert bool(chart.y_ticks) == bool(chart.curves)
+    assert bool(chart.x_ticks) == bool(chart.curves or chart.marks)
+    for ticks, cells in ((chart.x_ticks, chart.layout.columns), (chart.y_ticks, chart.layout.rows)):
+        assert len({tick.cell for tick in ticks}) == len(ticks)
+        assert all(0 <= tick.cell < cells for tick in ticks)
+        assert all(tick.label.strip() for tick in ticks)
+    assert all(len(tick.label) <= LABEL_WIDTH for tick in chart.y_ticks)
+    assert len({tick.label for tick in chart.y_ticks}) == len(chart.y_ticks)
+
+
+@given(st.randoms(use_true_random=False))
+def test_thinning_keeps_the_smallest_and_the_largest_of_every_column_and_no_more(random: Random) -> None:
+    ys = [random.randint(-1000, 1000) for _ in range(DOT_COLUMNS * STEPS_PER_COLUMN + 1)]
+    chart = sanitise(PlotRequest(WIDTH, HEIGHT, (curve(*ys),)))
+    [line] = chart.curves[0].polylines
+    lowest, highest = min(ys), max(ys)
+    for column in range(DOT_COLUMNS):
+        last = column == DOT_COLUMNS - 1
+        inside = ys[column * STEPS_PER_COLUMN : None if last else (column + 1) * STEPS_PER_COLUMN]
+        kept = [y for x, y in zip(line.xs, line.ys) if min(int(2 * x), DOT_COLUMNS - 1) == column]
+        assert len(kept) == (1 if min(inside) == max(inside) else 2)
+        # Undo the linear map by the two extremes of the whole, which are kept as well.
+        bottom, top = min(line.ys), max(line.ys)
+        values = [lowest + (y - bottom) * (highest - lowest) / (top - bottom) for y in kept]
+        assert min(values) == pytest.approx(min(inside), abs=1e-6)
+        assert max(values) == pytest.approx(max(inside), abs=1e-6)
+
+
+@given(st.lists(st.floats(0.1, 10), min_size=1, max_size=60))
+def test_a_thin_series_keeps_every_point(ys: list[float]) -> None:
+    assert len(points(sanitise(PlotRequest(WIDTH, HEIGHT, (curve(*ys),))))) == len(ys)
+
+
+def test_a_single_spike_among_thousands_survives() -> None:
+    ys = [1.0] * 5000
+    ys[3333] = 50.0
+    chart = sanitise(PlotRequest(100, 20, (curve(*ys),)))
+    high = [(x, y) for x, y in points(chart) if y > chart.layout.rows / 2]
+    assert [x for x, _ in high] == pytest.approx([3333 / 4999 * chart.layout.columns])
+
+
+def test_each_kind_of_value_without_a_place_becomes_its_mark() -> None:
+    assert marks(1.0, math.nan, math.inf, -math.inf, 2.0) == [(16, "nan"), (32, "inf"), (48, "-inf")]
+
+
+def test_zero_and_below_are_marks_on_a_log_scale_only() -> None:
+    assert marks(1.0, 0.0, -2.0, 0.5, 2.0, scale="log") == [(16, "nonpositive"), (32, "nonpositive")]
+    assert marks(1.0, 0.0, -2.0, 0.5, 2.0) == []
+
+
+def test_an_unknown_value_is_a_gap_without_a_mark() -> None:
+    chart = sanitise(PlotRequest(WIDTH, HEIGHT, (curve(1.0, 2.0, None, None, 2.0, 1.0),)))
+    assert chart.marks == ()
+    assert [len(line.xs) for line in chart.curves[0].polylines] == [2, 2]
+
+
+def test_a_gap_interrupts_the_curve_where_it_can_be_seen() -> None:
+    chart = sanitise(PlotRequest(WIDTH, HEIGHT, (curve(1.0, 2.0, math.nan, 2.0, math.inf, 1.0, 3.0),)))
+    assert [len(line.xs) for line in chart.curves[0].polylines] == [2, 1, 2]
+
+
+def test_a_gap_narrower_than_a_dot_does_not_cut_the_curve() -> None:
+    ys: list[float] = [1.0, 2.0] * 600
+    ys[601] = math.nan
+    chart = sanitise(PlotRequest(WIDTH, HEIGHT, (curve(*ys),)))
+    assert len(chart.curves[0].polylines) == 1
+    assert [mark.kind for mark in chart.marks] == ["nan"]
+
+
+def test_only_marks_show_no_numbers_on_the_y_axis() -> None:
+    chart = sanitise(PlotRequest(WIDTH, HEIGHT, (curve(math.nan, math.nan),)))
+    assert (chart.curves, chart.y_ticks) == ((), ())
+    assert [mark.column for mark in chart.marks] == [0, 63]
+
+
+def test_unsorted_steps_are_put_in_order() -> None:
+    request = PlotRequest(WIDTH, HEIGHT, (Series("a", "red", (3, 1, 2), (30.0, 10.0, 20.0)),))
+    [line] = sanitise(request).curves[0].polylines
+    assert list(line.xs) == [0.0, 32.0, 64.0]
+    assert list(line.ys) == sorted(line.ys)
+
+
+def test_empty_series_are_skipped_and_do_not_widen_the_axes() -> None:
+    full, empty = curve(1.0, 2.0, 3.0), Series("none", "red", (), ())
+    alone, together = sanitise(PlotRequest(60, 14, (full,))), sanitise(PlotRequest(60, 14, (full, empty)))
+    assert alone == together
+
+
+@pytest.mark.parametrize("scale", ["linear", "log"])
+@pytest.mark.parametrize("value", [5e-324, 1e-100, 1.0, 1e100, 1.7e308])
+def test_equal_limits_are_opened_so_that_the_line_stands_inside(scale: str, value: float) -> None:
+    chart = sanitise(PlotRequest(60, 14, (curve(value, value),), scale))  # type: ignore[arg-type]
+    assert len({y for _, y in points(chart)}) == 1
+    assert all(0 <= y < chart.layout.rows for _, y in points(chart))
+    assert chart.y_ticks
+
+
+def test_a_log_scale_places_powers_of_ten_evenly() -> None:
+    [line] = sanitise(PlotRequest(60, 16, (curve(1e-3, 1e-2, 1e-1, 1.0),), "log")).curves[0].polylines
+    assert list(line.ys) == pytest.approx([0, 13 / 3, 26 / 3, 13])
+
+
+def test_two_series_share_the_axes() -> None:
+    chart = sanitise(PlotRequest(WIDTH, HEIGHT, (curve(0.0, 4.0), curve(4.0, 0.0, color="red", first=1))))
+    first, second = (one.polylines[0] for one in chart.curves)
+    assert (first.xs, second.xs) == ((0.0, 32.0), (32.0, 64.0))
+    assert first.ys[1] == second.ys[0]
