@@ -33,7 +33,6 @@ def main() -> int:
 
 def with_screen(program, log, lease) -> int:
     from gradtui.runner.output_capture import OutputCapture
-    from gradtui.runner.supervisor import parent_is_gone
     from gradtui.runner.terminal import ControllingTerminal
     from gradtui.tui.ui_thread import UiThread
 
@@ -46,7 +45,7 @@ def with_screen(program, log, lease) -> int:
         if ui.crash is not None:
             os.write(2, f"the screen crashed: {ui.crash.splitlines()[-1]}\n".encode())
 
-    ui = UiThread(lambda: make_app(parent_is_gone), terminal, on_end=screen_ended)
+    ui = UiThread(make_app, terminal, on_end=screen_ended)
     ui.start()
     assert ui.wait_ready(20), ui.crash
     outcome = run(program)
@@ -56,14 +55,14 @@ def with_screen(program, log, lease) -> int:
     finish(outcome)
 
 
-def make_app(parent_is_gone):
+def make_app():
     from textual.app import App
     from textual.widgets import Static
 
     from gradtui.tui.driver import interrupt_script, suspend_process
 
     class TrivialApp(App):
-        BINDINGS = [("q", "quit", "quit"), ("x", "crash", "crash"), ("ctrl+z", "pause_process", "stop")]
+        BINDINGS = (("q", "quit", "quit"), ("x", "crash", "crash"), ("ctrl+z", "pause_process", "stop"))
 
         def compose(self):
             yield Static("THE SCREEN", id="title")
@@ -78,8 +77,6 @@ def make_app(parent_is_gone):
 
         def tick(self):
             self.ticks += 1
-            if parent_is_gone():
-                self.exit()
             marker = os.environ.get("MINI_MARKER")
             self.query_one("#title", Static).update(f"THE SCREEN {self.ticks % 10} {os.path.exists(marker or '')}")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import sys
 import termios
 import time
@@ -67,6 +66,7 @@ class TerminalSession:
         self.screen = TerminalScreen(columns, lines)
         self._stream = pyte.ByteStream(self.screen)
         self.raw = b""
+        self._gone = False
         self.process = pexpect.spawn(
             command[0], list(command[1:]), dimensions=(lines, columns), env=environ, cwd=cwd, echo=True, timeout=None
         )
@@ -85,6 +85,9 @@ class TerminalSession:
 
     def read(self) -> None:
         """Take in what has been drawn; waits a moment if there is nothing."""
+        if self._gone:
+            time.sleep(0.02)
+            return
         try:
             data = self.process.read_nonblocking(65536, timeout=0.02)
         except (pexpect.TIMEOUT, pexpect.EOF):
@@ -123,6 +126,11 @@ class TerminalSession:
         self.screen.resize(lines, columns)
         self.process.setwinsize(lines, columns)
 
+    def hang_up(self) -> None:
+        """Close the window: the terminal is gone, the programs on it are told by SIGHUP."""
+        self.process.ptyproc.fileobj.close()
+        self._gone = True
+
     def training_process(self) -> psutil.Process:
         """The child of the supervisor."""
         found: list[psutil.Process] = []
@@ -154,7 +162,3 @@ class TerminalSession:
 def launch_command(log: Path | str, *words: str) -> list[str]:
     """The command that runs `tests/mini_launch.py`."""
     return [sys.executable, str(ROOT / "tests" / "mini_launch.py"), str(log), *words]
-
-
-def stop_signal_name(number: int) -> str:
-    return signal.Signals(number).name

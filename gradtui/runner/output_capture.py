@@ -44,9 +44,9 @@ class OutputCapture:
 
         Args:
             log: the file; its directory must exist.
-            columns: width that progress bars and tables of the script should fit (they ask COLUMNS where the output is
-                no terminal). None leaves the environment alone.
-            lines: likewise LINES; bars beyond it are hidden by tqdm.
+            columns: width that tables and progress bars of the script should fit: most ask COLUMNS where the output is
+                no terminal (newer versions of tqdm draw a short bar there instead). None leaves the environment alone.
+            lines: likewise LINES.
             announce: told the log's path when output starts to go there, and None when it goes to the terminal again.
         """
         self.log = log
@@ -97,8 +97,10 @@ class OutputCapture:
             notice: say on stderr where the output so far is.
             tail: repeat that many of the log's last lines on stderr, to show where the script is.
         """
+        if os.getpid() != self._owner:
+            return
         with self._lock:
-            if not self.active or os.getpid() != self._owner:
+            if not self.active:
                 return
             self.active = False
             _flush_python()
@@ -171,15 +173,16 @@ def _duplicate_if_open(descriptor: int) -> int | None:
 
 
 def _flush_python() -> None:
-    for stream in (sys.stdout, sys.stderr):
+    """Write out what python's own streams hold. What the script put in their place is its own affair."""
+    for stream in (sys.__stdout__, sys.__stderr__):
         with contextlib.suppress(Exception):
-            stream.flush()
+            stream.flush()  # type: ignore[union-attr]
 
 
 def _line_buffer_python() -> None:
     """Write out whole lines, as on a terminal; a file would be buffered in blocks and the screen would lag."""
     with contextlib.suppress(Exception):
-        sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+        sys.__stdout__.reconfigure(line_buffering=True)  # type: ignore[union-attr]
 
 
 def _line_buffer_c() -> None:

@@ -27,19 +27,19 @@ from gradtui.runner.post_mortem import describe
 from gradtui.runner.terminal import ControllingTerminal
 from gradtui.runner.terminal_lease import LeaseReader, TerminalLease, lease_pipe
 
-_FORWARDED = {signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTSTP}
-_FROM_TERMINAL = {signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP}
-"""Signals that the terminal sends to the whole group: forwarded only where a process sent them to us (Linux can tell)."""
-_WATCHED = _FORWARDED | _FROM_TERMINAL | {signal.SIGCHLD, signal.SIGCONT}
+_FORWARDED = {signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT}
+_FROM_KEYS = {signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP}
+"""Signals that keys send to the whole group: forwarded only where a process sent them to us, which Linux can tell."""
+_WATCHED = _FORWARDED | _FROM_KEYS | {signal.SIGCHLD}
 
 _SENT_BY_KERNEL = 0x80
-"""`si_code` of a signal that the terminal sent, sigaction(2)."""
+"""`si_code`, in sigaction(2), of a signal from the terminal: it went to the whole group."""
 
 _MAX_DUMP = 1 << 20
 """Bytes of faulthandler's dump that are read."""
 
-_supervisor: tuple[int, int] | None = None
-"""In the training process: the supervisor's process id, and our own."""
+_training_lease: TerminalLease | None = None
+"""In the training process: its lease."""
 
 
 @dataclass
@@ -78,8 +78,9 @@ def supervise(child: Callable[[TerminalLease], int]) -> int:
         os.close(reading)
         if terminal is not None:
             terminal.close()
-        _become_training_process(supervisor, before, dump)
-        raise SystemExit(child(TerminalLease(writing)))
+        lease = TerminalLease(writing, supervisor)
+        _become_training_process(lease, before, dump)
+        raise SystemExit(child(lease))
     os.close(writing)
     for watched in _WATCHED:
         # Some systems discard a signal whose action is the default, blocked or not, and `sigwait` would miss it.
@@ -93,9 +94,7 @@ def parent_is_gone() -> bool:
 
     False in a process that is not supervised, and in processes that the script forked.
     """
-    if _supervisor is None or _supervisor[1] != os.getpid():
-        return False
-    return os.getppid() != _supervisor[0]
+    return _training_lease is not None and _training_lease.supervisor_is_gone()
 
 
 def _open_terminal() -> ControllingTerminal | None:
@@ -114,9 +113,9 @@ def _dump_file() -> int | None:
         return None
 
 
-def _become_training_process(supervisor: int, mask: Iterable[int], dump: int | None) -> None:
-    global _supervisor
-    _supervisor = (supervisor, os.getpid())
+def _become_training_process(lease: TerminalLease, mask: Iterable[int], dump: int | None) -> None:
+    global _training_lease
+    _training_lease = lease
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     if dump is not None and not faulthandler.is_enabled():
         with contextlib.suppress(OSError, ValueError):
@@ -142,16 +141,16 @@ def _wait(watch: _Watch) -> int:
 
 
 def _next_signal() -> int:
-    """Wait for a signal that concerns the training process and has not reached it by itself."""
+    """Wait for the end or stop of the training process, or for a signal that has not reached it by itself."""
     while True:
         if sys.platform == "linux":
             info = signal.sigwaitinfo(_WATCHED)
-            if info.si_signo in _FROM_TERMINAL and info.si_code == _SENT_BY_KERNEL:
-                continue
-            return info.si_signo
-        number = signal.sigwait(_WATCHED)
-        if number not in _FROM_TERMINAL:
-            return number
+            if info.si_code != _SENT_BY_KERNEL:
+                return info.si_signo
+        else:
+            number = signal.sigwait(_WATCHED)
+            if number not in _FROM_KEYS:
+                return number
 
 
 def _stop_along(watch: _Watch) -> None:

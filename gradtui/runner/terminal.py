@@ -63,6 +63,10 @@ class ControllingTerminal:
         """To be called after the terminal's mode is as it was."""
         self._lease.left()
 
+    def is_orphaned(self) -> bool:
+        """Whether the supervisor has died, so that the screen had better be closed."""
+        return self._lease.supervisor_is_gone()
+
     def stop_job(self) -> None:
         """Stop the process, and by way of the supervisor its whole group, as Ctrl+Z does. Returns when continued.
 

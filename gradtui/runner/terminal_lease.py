@@ -32,9 +32,18 @@ class LeaseState:
 class TerminalLease:
     """The writing end, in the training process. Silent where nobody supervises, and in processes forked later."""
 
-    def __init__(self, descriptor: int | None = None) -> None:
+    def __init__(self, descriptor: int | None = None, supervisor: int | None = None) -> None:
+        """Make it in the training process, from the pipe's writing end and the supervisor's process id."""
         self._descriptor = descriptor
+        self._supervisor = supervisor
         self._owner = os.getpid()
+
+    def supervisor_is_gone(self) -> bool:
+        """Whether the supervisor has died: then nobody repairs the terminal, and a shell may be using it already.
+
+        False where there was none, and in processes that the script forked.
+        """
+        return self._supervisor is not None and os.getpid() == self._owner and os.getppid() != self._supervisor
 
     def entered(self) -> None:
         """The terminal is about to be put in application mode."""

@@ -7,7 +7,6 @@ and every other escape sequence are dropped. Memory is bounded, whatever is writ
 from __future__ import annotations
 
 import codecs
-import contextlib
 import os
 import re
 from collections.abc import Sequence
@@ -15,21 +14,29 @@ from collections.abc import Sequence
 MAX_LINE = 4096
 """Characters of one line that are kept."""
 
-MAX_READ = 256 * 1024
+MAX_READ = 64 * 1024
 """Bytes that one poll takes in; of more, only the end is read, so that a poll costs a few milliseconds at most."""
 
 MAX_CURSOR_RISE = 100
 """Lines above the last one that the cursor can go up to."""
 
 _MAX_ESCAPE = 4096
-_ESCAPE = re.compile(
-    r"\x1b(?:"
-    r"\[(?P<parameters>[0-?]*)[ -/]*(?P<final>[@-~])"  # control sequence
-    r"|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)"  # operating system command and other control strings
-    r"|[ -/]*[0-OQ-WYZ\\`-~]"  # two-character and charset sequences
-    r")"
+_TOKEN = re.compile(
+    r"(?P<text>[^\x00-\x1f\x7f-\x9f]+|\t+)"
+    r"|(?P<control>[\r\n\b])"
+    r"|(?P<colour>\x1b\[[0-9;:]*m)"
+    r"|(?P<sequence>\x1b\[(?P<parameters>[0-?]*)[ -/]*(?P<final>[@-~]))"
+    r"|(?P<string>\x1b[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\))"  # a title, a link and the like
+    r"|(?P<short>\x1b[ -/]*[0-OQ-WYZ\\`-~])"  # two characters, or the choice of a character set
+    r"|(?P<escape>\x1b)"  # cut short, or malformed
+    r"|[\x00-\x1f\x7f-\x9f]"
 )
-_TOKEN = re.compile(r"(?P<escape>\x1b)|(?P<control>[\r\n\b])|(?P<text>[^\x00-\x1f\x7f-\x9f]+|\t+)|[\x00-\x1f\x7f-\x9f]")
+_CUT_SHORT = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b\n]*\x1b?|[ -/]*)")
+
+
+def _is_cut_short(text: str, start: int) -> bool:
+    """Whether the escape sequence at `start` may go on beyond what has been read, rather than being malformed."""
+    return len(text) - start < _MAX_ESCAPE and _CUT_SHORT.fullmatch(text, start) is not None
 
 
 class LogTail:
@@ -42,7 +49,6 @@ class LogTail:
         """Bytes that were never read because too much was written between two polls."""
         self._max_lines = max_lines
         self._offset = offset
-        self._descriptor: int | None = None
         self._screen = _Screen(max_lines)
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._pending = ""
@@ -61,25 +67,18 @@ class LogTail:
         except OSError:
             return False
 
-    def close(self) -> None:
-        """Let go of the file. A later poll opens it again."""
-        if self._descriptor is not None:
-            with contextlib.suppress(OSError):
-                os.close(self._descriptor)
-            self._descriptor = None
-
     def _read(self) -> bool:
-        if self._descriptor is None:
-            self._descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-        size = os.fstat(self._descriptor).st_size
-        if size < self._offset:  # it was emptied, so it starts again
-            self._offset = 0
-        if size == self._offset:
-            return False
-        skip = size - self._offset - MAX_READ
-        if skip > 0:
-            self._offset += skip
-        data = os.pread(self._descriptor, size - self._offset, self._offset)
+        # Opened anew each time: the script may close descriptors by number, and the number then leads to another file.
+        with open(self.path, "rb", buffering=0) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size < self._offset:  # it was emptied, so it starts again
+                self._offset = 0
+            if size == self._offset:
+                return False
+            skip = size - self._offset - MAX_READ
+            if skip > 0:
+                self._offset += skip
+            data = os.pread(file.fileno(), size - self._offset, self._offset)
         self._offset += len(data)
         if skip > 0:
             data = self._skip_to_line_start(data, skip)
@@ -99,20 +98,20 @@ class LogTail:
         text = self._pending + text
         self._pending = ""
         position = 0
+        screen = self._screen
+        position = 0
         while match := _TOKEN.match(text, position):
             position = match.end()
-            if match["text"]:
-                self._screen.write(match["text"])
-            elif match["control"]:
-                self._screen.control(match["control"])
-            elif match["escape"]:
-                escape = _ESCAPE.match(text, match.start())
-                if escape is not None:
-                    position = escape.end()
-                    self._screen.sequence(escape["final"], escape["parameters"])
-                elif len(text) - match.start() < _MAX_ESCAPE and _may_continue(text[match.start() :]):
-                    self._pending = text[match.start() :]
-                    return
+            kind = match.lastgroup
+            if kind == "text":
+                screen.write(match[0])
+            elif kind == "control":
+                screen.control(match[0])
+            elif kind == "sequence":
+                screen.sequence(match["final"], match["parameters"])
+            elif kind == "escape" and _is_cut_short(text, match.start()):
+                self._pending = text[match.start() :]
+                return
 
 
 class _Screen:
@@ -143,9 +142,9 @@ class _Screen:
             self._down()
             self._at_start = True
 
-    def sequence(self, final: str | None, parameters: str | None) -> None:
+    def sequence(self, final: str, parameters: str) -> None:
         """Follow the cursor up and down and an erased line; everything else changes no text."""
-        count = int(parameters) if parameters and parameters.isdecimal() else 1
+        count = int(parameters) if parameters.isdecimal() else 1
         if final == "A":
             self._rise = min(self._rise + count, MAX_CURSOR_RISE, max(len(self.rows) - 1, 0))
         elif final == "B":
@@ -171,7 +170,7 @@ class _Screen:
             return
         self.rows.append("")
         if len(self.rows) > self._max_lines + self._max_lines // 4 + 1:
-            del self.rows[: -self._max_lines]
+            del self.rows[: -self._max_lines - 1]
 
     def _erase_last(self) -> None:
         index = len(self.rows) - 1 - self._rise
@@ -179,16 +178,10 @@ class _Screen:
             self.rows[index] = self.rows[index][:-1]
 
 
-def _may_continue(text: str) -> bool:
-    """Whether an escape sequence was cut off by the end of what has been read, rather than being malformed."""
-    return re.fullmatch(r"\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b]*\x1b?|[ -/]*)", text) is not None
-
-
 def last_lines(path: str, count: int) -> list[str]:
     """Read the last `count` lines that say something, as plain text. Nothing where the file cannot be read."""
     tail = LogTail(path, max_lines=max(count * 2, 100))
     tail.poll()
-    tail.close()
     lines = list(tail.lines)
     while lines and not lines[-1].strip():
         lines.pop()

@@ -7,6 +7,7 @@ is a method or attribute of `LinuxDriver`, and `tests/tui/test_driver.py` fails 
 - A resize is noticed by asking the terminal four times a second: a signal handler would wait for the main thread, which
   may be in one torch operation for seconds.
 - Ctrl+Z stops the whole job. Continued in the background, the screen stays closed until it is in front again.
+- A terminal that hung up, or that a dead supervisor left to us, ends the app and not the script.
 - A screen that somebody else closed (`kill -STOP`, after which the supervisor repairs the terminal) is opened again.
 """
 
@@ -42,6 +43,9 @@ class Terminal(Protocol):
 
     def left(self) -> None:
         """Called when it is as it was."""
+
+    def is_orphaned(self) -> bool:
+        """Whether nobody is left who would repair it after us."""
 
     def stop_job(self) -> None:
         """Stops the whole job, the calling thread first; returns when it is continued."""
@@ -136,8 +140,8 @@ class ThreadDriver(LinuxDriver):
     def _look_at_terminal(self) -> None:
         """Notice a new size, a terminal that hung up, and a screen that somebody else closed."""
         self._look_again()
-        if hung_up(self.fileno):
-            self.exit_event.set()  # the input thread would spin on the end of file
+        if hung_up(self.fileno) or self.terminal.is_orphaned():
+            self.exit_event.set()  # the input thread would spin on a dead terminal, or take keys from a shell
             self._app.exit()
             return
         if self._drawing and _local_modes(self.fileno) & termios.ICANON:

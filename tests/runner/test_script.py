@@ -2,43 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import re
 import signal
-import subprocess
 import sys
-import textwrap
 import zipfile
 from pathlib import Path
 
 import pytest
-from terminal_session import ROOT, launch_command
+from side_by_side import execute, ours_and_plain, write
+from terminal_session import launch_command
 
 from gradtui.runner.script import ScriptError, Target, load
-
-RUNPY_FRAME = re.compile(rb'  File "[^"\n]*runpy[^"\n]*", line \d+, in \w+\n(?:    .*\n)*?(?=  File|\S)')
-
-
-def execute(command: list[str], cwd: Path, **environ: str) -> subprocess.CompletedProcess[bytes]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1", **environ}
-    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, timeout=60, stdin=subprocess.DEVNULL)
-
-
-def ours_and_plain(words: list[str], cwd: Path, **environ: str) -> subprocess.CompletedProcess[bytes]:
-    """Run `words` both ways, insist on the same result, and return it."""
-    ours = execute(launch_command("-", *words), cwd, **environ)
-    plain = execute([sys.executable, *words], cwd, **environ)
-    assert ours.stdout == plain.stdout
-    assert ours.stderr == RUNPY_FRAME.sub(b"", plain.stderr)
-    assert ours.returncode == plain.returncode
-    return ours
-
-
-def write(path: Path, text: str) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(textwrap.dedent(text), encoding="utf-8")
-    return path
-
 
 SURROUNDINGS = """\
 import sys

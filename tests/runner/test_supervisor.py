@@ -13,7 +13,12 @@ from terminal_session import TerminalSession, launch_command
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs a POSIX terminal")
 
-WAIT = "import os, sys, time\nprint('output of the script', flush=True)\nwhile not os.path.exists(sys.argv[1]): time.sleep(0.01)\n"
+WAIT = """\
+import os, sys, time
+print("output of the script", flush=True)
+end = time.monotonic() + 60  # not for ever, should the test fail
+while not os.path.exists(sys.argv[1]) and time.monotonic() < end: time.sleep(0.01)
+"""
 
 
 class Run:
@@ -206,7 +211,11 @@ def test_supervisor_without_a_terminal(tmp_path: Path) -> None:
         "from gradtui.runner.supervisor import supervise\n"
         "sys.exit(supervise(lambda lease: eval(sys.argv[1])))\n"
     )
-    for expression, status in (("7", 7), ("os.kill(os.getpid(), 9)", -9), ("(_ for _ in ()).throw(KeyboardInterrupt)", -2)):
+    for expression, status in (
+        ("7", 7),
+        ("os.kill(os.getpid(), 9)", -9),
+        ("(_ for _ in ()).throw(KeyboardInterrupt)", -2),
+    ):
         ended = subprocess_of(program, expression)
         assert ended.returncode == status, ended.stderr
 

@@ -1,0 +1,80 @@
+"""What the training process says about the terminal, as the supervisor hears it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from gradtui.runner.descriptors import LOWEST_OWN
+from gradtui.runner.terminal_lease import LeaseReader, LeaseState, TerminalLease, lease_pipe
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    reading, writing = lease_pipe()
+    yield reading, writing
+    for end in (reading, writing):
+        try:
+            os.close(end)
+        except OSError:
+            continue
+
+
+def test_last_word_counts(pipe: tuple[int, int]) -> None:
+    lease, reader = TerminalLease(pipe[1]), LeaseReader(pipe[0])
+    assert reader.read() == LeaseState(screen_up=False, log=None)
+    lease.output_in("/tmp/a log \udcff.txt")
+    lease.entered()
+    assert reader.read() == LeaseState(screen_up=True, log="/tmp/a log \udcff.txt")
+    lease.left()
+    lease.entered()
+    lease.left()
+    lease.output_in(None)
+    lease.stopping(group=True)
+    assert reader.read() == LeaseState(screen_up=False, log=None, stop_group=True)
+    assert reader.read() == LeaseState(screen_up=False, log=None, stop_group=True)
+
+
+def test_descriptors_are_out_of_the_way_and_not_passed_on(pipe: tuple[int, int]) -> None:
+    for end in pipe:
+        assert end >= LOWEST_OWN
+        assert not os.get_inheritable(end)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # the test runner may have threads
+def test_a_process_forked_by_the_script_says_nothing(pipe: tuple[int, int]) -> None:
+    lease, reader = TerminalLease(pipe[1]), LeaseReader(pipe[0])
+    child = os.fork()
+    if child == 0:
+        lease.entered()
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert reader.read().screen_up is False
+
+
+def test_supervisor_that_is_there_or_gone(pipe: tuple[int, int]) -> None:
+    assert TerminalLease(pipe[1], os.getppid()).supervisor_is_gone() is False
+    assert TerminalLease(pipe[1], 1 << 30).supervisor_is_gone() is True
+    assert TerminalLease().supervisor_is_gone() is False
+
+
+def test_no_error_where_nobody_listens(pipe: tuple[int, int]) -> None:
+    TerminalLease().entered()
+    os.close(pipe[0])
+    TerminalLease(pipe[1]).entered()
+
+
+def test_a_full_pipe_does_not_block(pipe: tuple[int, int]) -> None:
+    lease = TerminalLease(pipe[1])
+    for _ in range(10_000):
+        lease.entered()
+    assert LeaseReader(pipe[0]).read().screen_up is True
+
+
+def test_nonsense_is_ignored(pipe: tuple[int, int]) -> None:
+    lease, reader = TerminalLease(pipe[1]), LeaseReader(pipe[0])
+    lease.entered()
+    os.write(pipe[1], b'not json\n["a list"]\n{"unknown": 1}\n{"screen_up": fa')
+    assert reader.read() == LeaseState(screen_up=True)

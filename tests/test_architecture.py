@@ -1,0 +1,79 @@
+"""The rules of ARCHITECTURE.md that can be checked: what a part may load, and how large a piece may grow."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gradtui.protocol import commands, events
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "gradtui"
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+
+def loaded_by(module: str) -> set[str]:
+    """Top-level packages in sys.modules after importing `module` in a fresh interpreter."""
+    code = f"import {module}, sys; print(*{{name.split('.')[0] for name in sys.modules}})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    return set(done.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("module", "forbidden"),
+    [
+        ("gradtui", {"torch", "textual", "rich", "plotext", "click"}),
+        ("gradtui.cli", {"torch", "textual", "rich", "plotext"}),
+        ("gradtui.state.reducer", {"torch", "textual", "rich", "plotext"}),
+        ("gradtui.export.summary", {"torch", "textual", "rich", "plotext"}),
+        ("gradtui.runner.supervisor", {"torch", "textual", "rich", "plotext"}),
+        ("gradtui.launch", {"torch", "textual", "rich", "plotext"}),
+        ("gradtui.tui.app", {"torch", "plotext"}),
+        ("gradtui.probe.probe", {"textual", "rich", "plotext"}),
+    ],
+)
+def test_a_part_loads_only_what_it_may(module: str, forbidden: set[str]) -> None:
+    assert loaded_by(module) & forbidden == set()
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_modules_and_functions_stay_small(path: Path) -> None:
+    source = path.read_text(encoding="utf-8")
+    assert source.count("\n") <= 300
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            assert (node.end_lineno or 0) - node.lineno < 60, node.name
+
+
+def test_no_module_is_named_after_nothing() -> None:
+    empty_names = {"utils", "util", "helpers", "helper", "common", "core", "misc", "manager", "handler"}
+    assert empty_names.isdisjoint({part for path in MODULES for part in path.with_suffix("").parts})
+
+
+@pytest.mark.parametrize("vocabulary", [events, commands])
+def test_the_vocabulary_is_frozen(vocabulary: object) -> None:
+    kinds = [kind for kind in vars(vocabulary).values() if dataclasses.is_dataclass(kind) and isinstance(kind, type)]
+    assert kinds
+    for kind in kinds:
+        assert kind.__dataclass_params__.frozen, kind  # type: ignore[attr-defined]
+
+
+def test_ci_runs_the_commands_of_the_readme() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    commands_ = re.findall(r"^(python3 -m venv .*)$", readme, flags=re.MULTILINE)
+    run = [line for line in commands_ if line.endswith("gradtui demos/coop_like.py")]
+    test = [line for line in commands_ if line.endswith(".venv/bin/pytest")]
+    assert len(run) == 1
+    assert len(test) == 1
+    quiet = test[0].replace("pip install", "pip install --quiet")
+    assert quiet in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+
+
+def test_the_architecture_page_stays_readable() -> None:
+    assert (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").count("\n") <= 120

@@ -1,0 +1,151 @@
+"""The command line: what belongs to us, what to the script, and what is refused in one line."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gradtui.cli import parse
+from gradtui.settings import Settings, Target
+
+ROOT = Path(__file__).parent.parent
+
+
+def script(path: str, *arguments: str) -> Target:
+    return Target(path=path, module=None, arguments=arguments)
+
+
+def module(name: str, *arguments: str) -> Target:
+    return Target(path=None, module=name, arguments=arguments)
+
+
+def test_defaults() -> None:
+    expected = Settings(
+        target=script("train.py"), plain=False, steps=None, summary=None, budget=0.01, ui_budget=0.01, log=None
+    )
+    assert parse(["train.py"]) == expected
+    assert Settings(target=script("train.py")) == expected
+
+
+def test_every_option(tmp_path: Path) -> None:
+    words = ["--plain", "--steps", "20", "--summary", str(tmp_path / "s.json"), "--budget", "2%", "--ui-budget=0.5 %"]
+    words += ["--log", str(tmp_path / "o.log"), "train.py"]
+    assert parse(words) == Settings(
+        target=script("train.py"), plain=True, steps=20, summary=tmp_path / "s.json", budget=0.02, ui_budget=0.005,
+        log=tmp_path / "o.log",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "target"),
+    [
+        (["train.py", "--help", "--steps", "3", "-m", "x"], script("train.py", "--help", "--steps", "3", "-m", "x")),
+        (["train.py", "--version"], script("train.py", "--version")),
+        (["train.py", "--", "-x"], script("train.py", "--", "-x")),
+        (["--", "train.py", "--plain"], script("train.py", "--plain")),
+        (["--", "--odd name.py"], script("--odd name.py")),
+        (["-m", "pack.train", "--help", "--plain"], module("pack.train", "--help", "--plain")),
+        (["-mpack.train", "--version"], module("pack.train", "--version")),
+        (["--plain", "-m", "pack", "--", "-m", "y"], module("pack", "--", "-m", "y")),
+        (["--steps", "5", "-m", "pack", "script.py"], module("pack", "script.py")),
+        (["--steps=5", "-m", "pack"], module("pack")),
+        (["train.py", "", " ", "é ü"], script("train.py", "", " ", "é ü")),
+    ],
+)
+def test_what_follows_belongs_to_the_script(words: list[str], target: Target) -> None:
+    assert parse(words).target == target
+
+
+@given(st.lists(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=8), max_size=6))
+def test_arguments_are_untouched(arguments: list[str]) -> None:
+    assert parse(["train.py", *arguments]).target == script("train.py", *arguments)
+    assert parse(["--plain", "-m", "pack", *arguments]).target == module("pack", *arguments)
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        ([], "no script to run"),
+        (["--plain"], "no script to run"),
+        ([""], "no script to run"),
+        (["-m"], "'-m' requires an argument"),
+        (["--bogus", "train.py"], "--bogus"),
+        (["-x", "train.py"], "-x"),
+        (["--steps", "train.py"], "--steps"),
+        (["--steps", "0", "train.py"], "--steps"),
+        (["--steps", "-3", "train.py"], "--steps"),
+        (["--steps", "1.5", "train.py"], "--steps"),
+        (["--steps"], "--steps"),
+        (["--budget", "1", "train.py"], "write 1% or a number below 1"),
+        (["--budget", "0%", "train.py"], "not above 0%"),
+        (["--budget", "101%", "train.py"], "not above 0%"),
+        (["--budget", "-1%", "train.py"], "not a share of time"),
+        (["--ui-budget", "nan", "train.py"], "not a share of time"),
+        (["--ui-budget", "9" * 400 + "%", "train.py"], "not above 0%"),
+        (["--ui-budget", "", "train.py"], "not a share of time"),
+        (["--summary", "/no such place/s.json", "train.py"], "no directory '/no such place'"),
+        (["--summary", "", "train.py"], "is a directory"),
+        (["--log", "/", "train.py"], "'/' is a directory"),
+        (["--plain=yes", "train.py"], "--plain"),
+    ],
+)
+def test_refused_in_one_line(words: list[str], part: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        parse(words)
+    assert caught.value.code == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("gradtui: ")
+    assert err.count("\n") == 1
+    assert part in err
+
+
+def test_summary_that_cannot_be_written_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write anywhere
+    with pytest.raises(SystemExit) as caught:
+        parse(["--summary", str(tmp_path / "s.json"), "train.py"])
+    assert caught.value.code == 2
+    assert "cannot be written" in capsys.readouterr().err
+
+
+def test_files_are_meant_from_where_we_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The script may change directory before the summary is written."""
+    monkeypatch.chdir(tmp_path)
+    assert parse(["--summary", "s.json", "train.py"]).summary == tmp_path / "s.json"
+
+
+@pytest.mark.parametrize("word", ["--help", "-h", "--version"])
+def test_help_and_version(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        parse([word])
+    assert caught.value.code == 0
+    out, err = capsys.readouterr()
+    assert "gradtui" in out
+    assert err == ""
+
+
+def test_a_target_is_one_thing() -> None:
+    for path, name in ((None, None), ("a.py", "b")):
+        with pytest.raises(ValueError, match="either a path or a module"):
+            Target(path=path, module=name)
+    assert script("/some where/train.py").name == "train.py"
+    assert script("dir/").name == "dir"
+    assert module("pack.train").name == "pack.train"
+
+
+def test_parsing_imports_nothing_heavy() -> None:
+    program = (
+        "import sys\nfrom gradtui.cli import parse\nparse(['--plain', 'train.py'])\n"
+        "print([n for n in ('torch', 'textual', 'rich', 'numpy', 'gradtui.launch') if n in sys.modules])"
+    )
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    ended = subprocess.run([sys.executable, "-c", program], env=environ, capture_output=True, text=True, timeout=30)
+    assert ended.stdout == "[]\n", ended.stderr

@@ -1,0 +1,148 @@
+"""The command from end to end without a screen: what a script prints, how it ends, and what the summary says."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+TRAIN = """
+import hashlib, random, sys
+import torch
+from torch import nn
+
+torch.manual_seed(3)
+model = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Dropout(0.3), nn.Linear(16, 2))
+model[0].weight.requires_grad_(False)
+optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=0.01)
+for step in range(12):
+    optimizer.zero_grad()
+    loss = model(torch.randn(8, 6)).square().mean()
+    loss.backward()
+    optimizer.step()
+    print("step", step, loss.item())
+digest = hashlib.sha256()
+for parameter in model.parameters():
+    digest.update(parameter.detach().numpy().tobytes())
+print(digest.hexdigest(), torch.rand(1).item(), random.random() * 0, *sys.argv[1:])
+print("to stderr", file=sys.stderr)
+"""
+
+
+def run(*arguments: str, cwd: Path, plain_python: bool = False) -> subprocess.CompletedProcess[str]:
+    words = [sys.executable, *(() if plain_python else ("-m", "gradtui")), *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "COLUMNS": "80"}
+    return subprocess.run(words, cwd=cwd, env=environment, capture_output=True, text=True, timeout=110, check=False)
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    path = tmp_path / "train me.py"
+    path.write_text(TRAIN, encoding="utf-8")
+    return path
+
+
+def test_stdout_is_that_of_plain_python(script: Path) -> None:
+    plain = run(script.name, "--epochs", "3", cwd=script.parent, plain_python=True)
+    watched = run("--plain", script.name, "--epochs", "3", cwd=script.parent)
+    assert plain.returncode == 0
+    assert (watched.returncode, watched.stdout) == (plain.returncode, plain.stdout)
+    assert "to stderr" in watched.stderr
+    assert "12 steps, 12 micro-steps" in watched.stderr
+
+
+def test_without_a_terminal_it_is_plain_by_itself(script: Path) -> None:
+    watched = run(script.name, cwd=script.parent)
+    assert watched.returncode == 0
+    assert "\x1b" not in watched.stdout + watched.stderr
+    assert "12 steps" in watched.stderr
+
+
+def summary_of(script: Path, *options: str) -> tuple[dict[str, Any], subprocess.CompletedProcess[str]]:
+    target = script.parent / "summary.json"
+    done = run("--plain", "--summary", str(target), *options, script.name, cwd=script.parent)
+    return json.loads(target.read_text(encoding="utf-8")), done
+
+
+def test_the_summary_says_what_happened(script: Path) -> None:
+    summary, done = summary_of(script)
+    assert done.returncode == summary["exit_code"] == 0
+    assert (summary["schema"], summary["script"], summary["device"]) == (1, "train me.py", "cpu")
+    assert (summary["steps"], summary["micro_steps"], summary["skipped_steps"]) == (12, 12, 0)
+    elements = 6 * 16 + 16 + 16 * 2 + 2
+    assert summary["models"] == [
+        {"name": "model", "type": "Sequential", "parameters": elements, "trainable": elements - 6 * 16}
+    ]
+    assert summary["optimizers"] == [{"type": "AdamW", "parameters": 3, "groups": 1, "steps": 12}]
+    states = {row["path"]: row["state"] for row in summary["parameters"]}
+    assert states == {"0.weight": "F", "0.bias": "T", "3.weight": "T", "3.bias": "T"} or states["0.weight"] == "C"
+    forward = summary["phases"]["forward"]
+    assert forward["count"] == 12
+    assert forward["bytes_end"]["parameters"] == 4 * elements
+    held = forward["bytes_end"]
+    known = ("parameters", "buffers", "gradients", "optimizer_state", "activations", "other")
+    assert sum(held[category] for category in known) == held["total"]
+    assert summary["phases"]["optimizer"]["bytes_end"]["gradients"] == 4 * (elements - 6 * 16)
+    assert summary["gradient_norm"]["measured_steps"] > 0
+
+
+def test_it_stops_after_so_many_steps(script: Path) -> None:
+    summary, done = summary_of(script, "--steps", "5")
+    assert (done.returncode, summary["exit_code"], summary["steps"]) == (0, 0, 5)
+    assert done.stdout.count("step ") == 4
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [("import sys; sys.exit(7)", 7), ("raise ValueError('so it is')", 1), ("raise SystemExit('no')", 1), ("", 0)],
+)
+def test_endings_are_those_of_plain_python(tmp_path: Path, body: str, code: int) -> None:
+    (tmp_path / "end.py").write_text(f"print('begun')\n{body}\n", encoding="utf-8")
+    plain = run("end.py", cwd=tmp_path, plain_python=True)
+    watched = run("--plain", "end.py", cwd=tmp_path)
+    assert watched.returncode == plain.returncode == code
+    assert watched.stdout == plain.stdout
+    own = [line for line in watched.stderr.splitlines(keepends=True) if line.startswith("gradtui: ")]
+    assert "".join(line for line in watched.stderr.splitlines(keepends=True) if line not in own) == plain.stderr
+
+
+def test_an_error_inside_a_forward_shows_no_frame_of_ours(tmp_path: Path) -> None:
+    body = "import torch\nmodel = torch.nn.Linear(2, 2)\nmodel(torch.ones(3, 3))\n"
+    (tmp_path / "wrong.py").write_text(body, encoding="utf-8")
+    watched = run("--plain", "wrong.py", cwd=tmp_path)
+    assert watched.returncode == 1
+    assert "mat1 and mat2 shapes cannot be multiplied" in watched.stderr
+    assert str(ROOT / "gradtui") not in watched.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (("missing.py",), 2, "missing.py"),
+        (("--stepz", "3", "x.py"), 2, "--stepz"),
+        (("--steps", "0", "x.py"), 2, "0"),
+        (("-m", "no_such_module"), 1, "no_such_module"),
+        (("--summary", "nowhere/s.json", "x.py"), 2, "nowhere"),
+        ((), 2, "no script"),
+    ],
+)
+def test_bad_input_gets_one_clear_line(tmp_path: Path, arguments: tuple[str, ...], code: int, says: str) -> None:
+    done = run(*arguments, cwd=tmp_path)
+    assert done.returncode == code
+    assert done.stderr.startswith("gradtui: ")
+    assert done.stderr.count("\n") == 1
+    assert says in done.stderr
+
+
+def test_a_syntax_error_is_shown_as_python_shows_it(tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("def f(:\n    pass\n", encoding="utf-8")
+    plain = run("broken.py", cwd=tmp_path, plain_python=True)
+    watched = run("broken.py", cwd=tmp_path)
+    assert (watched.returncode, watched.stderr) == (plain.returncode, plain.stderr)
