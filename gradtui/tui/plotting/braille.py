@@ -9,7 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import product
 
-from gradtui.tui.plotting.chart import GLYPHS, LONE_POINT, CellTick, Chart, Curve, Mark, Polyline, lone_cell
+from gradtui.tui.plotting.chart import (
+    GLYPHS,
+    LONE_POINT,
+    CellTick,
+    Chart,
+    Curve,
+    Mark,
+    Polyline,
+    label_start,
+    lone_cell,
+)
 from gradtui.tui.plotting.layout import LABEL_WIDTH, Layout
 from gradtui.tui.plotting.request import ALARM, AXIS, PLAIN, TICK, Line, Run
 
@@ -120,17 +130,10 @@ def _below(ticks: Sequence[CellTick], columns: int) -> tuple[Line, Line]:
     axis, labels = ["─"] * columns, [" "] * columns
     for tick in ticks:
         start = label_start(tick, columns)
-        if any(cell != " " for cell in labels[max(start - 1, 0) : start + len(tick.label)]):
-            continue
         axis[tick.cell] = "┬"
         labels[start : start + len(tick.label)] = tick.label
     margin = " " * LABEL_WIDTH
     return ((margin, PLAIN), ("└" + "".join(axis), AXIS)), ((f"{margin} ", PLAIN), ("".join(labels), TICK))
-
-
-def label_start(tick: CellTick, columns: int) -> int:
-    """The first column of an x tick label: centred under its tick, as far as the edges let it be."""
-    return max(0, min(tick.cell - (len(tick.label) - 1) // 2, columns - len(tick.label)))
 
 
 def _runs(cells: Iterable[Cell]) -> Line:

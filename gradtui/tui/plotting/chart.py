@@ -70,3 +70,8 @@ def lone_cell(polyline: Polyline, layout: Layout) -> tuple[int, int]:
     """The cell of a polyline that is a single point: column from the left, row from the top."""
     column, row = int(polyline.xs[0]), int(layout.rows - polyline.ys[0])
     return min(column, layout.columns - 1), min(row, layout.rows - 1)
+
+
+def label_start(tick: CellTick, columns: int) -> int:
+    """The first column of an x tick label: centred under its tick, as far as the edges let it be."""
+    return max(0, min(tick.cell - (len(tick.label) - 1) // 2, columns - len(tick.label)))

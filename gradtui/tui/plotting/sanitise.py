@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import chain
 from math import log10
 
-from gradtui.tui.plotting.chart import CellTick, Chart, Curve, Mark, Polyline
+from gradtui.tui.plotting.chart import CellTick, Chart, Curve, Mark, Polyline, label_start
 from gradtui.tui.plotting.layout import Layout, layout_of
 from gradtui.tui.plotting.request import PlotRequest, Scale
 from gradtui.tui.plotting.samples import Samples, samples_of
@@ -56,7 +56,7 @@ def sanitise(request: PlotRequest) -> Chart:
     x_axis = _x_axis(every, layout)
     across = _Projection.onto(layout.columns, x_axis)
     marks = tuple(dict.fromkeys(chain.from_iterable(_marks(samples, across) for samples in every)))
-    x_ticks = tuple(CellTick(across.cell(tick.value), tick.label) for tick in x_axis.ticks)
+    x_ticks = tuple(_apart([CellTick(across.cell(tick.value), tick.label) for tick in x_axis.ticks], layout.columns))
     y_axis = _y_axis(every, request, layout)
     if y_axis is None:
         return Chart(layout, (), marks, x_ticks, ())
@@ -81,6 +81,16 @@ def _y_axis(every: Sequence[Samples], request: PlotRequest, layout: Layout) -> A
     if request.y_scale == "log":
         return log_axis(log10(low), log10(high), layout.rows)
     return linear_axis(low, high, layout.rows, request.unit, request.from_zero)
+
+
+def _apart(ticks: Sequence[CellTick], columns: int) -> Iterator[CellTick]:
+    """The x ticks without those whose label, moved in from the edge, would touch the one before."""
+    free = 0
+    for tick in ticks:
+        start = label_start(tick, columns)
+        if start >= free:
+            yield tick
+            free = start + len(tick.label) + 1
 
 
 def _marks(samples: Samples, across: _Projection) -> Iterator[Mark]:

@@ -20,7 +20,7 @@ LARGEST = 1e100
 
 _ROWS_PER_TICK = 2.5
 _MOST_TICKS = 10
-_LEAST_COLUMNS_BETWEEN = 6
+_LEAST_ROWS_BETWEEN, _LEAST_COLUMNS_BETWEEN = 2, 6
 _ROUNDING = 1e-9
 _LEAST_RELATIVE_SPAN = 0.02
 """A narrower range is widened: labels of `LABEL_WIDTH` could not tell its ticks apart."""
@@ -79,7 +79,7 @@ def log_axis(low: float, high: float, rows: int) -> Axis:
     lower, upper = _exponent(first), _exponent(last)
     for ticks in _power_ticks(lower, upper):
         gaps = [after.value - before.value for before, after in pairwise(ticks)]
-        if ticks and (not gaps or min(gaps) * rows >= 1.8 * (upper - lower)):
+        if ticks and (not gaps or min(gaps) * rows >= _LEAST_ROWS_BETWEEN * (upper - lower)):
             return Axis(lower, upper, ticks)
     return Axis(lower, upper, (Tick(lower, power_label(*first)),))
 

@@ -77,7 +77,7 @@ def test_the_left_margin_stays_when_the_values_change() -> None:
     sizes = [(1e-9, 2e-9), (0.1, 0.2), (1e5, 2e5), (-123456.0, -1.0), (1e99, 1e100)]
     for scale in ("linear", "log"):
         for low, high in sizes:
-            rows = texts(drawn(PlotRequest(60, 14, (curve(low, high),), scale)).lines)  # type: ignore[arg-type]
+            rows = texts(drawn(PlotRequest(60, 14, (curve(low, high),), scale)).lines)
             assert {row[7] for row in rows[1:-2]} <= {"│", "┤"}
             assert rows[-2][7] == "└"
 

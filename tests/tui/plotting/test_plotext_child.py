@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
@@ -9,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
+from random import Random
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -21,7 +23,7 @@ from gradtui.tui.plotting.frame import compose
 from gradtui.tui.plotting.layout import LABEL_WIDTH
 from gradtui.tui.plotting.messages import MessageReader, drawing_of, encode_drawing, packed
 from gradtui.tui.plotting.plot_process import PlotProcess
-from gradtui.tui.plotting.request import Picture, PlotRequest
+from gradtui.tui.plotting.request import Picture, PlotRequest, Scale
 from gradtui.tui.plotting.sanitise import sanitise
 
 ROOT = str(Path(__file__).resolve().parents[3])
@@ -75,6 +77,24 @@ def test_nothing_that_was_made_safe_kills_it_and_the_frame_is_ours_to_the_cell(
     assert [[c if c in edge else "" for c in line] for line in theirs] == [
         [c if c in edge else "" for c in line] for line in ours
     ]
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.integers(), st.integers(24, 220), st.integers(6, 60), st.sampled_from(["linear", "log"]))
+def test_long_noisy_series_with_spikes_and_holes_are_drawn(
+    process: PlotProcess, seed: int, width: int, height: int, scale: Scale
+) -> None:
+    random = Random(seed)
+    odd = (math.nan, math.inf, -math.inf, 0.0, None, 1e300, 1e-300)
+    series = tuple(
+        curve(
+            *(10 ** random.gauss(-2, 1) if random.random() < 0.97 else random.choice(odd) for _ in range(2000)),
+            color=color,
+        )
+        for color in ("red", "green", "blue")
+    )
+    request = PlotRequest(width, height, series, scale)
+    assert_measures(drawn_by(process, request, f"panel {next(KEYS)}"), request)
 
 
 def test_curves_lie_where_our_own_lie(process: PlotProcess) -> None:

@@ -16,6 +16,7 @@ from gradtui.tui.plotting.plotter import Plotter
 from gradtui.tui.plotting.request import PlotRequest
 
 REQUEST = PlotRequest(60, 14, (curve(*noisy(300)),), "log", "norm")
+SILENT = [sys.executable, "-c", "import sys; sys.stdin.buffer.read()"]
 HOPELESS = [sys.executable, "-c", "raise SystemExit(3)"]
 
 
@@ -30,8 +31,10 @@ def drawn_by_plotext(plotter: Plotter, request: PlotRequest = REQUEST) -> bool:
     return wait_for(lambda: plotter.picture("panel", request).source == "plotext")
 
 
-def test_the_first_picture_is_ours_and_then_plotext_takes_over(plotter: Plotter) -> None:
-    assert plotter.picture("panel", REQUEST).source == "braille"
+def test_pictures_are_ours_until_plotext_has_one(plotter: Plotter) -> None:
+    silent = Plotter(PlotProcess(SILENT))
+    assert silent.picture("panel", REQUEST).source == "braille"
+    silent.close()
     assert drawn_by_plotext(plotter)
     assert_measures(plotter.picture("panel", REQUEST), REQUEST)
 
@@ -44,9 +47,13 @@ def test_the_same_request_gives_the_same_object(plotter: Plotter) -> None:
 
 def test_another_size_is_drawn_by_us_until_plotext_has_it(plotter: Plotter) -> None:
     assert drawn_by_plotext(plotter)
+    pid = plotter._process.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
     wider = PlotRequest(80, 14, REQUEST.series, "log", "norm")
     picture = plotter.picture("panel", wider)
     assert (picture.source, picture.width) == ("braille", 80)
+    os.kill(pid, signal.SIGCONT)
     assert drawn_by_plotext(plotter, wider)
 
 
