@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -106,7 +107,9 @@ def _block(name: str, width: int) -> Node:
         "attn", "MultiheadAttention", (("in_proj_weight", (3 * width, width)), ("in_proj_bias", (3 * width,))),
         (_linear("out_proj", width, width),),
     )  # fmt: skip
-    mlp = Node("mlp", "Sequential", (), (_linear("0", width, 4 * width), Node("1", "GELU"), _linear("2", 4 * width, width)))
+    mlp = Node(
+        "mlp", "Sequential", (), (_linear("0", width, 4 * width), Node("1", "GELU"), _linear("2", 4 * width, width))
+    )
     return Node(name, "TransformerBlock", (), (_norm("ln_1", width), attention, _norm("ln_2", width), mlp))
 
 
@@ -172,7 +175,8 @@ def wobble(step: int, salt: int = 0) -> float:
 
 def norms_at(model: ev.ModelsFound, states: str, step: int) -> tuple[float | None, ...]:
     size = 0.3 / (1 + step / 60)
-    return tuple(size * (0.7 + 0.6 * wobble(step, i)) if s in "TZ" else None for i, s in enumerate(states))
+    slow = 1 + 0.3 * math.sin(step / 7)
+    return tuple(size * slow * (0.9 + 0.2 * wobble(step, i)) if s in "TZ" else None for i, s in enumerate(states))
 
 
 def training_step(model: ev.ModelsFound, states: str, step: int, *, own_us: float = 38.0) -> list[ev.Event]:
@@ -187,7 +191,7 @@ def training_step(model: ev.ModelsFound, states: str, step: int, *, own_us: floa
     )
     return [
         ev.Progress(at, step, 1, 1, 0, (1,), phases, own_us / 1e6, 1, 1),
-        ev.GradientsMeasured(at, step, total, 2.3 / (1 + step / 40) + 0.1 * wobble(step), norms),
+        ev.GradientsMeasured(at, step, total, 2.3 / (1 + step / 40) + 0.03 * wobble(step), norms),
         *(ledgers(at, step) if step % 4 == 1 else ()),
         ev.PhaseSampled(at, step, Phase.BACKWARD, step),
     ]

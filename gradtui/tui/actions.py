@@ -23,74 +23,113 @@ class Action:
     id: str
     keys: tuple[str, ...]
     """Keys as Textual names them; the first one is shown."""
-    label: str
-    """One or two words for the footer."""
+    title: str
+    """What it is called in the command palette."""
     help: str
     """A sentence for the help and the command palette."""
     group: str
     scope: Scope
     footer: int = 0
     """Place in the footer, from 1, the most important first; 0 keeps it out."""
-    shown_keys: str = ""
-    """The keys as help shows them, where that is not plain from `keys`."""
+    label: str = ""
+    """The word in the footer."""
+    mouse: str = ""
+    """How the mouse does the same."""
     priority: bool = False
     """Whether the key works while text is being typed and over a dialog."""
     in_palette: bool = True
-
-    @property
-    def title(self) -> str:
-        """The label as a title, for the command palette."""
-        return self.label[:1].upper() + self.label[1:]
 
     @property
     def key_text(self) -> str:
         """The key as the footer shows it."""
         return key_name(self.keys[0])
 
+    @property
+    def all_keys(self) -> str:
+        """Every way to it, for the help."""
+        keys = [*map(key_name, self.keys), *([self.mouse] if self.mouse else [])]
+        return ", ".join(keys) if keys else "ctrl+p"
+
 
 ACTIONS: tuple[Action, ...] = (
-    Action("toggle_trainable", ("space",), "freeze", "Freeze the row under the cursor, or unfreeze it if nothing in it trains. "
-           "Applied at the next step boundary; ▽ and △ mark what is on its way.", "Training", "app", footer=1,
-           shown_keys="space, click on the letter"),
-    Action("pause", ("p",), "pause", "Hold training at the next step boundary, or let it go on.", "Training", "app", footer=3),
-    Action("run_one_step", ("n",), "step", "Run one optimizer step, then hold.", "Training", "app", footer=4),
-    Action("interrupt", ("ctrl+c",), "interrupt", "Send the script a Ctrl+C (KeyboardInterrupt), as in a plain terminal.",
-           "Training", "app", priority=True),
-    Action("leave", ("q", "ctrl+q"), "leave", "Stop training, or leave the screen and let it run.", "Training", "app",
-           footer=7),
-    Action("explain", ("enter",), "why", "Say what the row is, what happens to it and why, with the numbers.", "Model", "app",
-           footer=2, shown_keys="enter, double click"),
-    Action("filter", ("slash",), "filter", "Show only rows whose path contains a text, or matches a glob such as *.bias.",
-           "Model", "dashboard", footer=5),
-    Action("clear_filter", ("escape",), "clear filter", "Show every row again.", "Model", "dashboard"),
-    Action("next_problem", ("exclamation_mark", "right_square_bracket"), "next problem",
-           "Go to the next parameter that is unreached, orphaned, zero, skipped, not finite, or moved while frozen.",
-           "Model", "dashboard", footer=9),
-    Action("fold_or_parent", ("left", "h"), "fold", "Fold the module, or go to the one above.", "Model", "tree"),
-    Action("unfold_or_child", ("right", "l"), "unfold", "Unfold the module, or go to its first row.", "Model", "tree"),
-    Action("toggle_fold", ("z",), "fold or unfold", "Fold or unfold the module.", "Model", "tree",
-           shown_keys="z, click on the arrow"),
-    Action("fold_all", ("minus",), "fold all", "Fold everything below the first level.", "Model", "tree"),
-    Action("unfold_all", ("plus",), "unfold all", "Unfold every module.", "Model", "tree"),
-    Action("cursor_up", ("up", "k"), "up", "One row up.", "Moving", "tree", in_palette=False),
-    Action("cursor_down", ("down", "j"), "down", "One row down.", "Moving", "tree", in_palette=False),
-    Action("page_up", ("pageup",), "page up", "One page up.", "Moving", "tree", in_palette=False),
-    Action("page_down", ("pagedown",), "page down", "One page down.", "Moving", "tree", in_palette=False),
-    Action("first_row", ("home",), "first row", "To the first row.", "Moving", "tree", in_palette=False),
-    Action("last_row", ("end",), "last row", "To the last row.", "Moving", "tree", in_palette=False),
-    Action("next_panel", ("tab",), "panel", "Show the next panel: output or events, and on a narrow screen memory or gradients.",
-           "Screen", "dashboard", footer=6),
-    Action("move_focus", ("shift+tab",), "move focus", "Move the keys between the tree and the panel of lines, to scroll it.",
-           "Screen", "dashboard"),
-    Action("show_memory", ("m",), "memory", "Show the memory panel.", "Screen", "dashboard"),
-    Action("show_gradients", ("g",), "gradients", "Show the gradient panel.", "Screen", "dashboard"),
-    Action("show_output", ("o",), "output", "Show what the script prints.", "Screen", "dashboard"),
-    Action("show_events", ("e",), "events", "Show what was found, applied and refused.", "Screen", "dashboard"),
-    Action("help", ("question_mark", "f1"), "help", "Show the keys, and what letters, marks and colours mean.", "Screen", "app",
-           footer=8),
-    Action("command_palette", ("ctrl+p",), "commands", "Find any of these by name.", "Screen", "app", in_palette=False),
-    Action("toggle_light", ("ctrl+t",), "light or dark", "Change between the dark and the light theme.", "Screen", "app"),
-    Action("change_theme", (), "theme", "Choose among all themes.", "Screen", "app"),
+    Action(
+        "toggle_trainable", ("space",), "Freeze or unfreeze",
+        "Freeze the row under the cursor, or unfreeze it if nothing in it trains. "
+        "Applied at the next step boundary; ▽ and △ mark what is on its way.",
+        "Training", "app", footer=1, label="freeze", mouse="click on the letter",
+    ),
+    Action(
+        "pause", ("p",), "Pause or go on", "Hold training at the next step boundary, or let it go on.",
+        "Training", "app", footer=3, label="pause",
+    ),
+    Action(
+        "run_one_step", ("n",), "Run one step", "Run one optimizer step, then hold.",
+        "Training", "app", footer=4, label="step",
+    ),
+    Action(
+        "interrupt", ("ctrl+c",), "Interrupt the script",
+        "Send the script a Ctrl+C (KeyboardInterrupt), as in a plain terminal.",
+        "Training", "app", priority=True,
+    ),
+    Action(
+        "leave", ("q", "ctrl+q"), "Leave", "Stop training, or leave the screen and let it run.",
+        "Training", "app", footer=7, label="leave",
+    ),
+    Action(
+        "explain", ("enter",), "Why: explain the row",
+        "Say what the row is, what happens to it and why, with the numbers.",
+        "Model", "app", footer=2, label="why", mouse="double click",
+    ),
+    Action(
+        "filter", ("slash",), "Filter rows",
+        "Show only rows whose path contains a text, or matches a glob such as *.bias.",
+        "Model", "dashboard", footer=5, label="filter",
+    ),
+    Action("clear_filter", ("escape",), "Clear the filter", "Show every row again.", "Model", "dashboard"),
+    Action(
+        "next_problem", ("exclamation_mark", "right_square_bracket"), "Next problem",
+        "Go to the next parameter that is unreached, orphaned, zero, skipped, not finite, or moved while frozen.",
+        "Model", "dashboard", footer=9, label="next problem",
+    ),
+    Action("fold_or_parent", ("left", "h"), "Fold", "Fold the module, or go to the one above.", "Model", "tree"),
+    Action("unfold_or_child", ("right", "l"), "Unfold", "Unfold the module, or go to its first row.", "Model", "tree"),
+    Action(
+        "toggle_fold", ("z",), "Fold or unfold", "Fold or unfold the module.",
+        "Model", "tree", mouse="click on the arrow",
+    ),
+    Action("fold_all", ("minus",), "Fold all", "Fold everything below the first level.", "Model", "tree"),
+    Action("unfold_all", ("plus",), "Unfold all", "Unfold every module.", "Model", "tree"),
+    Action("cursor_up", ("up", "k"), "Up", "One row up.", "Moving", "tree", in_palette=False),
+    Action("cursor_down", ("down", "j"), "Down", "One row down.", "Moving", "tree", in_palette=False),
+    Action("page_up", ("pageup",), "Page up", "One page up.", "Moving", "tree", in_palette=False),
+    Action("page_down", ("pagedown",), "Page down", "One page down.", "Moving", "tree", in_palette=False),
+    Action("first_row", ("home",), "First row", "To the first row.", "Moving", "tree", in_palette=False),
+    Action("last_row", ("end",), "Last row", "To the last row.", "Moving", "tree", in_palette=False),
+    Action(
+        "next_panel", ("tab",), "Next panel",
+        "Show the next panel: output or events, and on a narrow screen memory or gradients too.",
+        "Screen", "dashboard", footer=6, label="panel", mouse="click on its name",
+    ),
+    Action(
+        "move_focus", ("shift+tab",), "Move the keys",
+        "Move the keys between the tree and the panel of lines, to scroll it.",
+        "Screen", "dashboard", mouse="click on it",
+    ),
+    Action("show_memory", ("m",), "Show memory", "Show the memory panel.", "Screen", "dashboard"),
+    Action("show_gradients", ("g",), "Show gradients", "Show the gradient panel.", "Screen", "dashboard"),
+    Action("show_output", ("o",), "Show output", "Show what the script prints.", "Screen", "dashboard"),
+    Action("show_events", ("e",), "Show events", "Show what was found, applied and refused.", "Screen", "dashboard"),
+    Action(
+        "help", ("question_mark", "f1"), "Help", "Show the keys, and what letters, marks and colours mean.",
+        "Screen", "app", footer=8, label="help",
+    ),
+    Action(
+        "command_palette", ("ctrl+p",), "Commands", "Find any of these by name.", "Screen", "app", in_palette=False
+    ),
+    Action(
+        "toggle_light", ("ctrl+t",), "Light or dark", "Change between the dark and the light theme.", "Screen", "app"
+    ),
+    Action("change_theme", (), "Choose a theme", "Choose among all themes.", "Screen", "app"),
 )  # fmt: skip
 
 _KEY_NAMES = {
@@ -119,7 +158,7 @@ def key_name(key: str) -> str:
 def bindings(scope: Scope) -> list[BindingType]:
     """The key bindings of whatever handles the actions of a scope."""
     return [
-        Binding(",".join(action.keys), action.id, action.label, show=False, priority=action.priority, id=action.id)
+        Binding(",".join(action.keys), action.id, action.title, show=False, priority=action.priority, id=action.id)
         for action in ACTIONS
         if action.scope == scope and action.keys
     ]
@@ -134,8 +173,3 @@ def by_group(actions: Iterable[Action] = ACTIONS) -> list[tuple[str, list[Action
     """Actions under the headings of the help."""
     listed = list(actions)
     return [(group, [action for action in listed if action.group == group]) for group in GROUPS]
-
-
-def shown_keys(action: Action) -> str:
-    """All keys of an action, for the help."""
-    return action.shown_keys or ", ".join(map(key_name, action.keys)) or "ctrl+p"

@@ -28,7 +28,7 @@ from gradtui.tui.governor import Governor
 from gradtui.tui.palette import DARK_THEME, LIGHT_THEME, Palette
 from gradtui.tui.panels.header import HeaderFacts
 from gradtui.tui.panels.output import OutputLog
-from gradtui.tui.panels.plot_panel import Pictures
+from gradtui.tui.panels.pictures import Pictures
 from gradtui.tui.plotting.plotter import Plotter
 from gradtui.tui.screens.dashboard import INTERVALS, Dashboard
 from gradtui.tui.screens.detail import DetailDialog
@@ -79,8 +79,11 @@ class GradtuiApp(App[str]):
         for part, interval in INTERVALS.items():
             self._governor.add(part, interval)
         self._own_plotter = Plotter() if pictures is None else None
-        self._dashboard = Dashboard(self.run_state, log, pictures if pictures is not None else self._own_plotter or Plotter())
+        self._dashboard = Dashboard(
+            self.run_state, log, pictures if pictures is not None else self._own_plotter or Plotter()
+        )
         self._timer: Timer | None = None
+        self._pictures_due = False
         self._palette: Palette | None = None
         for theme in (DARK_THEME, LIGHT_THEME):
             self.register_theme(theme)
@@ -106,7 +109,9 @@ class GradtuiApp(App[str]):
         return super().get_css_variables()
 
     def on_mount(self) -> None:
-        self._schedule(0.0)
+        if self._hz > 0:
+            # An interval, not a chain of one-shot timers: those are lost when the loop wakes up late.
+            self._timer = self.set_interval(1 / self._hz, self._tick)
 
     def on_unmount(self) -> None:
         if self._timer is not None:
@@ -116,22 +121,20 @@ class GradtuiApp(App[str]):
 
     # The pump
 
-    def _schedule(self, delay: float) -> None:
-        if self._hz > 0 and self._running:
-            if self._timer is not None:
-                self._timer.stop()
-            self._timer = self.set_timer(delay, self._tick)
-
     def _tick(self) -> None:
-        self._governor.begin()
+        if not self._governor.begin():
+            return
         self._drain()
         self._draw_header()
         part = self._governor.choose(self._dashboard.visible_parts())
-        if part is not None and not self._dashboard.draw(part):
-            self._governor.hurry(part)
+        if self._pictures_due:
+            self._pictures_due = False
+            self._dashboard.collect_pictures()
+        if part is not None:
+            self._dashboard.draw(part)
+            self._pictures_due = part in ("gradients", "memory_curve")
         if isinstance(self.screen, DetailDialog):
             self.screen.update()
-        self._schedule(self._governor.delay)
 
     def pump(self) -> None:
         """Apply what has arrived and draw everything that is in sight: one look without a clock."""
@@ -142,7 +145,10 @@ class GradtuiApp(App[str]):
 
     def _drain(self) -> None:
         for event in self._source.drain(_BATCH):
-            apply(self.run_state, event)
+            try:
+                apply(self.run_state, event)
+            except Exception as error:  # noqa: BLE001  # one event that cannot be understood must not cost the screen
+                self.run_state.problems["screen"] = f"{type(event).__name__}: {error!r}"
             self._announce(event)
 
     def _announce(self, event: Event) -> None:
@@ -172,7 +178,6 @@ class GradtuiApp(App[str]):
     def on_module_tree_cursor_moved(self) -> None:
         self._dashboard.select()
         self._governor.hurry("gradients")
-        self._schedule(0.05)
 
     def on_module_tree_toggle_clicked(self) -> None:
         self.action_toggle_trainable()
@@ -197,7 +202,8 @@ class GradtuiApp(App[str]):
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:  # noqa: ARG002
         for action in ACTIONS:
             if action.in_palette:
-                yield SystemCommand(action.title, action.help, partial(self._perform, action))
+                key = f"  {action.key_text}" if action.keys else ""
+                yield SystemCommand(action.title + key, action.help, partial(self._perform, action))
 
     # Actions; what each does is told in `actions.ACTIONS`
 
@@ -237,6 +243,9 @@ class GradtuiApp(App[str]):
 
     def _leave(self, answer: Answer | None) -> None:
         if answer is None:
+            return
+        if self.run_state.ended is not None:
+            self.exit("ended")
             return
         if answer == "stop":
             self.run_state.note_submitted(self._sink.submit(StopTraining))

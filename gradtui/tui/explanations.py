@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gradtui.protocol.vocabulary import STATE_NAMES, ParameterState
@@ -61,30 +62,23 @@ class Fact:
     spans: Line
 
 
-@dataclass(frozen=True)
-class Explanation:
-    """Everything there is to say about a row."""
-
-    title: str
-    facts: tuple[Fact, ...]
-
-    def lines(self, width: int) -> list[Line]:
-        """The facts, wrapped, with their labels in a column."""
-        lines: list[Line] = []
-        room = max(20, width - _LABEL_WIDTH)
-        for fact in self.facts:
-            first, *rest = wrap(fact.spans, room)
-            lines.append(((fact.label.ljust(_LABEL_WIDTH), "muted"), *first))
-            lines += [((" " * _LABEL_WIDTH, ""), *line) for line in rest]
-        return lines
+def detail_lines(facts: Sequence[Fact], width: int) -> list[Line]:
+    """Facts, wrapped, with their labels in a column."""
+    lines: list[Line] = []
+    room = max(10, width - _LABEL_WIDTH)
+    for fact in facts:
+        first, *rest = wrap(fact.spans, room)
+        lines.append(((fact.label.ljust(_LABEL_WIDTH), "muted"), *first))
+        lines += [((" " * _LABEL_WIDTH, ""), *line) for line in rest]
+    return lines
 
 
-def explain(state: RunState, row: int) -> Explanation:
-    """The row of the tree, a module's index or a parameter's inverted."""
+def explain(state: RunState, row: int) -> list[Fact]:
+    """Everything there is to say about a row of the tree: a module's index, or a parameter's inverted."""
     return _module(state, row) if row >= 0 else _parameter(state, ~row)
 
 
-def _parameter(state: RunState, index: int) -> Explanation:
+def _parameter(state: RunState, index: int) -> list[Fact]:
     info = state.tree.parameters[index]
     kind = state_of(state.tree, index)
     tensor = f"{shape_text(info.shape)} {info.dtype}, {_elements(info.count)}, {bytes_text(info.bytes).strip()}"
@@ -97,17 +91,19 @@ def _parameter(state: RunState, index: int) -> Explanation:
         Fact("names", ((printable(", ".join(info.names)), "text"),)),
     ]
     if len(info.names) > 1:
-        facts.append(Fact("", ((f"One tensor under {len(info.names)} names (tied); it counts once in every sum.", "muted"),)))
+        facts.append(
+            Fact("", ((f"One tensor under {len(info.names)} names (tied); it counts once in every sum.", "muted"),))
+        )
     facts += [
         Fact("module", ((_module_words(state, info.module), "text"),)),
         Fact("optimizer", ((_optimizer_words(state, index), "text"),)),
         Fact("gradient", ((_norm_words(state, state.tree.norms[index] if state.tree.norms else None), "text"),)),
         Fact("toggled", ((_toggle_words(state, index), "text"),)),
     ]
-    return Explanation(printable(info.path), tuple(facts))
+    return facts
 
 
-def _module(state: RunState, index: int) -> Explanation:
+def _module(state: RunState, index: int) -> list[Fact]:
     tree = state.tree
     module = tree.modules[index]
     sums = totals(tree, module)
@@ -115,7 +111,7 @@ def _module(state: RunState, index: int) -> Explanation:
     known = letters.total() > letters["-"]
     trainable = f"{sums.trainable:,}" if known else "an unknown number"
     parameters = (
-        f"{module.subtree_parameters:,} tensors, {_elements(sums.parameters)}, {bytes_text(sums.bytes).strip()}; "
+        f"{_tensors(module.subtree_parameters)}, {_elements(sums.parameters)}, {bytes_text(sums.bytes).strip()}; "
         f"{trainable} of the elements train."
     )
     facts = [Fact("type", ((printable(module.type_name), "strong"),))]
@@ -127,15 +123,16 @@ def _module(state: RunState, index: int) -> Explanation:
         facts.append(Fact("parameters", (("none", "text"),)))
     facts += [_letter_fact(letter, count, first=i == 0) for i, (letter, count) in enumerate(letters.most_common())]
     if len(letters) == 1 and known:
-        facts.append(Fact("", ((MEANINGS[ParameterState(next(iter(letters)))], "text"),)))
+        meaning = MEANINGS[ParameterState(next(iter(letters)))]
+        facts.append(Fact("", ((f"Each of them: {meaning[0].lower()}{meaning[1:]}", "text"),)))
     waiting = sum(1 for i in pending_parameters(state) if i in subtree(module))
     if waiting:
-        facts.append(Fact("pending", ((f"{waiting} tensors wait for the next step boundary.", "pending"),)))
+        facts.append(Fact("pending", ((f"{_tensors(waiting)} on the way to the next step boundary.", "pending"),)))
     facts += [
         Fact("kept", ((_kept_words(state, index), "text"),)),
         Fact("gradient", ((_norm_words(state, sums.norm), "text"),)),
     ]
-    return Explanation(printable(module.path or module.name), tuple(facts))
+    return facts
 
 
 def _letter_fact(letter: str, count: int, *, first: bool) -> Fact:
@@ -161,8 +158,12 @@ def _stored(state: RunState, index: int, kind: ParameterState) -> str:
 
 
 def _module_words(state: RunState, index: int) -> str:
-    module = state.tree.modules[index]
-    return f"{printable(module.path or module.name)} ({printable(module.type_name)}). {_kept_words(state, index)}"
+    module, saved = state.tree.modules[index], state.tree.saved
+    name = f"{printable(module.path or module.name)} ({printable(module.type_name)})."
+    if saved is None or module.subtree_modules == 1:
+        return f"{name} {_kept_words(state, index)}"
+    own = bytes_text(saved.by_module[index]).strip()
+    return f"{name} Autograd keeps {own} for its own operations. {_kept_words(state, index)[:-1]}, the modules in it included."
 
 
 def _kept_words(state: RunState, index: int) -> str:
@@ -208,3 +209,7 @@ def _toggle_words(state: RunState, index: int) -> str:
 
 def _elements(count: int) -> str:
     return "1 element" if count == 1 else f"{count:,} elements"
+
+
+def _tensors(count: int) -> str:
+    return "1 tensor" if count == 1 else f"{count:,} tensors"

@@ -52,9 +52,10 @@ class Governor:
         self._wall, self._cpu = wall, cpu
         self._parts: dict[str, Part] = {}
         self._drawn: Part | None = None
-        self._idle_cost = 0.0
+        self._idle_cost: float | None = None
         self._touched = False
-        self._last_wall, self._last_cpu = wall(), cpu()
+        self._due = 0.0
+        self._last: tuple[float, float] | None = None
         self._share: float | None = None
 
     def add(self, name: str, interval: float) -> None:
@@ -71,12 +72,12 @@ class Governor:
         """The factor by which every interval is longer than it would be without a budget."""
         if self._budget <= 0:
             return 1.0
-        load = self._idle_cost / self._tick + sum(part.cost / part.interval for part in self._parts.values())
+        load = (self._idle_cost or 0.0) / self._tick + sum(part.cost / part.interval for part in self._parts.values())
         return min(LONGEST_STRETCH, max(1.0, load / self._budget))
 
     @property
     def delay(self) -> float:
-        """Seconds until the next tick."""
+        """Seconds from one tick to the next."""
         return min(LONGEST_TICK, self._tick * self.stretch)
 
     def touched(self) -> None:
@@ -84,29 +85,40 @@ class Governor:
         self._touched = True
 
     def hurry(self, name: str) -> None:
-        """Make a part due at the next tick."""
+        """Make a part due at the next look, however long intervals are stretched."""
         self._parts[name].due = 0.0
+        self._due = 0.0
 
-    def begin(self) -> None:
-        """Start a tick: account for the time since the last one."""
-        wall, cpu = self._wall(), self._cpu()
-        elapsed, spent = wall - self._last_wall, cpu - self._last_cpu
-        self._last_wall, self._last_cpu = wall, cpu
+    def begin(self) -> bool:
+        """Start a tick and account for the time since the last one; False if it is too early for another."""
+        wall = self._wall()
+        if wall < self._due:
+            return False
+        cpu = self._cpu()
+        if self._last is not None:
+            self._account(wall - self._last[0], cpu - self._last[1])
+        self._last = wall, cpu
+        self._touched, self._drawn = False, None
+        # A tick that comes a little early must count: the caller looks at fixed times.
+        self._due = wall + self.delay - self._tick / 2
+        return True
+
+    def _account(self, elapsed: float, spent: float) -> None:
         if elapsed <= 0:
             return
-        weight = min(1.0, elapsed / _SHARE_SECONDS)
-        self._share = spent / elapsed if self._share is None else self._share + weight * (spent / elapsed - self._share)
-        if not self._touched:
-            self._charge(spent)
-        self._touched, self._drawn = False, None
-
-    def _charge(self, spent: float) -> None:
-        part = self._drawn
-        if part is None:
-            self._idle_cost += _SMOOTHING * (spent - self._idle_cost)
+        weight, now = min(1.0, elapsed / _SHARE_SECONDS), spent / elapsed
+        self._share = now if self._share is None else self._share + weight * (now - self._share)
+        if self._touched:
             return
+        part = self._drawn
+        # What the cheapest tick took is what a tick takes when it draws nothing but the header.
+        idle = min(spent, _DEAR if self._idle_cost is None else self._idle_cost)
+        if part is None:
+            self._idle_cost = idle + _SMOOTHING * (min(spent, _DEAR) - idle)
+            return
+        self._idle_cost = idle
         # One dear drawing (a first model, a garbage collection) must not slow the screen for long.
-        own = min(max(0.0, spent - self._idle_cost), max(_DEAR, 3 * part.cost))
+        own = min(spent - idle, max(_DEAR, 3 * part.cost))
         part.cost = own if part.cost == 0 else part.cost + _SMOOTHING * (own - part.cost)
 
     def choose(self, visible: Iterable[str]) -> str | None:

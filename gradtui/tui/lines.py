@@ -95,6 +95,7 @@ def wrap(spans: Iterable[Span], width: int, indent: int = 0) -> list[Line]:
     A word longer than a line is broken inside.
     """
     room = max(1, width - indent)
+    start: list[Span] = [(" " * indent, "")] if indent else []
     lines: list[Line] = []
     line: list[Span] = []
     used = 0
@@ -102,22 +103,37 @@ def wrap(spans: Iterable[Span], width: int, indent: int = 0) -> list[Line]:
         for position, word in enumerate(text.split(" ")):
             gap = " " if position and used > (indent if lines else 0) else ""
             if used + width_of(gap + word) > width and used > (indent if lines else 0):
-                lines.append(tuple(line))
-                line, used, gap = [(" " * indent, "")], indent, ""
-            *whole, last = _chunks(word, room)
+                lines.append(_merged(line))
+                line, used, gap = [*start], indent, ""
+            *whole, last = chunks(word, room)
             for chunk in whole:
                 lines.append((*line, (gap + chunk, role)))
-                line, used, gap = [(" " * indent, "")], indent, ""
+                line, used, gap = [*start], indent, ""
             if gap or last:
                 line.append((gap + last, role))
                 used += width_of(gap + last)
-    return [*lines, tuple(line)]
+    return [*lines, _merged(line)]
 
 
-def _chunks(word: str, width: int) -> list[str]:
-    chunks = []
-    while width_of(word) > width:
-        head = set_cell_size(word, width).rstrip() or word[:1]
-        chunks.append(head)
-        word = word[len(head) :]
-    return [*chunks, word]
+def _merged(line: Iterable[Span]) -> Line:
+    """Neighbours of the same role as one span: every span costs when it is drawn."""
+    merged: list[Span] = []
+    for text, role in line:
+        if merged and merged[-1][1] == role:
+            merged[-1] = (merged[-1][0] + text, role)
+        else:
+            merged.append((text, role))
+    return tuple(merged)
+
+
+def chunks(text: str, width: int) -> list[str]:
+    """The text in pieces of at most `width` cells (or of one character where that is wider)."""
+    pieces = []
+    while width_of(text) > width:
+        # A wide character that does not fit whole goes to the next piece.
+        count = len(set_cell_size(text, width)) if not text.isascii() else width
+        while count > 1 and width_of(text[:count]) > width:
+            count -= 1
+        pieces.append(text[: max(1, count)])
+        text = text[max(1, count) :]
+    return [*pieces, text]

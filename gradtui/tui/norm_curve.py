@@ -18,20 +18,16 @@ class NormCurve:
         self._cells = cells
         self._range = (0, 0)
         self._known: dict[int, float | None] = {}
-        self.complete = True
-        """Whether the last call reached back over the whole window."""
 
     def points(self, history: RowHistory, first: int, last: int) -> tuple[list[int], list[float | None]]:
         """Steps and joint norms, oldest first; None where no parameter of the range had a gradient."""
         if self._range != (first, last):
             self._range, self._known = (first, last), {}
         budget, known = self._cells, {}
-        self.complete = True
         for step, row in zip(reversed(history.steps), reversed(history.rows)):
             if step not in self._known:
                 if budget <= 0:
-                    self.complete = False
-                    continue
+                    break
                 budget -= last - first
                 self._known[step] = joint_norm(row[first:last])
             known[step] = self._known[step]

@@ -50,7 +50,7 @@ STATE_ROLES: dict[str, str] = {state.value: f"state-{state.name.lower().replace(
 """The role of each state letter."""
 
 _DARK = {
-    "faint": "#4a5366",
+    "faint": "#5f6b82",
     "rule": "#343c4c",
     "cursor": "#25324a",
     "cursor-blurred": "#1f2530",
@@ -74,15 +74,15 @@ _DARK = {
 }
 
 _LIGHT = {
-    "faint": "#a3adbd",
+    "faint": "#8b96a8",
     "rule": "#c3cbd8",
     "cursor": "#d6e6f8",
     "cursor-blurred": "#e9eef5",
     "parameters": "#1f6fd0",
-    "gradients": "#d4700a",
+    "gradients": "#c26204",
     "optimizer_state": "#8a42c8",
     "activations": "#0f8f6a",
-    "buffers": "#a88a00",
+    "buffers": "#8f7500",
     "other": "#6a7488",
     "state-trained": "#157f45",
     "state-zero": "#8a6d00",
@@ -122,7 +122,6 @@ _ANSI = {
 _BOLD = frozenset(
     {"strong", "ground", "error", "key", "title", "pending", "state-not-finite", "state-moved", "state-trained"}
 )
-_REVERSE_WITHOUT_COLOUR = frozenset({"cursor", "cursor-blurred"})
 
 
 class Palette:
@@ -143,21 +142,16 @@ class Palette:
     def _build(self, role: str) -> Style:
         if "@" in role:
             inner, _, ground = role.partition("@")
-            return self._ground(ground) + self.style(inner)
+            colour = self._colours.get(ground)
+            if colour is None:
+                # Sixteen colours have none that is a quiet background: the row is reversed, and only letters speak.
+                return Style(reverse=True, bold=self.style(inner).bold)
+            return Style(bgcolor=colour.rich_color) + self.style(inner)
         front, _, back = role.partition(" on ")
         colour = self._colours.get(front)
         bold = True if front in _BOLD else None
         style = Style(color=colour.rich_color if colour else None, bold=bold)
         return style + Style(bgcolor=self._colours[back].rich_color) if back in self._colours else style
-
-    def _ground(self, role: str) -> Style:
-        colour = self._colours.get(role)
-        # Sixteen colours have none that is a quiet background, so there the row is reversed.
-        return Style(reverse=True) if colour is None and role in _REVERSE_WITHOUT_COLOUR else self._background(colour)
-
-    @staticmethod
-    def _background(colour: Color | None) -> Style:
-        return Style(bgcolor=colour.rich_color) if colour else Style.null()
 
 
 def _role_colours(theme: Theme, variables: Mapping[str, str]) -> dict[str, str]:

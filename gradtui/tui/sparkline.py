@@ -19,11 +19,14 @@ def sparkline(values: Sequence[float | None], width: int, role: str = "spark") -
     Unknown values are blank, zero is the lowest height, and what is not finite is a mark in the role of an error.
     """
     newest = list(values[-width:]) if width > 0 else []
+    if not any(value is not None for value in newest):
+        return ((" " * max(0, width), ""),)
     logs = [math.log10(value) for value in newest if value is not None and math.isfinite(value) and value > 0]
     low, high = (min(logs), max(logs)) if logs else (0.0, 0.0)
     if high - low < _LEAST_RANGE:
-        middle = (high + low) / 2
-        low, high = middle - _LEAST_RANGE / 2, middle + _LEAST_RANGE / 2
+        # A little off the middle, which lies on the border between two heights.
+        low = (high + low) / 2 - 0.55 * _LEAST_RANGE
+        high = low + _LEAST_RANGE
     spans: list[Span] = [(" " * (width - len(newest)), "")] if len(newest) < width else []
     for value in newest:
         glyph, its_role = _glyph(value, low, high, role)

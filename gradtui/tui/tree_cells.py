@@ -2,42 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-
 from gradtui.state.run_state import TreeState
 from gradtui.tui.formatting import bytes_text, count_text, dtype_text, norm_text, shape_text
 from gradtui.tui.lines import Line, Span, elide, fit, pad, pad_start, printable, width_of
 from gradtui.tui.palette import STATE_ROLES
+from gradtui.tui.pending_marks import NOTHING_PENDING
 from gradtui.tui.sparkline import sparkline
 from gradtui.tui.tree_columns import SPARK_WIDTH, Columns
 from gradtui.tui.tree_rows import TreeRows
 from gradtui.tui.tree_totals import TreeTotals
 
-FREEZE_PENDING, UNFREEZE_PENDING = "▽", "△"
 TIED = "≡"
 FOLDED, UNFOLDED = "▸", "▾"
-_STATE_SEPARATOR = "·"
 _INDENT = 2
+_MEMORY = 2_000
+"""Rows whose text is remembered."""
 
 
-@dataclass(frozen=True)
 class TreeCells:
-    """Everything that the text of a row depends on."""
+    """The text of the rows at one choice of columns. A row is put together anew only when something in it changed."""
 
-    tree: TreeState
-    rows: TreeRows
-    totals: TreeTotals
-    columns: Columns
-    pending: Mapping[int, bool]
-    """Parameters with a freeze (False) or unfreeze (True) on its way."""
+    def __init__(self, tree: TreeState, rows: TreeRows, totals: TreeTotals, columns: Columns) -> None:
+        self.tree, self.rows, self.totals, self.columns = tree, rows, totals, columns
+        self.pending = NOTHING_PENDING
+        self._made: dict[int, tuple[object, Line]] = {}
 
     def line(self, row: int) -> Line:
         """The row in exactly `columns.width` cells."""
-        others = [self._cell(column.key, column.width, row) for column in self.columns.others]
+        basis = self._basis(row)
+        made = self._made.get(row)
+        if made is not None and made[0] == basis:
+            return made[1]
+        if len(self._made) > _MEMORY:
+            self._made.clear()
+        line = self._line(row)
+        self._made[row] = (basis, line)
+        return line
+
+    def _basis(self, row: int) -> object:
+        """Everything in a row that can change while its structure and columns stay."""
+        totals = self.totals
+        if row < 0:
+            norm = self.tree.norms[~row] if self.tree.norms is not None else None
+            return self.tree.states[~row], self._pending_mark(row), norm, totals.recent_of_parameter(~row)
+        module = self.tree.modules[row]
+        return (
+            totals.letters(module), self._pending_mark(row), totals.norm(module), totals.recent_of_module(module),
+            totals.kept(row), totals.trainable(module), self.rows.is_folded(row),
+        )  # fmt: skip
+
+    def _line(self, row: int) -> Line:
         spans: list[Span] = [*self.state_cell(row), (" ", ""), *self._name_cell(row)]
-        for cell in others:
-            spans += ((" ", ""), *cell)
+        for column in self.columns.others:
+            spans += ((" ", ""), *self._cell(column.key, column.width, row))
         return tuple(spans)
 
     def marker_column(self, row: int) -> int:
@@ -51,29 +68,17 @@ class TreeCells:
         letters = self.totals.letters(self.tree.modules[row]) if row >= 0 else self.tree.states[~row]
         spans: list[Span] = [(pending or " ", "pending")]
         room = width - 1
-        for position, letter in enumerate(letters):
-            more = len(letters) - position - 1
-            needed = 1 + (1 if position else 0)
-            if needed > room or (more and needed + 1 > room):
-                spans.append(("…", "faint"))
-                break
-            if position:
-                spans.append((_STATE_SEPARATOR, "faint"))
-            spans.append((letter, STATE_ROLES.get(letter, "text")))
-            room -= needed
+        shown = letters if len(letters) <= room else letters[: room - 1]
+        spans += [(letter, STATE_ROLES.get(letter, "text")) for letter in shown]
+        if len(shown) < len(letters):
+            spans.append(("…", "faint"))
         return fit(spans, width)
 
     def _pending_mark(self, row: int) -> str:
-        if not self.pending:
-            return ""
         if row < 0:
-            wish = self.pending.get(~row)
-        else:
-            module = self.tree.modules[row]
-            first, last = module.first_parameter, module.first_parameter + module.subtree_parameters
-            wishes = {self.pending[index] for index in self.pending if first <= index < last}
-            wish = wishes.pop() if len(wishes) == 1 else None if not wishes else True
-        return "" if wish is None else UNFREEZE_PENDING if wish else FREEZE_PENDING
+            return self.pending.mark(~row, ~row + 1)
+        module = self.tree.modules[row]
+        return self.pending.mark(module.first_parameter, module.first_parameter + module.subtree_parameters)
 
     def _name_cell(self, row: int) -> Line:
         width = self.columns.name
@@ -82,7 +87,7 @@ class TreeCells:
             return fit(self._module_name(row, indent, width), width)
         info = self.tree.parameters[~row]
         name = printable(info.path.rpartition(".")[2])
-        spans: list[Span] = [(indent + "  ", ""), (elide(name, max(1, width - len(indent) - 4)), "text")]
+        spans: list[Span] = [(indent, ""), (elide(name, max(1, width - len(indent) - 3)), "text")]
         if len(info.names) > 1:
             spans.append((f" {TIED}{len(info.names)}", "accent"))
         return fit(spans, width)
@@ -107,16 +112,17 @@ class TreeCells:
             recent = self.totals.recent_of_module(module) if self._norms_shown(module.subtree_parameters) else []
             return sparkline(recent, SPARK_WIDTH)
         text, role = "", "muted"
-        if module.subtree_parameters == 0:
-            text = "" if key != "kept" else bytes_text(self.totals.kept(index))
+        if key == "kept":
+            kept = self.totals.kept(index)
+            text, role = bytes_text(kept), "activations" if kept else "faint"
+        elif module.subtree_parameters == 0:
+            pass
         elif key == "count":
             text = count_text(self.totals.count(module))
         elif key == "trainable":
             text = count_text(self.totals.trainable(module))
         elif key == "bytes":
             text = bytes_text(self.totals.bytes(module))
-        elif key == "kept":
-            text, role = bytes_text(self.totals.kept(index)), "activations"
         elif key == "norm":
             return _norm_cell(self.totals.norm(module), width, "muted")
         return ((pad_start(text, width), role),)

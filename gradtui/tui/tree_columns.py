@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from gradtui.tui import formatting
 from gradtui.tui.lines import Line, Span, pad, pad_start
 
-SPARK_WIDTH = 10
+SPARK_WIDTH = 8
 _GAP = 1
-_LEAST_NAME = 18
-_GOOD_NAME = 26
+_LEAST_NAME = 22
+_GOOD_NAME = 30
 """Cells that the names keep; the first two columns are worth more than long names, the others are not."""
 
 
@@ -25,14 +25,14 @@ class Column:
     """Cells that must remain for the names if this column is shown."""
 
 
-STATE_WIDTH, STATE_WIDTH_NARROW = 5, 3
+STATE_WIDTH, STATE_WIDTH_NARROW = 5, 4
 
 _BY_PRIORITY = (
     Column("count", "count", formatting.COUNT_WIDTH, 0),
     Column("norm", "‖grad‖", formatting.NORM_WIDTH, 12),
     Column("spark", "lately", SPARK_WIDTH, _LEAST_NAME),
     Column("bytes", "bytes", formatting.BYTES_WIDTH, _LEAST_NAME),
-    Column("shape", "shape", 11, _LEAST_NAME),
+    Column("shape", "shape", 10, _LEAST_NAME),
     Column("kept", "kept", formatting.BYTES_WIDTH, _LEAST_NAME),
     Column("trainable", "train", formatting.COUNT_WIDTH, _GOOD_NAME),
     Column("dtype", "type", 4, _GOOD_NAME),
@@ -64,8 +64,9 @@ def columns_for(width: int) -> Columns:
     name = max(0, width - state - 1)
     chosen: set[str] = set()
     for column in _BY_PRIORITY:
-        if name - column.width - _GAP >= column.least_name:
-            chosen.add(column.key)
-            name -= column.width + _GAP
+        if name - column.width - _GAP < column.least_name:
+            break
+        chosen.add(column.key)
+        name -= column.width + _GAP
     by_key = {column.key: column for column in _BY_PRIORITY}
     return Columns(width, state, name, tuple(by_key[key] for key in _ON_SCREEN if key in chosen))

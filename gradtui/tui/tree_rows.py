@@ -12,14 +12,14 @@ from fnmatch import translate
 from gradtui.protocol.vocabulary import ModuleInfo, ParameterInfo
 from gradtui.state.run_state import TreeState
 
-_FILTER_ROOM = 40
+_FIRST_ROOM = 40
 """Rows that a tree may have at first without being folded, where the caller names no number."""
 
 
 class TreeRows:
     """Visible rows of one structure. Folds are kept by module path, so that they survive a new structure."""
 
-    def __init__(self, tree: TreeState, folded: frozenset[str] | None = None, room: int = _FILTER_ROOM) -> None:
+    def __init__(self, tree: TreeState, folded: frozenset[str] | None = None, room: int = _FIRST_ROOM) -> None:
         self._modules: Sequence[ModuleInfo] = tree.modules
         self._parameters: Sequence[ParameterInfo] = tree.parameters
         self._names: tuple[list[str], list[str]] | None = None

@@ -29,9 +29,16 @@ class RangeNorms:
     def __init__(self, norms: Sequence[float | None]) -> None:
         self._norms = norms
         self._blocks: dict[int, float | None] = {}
+        self._ranges: dict[tuple[int, int], float | None] = {}
 
     def norm(self, start: int, stop: int) -> float | None:
         """L2 norm over the parameters `start:stop`, None if none of them has one."""
+        where = (start, stop)
+        if where not in self._ranges:
+            self._ranges[where] = self._join(start, stop)
+        return self._ranges[where]
+
+    def _join(self, start: int, stop: int) -> float | None:
         first, last = -(-start // _BLOCK), stop // _BLOCK
         if first >= last:
             return joint_norm(self._norms[start:stop])

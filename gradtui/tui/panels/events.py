@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gradtui.state.run_state import LogEntry, RunState
 from gradtui.tui.formatting import seconds_text
-from gradtui.tui.lines import Line, Span, printable, wrap
+from gradtui.tui.lines import Line, Span, fit, printable, wrap
 from gradtui.tui.widgets.followed_lines import FollowedLines
 
 GLYPHS: dict[str, tuple[str, str]] = {
@@ -19,6 +19,7 @@ GLYPHS: dict[str, tuple[str, str]] = {
 """Glyph and role of each kind of entry."""
 
 _STEP_WIDTH = 13
+_ROOM_FOR_COLUMNS, _ROOM_FOR_TIME = 60, 80
 _MEMORY = 4_000
 """Entries whose wrapped lines are remembered."""
 
@@ -27,8 +28,12 @@ def entry_lines(entry: LogEntry, width: int) -> list[Line]:
     """An entry, wrapped; lines after the first stand under its text."""
     glyph, role = GLYPHS.get(entry.kind, ("·", "muted"))
     text_role = role if entry.kind in ("rejected", "moved", "probe") else "text"
+    if width < _ROOM_FOR_COLUMNS:
+        return wrap(
+            ((f"{glyph} ", role), (f"step {entry.step:,}  ", "muted"), (printable(entry.text), text_role)), width, 2
+        )
     when: list[Span] = [(f"{glyph} ", role), (f"step {entry.step:,}".ljust(_STEP_WIDTH), "muted")]
-    if width >= 80:
+    if width >= _ROOM_FOR_TIME:
         when.insert(1, (f"{seconds_text(entry.at)}  ", "faint"))
     indent = sum(len(text) for text, _ in when)
     room = max(10, width - indent)
@@ -60,8 +65,8 @@ class EventsPanel(FollowedLines):
             self._known = known
         return len(self._shown)
 
-    def line_at(self, index: int, width: int) -> Line:  # noqa: ARG002
-        return self._shown[index]
+    def line_at(self, index: int, width: int) -> Line:
+        return fit(self._shown[index], width)
 
     def _lay_out(self, width: int) -> None:
         if width != self._width or len(self._wrapped) > _MEMORY:

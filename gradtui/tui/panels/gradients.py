@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import has_trained
-from gradtui.tui.formatting import norm_text
-from gradtui.tui.lines import Line, Span, elide_start, line_width, printable, width_of, wrap
+from gradtui.tui.formatting import NORM_WIDTH, norm_text
+from gradtui.tui.lines import Line, Span, elide_start, line_width, pad, printable, width_of, wrap
 from gradtui.tui.norm_curve import NormCurve
-from gradtui.tui.panels.plot_panel import Curve, Pictures
+from gradtui.tui.panels.pictures import HeldRequest, Pictures
 from gradtui.tui.plotting.request import PlotRequest, Series
 from gradtui.tui.widgets.line_view import LineView
 
@@ -53,16 +53,19 @@ def gradient_request(state: RunState, row: RowNorms | None, width: int, height: 
     return PlotRequest(width, height, tuple(series), y_scale="log")
 
 
-def legend_line(state: RunState, row: RowNorms | None, width: int) -> Line:
+def legend_line(total: float | None, row: RowNorms | None, width: int) -> Line:
     """The curves' names and newest values. It is not left to the plotter: values in its labels would make every picture new."""
-    total = norm_text(state.gradient_norm.last)
-    spans: list[Span] = [(_SAMPLE, TOTAL_ROLE), ("total ", "muted"), (total, "text")]
+    spans: list[Span] = [(_SAMPLE, TOTAL_ROLE), ("total ", "muted"), (_steady(total), "text")]
     if row is not None:
-        now = norm_text(row.values[-1] if row.values else None)
+        now = _steady(row.values[-1] if row.values else None)
         room = width - line_width(spans) - width_of(_GAP + _SAMPLE + " " + now)
         name = elide_start(printable(row.name), max(_LEAST_NAME, room))
         spans += [(_GAP, ""), (_SAMPLE, ROW_ROLE), (name + " ", "muted"), (now, "text")]
     return tuple(spans)
+
+
+def _steady(norm: float | None) -> str:
+    return pad(norm_text(norm).strip(), NORM_WIDTH)
 
 
 def waiting_text(state: RunState) -> str:
@@ -86,21 +89,29 @@ class GradientPanel(LineView):
     def __init__(self, state: RunState, pictures: Pictures, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._state = state
-        self._curve = Curve(pictures, "gradients")
+        self._pictures = pictures
         self._norms = NormCurve()
+        self._curve = HeldRequest()
+        # What the curves end with stands in the legend, so it is of the same moment as they are.
+        self._row: RowNorms | None = None
+        self._total: float | None = None
         self.selection: Selection | None = None
-
-    @property
-    def settled(self) -> bool:
-        """Whether the picture on the screen is known to be the newest, of the whole window."""
-        return self._curve.settled and self._norms.complete
 
     def lines_for(self, width: int, height: int) -> Sequence[Line]:
         text = waiting_text(self._state)
         if text:
             return wrap(((text, "muted"),), width)
-        row, chosen = None, self.selection
+        request = self._curve.request(width, height - 1, self._request)
+        picture: Sequence[Line] = () if request is None else self._pictures.picture("gradients", request).lines
+        return [legend_line(self._total, self._row, width), *picture]
+
+    def _request(self, width: int, height: int) -> PlotRequest:
+        chosen, self._row, self._total = self.selection, None, self._state.gradient_norm.last
         if chosen is not None:
-            row = RowNorms(chosen.name, *self._norms.points(self._state.history, chosen.first, chosen.last))
-        picture = self._curve.lines(gradient_request(self._state, row, width, height - 1))
-        return [legend_line(self._state, row, width), *picture]
+            self._row = RowNorms(chosen.name, *self._norms.points(self._state.history, chosen.first, chosen.last))
+        return gradient_request(self._state, self._row, width, height)
+
+    def redraw_curve(self) -> None:
+        """Repaint with new curves."""
+        self._curve.renew()
+        self.redraw()

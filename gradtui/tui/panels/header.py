@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from gradtui.protocol.vocabulary import Phase
 from gradtui.state.run_state import RunState
@@ -19,7 +21,7 @@ from gradtui.tui.formatting import (
     steps_text,
     value_text,
 )
-from gradtui.tui.lines import Line, Span, fit, line_width, pad, printable, spread
+from gradtui.tui.lines import Line, Span, line_width, pad, printable, spread
 from gradtui.tui.sparkline import sparkline
 from gradtui.tui.widgets.line_view import LineView
 
@@ -78,14 +80,19 @@ _REDUCTIONS: tuple[dict[str, object], ...] = (
 
 def header_line(state: RunState, facts: HeaderFacts, width: int) -> Line:
     """The header in exactly `width` cells, without the least important fields where there is no room for all."""
-    layout = _Layout()
-    left, right = _fields(state, facts, layout)
+    left, right = _fields(state, facts, _layout_for(width))
+    return spread(left, right, width)
+
+
+@lru_cache(maxsize=8)
+def _layout_for(width: int) -> _Layout:
+    layout, nothing = _Layout(), (RunState(), HeaderFacts())
     for reduction in _REDUCTIONS:
+        left, right = _fields(*nothing, layout)
         if line_width(left) + line_width(right) <= width:
             break
         layout = replace(layout, **reduction)  # type: ignore[arg-type]  # the table names fields of the layout
-        left, right = _fields(state, facts, layout)
-    return fit(spread(left, right, width), width)
+    return layout
 
 
 def _fields(state: RunState, facts: HeaderFacts, layout: _Layout) -> tuple[Line, Line]:
@@ -93,9 +100,9 @@ def _fields(state: RunState, facts: HeaderFacts, layout: _Layout) -> tuple[Line,
     left: list[Line] = [((_BRAND, "ground on accent"),)] if layout.brand else []
     left.append(_status(state, apart=layout.phase_apart))
     left.append(_dropped(facts, layout.script) if facts.dropped else _script(state, layout.script))
-    left.append((("step ", "faint"), (_steps(state.step, layout), "strong"), *_micro(state, layout)))
+    left.append((("step ", "faint"), *_steps(state, layout.digits)))
     left.append(((pad(rate_text(state.steps_per_second).strip(), RATE_WIDTH), "text"),))
-    left.append((("loss ", "faint"), (pad(value_text(state.loss.last).strip(), VALUE_WIDTH), "text")))
+    left.append((("loss ", "faint"), _loss(state.loss.last)))
     if layout.spark:
         left.append(sparkline(state.loss.values[-layout.spark :], layout.spark, "muted"))
     if layout.phase_apart:
@@ -137,14 +144,17 @@ def _dropped(facts: HeaderFacts, width: int) -> Line:
     return ((pad(f"dropped {count_text(facts.dropped).strip()}", width), "warning"),)
 
 
-def _micro(state: RunState, layout: _Layout) -> Line:
-    if layout.digits > 5:
-        return (("  micro ", "faint"), (_steps(state.micro_steps, layout), "text"))
-    return (("·", "faint"), (_steps(state.micro_steps, layout), "text"))
+def _steps(state: RunState, digits: int) -> Line:
+    step, micro = (steps_text(count, digits).strip() for count in (state.step, state.micro_steps))
+    if digits > 5:
+        return ((pad(step, digits), "strong"), ("  micro ", "faint"), (pad(micro, digits), "text"))
+    # Too narrow for two columns: the two numbers share one.
+    return ((step, "strong"), ("·", "faint"), (pad(micro, 2 * digits - len(step)), "text"))
 
 
-def _steps(count: int, layout: _Layout) -> str:
-    return pad(steps_text(count, layout.digits).strip(), layout.digits)
+def _loss(loss: float | None) -> Span:
+    role = "error" if loss is not None and not math.isfinite(loss) else "text"
+    return pad(value_text(loss).strip(), VALUE_WIDTH), role
 
 
 def _cost(state: RunState, layout: _Layout) -> Line:

@@ -14,23 +14,35 @@ from gradtui.state.run_state import PhaseRecord, RunState
 from gradtui.state.selectors import highest_peak, newest_ledger
 from gradtui.tui.formatting import DASH, bytes_text, share_text
 from gradtui.tui.lines import BLANK, Line, Span, fit, line_width, pad, wrap
-from gradtui.tui.panels.plot_panel import Curve, Pictures
+from gradtui.tui.panels.pictures import HeldRequest, Pictures
 from gradtui.tui.plotting.request import PlotRequest, Series
 from gradtui.tui.widgets.line_view import LineView
-from gradtui.tui.widgets.stacked_bar import stacked_bar
+from gradtui.tui.widgets.stacked_bar import FULL, stacked_bar
 
 MAIN_PHASES = (Phase.LOAD, Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)
 """Phases that have a row from the start; the others get one when they are first seen."""
 
 _NAMES = {"optimizer_state": "optimizer"}
-_PATTERNS = {"parameters": "█", "buffers": "▓", "gradients": "▒", "optimizer_state": "▪", "activations": "░", "other": "·"}
+_SHORT_NAMES = {
+    "parameters": "params", "buffers": "buf", "gradients": "grads", "optimizer_state": "optim", "activations": "act",
+    "other": "other",
+}  # fmt: skip
+_PATTERNS = {
+    "parameters": "█",
+    "buffers": "▓",
+    "gradients": "▒",
+    "optimizer_state": "▪",
+    "activations": "░",
+    "other": "·",
+}
 """What the bars are made of where there is no colour."""
 
 _PHASE_WIDTH = max(len(phase) for phase in Phase) + 1
 _TOTAL_WIDTH, _PEAK_WIDTH = 9, 11
-_LEAST_BAR = 14
-_LEGEND_WIDTH = 25
-LEAST_CURVE_ROWS = 7
+_LEAST_BAR, _GOOD_BAR = 6, 10
+_NAME_WIDTH, _SHORT_NAME_WIDTH = 12, 8
+_LEGEND_GAP = 2
+LEAST_CURVE_ROWS = 6
 
 
 @dataclass(frozen=True)
@@ -47,19 +59,19 @@ def memory_view(state: RunState, width: int, height: int, *, colour: bool = True
     if ledger is None:
         return MemoryView(tuple(_waiting(state, width)), 0)
     bars = _bars(state, width, height, colour)
-    legend = _legend(ledger, width, colour)
+    legend = _legend(_fullest(state) or ledger, width, colour)
     notes = [*_peak_line(state), *_device_line(state.device)]
     room = height - len(bars) - len(notes)
-    if room < len(legend) + 1:
+    if room > len(legend):
+        legend = [BLANK, *legend]
+    elif room < len(legend):
         legend = _short_legend(width, colour)
         notes = notes[: max(0, height - len(bars) - len(legend))]
-    else:
-        legend = [BLANK, *legend]
     lines = [*bars, *legend, *notes]
     rest = height - len(lines) - 1
     if rest >= LEAST_CURVE_ROWS:
-        return MemoryView((*lines, BLANK), rest)
-    return MemoryView(tuple(lines[:height]), 0)
+        return MemoryView(tuple(fit(line, width) for line in (*lines, BLANK)), rest)
+    return MemoryView(tuple(fit(line, width) for line in lines[:height]), 0)
 
 
 def memory_title(state: RunState) -> str:
@@ -85,10 +97,18 @@ def _waiting(state: RunState, width: int) -> list[Line]:
     return wrap(((text, "muted"),), width)
 
 
+def _fullest(state: RunState) -> LedgerTaken | None:
+    """The ledger of the main phase that ends with the most bytes: the one whose parts a person wants to know."""
+    ledgers = [state.phases[phase].last for phase in MAIN_PHASES]
+    return max(
+        (ledger for ledger in ledgers if ledger is not None), key=lambda ledger: ledger.held.total or 0, default=None
+    )
+
+
 def _bars(state: RunState, width: int, height: int, colour: bool) -> list[Line]:
     phases = phases_shown(state)
     beside = width - _PHASE_WIDTH - _TOTAL_WIDTH - _PEAK_WIDTH
-    tall = beside < _LEAST_BAR and height >= 2 * len(phases) + 8
+    tall = beside < _GOOD_BAR and height >= 2 * len(phases) + 8
     bar_width = width if tall else max(4, beside if beside >= _LEAST_BAR else width - _PHASE_WIDTH - _TOTAL_WIDTH)
     full = max((_extent(state.phases[phase].last) for phase in phases), default=0) or 1
     lines: list[Line] = []
@@ -138,32 +158,31 @@ def _numbers(ledger: LedgerTaken | None, *, with_peak: bool) -> Line:
 
 def _legend(ledger: LedgerTaken, width: int, colour: bool) -> list[Line]:
     heading: Line = ((f"at the end of {ledger.phase}, step {ledger.step:,}", "faint"),)
-    entries = [
-        _legend_entry(category, size, colour) for category, size in zip(MEMORY_CATEGORIES, _sizes(ledger.held))
-    ]
-    columns = max(1, min(3, (width + 2) // _LEGEND_WIDTH))
+    sizes = list(zip(MEMORY_CATEGORIES, _sizes(ledger.held)))
+    name_width = _NAME_WIDTH if width >= 2 * (_NAME_WIDTH + 10) + _LEGEND_GAP else _SHORT_NAME_WIDTH
+    entries = [_legend_entry(category, size, name_width, colour) for category, size in sizes]
+    columns = max(1, min(3, (width + _LEGEND_GAP) // (name_width + 10 + _LEGEND_GAP)))
     rows = -(-len(entries) // columns)
     lines: list[Line] = [heading]
     for row in range(rows):
         spans: list[Span] = []
         for column, entry in enumerate(entries[row::rows]):
-            spans += ((" " * 2, ""), *entry) if column else entry
+            spans += ((" " * _LEGEND_GAP, ""), *entry) if column else entry
         lines.append(tuple(spans))
     return lines
 
 
-def _legend_entry(category: str, size: int | None, colour: bool) -> Line:
-    sample = "█" if colour else _PATTERNS[category]
-    name = _NAMES.get(category, category)
-    role = "text" if size else "faint"
-    return ((sample + " ", category), (pad(name, 12), "muted"), (bytes_text(size), role))
+def _legend_entry(category: str, size: int | None, name_width: int, colour: bool) -> Line:
+    sample = FULL if colour else _PATTERNS[category]
+    name = _NAMES.get(category, category) if name_width >= _NAME_WIDTH else _SHORT_NAMES[category]
+    return ((sample + " ", category), (pad(name, name_width), "muted"), (bytes_text(size), "text" if size else "faint"))
 
 
 def _short_legend(width: int, colour: bool) -> list[Line]:
     spans: list[Span] = []
     for category in MEMORY_CATEGORIES:
-        name = _NAMES.get(category, category)[: 5 if width < 70 else 12]
-        spans += [("█" if colour else _PATTERNS[category], category), (f"{name} ", "muted")]
+        sample = FULL if colour else _PATTERNS[category]
+        spans += [(sample, category), (f"{_SHORT_NAMES[category]} ", "muted")]
     return [fit(spans, width)]
 
 
@@ -176,8 +195,7 @@ def _peak_line(state: RunState) -> list[Line]:
 
 
 def _peak_words(phase: Phase, record: PhaseRecord) -> str:
-    bound = "" if record.peak_exact else "at least "
-    return f"highest so far: {bound}{bytes_text(record.peak).strip()} in {phase}"
+    return f"peak so far {'' if record.peak_exact else '≥'}{bytes_text(record.peak).strip()} in {phase}"
 
 
 def _device_line(device: DeviceSampled | None) -> list[Line]:
@@ -219,16 +237,17 @@ class MemoryPanel(LineView):
     def __init__(self, state: RunState, pictures: Pictures, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._state = state
-        self._curve = Curve(pictures, "memory")
-
-    @property
-    def settled(self) -> bool:
-        """Whether the picture on the screen is known to be the newest."""
-        return self._curve.settled
+        self._pictures = pictures
+        self._curve = HeldRequest()
 
     def lines_for(self, width: int, height: int) -> Sequence[Line]:
         view = memory_view(self._state, width, height, colour=not self.app.no_color)
         if not view.curve_rows:
             return view.lines
-        request = memory_request(self._state, width, view.curve_rows)
-        return view.lines if request is None else [*view.lines, *self._curve.lines(request)]
+        request = self._curve.request(width, view.curve_rows, lambda w, h: memory_request(self._state, w, h))
+        return view.lines if request is None else [*view.lines, *self._pictures.picture("memory", request).lines]
+
+    def redraw_curve(self) -> None:
+        """Repaint with a new curve. It moves slowly and costs more than the bars, so it is not drawn as often."""
+        self._curve.renew()
+        self.redraw()

@@ -14,7 +14,8 @@ from textual.message import Message
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import has_trained, next_problem, pending_parameters
 from gradtui.tui.actions import bindings
-from gradtui.tui.lines import Line, fit, wrap
+from gradtui.tui.lines import BLANK, Line, fit, wrap
+from gradtui.tui.pending_marks import NOTHING_PENDING, PendingMarks
 from gradtui.tui.tree_cells import TreeCells
 from gradtui.tui.tree_columns import SPARK_WIDTH, columns_for
 from gradtui.tui.tree_rows import TreeRows
@@ -46,6 +47,8 @@ class ModuleTree(ScrollLines):
         self.rows = TreeRows(state.tree)
         self._totals = TreeTotals(state.tree, SPARK_WIDTH)
         self._cells: TreeCells | None = None
+        self._waiting: tuple[int, ...] = ()
+        self._marks = NOTHING_PENDING
         self.cursor = 0
 
     @property
@@ -72,9 +75,12 @@ class ModuleTree(ScrollLines):
         old_path = self.rows.path(at) if at is not None else ""
         known = len(self.rows) > 0
         folds = self.rows.folded_paths if known else None
-        self.rows = TreeRows(tree, folds, room=max(8, self.content_size.height))
+        self._waiting, self._marks = (), NOTHING_PENDING
+        self.rows = TreeRows(tree, folds, room=self.content_size.height or self.app.size.height // 2)
         self._totals = TreeTotals(tree, SPARK_WIDTH)
-        self.cursor = next((i for i, row in enumerate(self.rows.rows) if self.rows.path(row) == old_path), 0) if known else 0
+        self.cursor = (
+            next((i for i, row in enumerate(self.rows.rows) if self.rows.path(row) == old_path), 0) if known else 0
+        )
         self.post_message(self.CursorMoved())
 
     # Drawing
@@ -84,30 +90,38 @@ class ModuleTree(ScrollLines):
 
     def lines_for(self, width: int, height: int) -> Sequence[Line]:
         state = self._state
-        self._cells = TreeCells(state.tree, self.rows, self._totals, columns_for(width - 1), pending_parameters(state))
+        columns = columns_for(width - 1)
+        if self._cells is None or self._cells.rows is not self.rows or self._cells.columns != columns:
+            self._cells = TreeCells(state.tree, self.rows, self._totals, columns)
+        waiting = tuple(state.pending)
+        if waiting != self._waiting:
+            self._waiting, self._marks = waiting, PendingMarks(pending_parameters(state))
+        self._cells.pending = self._marks
         return super().lines_for(width, height)
 
     def line_at(self, index: int, width: int) -> Line:
         if not len(self.rows):
-            return self._empty(width)[index]
+            return fit(self._empty(width)[index], width)
         if self._cells is None:
             return ()
         line = self._cells.line(self.rows.rows[index])
         if index != self.cursor:
             return line
         ground = "cursor" if self.has_focus else "cursor-blurred"
-        return tuple((text, f"{role}@{ground}") for text, role in fit(line, width))
+        return tuple((text, f"{role}@{ground}") for text, role in line)
 
     def _empty(self, width: int) -> list[Line]:
         if self.rows.filter:
             text = f"No row matches {self.rows.filter!r}. Esc shows every row again."
         elif self._state.ended is None:
-            text = "Waiting for the script to build a model. It is found when it is first called or given to an optimizer."
+            text = (
+                "Waiting for the script to build a model. It is found when it is first called or given to an optimizer."
+            )
         elif has_trained(self._state):
             text = "The script trained something, but no module was found."
         else:
             text = "The script ended without training: no module was called and no optimizer was made."
-        return wrap(((text, "muted"),), max(1, width))
+        return [((" ", ""), *line) for line in wrap(((text, "muted"),), max(1, width - 2))]
 
     # Cursor
 
@@ -140,10 +154,10 @@ class ModuleTree(ScrollLines):
         return True
 
     def set_filter(self, text: str) -> None:
-        """Filter the rows by path; the cursor stays on its row, or goes to the first match."""
+        """Filter the rows by path; the cursor stays on its row if that matches, else it goes to the first match."""
         at = self.current
         self.rows.set_filter(text)
-        where = self.rows.position(at) if at is not None else None
+        where = self.rows.position(at) if at is not None and self.rows.is_match(at) else None
         if where is None:
             where = next((i for i, row in enumerate(self.rows.rows) if self.rows.is_match(row)), 0)
         self.cursor, self.top = min(where, max(0, len(self.rows) - 1)), 0
@@ -243,7 +257,11 @@ class ModuleTree(ScrollLines):
 
 
 class ColumnTitles(LineView):
-    """The line above the tree that names its columns."""
+    """The line above the tree that names its columns, once there are any rows."""
+
+    def __init__(self, state: RunState, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._state = state
 
     def lines_for(self, width: int, height: int) -> Sequence[Line]:  # noqa: ARG002
-        return [columns_for(width - 1).header()]
+        return [columns_for(width - 1).header() if self._state.tree.modules else BLANK]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from gradtui.state.run_state import RunState
-from gradtui.tui.lines import Line, printable, wrap
+from gradtui.tui.lines import Line, chunks, fit, printable, wrap
 from gradtui.tui.widgets.followed_lines import FollowedLines
 
 
@@ -32,36 +32,39 @@ def traceback_lines(error: str, printed: Sequence[str]) -> list[Line]:
 
 
 class OutputPanel(FollowedLines):
-    """The tail of the log, and the traceback if the script failed."""
+    """The tail of the log, broken into lines as a terminal does, and the traceback if the script failed."""
 
     def __init__(self, state: RunState, log: OutputLog | None, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._state, self._log = state, log
         self._printed: list[str] = []
         self._ending: list[Line] = []
+        self._laid_out: tuple[int, list[Line]] | None = None
 
     def update(self) -> None:
         """Read what was printed since, and show it. While the person has scrolled up, the text holds still."""
-        if self.follows and self._log is not None and self._log.poll():
-            self._printed = list(self._log.lines)
         ended = self._state.ended
+        ends_now = ended is not None and not self._ending
+        if (self.follows or ends_now) and self._log is not None and self._log.poll():
+            self._printed, self._laid_out = list(self._log.lines), None
         if ended is not None and not self._ending:
-            if self._log is not None and self._log.poll():
-                self._printed = list(self._log.lines)
             self._ending = traceback_lines(ended.error, self._printed) if ended.error else []
-            role = "error" if ended.exit_code else "muted"
-            self._ending.append(((f"── the script ended with exit code {ended.exit_code} ──", role),))
+            self._ending.append(((f"── exit code {ended.exit_code} ──", "error" if ended.exit_code else "muted"),))
+            self._laid_out = None
         self.redraw()
 
     def line_count(self, width: int) -> int:
-        return len(self._printed) + len(self._ending) or len(self._empty(width))
+        return len(self._lines_at(width))
 
     def line_at(self, index: int, width: int) -> Line:
-        if index < len(self._printed):
-            text = self._printed[index]
-            return ((printable(text), "text"),)
-        index -= len(self._printed)
-        return self._ending[index] if index < len(self._ending) else self._empty(width)[index]
+        return fit(self._lines_at(width)[index], width)
+
+    def _lines_at(self, width: int) -> list[Line]:
+        if self._laid_out is None or self._laid_out[0] != width:
+            lines: list[Line] = [((part, "text"),) for text in self._printed for part in chunks(printable(text), width)]
+            lines += [((part, role),) for line in self._ending for text, role in line for part in chunks(text, width)]
+            self._laid_out = width, lines or self._empty(width)
+        return self._laid_out[1]
 
     def _empty(self, width: int) -> list[Line]:
         text = "Waiting for the script to print something." if self._log else "The output of this run is not captured."

@@ -2,28 +2,52 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from textual import events
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
+from textual.message import Message
 from textual.widgets import Input
 
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import problem_count
 from gradtui.tui.formatting import count_text
+from gradtui.tui.lines import elide, printable
 from gradtui.tui.panels.module_tree import ColumnTitles, ModuleTree
+
+_ROOM_FOR_WORDS = 58
 
 
 class FilterInput(Input):
     """Where the filter is typed; it stays in sight as long as the filter is in force."""
 
+    @dataclass
+    class Moved(Message):
+        """The cursor of the tree was moved by so many rows while typing."""
 
-def tree_title(state: RunState, trainable: int | None) -> str:
-    """How large the models are and how much of them trains."""
+        rows: int
+
+    def on_key(self, event: events.Key) -> None:
+        moves = {"up": -1, "down": 1}
+        if event.key in moves:
+            event.stop()
+            event.prevent_default()
+            self.post_message(self.Moved(moves[event.key]))
+
+
+def tree_title(state: RunState, trainable: int | None, width: int) -> str:
+    """How large the models are and how much of them trains, longer where there is room."""
     tree = state.tree
     if not tree.parameters:
         return ""
-    elements = count_text(sum(tree.parameters[i].count for i in range(len(tree.parameters)))).strip()
-    return f"{elements} parameters, {count_text(trainable).strip()} trainable"
+    elements = count_text(sum(info.count for info in tree.parameters)).strip()
+    train = count_text(trainable).strip()
+    if width < _ROOM_FOR_WORDS:
+        return f"{train} of {elements} train"
+    names = " + ".join(printable(model.type_name) for model in tree.models)
+    return f"{elide(names, width - _ROOM_FOR_WORDS + 12)}, {elements} parameters, {train} trainable"
 
 
 class TreePane(Vertical):
@@ -34,21 +58,26 @@ class TreePane(Vertical):
         self._state = state
         self.tree_view = ModuleTree(state, id="tree")
         self.filter_input = FilterInput(placeholder="path or glob", compact=True, id="filter")
+        self.filter_input.display = False
+        self.filter_input.cursor_blink = False
+        self.border_title = Content.assemble(("Model", "bold"))
+        self._columns = ColumnTitles(state, id="columns")
         self._titles: tuple[str, str, int] = ("", "", 0)
-        self._counted: tuple[int, str] = (-1, "")
+        self._counted: tuple[int, str, int] = (-1, "", 0)
         self._size_text = ""
 
     def compose(self) -> ComposeResult:
-        self.border_title = Content.assemble(("Model", "bold"))
-        self.filter_input.display = False
-        self.filter_input.cursor_blink = False
-        yield ColumnTitles(id="columns")
+        yield self._columns
         yield self.tree_view
         yield self.filter_input
 
     def update(self) -> None:
         """Repaint what changed."""
         self.tree_view.update()
+        self._columns.redraw()
+        self._update_titles()
+
+    def on_resize(self) -> None:
         self._update_titles()
 
     def open_filter(self) -> None:
@@ -70,6 +99,10 @@ class TreePane(Vertical):
             self.tree_view.set_filter(event.value)
             self._update_titles()
 
+    def on_filter_input_moved(self, event: FilterInput.Moved) -> None:
+        event.stop()
+        self.tree_view.move_to(self.tree_view.cursor + event.rows)
+
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.stop()
         self.filter_input.display = bool(event.value)
@@ -83,7 +116,9 @@ class TreePane(Vertical):
         if titles == self._titles:
             return
         self._titles = titles
-        self.border_title = Content.assemble(("Model", "bold"), (f"  {titles[0]}" if titles[0] else "", "$foreground-muted"))
+        self.border_title = Content.assemble(
+            ("Model", "bold"), (f"  {titles[0]}" if titles[0] else "", "$foreground-muted")
+        )
         look = f"! {problems:,} need a look" if problems else ""
         parts = [(matching, "$foreground-muted"), (look, "$warning")]
         shown = [part for part in parts if part[0]]
@@ -91,9 +126,10 @@ class TreePane(Vertical):
 
     def _model_text(self) -> str:
         tree = self._state.tree
-        if self._counted != (tree.version, tree.trainable):
-            self._counted = (tree.version, tree.trainable)
+        width = self.content_size.width
+        if self._counted != (tree.version, tree.trainable, width):
+            self._counted = (tree.version, tree.trainable, width)
             known = [self.tree_view.totals.trainable(tree.modules[model.root]) for model in tree.models]
             trainable = None if None in known or not known else sum(count or 0 for count in known)
-            self._size_text = tree_title(self._state, trainable)
+            self._size_text = tree_title(self._state, trainable, width)
         return self._size_text

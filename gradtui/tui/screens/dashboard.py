@@ -9,7 +9,6 @@ from textual.app import ComposeResult
 from textual.containers import Container
 from textual.content import Content
 from textual.screen import Screen
-from textual.widget import Widget
 
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import subtree
@@ -20,20 +19,33 @@ from gradtui.tui.panels.header import Header, HeaderFacts
 from gradtui.tui.panels.memory import MemoryPanel, memory_title
 from gradtui.tui.panels.module_tree import ModuleTree
 from gradtui.tui.panels.output import OutputLog, OutputPanel
-from gradtui.tui.panels.plot_panel import Pictures
+from gradtui.tui.panels.pictures import Pictures
 from gradtui.tui.panels.tree_pane import TreePane
 from gradtui.tui.widgets.key_bar import KeyBar
+from gradtui.tui.widgets.line_view import LineView
 
 WIDE = 100
 """Columns from which on memory and gradients stand beside the tree, and output or events below."""
+
+TALL = 45
+"""Rows from which on the memory panel is high enough for its curve."""
 
 PANELS = ("memory", "gradients", "output", "events")
 _BELOW = ("output", "events")
 _TAB_NAMES = {"memory": "Memory", "gradients": "Gradients", "output": "Output", "events": "Events"}
 _SHORT_TAB_NAMES = {"memory": "Mem", "gradients": "Grad", "output": "Output", "events": "Events"}
 
-INTERVALS: dict[str, float] = {"tree": 1.0, "memory": 1.0, "gradients": 1.0, "output": 0.5, "events": 0.5}
+INTERVALS: dict[str, float] = {
+    "tree": 1.0, "memory": 1.0, "memory_curve": 5.0, "gradients": 2.0, "output": 0.5, "events": 0.5,
+}  # fmt: skip
 """Seconds between two drawings of a part, at least."""
+
+
+def output_columns(columns: int) -> int:
+    """Cells of a line of the output panel on a terminal of this width: what progress bars should be told."""
+    panel = columns if columns >= WIDE else columns - columns // 2
+    frame_padding_and_thumb = 5
+    return max(10, panel - frame_padding_and_thumb)
 
 
 class Dashboard(Screen[None]):
@@ -58,7 +70,8 @@ class Dashboard(Screen[None]):
         self._draw: dict[str, Callable[[], None]] = {
             "tree": self.pane.update,
             "memory": self.memory.redraw,
-            "gradients": self.gradients.redraw,
+            "memory_curve": self.memory.redraw_curve,
+            "gradients": self.gradients.redraw_curve,
             "output": self.output.update,
             "events": self.events.update,
         }
@@ -70,6 +83,7 @@ class Dashboard(Screen[None]):
 
     def compose(self) -> ComposeResult:
         yield self.header
+        # The container keeps the panels out of the compositing of a header that changed.
         with Container(id="body"):
             yield self.pane
             yield self.memory
@@ -83,29 +97,34 @@ class Dashboard(Screen[None]):
         self._arrange()
 
     def on_resize(self, event: events.Resize) -> None:
-        wide = event.size.width >= WIDE
-        if wide != self._wide:
-            self._wide = wide
-            self._arrange()
+        self._wide = event.size.width >= WIDE
+        self._arrange()
 
     # Drawing
 
     def visible_parts(self) -> list[str]:
         """The parts in sight, in the order in which they are drawn when all are due."""
-        return ["tree", *(name for name in PANELS if self._is_shown(name))]
+        shown = ["tree", *(name for name in PANELS if self._is_shown(name))]
+        return [*shown, "memory_curve"] if self._is_shown("memory") else shown
 
     def draw_header(self, facts: HeaderFacts) -> None:
         """Repaint the header if it changed."""
         self.header.facts = facts
         self.header.redraw()
 
-    def draw(self, part: str) -> bool:
-        """Repaint what changed in a part; False if it should be drawn again soon, because a picture is under way."""
-        self._draw[part]()
-        self._set_titles(part)
-        if part == "gradients":
-            return self.gradients.settled
-        return self.memory.settled if part == "memory" else True
+    def draw(self, part: str) -> None:
+        """Repaint what changed in a part. What breaks in it is shown in its place."""
+        try:
+            self._draw[part]()
+            self._set_titles(part)
+        except Exception as error:  # noqa: BLE001  # a panel must never cost the screen
+            (self.tree_view if part == "tree" else self._panel(part)).show_failure(error)
+
+    def collect_pictures(self) -> None:
+        """Show the pictures that the plot child has drawn since they were asked for."""
+        for name, panel in (("memory", self.memory), ("gradients", self.gradients)):
+            if self._is_shown(name):
+                panel.redraw()
 
     def select(self) -> None:
         """Take the row under the tree's cursor over into the gradient panel."""
@@ -128,6 +147,7 @@ class Dashboard(Screen[None]):
 
     def _arrange(self) -> None:
         self.set_class(self._wide, "-wide")
+        self.set_class(self.app.size.height >= TALL, "-tall")
         self.set_class(not self._wide, "-narrow")
         for name in PANELS:
             self._panel(name).display = self._is_shown(name)
@@ -136,16 +156,23 @@ class Dashboard(Screen[None]):
         if focused is not None and not focused.display:
             self.tree_view.focus()
 
-    def _panel(self, name: str) -> Widget:
-        panels: dict[str, Widget] = {
-            "memory": self.memory, "gradients": self.gradients, "output": self.output, "events": self.events,
+    def _panel(self, name: str) -> LineView:
+        panels: dict[str, LineView] = {
+            "memory": self.memory, "memory_curve": self.memory, "gradients": self.gradients,
+            "output": self.output, "events": self.events,
         }  # fmt: skip
         return panels[name]
 
     def _set_titles(self, name: str) -> None:
         if name not in PANELS:
             return
-        note = memory_title(self._state) if name == "memory" else gradient_title(self._state) if name == "gradients" else ""
+        note = (
+            memory_title(self._state)
+            if name == "memory"
+            else gradient_title(self._state)
+            if name == "gradients"
+            else ""
+        )
         key = (self._wide, self._below, self._beside, note)
         if self._titles.get(name) == key:
             return
@@ -163,7 +190,9 @@ class Dashboard(Screen[None]):
     def _tabs(self, active: str) -> Content:
         names, labels = (_BELOW, _TAB_NAMES) if self._wide else (PANELS, _SHORT_TAB_NAMES)
         tabs = [
-            f"[bold $primary]{labels[name]}[/]" if name == active else f"[@click=screen.show_{name}]{labels[name]}[/]"
+            f"[bold $primary]{labels[name]}[/]"
+            if name == active
+            else f"[$foreground-muted @click=screen.show_{name}]{labels[name]}[/]"
             for name in names
         ]
         return Content.from_markup(" [$foreground-muted]│[/] ".join(tabs))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gradtui.state.run_state import RunState
-from gradtui.tui.explanations import explain
-from gradtui.tui.lines import elide_start
+from gradtui.tui.explanations import detail_lines, explain
+from gradtui.tui.lines import elide_start, printable
 from gradtui.tui.screens.text_dialog import TextDialog
 
 _TITLE_WIDTH = 60
@@ -16,8 +16,13 @@ class DetailDialog(TextDialog):
     def __init__(self, state: RunState, row: int) -> None:
         self._state, self._row = state, row
         self._structure = state.tree.version
-        title = elide_start(explain(state, row).title, _TITLE_WIDTH)
-        super().__init__(title, lambda width: explain(self._state, self._row).lines(width))
+        path = (
+            state.tree.modules[row].path or state.tree.modules[row].name
+            if row >= 0
+            else state.tree.parameters[~row].path
+        )
+        title = elide_start(printable(path), _TITLE_WIDTH)
+        super().__init__(title, lambda width: detail_lines(explain(self._state, self._row), width))
 
     def update(self) -> None:
         """Say what is known now, unless the row belongs to a structure that is gone."""

@@ -5,20 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gradtui.protocol.vocabulary import MEMORY_CATEGORIES, STATE_NAMES, ParameterState
-from gradtui.tui.actions import by_group, shown_keys
+from gradtui.tui.actions import by_group
 from gradtui.tui.explanations import MEANINGS
 from gradtui.tui.lines import BLANK, Line, Span, wrap
 from gradtui.tui.palette import STATE_ROLES
 from gradtui.tui.panels.events import GLYPHS
+from gradtui.tui.pending_marks import FREEZE, MIXED, UNFREEZE
 from gradtui.tui.screens.text_dialog import TextDialog
-from gradtui.tui.tree_cells import FREEZE_PENDING, TIED, UNFREEZE_PENDING
+from gradtui.tui.tree_cells import TIED
+from gradtui.tui.widgets.stacked_bar import FULL
 
 _KEYS_WIDTH = 28
 _NAMES_WIDTH = 24
 
 _MARKS: tuple[tuple[str, str, str], ...] = (
-    (FREEZE_PENDING, "pending", "a freeze on its way to the next step boundary"),
-    (UNFREEZE_PENDING, "pending", "an unfreeze on its way"),
+    (FREEZE, "pending", "a freeze on its way to the next step boundary"),
+    (UNFREEZE, "pending", "an unfreeze on its way"),
+    (MIXED, "pending", "both, on different rows below"),
     (f"{TIED}2", "accent", "one tensor under two names (tied); it counts once"),
     ("▲", "warning", "the peak within a phase; ≥ says that it was at least that much"),
     ("–", "muted", "not known, or not there; never a zero"),
@@ -57,14 +60,14 @@ def help_lines(width: int) -> Sequence[Line]:
     for group, actions in by_group():
         lines += _heading(group)
         for action in actions:
-            lines += _entry(((shown_keys(action), "key"),), action.help, _KEYS_WIDTH, width)
+            lines += _entry(((action.all_keys, "key"),), action.help, _KEYS_WIDTH, width)
     lines += _heading("States of a parameter")
     for state in ParameterState:
         name: Line = ((state.value, STATE_ROLES[state.value]), (f"  {STATE_NAMES[state]}", "strong"))
         lines += _entry(name, MEANINGS[state], _NAMES_WIDTH, width)
     lines += _heading("Memory")
     for category in MEMORY_CATEGORIES:
-        sample: Line = (("█ ", category), (category.replace("_", " "), "text"))
+        sample: Line = ((f"{FULL} ", category), (category.replace("_", " "), "text"))
         lines += _entry(sample, _CATEGORY_NAMES[category], _NAMES_WIDTH, width)
     lines += _heading("Marks")
     for mark, role, words in _MARKS:

@@ -35,9 +35,9 @@ class LeaveDialog(ModalScreen[Answer | None]):
 
     def compose(self) -> ComposeResult:
         with Container(id="question") as box:
-            box.border_title = Content.assemble(("Training is still running", "bold"))
+            box.border_title = Content.assemble(("Leave gradtui?", "bold"))
             options = [
-                Option(Content.assemble((f"{key:>3}  ", "bold $primary"), text), id=answer) for answer, key, text in _OPTIONS
+                Option(Content.assemble((f"{key:>3}  ", "bold"), text), id=answer) for answer, key, text in _OPTIONS
             ]
             yield OptionList(*options, compact=True, id="answers")
 

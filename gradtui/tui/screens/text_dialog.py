@@ -10,10 +10,12 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 from textual.content import Content
+from textual.geometry import Size
 from textual.screen import ModalScreen
 
-from gradtui.tui.lines import Line
+from gradtui.tui.lines import Line, fit
 from gradtui.tui.widgets.followed_lines import FollowedLines
+from gradtui.tui.widgets.line_view import guarded
 
 MakeLines = Callable[[int], Sequence[Line]]
 """The lines of a dialog at a width."""
@@ -29,17 +31,23 @@ class DialogLines(FollowedLines):
         self._laid_out: tuple[int, Sequence[Line]] = (-1, ())
 
     def update(self) -> None:
-        """Lay the text out anew."""
-        self._laid_out = (-1, ())
+        """Lay the text out anew; only a change of its length costs a layout."""
+        width, old = self._laid_out
+        self._laid_out = (width, guarded(lambda: self._make(width))) if width > 0 else (-1, ())
+        if len(self._laid_out[1]) != len(old):
+            self.refresh(layout=True)
         self.redraw()
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:  # noqa: ARG002
+        return self.line_count(width - 1)
 
     def line_count(self, width: int) -> int:
         if self._laid_out[0] != width:
-            self._laid_out = (width, self._make(width))
+            self._laid_out = (width, guarded(lambda: self._make(width)))
         return len(self._laid_out[1])
 
-    def line_at(self, index: int, width: int) -> Line:  # noqa: ARG002
-        return self._laid_out[1][index]
+    def line_at(self, index: int, width: int) -> Line:
+        return fit(self._laid_out[1][index], width)
 
     def scrolled(self, *, at_end: bool) -> None:
         """A dialog follows nothing."""

@@ -8,22 +8,23 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from rich.segment import Segment
+from rich.style import Style
 from textual import events
 from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
-from gradtui.tui.lines import BLANK, Line, fit
+from gradtui.tui.lines import BLANK, Line
 from gradtui.tui.palette import Palette
 
 _WHEEL_LINES = 3
 _THUMB, _TRACK = "▐", " "
 
 
-def strip_of(line: Line, palette: Palette) -> Strip:
-    """A ready strip of a line."""
+def strip_of(line: Line, palette: Palette, ground: Style) -> Strip:
+    """A ready strip of a line; what has no background of its own is drawn on `ground`."""
     style = palette.style
-    return Strip([Segment(text, style(role)) for text, role in line if text])
+    return Strip([Segment(text, ground + style(role)) for text, role in line if text])
 
 
 def palette_of(widget: Widget) -> Palette:
@@ -45,9 +46,10 @@ class LineView(Widget):
         super().__init__(id=id, classes=classes)
         self._lines: list[Line] = []
         self._strips: dict[int, Strip] = {}
+        self._ground_style: Style | None = None
 
     def lines_for(self, width: int, height: int) -> Sequence[Line]:
-        """The lines to show in a content area of this size."""
+        """The lines to show in a content area of this size; one that is shorter than `width` is filled up when drawn."""
         raise NotImplementedError
 
     @property
@@ -65,19 +67,32 @@ class LineView(Widget):
         size = self.content_size
         if not self.is_mounted or size.width <= 0 or size.height <= 0:
             return
-        new = _guarded(lambda: self.lines_for(size.width, size.height), size.width)
+        new = guarded(lambda: self.lines_for(size.width, size.height))
         old, self._lines = self._lines, new
         for y in range(size.height):
             if _at(new, y) != _at(old, y):
                 self._strips.pop(y, None)
                 self.refresh(Region(0, y, size.width, 1))
 
+    def show_failure(self, error: Exception) -> None:
+        """Show an error in place of the lines, until the next drawing."""
+        self._lines = [error_line(error)]
+        self._strips.clear()
+        self.refresh()
+
     def render_line(self, y: int) -> Strip:
         """The strip of one line of the content."""
         strip = self._strips.get(y)
         if strip is None:
-            strip = self._strips[y] = strip_of(fit(_at(self._lines, y), self.content_size.width), palette_of(self))
+            line = _at(self._lines, y)
+            strip = strip_of(line, palette_of(self), self._ground())
+            self._strips[y] = strip = strip.adjust_cell_length(self.content_size.width, self._ground())
         return strip
+
+    def _ground(self) -> Style:
+        if self._ground_style is None:
+            self._ground_style = Style(bgcolor=self.background_colors[1].rich_color)
+        return self._ground_style
 
     def on_resize(self) -> None:
         """Lay the lines out anew."""
@@ -92,6 +107,7 @@ class LineView(Widget):
         """Drop strips that carry the colours of the old theme."""
         super().notify_style_update()
         self._strips.clear()
+        self._ground_style = None
 
 
 class ScrollLines(LineView, can_focus=True):
@@ -112,7 +128,7 @@ class ScrollLines(LineView, can_focus=True):
         raise NotImplementedError
 
     def line_at(self, index: int, width: int) -> Line:
-        """Line number `index`, any width."""
+        """Line number `index`, in exactly `width` cells."""
         raise NotImplementedError
 
     def lines_for(self, width: int, height: int) -> Sequence[Line]:
@@ -122,9 +138,9 @@ class ScrollLines(LineView, can_focus=True):
         self.top = last_top if self.follows else min(max(0, self.top), last_top)
         visible = [self.line_at(index, room) for index in range(self.top, min(count, self.top + height))]
         if count <= height:
-            return [(*fit(line, room), (_TRACK, "")) for line in visible]
+            return visible
         thumb = _thumb(self.top, height, count)
-        return [(*fit(line, room), (_THUMB if y in thumb else _TRACK, "rule")) for y, line in enumerate(visible)]
+        return [(*line, (_THUMB if y in thumb else _TRACK, "rule")) for y, line in enumerate(visible)]
 
     def scroll_lines(self, count: int) -> None:
         """Scroll by so many lines, down if positive."""
@@ -155,11 +171,12 @@ def error_line(error: Exception) -> Line:
     return ((f"this panel failed: {type(error).__name__}: {error}", "error"),)
 
 
-def _guarded(lines: Callable[[], Sequence[Line]], width: int) -> list[Line]:
+def guarded(lines: Callable[[], Sequence[Line]]) -> list[Line]:
+    """The lines, or one that says why there are none."""
     try:
         return list(lines())
     except Exception as error:  # noqa: BLE001  # whatever breaks in a panel stays in the panel
-        return [fit(error_line(error), width)]
+        return [error_line(error)]
 
 
 def _thumb(top: int, height: int, count: int) -> range:

@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import pytest
+from fakes import coop_model, coop_run, row_of, started
+
+from gradtui.protocol import events as ev
+from gradtui.protocol.commands import Pause, Resume, RunSteps, SetTrainable, StopTraining
+from gradtui.protocol.vocabulary import OptimizerInfo, Phase
+from gradtui.state import selectors
+from gradtui.state.reducer import apply
+from gradtui.state.run_state import RunState
+from gradtui.state.selectors import RunStatus
+
+MODEL = coop_model()
+CTX = ~row_of(MODEL, "ctx")
+
+
+def state_after(*events: ev.Event) -> RunState:
+    state = RunState()
+    for event in events:
+        apply(state, event)
+    return state
+
+
+def running(*more: ev.Event) -> RunState:
+    return state_after(*coop_run(5), *more)
+
+
+def test_a_run_loads_until_something_trains() -> None:
+    assert selectors.run_status(RunState()) is RunStatus.LOADING
+    assert selectors.run_status(state_after(started(), MODEL)) is RunStatus.LOADING
+    assert selectors.run_status(running()) is RunStatus.RUNNING
+
+
+def test_a_phase_after_load_means_that_it_runs() -> None:
+    assert selectors.run_status(state_after(ev.PhaseSampled(1.0, 0, Phase.FORWARD, 0))) is RunStatus.RUNNING
+
+
+@pytest.mark.parametrize(
+    ("paused", "command", "status"),
+    [
+        (False, Pause(1), RunStatus.PAUSING),
+        (False, RunSteps(1), RunStatus.PAUSING),
+        (True, None, RunStatus.PAUSED),
+        (True, Pause(1), RunStatus.PAUSED),
+        (True, Resume(1), RunStatus.RESUMING),
+        (True, RunSteps(1), RunStatus.RESUMING),
+        (True, StopTraining(1), RunStatus.STOPPING),
+        (False, StopTraining(1), RunStatus.STOPPING),
+    ],
+)
+def test_commands_without_an_answer_are_part_of_the_status(
+    paused: bool, command: Pause | None, status: RunStatus
+) -> None:
+    state = running(ev.PauseChanged(1.0, 5, paused))
+    if command is not None:
+        state.note_submitted(command)
+    assert selectors.run_status(state) is status
+
+
+@pytest.mark.parametrize(
+    ("code", "error", "status"),
+    [
+        (0, None, RunStatus.ENDED),
+        (3, None, RunStatus.ENDED),
+        (1, "Traceback (most recent call last):\nValueError: KeyboardInterrupt", RunStatus.FAILED),
+        (130, "Traceback (most recent call last):\nKeyboardInterrupt\n", RunStatus.INTERRUPTED),
+    ],
+)
+def test_how_a_run_ended(code: int, error: str | None, status: RunStatus) -> None:
+    state = running(ev.RunEnded(9.0, 5, code, error))
+    assert selectors.run_status(state) is status
+
+
+def test_has_trained_needs_a_backward_or_a_step() -> None:
+    assert not selectors.has_trained(state_after(started(), MODEL))
+    assert selectors.has_trained(running())
+
+
+def test_the_newest_ledger_is_the_last_one_taken_of_any_phase() -> None:
+    assert selectors.newest_ledger(RunState()) is None
+    state = running()
+    ledgers = [event for event in coop_run(5) if isinstance(event, ev.LedgerTaken)]
+    newest = selectors.newest_ledger(state)
+    assert newest is not None
+    assert newest.at == max(ledger.at for ledger in ledgers)
+
+
+def test_the_highest_peak_is_over_all_phases() -> None:
+    assert selectors.highest_peak(RunState()) is None
+    found = selectors.highest_peak(running())
+    assert found is not None
+    peaks = [event.peak for event in coop_run(5) if isinstance(event, ev.LedgerTaken) and event.peak is not None]
+    assert found[1].peak == max(peaks)
+
+
+def test_the_optimizers_of_a_parameter() -> None:
+    optimizers = (OptimizerInfo("SGD", 1, (CTX,), 0), OptimizerInfo("AdamW", 1, (CTX, CTX + 1), 0))
+    state = running(ev.OptimizersFound(1.0, 5, optimizers))
+    assert selectors.optimizers_of(state, CTX) == [0, 1]
+    assert selectors.optimizers_of(state, CTX + 1) == [1]
+    assert selectors.optimizers_of(state, CTX + 2) == []
+
+
+def test_the_last_toggle_of_a_parameter() -> None:
+    first = ev.CommandApplied(1.0, 3, 1, "froze ctx", (CTX,))
+    second = ev.CommandApplied(2.0, 5, 2, "unfroze ctx", (CTX, CTX + 1))
+    state = running(first, second)
+    found = selectors.last_toggle(state, CTX)
+    assert found is not None
+    assert found[0] is second
+    assert selectors.last_toggle(state, CTX + 2) is None
+
+
+def test_a_toggle_freezes_if_anything_trains_or_is_about_to() -> None:
+    state = running()
+    everything = range(len(MODEL.parameters))
+    assert selectors.trainable_wish(state, everything) is False
+    assert selectors.trainable_wish(state, range(CTX, CTX + 1)) is False
+    assert selectors.trainable_wish(state, range(CTX + 1, CTX + 3)) is True
+    state.note_submitted(SetTrainable(1, "ctx", False))
+    assert selectors.trainable_wish(state, everything) is True
+    assert selectors.trainable_wish(state_after(MODEL), everything) is None

@@ -1,0 +1,94 @@
+"""The app with a scripted run, for Pilot tests: no timer, no plot child, nothing to wait for."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from fakes import PrintedLog, RecordingSink, ScriptedSource, coop_run
+from textual.pilot import Pilot
+
+from gradtui.protocol import events as ev
+from gradtui.tui.app import GradtuiApp
+from gradtui.tui.plotting.plotter import Plotter
+from gradtui.tui.screens.dashboard import Dashboard
+
+
+def own_drawing() -> Plotter:
+    """A plotter whose child is never started: pictures are those of our own drawing, the same every time."""
+    plotter = Plotter()
+    plotter.close()
+    return plotter
+
+
+@dataclass
+class Session:
+    """A running app and both ends of its channel."""
+
+    source: ScriptedSource
+    sink: RecordingSink
+    log: PrintedLog
+    interrupts: list[bool] = field(default_factory=list)
+    app: GradtuiApp = field(init=False)
+    pilot: Pilot[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.app = GradtuiApp(
+            self.source,
+            self.sink,
+            log=self.log,
+            refresh_hz=0,
+            interrupt=lambda: self.interrupts.append(True),
+            pictures=own_drawing(),
+        )
+
+    @property
+    def dashboard(self) -> Dashboard:
+        return self.app.dashboard
+
+    @property
+    def row(self) -> str:
+        """The path under the cursor."""
+        rows, current = self.dashboard.tree_view.rows, self.dashboard.tree_view.current
+        assert current is not None
+        return rows.path(current)
+
+    async def press(self, *keys: str) -> None:
+        await self.pilot.press(*keys)
+        await self.pilot.pause()
+
+    async def put(self, *events: ev.Event) -> None:
+        self.source.put(*events)
+        await self.pump()
+
+    async def pump(self) -> None:
+        self.app.pump()
+        await self.pilot.pause()
+
+    async def go_to(self, path: str) -> None:
+        """Put the cursor on a row."""
+        tree = self.dashboard.tree_view
+        rows = [
+            *range(len(self.app.run_state.tree.modules)),
+            *(~i for i in range(len(self.app.run_state.tree.parameters))),
+        ]
+        tree.show_row(next(row for row in rows if tree.rows.path(row) == path))
+        await self.pilot.pause()
+
+
+@asynccontextmanager
+async def session(
+    size: tuple[int, int] = (120, 36), events: Iterable[ev.Event] | None = None, log: PrintedLog | None = None
+) -> AsyncIterator[Session]:
+    """The app at `size` after it has taken in `events` (a CoOp-like run by default)."""
+    made = Session(
+        ScriptedSource(coop_run(40) if events is None else events), RecordingSink(), log or PrintedLog("epoch 1")
+    )
+    async with made.app.run_test(size=size) as pilot:
+        made.pilot = pilot
+        await pilot.pause()
+        await made.pump()
+        yield made
+        if made.app.is_running:
+            made.app.exit()

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import math
+
+from fakes import Node, coop_run, found
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gradtui.protocol import events as ev
+from gradtui.state.reducer import apply
+from gradtui.state.run_state import RunState
+from gradtui.tui.lines import line_width
+from gradtui.tui.norm_curve import NormCurve
+from gradtui.tui.panels.gradients import RowNorms, gradient_request, gradient_title, legend_line, waiting_text
+from gradtui.tui.plotting.plotter import Plotter
+
+
+def state_after(*events: ev.Event) -> RunState:
+    state = RunState()
+    for event in events:
+        apply(state, event)
+    return state
+
+
+any_float = st.floats() | st.sampled_from([0.0, -0.0, 5e-324, 1.7e308, math.nan, math.inf, -math.inf, 1e-200])
+PLOTTER = Plotter()
+PLOTTER.close()
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(st.none() | any_float, st.none() | any_float, st.none() | any_float), max_size=30), st.data())
+def test_anything_a_float_can_be_can_be_drawn(rows: list[tuple[float | None, ...]], data: st.DataObject) -> None:
+    state = state_after(found(Node("M", "M", (("a", (2,)), ("b", (2,))))))
+    for step, (total, first, second) in enumerate(rows):
+        apply(state, ev.GradientsMeasured(float(step), step, total, None, (first, second)))
+    width, height = data.draw(st.integers(1, 90)), data.draw(st.integers(1, 30))
+    steps, values = NormCurve().points(state.history, 0, 2)
+    row = RowNorms("a", steps, values)
+    picture = PLOTTER.picture("fuzz", gradient_request(state, row, width, height))
+    assert len(picture.lines) == height
+    assert all(line_width(line) == width for line in picture.lines)
+    assert line_width(legend_line(state.gradient_norm.last, row, 60)) <= 60
+
+
+def test_the_total_and_the_row_are_two_curves_on_a_log_axis() -> None:
+    state = state_after(*coop_run(20))
+    steps, values = NormCurve().points(state.history, 0, 1)
+    request = gradient_request(state, RowNorms("ctx", steps, values), 60, 10)
+    assert request.y_scale == "log"
+    assert request.series[0].ys == tuple(state.gradient_norm.values)
+    assert request.series[1].ys == tuple(row[0] for row in state.history.rows)
+    assert request.series[0].color != request.series[1].color
+
+
+def test_labels_are_the_same_whatever_the_values_so_that_pictures_stay_comparable() -> None:
+    early, late = (gradient_request(state_after(*coop_run(steps)), None, 60, 10) for steps in (5, 20))
+    assert [series.label for series in early.series] == [series.label for series in late.series]
+
+
+def test_the_legend_names_the_row_by_the_end_of_its_path() -> None:
+    row = RowNorms("text_encoder.blocks.3.mlp.0.weight", [1], [0.5])
+    legend = "".join(text for text, _ in legend_line(1.0, row, 50))
+    assert ".mlp.0.weight" in legend
+    assert "5.00e-1" in legend
+    assert len(legend) <= 50
+
+
+def test_a_row_without_gradient_is_a_dash() -> None:
+    assert "–" in "".join(text for text, _ in legend_line(1.0, RowNorms("frozen", [1], [None]), 60))
+
+
+def test_an_empty_panel_says_what_will_fill_it() -> None:
+    assert "Waiting" in waiting_text(RunState())
+    assert "never trained" in waiting_text(state_after(ev.RunEnded(1.0, 0, 0, None)))
+    assert waiting_text(state_after(*coop_run(2))) == ""
+
+
+def test_thinning_is_said() -> None:
+    state = state_after(*coop_run(2))
+    assert "every" not in gradient_title(state)
+    state.cost.norms_every = 4
+    assert "every 4 steps" in gradient_title(state)

@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from fakes import coop_run, started
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gradtui.protocol import events as ev
+from gradtui.protocol.commands import Pause, Resume, StopTraining
+from gradtui.protocol.vocabulary import Phase
+from gradtui.state.reducer import apply
+from gradtui.state.run_state import RunState
+from gradtui.tui.lines import line_width
+from gradtui.tui.panels.header import HeaderFacts, header_line
+
+
+def state_after(*events: ev.Event) -> RunState:
+    state = RunState()
+    for event in events:
+        apply(state, event)
+    return state
+
+
+def text(state: RunState, width: int = 160, facts: HeaderFacts | None = None) -> str:
+    return "".join(part for part, _ in header_line(state, facts or HeaderFacts(0.008), width))
+
+
+RUNNING = state_after(*coop_run(40))
+
+
+@pytest.mark.parametrize("width", [80, 90, 100, 120, 140, 160, 220])
+def test_everything_is_there_at_every_width(width: int) -> None:
+    shown = text(RUNNING, width)
+    assert line_width(header_line(RUNNING, HeaderFacts(0.008), width)) == width
+    for part in ("●", "coop_like.py", "step", "40", "24.1/s", "loss", "backward", "38 µs", "ui  0.8%"):
+        assert part in shown
+
+
+@given(
+    step=st.integers(0, 10**9), micro=st.integers(0, 10**9), loss=st.floats(), rate=st.floats(), cost=st.floats(),
+    share=st.none() | st.floats(), phase=st.sampled_from(Phase), width=st.sampled_from([80, 100, 120, 160]),
+)  # fmt: skip
+def test_nothing_jumps_whatever_the_values(
+    step: int, micro: int, loss: float, rate: float, cost: float, share: float | None, phase: Phase, width: int
+) -> None:
+    state = state_after(started())
+    plain = text(state, width)
+    state.step, state.micro_steps, state.steps_per_second, state.phase = step, micro, rate, phase
+    state.cost.recent_us = state.cost.recent_share = cost
+    state.loss.append(1, loss)
+    shown = text(state, width, HeaderFacts(share))
+    assert line_width(header_line(state, HeaderFacts(share), width)) == width
+    assert [shown.index(word) for word in ("step ", "loss ", "ui ")] == [
+        plain.index(w) for w in ("step ", "loss ", "ui ")
+    ]
+
+
+def test_a_narrow_terminal_still_gets_one_line() -> None:
+    assert all(line_width(header_line(RUNNING, HeaderFacts(), width)) >= width for width in (20, 40, 60))
+
+
+def test_what_the_run_is_doing() -> None:
+    waiting = state_after(*coop_run(3))
+    waiting.note_submitted(Pause(1))
+    resuming = state_after(*coop_run(3), ev.PauseChanged(1.0, 3, True))
+    resuming.note_submitted(Resume(1))
+    stopping = state_after(*coop_run(3))
+    stopping.note_submitted(StopTraining(1))
+    shown = {
+        "loading": state_after(started()),
+        "running": RUNNING,
+        "pausing": waiting,
+        "paused": state_after(*coop_run(3), ev.PauseChanged(1.0, 3, True)),
+        "resumes": resuming,
+        "stops": stopping,
+        "ended": state_after(*coop_run(3), ev.RunEnded(2.0, 3, 0, None)),
+        "failed": state_after(*coop_run(3), ev.RunEnded(2.0, 3, 1, "Traceback ...\nValueError: no")),
+        "stopped": state_after(*coop_run(3), ev.RunEnded(2.0, 3, 130, "Traceback ...\nKeyboardInterrupt")),
+    }
+    for word, state in shown.items():
+        assert word in text(state)
+        if word != "running":
+            assert word in text(state, 80)
+
+
+def test_an_exit_code_is_not_shown_as_success() -> None:
+    assert "✔" in text(state_after(started(), ev.RunEnded(1.0, 0, 0, None)))
+    assert "✖" in text(state_after(started(), ev.RunEnded(1.0, 0, 3, None)))
+
+
+def test_dropped_events_are_said_only_when_there_are_any() -> None:
+    assert "dropped" not in text(RUNNING)
+    assert "dropped 12" in text(RUNNING, facts=HeaderFacts(None, 12))
+
+
+def test_a_loss_that_is_not_finite_is_an_error() -> None:
+    state = state_after(*coop_run(3))
+    state.loss.append(4, float("nan"))
+    assert ("NaN", "error") in [(part.strip(), role) for part, role in header_line(state, HeaderFacts(), 120)]
+
+
+def test_a_script_name_cannot_command_the_terminal() -> None:
+    state = state_after(dataclasses.replace(started(), script="a\x1b[31mb.py"))
+    assert "\x1b" not in text(state)

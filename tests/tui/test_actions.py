@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from collections import Counter
+
+from gradtui.tui.actions import ACTIONS, GROUPS, Scope, bindings, by_group, footer_actions
+from gradtui.tui.app import GradtuiApp
+from gradtui.tui.panels.module_tree import ModuleTree
+from gradtui.tui.screens.dashboard import Dashboard
+from gradtui.tui.screens.help import help_lines
+from gradtui.tui.widgets.key_bar import key_bar
+
+SCOPES: dict[Scope, type] = {"app": GradtuiApp, "dashboard": Dashboard, "tree": ModuleTree}
+
+
+def test_every_action_has_its_method_where_its_scope_says() -> None:
+    for action in ACTIONS:
+        assert callable(getattr(SCOPES[action.scope], f"action_{action.id}", None)), action.id
+
+
+def test_no_key_means_two_things() -> None:
+    keys = Counter(key for action in ACTIONS for key in action.keys)
+    assert [key for key, uses in keys.items() if uses > 1] == []
+
+
+def test_ids_are_unique_and_groups_known() -> None:
+    assert len({action.id for action in ACTIONS}) == len(ACTIONS)
+    assert {action.group for action in ACTIONS} == set(GROUPS)
+
+
+def test_every_key_is_bound_in_its_scope() -> None:
+    for scope in SCOPES:
+        bound = {binding.action for binding in bindings(scope)}  # type: ignore[union-attr]
+        assert bound == {action.id for action in ACTIONS if action.scope == scope and action.keys}
+
+
+def test_help_tells_of_every_action_and_key() -> None:
+    text = "\n".join("".join(part for part, _ in line) for line in help_lines(100))
+    words = " ".join(text.split())
+    for action in ACTIONS:
+        assert action.all_keys in words
+        assert " ".join(action.help.split())[:30] in words
+
+
+def test_every_action_stands_under_one_heading() -> None:
+    listed = [action for _, actions in by_group() for action in actions]
+    assert Counter(action.id for action in listed) == Counter(action.id for action in ACTIONS)
+
+
+def test_the_footer_has_a_word_for_each_of_its_actions_in_order() -> None:
+    actions = footer_actions()
+    assert [action.footer for action in actions] == list(range(1, len(actions) + 1))
+    assert all(action.label for action in actions)
+
+
+def test_eighty_columns_show_the_keys_that_matter() -> None:
+    shown = {action.id for _, action in key_bar(footer_actions(), 80)}
+    wanted = {"toggle_trainable", "explain", "pause", "run_one_step", "filter", "next_panel", "leave", "help"}
+    assert shown == wanted
+
+
+def test_keys_in_the_footer_do_not_overlap_and_fit() -> None:
+    for width in range(0, 120, 7):
+        placed = key_bar(footer_actions(), width)
+        ends = [cells.stop for cells, _ in placed]
+        starts = [cells.start for cells, _ in placed]
+        assert all(end < start for end, start in zip(ends, starts[1:]))
+        assert all(end <= width for end in ends)

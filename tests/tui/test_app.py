@@ -1,0 +1,546 @@
+from __future__ import annotations
+
+import pytest
+from fakes import (
+    Node,
+    PrintedLog,
+    RecordingSink,
+    ScriptedSource,
+    coop_model,
+    coop_run,
+    coop_states,
+    found,
+    row_of,
+    started,
+    training_step,
+)
+from harness import own_drawing, session
+
+from gradtui.protocol import events as ev
+from gradtui.protocol.commands import Pause, Resume, RunSteps, SetTrainable, StopTraining
+from gradtui.tui.app import GradtuiApp
+from gradtui.tui.pending_marks import FREEZE, UNFREEZE
+from gradtui.tui.screens.dashboard import output_columns
+from gradtui.tui.screens.detail import DetailDialog
+from gradtui.tui.screens.leave import LeaveDialog
+from gradtui.tui.screens.text_dialog import TextDialog
+
+MODEL = coop_model()
+CTX = ~row_of(MODEL, "ctx")
+SIZES = [(80, 24), (100, 30), (160, 50)]
+ERROR = 'Traceback (most recent call last):\n  File "train.py", line 3\nValueError: bad batch'
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_the_run_is_on_the_screen(size: tuple[int, int]) -> None:
+    async with session(size) as run:
+        shown = run.dashboard.header.text + run.dashboard.tree_view.text
+        for part in ("coop_like.py", "40", "24.1/s", "CoOp", "ctx", "text_encoder"):
+            assert part in shown
+        assert "forward" in run.dashboard.memory.text
+
+
+async def test_events_that_arrive_later_are_drawn() -> None:
+    async with session() as run:
+        states, _ = coop_states(MODEL)
+        await run.put(*training_step(MODEL, states, 41))
+        assert "step 41" in run.dashboard.header.text
+
+
+async def test_nothing_is_repainted_when_nothing_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with session() as run:
+        await run.pump()
+        repainted: list[object] = []
+        board = run.dashboard
+        for view in (board.header, board.tree_view, board.memory, board.gradients, board.output):
+            monkeypatch.setattr(view, "refresh", lambda *regions, **_: repainted.append(regions))
+        await run.pump()
+        monkeypatch.undo()
+        assert repainted == []
+
+
+async def test_only_rows_that_changed_are_repainted(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with session() as run:
+        rows: list[int] = []
+        monkeypatch.setattr(run.dashboard.tree_view, "refresh", lambda *regions, **_: rows.extend(r.y for r in regions))
+        states, _ = coop_states(MODEL)
+        await run.put(*training_step(MODEL, states, 41))
+        tree = run.dashboard.tree_view
+        monkeypatch.undo()
+        assert sorted(rows) == sorted(tree.rows.position(row_of(MODEL, path)) for path in ("", "ctx"))  # type: ignore[type-var]
+
+
+# Freezing
+
+
+async def test_space_freezes_a_parameter_shows_it_pending_and_then_applied() -> None:
+    async with session() as run:
+        await run.go_to("ctx")
+        await run.press("space")
+        assert run.sink.submitted == [SetTrainable(1, "ctx", False)]
+        line = run.dashboard.tree_view.text.splitlines()[1]
+        assert line.startswith(FREEZE + "T")
+        states, trainable = coop_states(MODEL)
+        frozen = states.replace("T", "C"), trainable.replace("1", "0")
+        await run.put(ev.CommandApplied(2.0, 41, 1, "froze ctx", (CTX,)), ev.ParametersClassified(2.0, 41, *frozen))
+        line = run.dashboard.tree_view.text.splitlines()[1]
+        assert line.startswith(" C")
+
+
+async def test_space_on_a_module_asks_for_its_subtree() -> None:
+    async with session() as run:
+        await run.go_to("text_encoder")
+        await run.press("space")
+        assert run.sink.submitted == [SetTrainable(1, "text_encoder", True)]
+        marked = [line for line in run.dashboard.tree_view.text.splitlines() if line.startswith(UNFREEZE)]
+        assert len(marked) > 3
+
+
+async def test_a_refusal_gives_the_row_back_and_says_why() -> None:
+    async with session() as run:
+        await run.go_to("ctx")
+        await run.press("space")
+        await run.put(ev.CommandRejected(2.0, 41, 1, "it is the last trainable parameter"))
+        assert FREEZE not in run.dashboard.tree_view.text
+        assert any("last trainable parameter" in note.message for note in run.app._notifications)
+        await run.press("e")
+        assert "last trainable parameter" in " ".join(run.dashboard.events.text.split())
+
+
+async def test_space_after_the_end_sends_nothing() -> None:
+    async with session(events=[*coop_run(5), ev.RunEnded(9.0, 5, 0, None)]) as run:
+        await run.press("space")
+        assert run.sink.submitted == []
+
+
+# Pausing and stepping
+
+
+async def test_pause_go_on_and_single_steps() -> None:
+    async with session() as run:
+        await run.press("p")
+        assert "pausing" in run.dashboard.header.text
+        await run.put(ev.CommandApplied(2.0, 40, 1, "paused", ()), ev.PauseChanged(2.0, 40, True))
+        assert "paused" in run.dashboard.header.text
+        await run.press("n", "p")
+        assert run.sink.submitted == [Pause(1), RunSteps(2, 1), Pause(3)]
+        await run.put(*(ev.CommandApplied(2.0, 40, number, "done", ()) for number in (2, 3)))
+        await run.press("p")
+        assert run.sink.submitted[-1] == Resume(4)
+
+
+# Leaving
+
+
+@pytest.mark.parametrize(("key", "result", "sent"), [("s", "stop", [StopTraining(1)]), ("l", "leave", [])])
+async def test_leaving_asks_and_says_how(key: str, result: str, sent: list[object]) -> None:
+    async with session() as run:
+        await run.press("q")
+        assert isinstance(run.app.screen, LeaveDialog)
+        await run.press(key)
+        assert run.app.return_value == result
+        assert run.sink.submitted == sent
+
+
+async def test_enter_on_the_first_answer_lets_training_run_on() -> None:
+    async with session() as run:
+        await run.press("q", "enter")
+        assert run.app.return_value == "leave"
+        assert run.sink.submitted == []
+
+
+@pytest.mark.parametrize("key", ["escape", "q"])
+async def test_staying(key: str) -> None:
+    async with session() as run:
+        await run.press("q", key)
+        assert run.app.screen is run.dashboard
+        assert run.app.return_value is None
+
+
+@pytest.mark.parametrize("before", ["paused", "pausing"])
+async def test_leaving_a_held_run_lets_it_go_on(before: str) -> None:
+    async with session() as run:
+        if before == "paused":
+            await run.put(ev.PauseChanged(2.0, 40, True))
+        else:
+            await run.press("p")
+        await run.press("q", "l")
+        assert isinstance(run.sink.submitted[-1], Resume)
+
+
+async def test_when_the_run_has_ended_leaving_asks_nothing() -> None:
+    async with session(events=[*coop_run(5), ev.RunEnded(9.0, 5, 0, None)]) as run:
+        await run.press("q")
+        assert run.app.return_value == "ended"
+
+
+async def test_the_run_may_end_while_the_question_stands() -> None:
+    async with session() as run:
+        await run.press("q")
+        await run.put(ev.RunEnded(9.0, 40, 0, None))
+        await run.press("s")
+        assert run.app.return_value == "ended"
+        assert run.sink.submitted == []
+
+
+async def test_ctrl_c_interrupts_the_script_and_not_the_screen() -> None:
+    async with session() as run:
+        await run.press("ctrl+c")
+        assert run.interrupts == [True]
+        assert run.app.return_value is None
+        await run.press("slash", "ctrl+c", "escape", "question_mark", "ctrl+c")
+        assert len(run.interrupts) == 3
+
+
+# Dialogs
+
+
+async def test_enter_explains_the_row_and_keeps_up_with_the_run() -> None:
+    async with session() as run:
+        await run.go_to("ctx")
+        await run.press("enter")
+        assert isinstance(run.app.screen, DetailDialog)
+        shown = run.app.screen.query_one("#dialog-lines")
+        assert "T trained" in shown.text  # type: ignore[attr-defined]
+        run.source.put(ev.CommandApplied(2.0, 41, 9, "froze ctx", (CTX,)))
+        await run.pump()
+        run.app.screen.update()
+        await run.pilot.pause()
+        assert "froze ctx" in shown.text  # type: ignore[attr-defined]
+        await run.press("escape")
+        assert run.app.screen is run.dashboard
+
+
+async def test_help_can_be_read_to_its_end() -> None:
+    async with session((80, 24)) as run:
+        await run.press("question_mark")
+        assert isinstance(run.app.screen, TextDialog)
+        shown = run.app.screen.query_one("#dialog-lines")
+        assert "Training" in shown.text  # type: ignore[attr-defined]
+        await run.press("end")
+        assert "budget" in shown.text  # type: ignore[attr-defined]
+
+
+async def test_the_palette_finds_every_action() -> None:
+    async with session() as run:
+        titles = {command.title.split("  ")[0] for command in run.app.get_system_commands(run.dashboard)}
+        assert {"Freeze or unfreeze", "Fold all", "Next problem", "Light or dark"} <= titles
+        command = next(c for c in run.app.get_system_commands(run.dashboard) if c.title.startswith("Fold all"))
+        before = len(run.dashboard.tree_view.rows)
+        await command.callback()
+        assert len(run.dashboard.tree_view.rows) < before
+
+
+async def test_the_theme_changes_and_lines_with_it() -> None:
+    async with session() as run:
+        before = run.dashboard.tree_view.render_line(0)
+        await run.press("ctrl+t")
+        assert not run.app.current_theme.dark
+        assert run.dashboard.tree_view.render_line(0) != before
+
+
+# The tree
+
+
+async def test_moving_and_folding() -> None:
+    async with session() as run:
+        await run.press("down", "j")
+        assert run.row == "logit_scale"
+        await run.press("down")
+        assert run.row == "text_encoder"
+        shown = len(run.dashboard.tree_view.rows)
+        await run.press("left")
+        assert len(run.dashboard.tree_view.rows) < shown
+        await run.press("left")
+        assert run.row == ""
+        await run.press("down", "down", "down", "right", "right")
+        assert run.row == "text_encoder.positional_embedding"
+        assert len(run.dashboard.tree_view.rows) == shown
+        await run.press("z")
+        assert run.row == "text_encoder"
+        await run.press("plus", "end")
+        assert run.row == "image_encoder.fc.bias"
+        await run.press("minus")
+        assert run.row == "image_encoder"
+        await run.press("home")
+        assert run.row == ""
+
+
+async def test_the_cursor_is_always_in_sight() -> None:
+    async with session((80, 24)) as run:
+        tree = run.dashboard.tree_view
+        await run.press("plus", *["pagedown"] * 4, *["up"] * 3)
+        height = tree.content_size.height
+        assert tree.top <= tree.cursor < tree.top + height
+        assert tree.rows.path(tree.rows.rows[tree.cursor]).rpartition(".")[2][:8] in tree.text
+
+
+async def test_filtering_as_one_types_and_back() -> None:
+    async with session() as run:
+        before = list(run.dashboard.tree_view.rows.rows)
+        await run.press("slash", *"conv1")
+        tree = run.dashboard.tree_view
+        assert [tree.rows.path(row) for row in tree.rows.rows] == [
+            "", "image_encoder", "image_encoder.conv1", "image_encoder.conv1.weight", "image_encoder.conv1.bias",
+        ]  # fmt: skip
+        assert run.row == "image_encoder.conv1"
+        await run.press("down", "enter", "space")
+        assert run.sink.submitted == [SetTrainable(1, "image_encoder.conv1.weight", True)]
+        assert run.dashboard.pane.filter_input.display
+        await run.press("escape")
+        assert tree.rows.rows == before
+        assert not run.dashboard.pane.filter_input.display
+        assert tree.has_focus
+
+
+async def test_a_filter_without_a_match_says_so() -> None:
+    async with session() as run:
+        await run.press("slash", *"xyz")
+        assert "No row matches" in run.dashboard.tree_view.text
+        await run.press("enter", "space", "enter")
+        assert run.sink.submitted == []
+
+
+async def test_the_next_problem_is_found_wherever_it_hides() -> None:
+    states, trainable = coop_states(MODEL)
+    last = row_of(MODEL, "text_encoder.blocks.7.mlp.2.bias")
+    letters = list(states)
+    letters[~last] = "U"
+    async with session(events=[*coop_run(5), ev.ParametersClassified(5.0, 5, "".join(letters), trainable)]) as run:
+        assert "1 need a look" in str(run.dashboard.pane.border_subtitle)
+        await run.press("minus", "slash", *"conv", "enter", "exclamation_mark")
+        assert run.row == "text_encoder.blocks.7.mlp.2.bias"
+        await run.press("right_square_bracket")
+        assert run.row == "text_encoder.blocks.7.mlp.2.bias"
+
+
+async def test_without_a_problem_the_cursor_stays() -> None:
+    async with session() as run:
+        await run.press("down", "exclamation_mark")
+        assert run.row == "ctx"
+
+
+async def test_the_cursor_and_folds_survive_a_new_structure() -> None:
+    async with session() as run:
+        await run.go_to("image_encoder")
+        await run.press("left")
+        await run.put(coop_model(blocks=9))
+        assert run.row == "image_encoder"
+        assert "conv1" not in run.dashboard.tree_view.text
+
+
+async def test_a_structure_that_is_gone_leaves_no_dangling_cursor() -> None:
+    async with session() as run:
+        await run.press("plus", "end")
+        await run.put(found(Node("Other", "Other", (("w", (2,)),))))
+        await run.press("enter", "escape", "space", "down", "down")
+        assert run.row in ("", "w")
+
+
+async def test_the_mouse_selects_folds_toggles_and_explains() -> None:
+    async with session() as run:
+        tree = run.dashboard.tree_view
+        index = tree.rows.position(row_of(MODEL, "text_encoder"))
+        assert index is not None
+        await run.pilot.click(tree, offset=(1, index))
+        assert run.row == "text_encoder"
+        assert run.sink.submitted == []
+        await run.pilot.click(tree, offset=(1, index))
+        await run.pilot.pause()
+        assert run.sink.submitted == [SetTrainable(1, "text_encoder", True)]
+        shown = len(tree.rows)
+        assert tree._cells is not None
+        await run.pilot.click(tree, offset=(tree._cells.marker_column(row_of(MODEL, "text_encoder")), index))
+        assert len(tree.rows) < shown
+        await run.pilot.click(tree, offset=(20, 1), times=2)
+        await run.pilot.pause()
+        assert isinstance(run.app.screen, DetailDialog)
+
+
+async def test_the_wheel_scrolls_without_moving_the_cursor() -> None:
+    async with session((80, 24)) as run:
+        await run.press("plus")
+        tree = run.dashboard.tree_view
+        cursor, first = tree.cursor, tree.text.splitlines()[0]
+        tree.scroll_lines(3)
+        await run.pilot.pause()
+        assert tree.text.splitlines()[0] != first
+        assert tree.cursor == cursor
+
+
+async def test_the_keys_below_can_be_clicked() -> None:
+    async with session() as run:
+        text = run.app.query_one("#keys").text  # type: ignore[attr-defined]
+        await run.pilot.click("#keys", offset=(text.index("pause"), 0))
+        await run.pilot.pause()
+        assert run.sink.submitted == [Pause(1)]
+
+
+# Panels
+
+
+async def test_a_narrow_screen_shows_one_panel_at_a_time_by_tab() -> None:
+    async with session((80, 24)) as run:
+        board = run.dashboard
+        panels = (board.memory, board.gradients, board.output, board.events)
+        seen = []
+        for _ in range(5):
+            assert board.tree_view.has_focus
+            seen.append([panel.id for panel in panels if panel.display])
+            await run.press("tab")
+        assert seen == [["memory"], ["gradients"], ["output"], ["events"], ["memory"]]
+
+
+async def test_a_wide_screen_shows_both_and_changes_what_is_below() -> None:
+    async with session((120, 36)) as run:
+        board = run.dashboard
+        assert board.memory.display
+        assert board.gradients.display
+        assert (board.output.display, board.events.display) == (True, False)
+        await run.press("tab")
+        assert (board.output.display, board.events.display) == (False, True)
+        assert "started demos/coop_like.py" in board.events.text
+
+
+async def test_resizing_changes_the_layout_and_keeps_everything_alive() -> None:
+    async with session((120, 36)) as run:
+        for size in ((80, 24), (40, 10), (20, 5), (200, 60), (99, 24), (100, 24)):
+            await run.pilot.resize_terminal(*size)
+            await run.pump()
+            assert run.dashboard.has_class("-wide" if size[0] >= 100 else "-narrow")
+        assert "CoOp" in run.dashboard.tree_view.text
+
+
+async def test_hidden_panels_do_no_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with session((80, 24)) as run:
+        for panel in (run.dashboard.gradients, run.dashboard.output, run.dashboard.events):
+            monkeypatch.setattr(panel, "lines_for", lambda *_: pytest.fail("drawn while hidden"))
+        states, _ = coop_states(MODEL)
+        await run.put(*training_step(MODEL, states, 41))
+        assert {"gradients", "output", "events"}.isdisjoint(run.dashboard.visible_parts())
+
+
+async def test_the_gradient_panel_follows_the_cursor() -> None:
+    async with session() as run:
+        await run.go_to("ctx")
+        await run.pump()
+        assert "ctx" in run.dashboard.gradients.text.splitlines()[0]
+        await run.go_to("image_encoder.fc")
+        await run.pump()
+        assert "image_encoder.fc –" in run.dashboard.gradients.text.splitlines()[0]
+
+
+@pytest.mark.parametrize("size", [(80, 24), (81, 24), (99, 30), (100, 30), (160, 50)])
+async def test_a_progress_bar_of_the_width_that_is_told_fits_in_one_line(size: tuple[int, int]) -> None:
+    bar = "#" * output_columns(size[0])
+    async with session(size, log=PrintedLog(bar)) as run:
+        await run.press("o")
+        assert run.dashboard.output.text.split() == [bar]
+
+
+async def test_output_follows_its_end_until_one_scrolls_away() -> None:
+    log = PrintedLog(*(f"line {number}" for number in range(50)))
+    async with session(log=log) as run:
+        assert "line 49" in run.dashboard.output.text
+        await run.press("shift+tab", "pageup")
+        held = run.dashboard.output.text
+        log.add("line 50")
+        await run.pump()
+        assert run.dashboard.output.text == held
+        await run.press("end")
+        await run.pump()
+        assert "line 50" in run.dashboard.output.text
+        await run.press("shift+tab")
+        assert run.dashboard.tree_view.has_focus
+
+
+async def test_what_the_script_prints_cannot_command_the_terminal() -> None:
+    async with session(log=PrintedLog("a\x1b[2Jb")) as run:
+        assert "\x1b" not in run.dashboard.output.text
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 36)])
+async def test_a_script_that_fails_shows_its_traceback(size: tuple[int, int]) -> None:
+    async with session(size) as run:
+        await run.press("e")
+        await run.put(ev.RunEnded(9.0, 40, 1, ERROR))
+        await run.pump()
+        assert run.dashboard.output.display
+        assert "ValueError: bad batch" in run.dashboard.output.text
+        assert "exit code 1" in run.dashboard.output.text
+        assert "failed" in run.dashboard.header.text
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 36)])
+async def test_empty_panels_say_what_will_fill_them(size: tuple[int, int]) -> None:
+    async with session(size, events=[started()], log=PrintedLog()) as run:
+        texts = [run.dashboard.tree_view.text]
+        for key in ("m", "g", "o", "e"):
+            await run.press(key)
+            panel = {"m": run.dashboard.memory, "g": run.dashboard.gradients, "o": run.dashboard.output}.get(key)
+            if panel is not None:
+                texts.append(panel.text)
+        assert all("Waiting" in text for text in texts)
+
+
+async def test_a_script_that_never_trains_is_told_so() -> None:
+    async with session(events=[started(), ev.RunEnded(1.0, 0, 0, None)], log=PrintedLog("hello")) as run:
+        assert "without training" in " ".join(run.dashboard.tree_view.text.split())
+        assert "never trained" in " ".join(run.dashboard.gradients.text.split())
+        assert "hello" in run.dashboard.output.text
+
+
+# When something of ours breaks
+
+
+@pytest.mark.parametrize("part", ["tree", "memory", "gradients", "output"])
+async def test_a_panel_that_raises_shows_the_error_and_costs_nothing_else(
+    part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with session() as run:
+        board = run.dashboard
+        view = {"tree": board.tree_view, "memory": board.memory, "gradients": board.gradients, "output": board.output}[
+            part
+        ]
+
+        def broken(*_: int) -> list[object]:
+            raise ZeroDivisionError("on purpose")
+
+        monkeypatch.setattr(view, "lines_for", broken)
+        await run.pump()
+        assert "this panel failed: ZeroDivisionError: on purpose" in view.text
+        monkeypatch.undo()
+        await run.pump()
+        assert "failed" not in view.text
+
+
+async def test_a_part_that_raises_before_it_draws_shows_the_error_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with session() as run:
+        monkeypatch.setattr(run.dashboard.tree_view.totals, "update", lambda _: 1 / 0)
+        await run.pump()
+        assert "ZeroDivisionError" in run.dashboard.tree_view.text
+
+
+async def test_an_event_that_cannot_be_understood_is_noted_and_the_rest_goes_on() -> None:
+    states, _ = coop_states(MODEL)
+    broken = ev.ParametersClassified(1.0, 40, None, "")  # type: ignore[arg-type]
+    async with session() as run:
+        await run.put(broken, *training_step(MODEL, states, 41))
+        assert "ParametersClassified" in run.app.run_state.problems["screen"]
+        assert "step 41" in run.dashboard.header.text
+
+
+# The clock
+
+
+async def test_with_a_clock_it_drains_by_itself_and_stops_with_the_app() -> None:
+    app = GradtuiApp(ScriptedSource(coop_run(5)), RecordingSink(), refresh_hz=200, ui_budget=0, pictures=own_drawing())
+    async with app.run_test() as pilot:
+        for _ in range(2000):
+            await pilot.pause(0.005)
+            if app.run_state.step == 5 and "CoOp" in app.dashboard.tree_view.text:
+                break
+        assert app.run_state.step == 5
+        assert "CoOp" in app.dashboard.tree_view.text
+        app.exit("leave")
+    assert app.return_value == "leave"

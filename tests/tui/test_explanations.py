@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import pytest
+from fakes import coop_model, coop_run, row_of
+
+from gradtui.protocol import events as ev
+from gradtui.protocol.commands import SetTrainable
+from gradtui.protocol.vocabulary import STATE_NAMES, ParameterState
+from gradtui.state.reducer import apply
+from gradtui.state.run_state import RunState
+from gradtui.tui.explanations import MEANINGS, detail_lines, explain
+from gradtui.tui.lines import line_width
+
+MODEL = coop_model()
+
+
+def state_after(*more: ev.Event, steps: int = 10) -> RunState:
+    state = RunState()
+    for event in (*coop_run(steps), *more):
+        apply(state, event)
+    return state
+
+
+def words(state: RunState, path: str) -> str:
+    lines = detail_lines(explain(state, row_of(MODEL, path)), 400)
+    return "\n".join("".join(text for text, _ in line) for line in lines)
+
+
+def test_every_state_has_a_meaning() -> None:
+    assert set(MEANINGS) == set(ParameterState)
+
+
+@pytest.mark.parametrize("letter", list(ParameterState))
+def test_a_parameter_is_explained_by_its_state(letter: ParameterState) -> None:
+    count = len(MODEL.parameters)
+    state = state_after(ev.ParametersClassified(9.0, 9, letter.value * count, "1" * count))
+    shown = words(state, "ctx")
+    assert f"{letter.value} {STATE_NAMES[letter]}" in shown
+    assert MEANINGS[letter] in shown
+
+
+def test_a_parameter_comes_with_its_numbers() -> None:
+    shown = words(state_after(), "text_encoder.text_projection")
+    path = "text_encoder.text_projection"
+    for part in ("256×256", "float32", "65,536 elements", "256 KiB", path, "text_encoder (TextEncoder)"):
+        assert part in shown
+
+
+def test_tied_names_are_all_named() -> None:
+    shown = words(state_after(), "text_encoder.token_embedding.weight")
+    assert "text_encoder.token_embedding.weight, text_encoder.head.weight" in shown
+    assert "2 names" in shown
+
+
+def test_the_optimizer_that_owns_it_is_named_and_an_orphan_said() -> None:
+    assert "In AdamW." in words(state_after(), "ctx")
+    assert "In no optimizer" in words(state_after(), "logit_scale")
+    assert "No optimizer has been seen" in words(_only_model(), "ctx")
+
+
+def _only_model() -> RunState:
+    state = RunState()
+    apply(state, MODEL)
+    return state
+
+
+def test_before_anything_is_measured_nothing_is_made_up() -> None:
+    shown = words(_only_model(), "ctx")
+    assert "not been measured" in shown
+    assert "No backward pass has been seen" in shown
+    assert "an unknown number of the elements train" in words(_only_model(), "")
+
+
+def test_the_last_norm_is_told_with_its_step() -> None:
+    state = state_after(steps=10)
+    norm = state.tree.norms[~row_of(MODEL, "ctx")] if state.tree.norms else None
+    assert norm is not None
+    assert f"L2 norm {norm:.2e}".replace("e-0", "e-") + " at step 10" in words(state, "ctx")
+    assert "No gradient in the last measured step" in words(state, "logit_scale")
+
+
+def test_what_was_done_to_it_and_what_is_on_its_way() -> None:
+    ctx = ~row_of(MODEL, "ctx")
+    state = state_after(ev.CommandApplied(2.0, 8, 1, "froze ctx", (ctx,)))
+    assert "At step 8: froze ctx" in words(state, "ctx")
+    assert "Never" in words(state, "logit_scale")
+    state.note_submitted(SetTrainable(2, "ctx", True))
+    assert "will be unfrozen at the next step boundary" in words(state, "ctx")
+    assert "1 tensor on the way" in words(state, "")
+
+
+def test_a_module_sums_its_subtree_and_counts_its_states() -> None:
+    shown = words(state_after(), "")
+    elements = sum(info.count for info in MODEL.parameters)
+    assert f"{len(MODEL.parameters)} tensors, {elements:,} elements" in shown
+    assert "1,024 of the elements train" in shown
+    assert "T 1 trained" in shown
+    flow = sum(1 for info in MODEL.parameters if info.path.startswith("text_encoder."))
+    assert f"F {flow} frozen, flow-through" in shown
+
+
+def test_kept_bytes_are_told_with_their_share_and_step() -> None:
+    state = state_after()
+    assert state.tree.saved is not None
+    shown = words(state, "text_encoder")
+    assert (
+        f"{state.tree.saved.total / 2**20:.1f} MiB here for backward, 100% of all it keeps (measured at step 2)"
+        in shown
+    )
+    assert "keeps nothing here" in words(state, "image_encoder")
+
+
+@pytest.mark.parametrize("width", [30, 60, 90])
+def test_lines_keep_to_the_width(width: int) -> None:
+    state = state_after()
+    for path in ("ctx", "text_encoder.token_embedding.weight", "text_encoder", ""):
+        assert all(line_width(line) <= width for line in detail_lines(explain(state, row_of(MODEL, path)), width))

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+from gradtui.state.series import RowHistory, joint_norm
+from gradtui.tui.norm_curve import NormCurve
+
+
+def history(rows: int, width: int) -> RowHistory:
+    made = RowHistory()
+    for step in range(rows):
+        made.append(step, tuple(float(step + 1) * (index + 1) for index in range(width)))
+    return made
+
+
+def test_the_curve_is_the_joint_norm_of_each_row() -> None:
+    rows = history(20, 5)
+    steps, values = NormCurve().points(rows, 1, 4)
+    assert steps == list(range(20))
+    assert values == [joint_norm(row[1:4]) for row in rows.rows]
+
+
+def test_a_wide_subtree_is_joined_a_little_at_a_time_newest_first() -> None:
+    rows = history(10, 100)
+    curve = NormCurve(cells=250)
+    assert curve.points(rows, 0, 100)[0] == [7, 8, 9]
+    assert curve.points(rows, 0, 100)[0] == [4, 5, 6, 7, 8, 9]
+    for _ in range(3):
+        steps, values = curve.points(rows, 0, 100)
+    assert (steps, values) == NormCurve().points(rows, 0, 100)
+
+
+def test_another_range_starts_anew() -> None:
+    rows = history(5, 4)
+    curve = NormCurve()
+    curve.points(rows, 0, 4)
+    assert curve.points(rows, 0, 1)[1] == [row[0] for row in rows.rows]
+
+
+def test_rows_that_the_window_dropped_are_dropped() -> None:
+    rows = history(5, 4)
+    curve = NormCurve()
+    curve.points(rows, 0, 4)
+    rows.clear()
+    assert curve.points(rows, 0, 4) == ([], [])
+
+
+def test_without_gradients_there_is_a_gap_not_a_zero() -> None:
+    rows = RowHistory()
+    rows.append(1, (None, None))
+    assert NormCurve().points(rows, 0, 2) == ([1], [None])

@@ -1,0 +1,67 @@
+"""A few pictures of the whole screen. After a change on purpose: `pytest tests/tui/test_snapshots.py --snapshot-update`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from fakes import PrintedLog, RecordingSink, ScriptedSource, coop_run
+from harness import own_drawing
+from textual.pilot import Pilot
+
+from gradtui.tui.app import GradtuiApp
+from gradtui.tui.palette import DARK_THEME, LIGHT_THEME
+
+LOG = (
+    *(f"epoch {epoch}  loss {2.3 / (1 + epoch):.3f}" for epoch in range(12)),
+    "epoch 12:  62%|██████▏   | 74/120 [00:03<00:01, 24.1it/s]",
+)
+
+Compare = Callable[..., bool]
+
+
+def app(theme: str = DARK_THEME.name) -> GradtuiApp:
+    made = GradtuiApp(
+        ScriptedSource(coop_run(120)), RecordingSink(), log=PrintedLog(*LOG), refresh_hz=0, pictures=own_drawing()
+    )
+    made.theme = theme
+    return made
+
+
+async def draw(pilot: Pilot[str]) -> None:
+    assert isinstance(pilot.app, GradtuiApp)
+    await pilot.pause()
+    pilot.app.pump()
+    await pilot.pause()
+
+
+def then(*keys: str) -> Callable[[Pilot[str]], object]:
+    async def before(pilot: Pilot[str]) -> None:
+        await draw(pilot)
+        await pilot.press(*keys)
+        await draw(pilot)
+
+    return before
+
+
+@pytest.mark.parametrize("theme", [DARK_THEME.name, LIGHT_THEME.name])
+@pytest.mark.parametrize("size", [(160, 50), (80, 24)], ids=["wide", "narrow"])
+def test_the_dashboard(snap_compare: Compare, theme: str, size: tuple[int, int]) -> None:
+    assert snap_compare(app(theme), terminal_size=size, run_before=draw)
+
+
+def test_pending_toggles_and_the_events_below(snap_compare: Compare) -> None:
+    keys = ("down", "space", "down", "down", "space", "e")
+    assert snap_compare(app(), terminal_size=(120, 36), run_before=then(*keys))
+
+
+def test_the_gradients_on_a_narrow_screen(snap_compare: Compare) -> None:
+    assert snap_compare(app(), terminal_size=(80, 24), run_before=then("down", "g"))
+
+
+def test_why(snap_compare: Compare) -> None:
+    assert snap_compare(app(), terminal_size=(100, 30), run_before=then("down", "enter"))
+
+
+def test_help(snap_compare: Compare) -> None:
+    assert snap_compare(app(), terminal_size=(100, 36), run_before=then("question_mark"))

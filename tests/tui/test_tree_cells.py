@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import pytest
+from fakes import coop_model, coop_run, row_of
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gradtui.protocol import events as ev
+from gradtui.state.reducer import apply
+from gradtui.state.run_state import RunState
+from gradtui.tui.lines import Line, line_width
+from gradtui.tui.palette import STATE_ROLES
+from gradtui.tui.pending_marks import FREEZE, MIXED, UNFREEZE, PendingMarks
+from gradtui.tui.tree_cells import TreeCells
+from gradtui.tui.tree_columns import SPARK_WIDTH, columns_for
+from gradtui.tui.tree_rows import TreeRows
+from gradtui.tui.tree_totals import TreeTotals
+
+MODEL = coop_model()
+
+
+def cells(width: int, *more: ev.Event, steps: int = 10) -> TreeCells:
+    state = RunState()
+    for event in (*coop_run(steps), *more):
+        apply(state, event)
+    totals = TreeTotals(state.tree, SPARK_WIDTH)
+    totals.update(state)
+    return TreeCells(state.tree, TreeRows(state.tree, frozenset()), totals, columns_for(width))
+
+
+def text(line: Line) -> str:
+    return "".join(part for part, _ in line)
+
+
+@given(st.integers(min_value=20, max_value=200))
+def test_columns_take_exactly_the_width(width: int) -> None:
+    columns = columns_for(width)
+    assert line_width(columns.header()) == width
+    assert columns.state + 1 + columns.name + sum(column.width + 1 for column in columns.others) == width
+
+
+@pytest.mark.parametrize("width", [24, 36, 60, 84, 130])
+def test_every_row_takes_exactly_the_width(width: int) -> None:
+    made = cells(width)
+    assert {line_width(made.line(row)) for row in made.rows.rows} == {width}
+
+
+def test_columns_come_by_priority_as_there_is_room() -> None:
+    shown = [{column.key for column in columns_for(width).others} for width in range(20, 140)]
+    assert all(fewer <= more for fewer, more in pairwise(shown))
+    assert {"count", "norm"} <= {column.key for column in columns_for(36).others}
+    everything = {"shape", "dtype", "trainable", "count", "bytes", "kept", "norm", "spark"}
+    assert {column.key for column in columns_for(139).others} == everything
+
+
+def test_a_parameter_row_says_what_the_parameter_is() -> None:
+    line = text(cells(130).line(row_of(MODEL, "text_encoder.text_projection")))
+    for part in ("F", "text_projection", "256×256", "f32", "65.5k", "256 KiB"):
+        assert part in line
+
+
+def test_a_module_row_sums_its_subtree() -> None:
+    made = cells(130)
+    line = text(made.line(row_of(MODEL, "")))
+    elements = sum(info.count for info in MODEL.parameters)
+    assert f"{elements / 1e6:.2f}M" in line
+    assert "1,024" in line
+    assert "CoOp" in line
+
+
+def test_the_norm_of_the_only_trained_parameter_is_that_of_every_module_above_it() -> None:
+    made = cells(60)
+    norm = next(n for n in made.tree.norms or () if n is not None)
+    shown = f"{norm:.2e}".replace("e-0", "e-")
+    assert shown in text(made.line(row_of(MODEL, "ctx")))
+    assert shown in text(made.line(row_of(MODEL, "")))
+
+
+def test_state_letters_carry_their_role() -> None:
+    made = cells(60)
+    for path in ("ctx", "text_encoder.text_projection", "image_encoder.fc.bias"):
+        row = row_of(MODEL, path)
+        letter = made.tree.states[~row]
+        assert (letter, STATE_ROLES[letter]) in made.state_cell(row)
+    assert text(made.state_cell(row_of(MODEL, ""))).split() == ["TFC"]
+
+
+def test_more_letters_than_fit_end_in_an_ellipsis() -> None:
+    count = len(MODEL.parameters)
+    letters = ("NMOUZST" + "F" * count)[:count]
+    made = cells(36, ev.ParametersClassified(9.0, 9, letters, "1" * count))
+    assert text(made.state_cell(row_of(MODEL, ""))) == " NM…"
+
+
+def test_tied_weights_are_marked_and_shown_once() -> None:
+    made = cells(84)
+    line = text(made.line(row_of(MODEL, "text_encoder.token_embedding.weight")))
+    assert "≡2" in line
+    assert sum("token_embedding" in made.rows.path(row) for row in made.rows.rows) == 2
+
+
+def test_not_finite_norms_are_named_in_the_role_of_an_error() -> None:
+    norms: list[float | None] = [None] * len(MODEL.parameters)
+    row = row_of(MODEL, "ctx")
+    norms[~row] = math.nan
+    made = cells(60, ev.GradientsMeasured(9.0, 11, math.nan, None, tuple(norms)))
+    assert ("    NaN", "error") in made.line(row)
+    assert ("    NaN", "error") in made.line(row_of(MODEL, ""))
+
+
+def test_unknown_is_a_dash() -> None:
+    state = RunState()
+    apply(state, MODEL)
+    totals = TreeTotals(state.tree, SPARK_WIDTH)
+    totals.update(state)
+    made = TreeCells(state.tree, TreeRows(state.tree, frozenset()), totals, columns_for(130))
+    line = text(made.line(row_of(MODEL, "")))
+    assert line.count("–") == 3  # trainable, kept, norm
+
+
+def test_a_row_is_made_anew_when_something_in_it_changes() -> None:
+    made = cells(60)
+    row, other = row_of(MODEL, "ctx"), row_of(MODEL, "logit_scale")
+    before, other_before = made.line(row), made.line(other)
+    made.pending = PendingMarks({~row: False})
+    assert made.line(row) != before
+    assert FREEZE in text(made.line(row))
+    assert made.line(other) is other_before
+
+
+def test_pending_marks_of_ranges() -> None:
+    marks = PendingMarks({3: True, 4: True, 9: False})
+    assert [marks.mark(0, 3), marks.mark(0, 4), marks.mark(5, 12), marks.mark(4, 10)] == ["", UNFREEZE, FREEZE, MIXED]
+
+
+@given(st.dictionaries(st.integers(0, 50), st.booleans()), st.integers(0, 50), st.integers(0, 50))
+def test_pending_marks_equal_a_plain_search(wishes: dict[int, bool], a: int, b: int) -> None:
+    first, last = min(a, b), max(a, b)
+    inside = {wish for index, wish in wishes.items() if first <= index < last}
+    expected = MIXED if len(inside) == 2 else "" if not inside else UNFREEZE if inside.pop() else FREEZE
+    assert PendingMarks(wishes).mark(first, last) == expected

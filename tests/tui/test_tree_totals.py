@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+from fakes import Node, coop_model, coop_states, found
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gradtui.protocol import events as ev
+from gradtui.state.reducer import apply
+from gradtui.state.run_state import RunState
+from gradtui.state.selectors import saved_bytes, totals
+from gradtui.state.series import joint_norm
+from gradtui.tui.tree_totals import RangeNorms, TreeTotals
+
+norms = st.none() | st.floats(min_value=0) | st.just(math.nan) | st.just(math.inf)
+
+
+def same(a: float | None, b: float | None) -> bool:
+    if a is None or b is None:
+        return a is b
+    return (math.isnan(a) and math.isnan(b)) or a == pytest.approx(b, rel=1e-9)
+
+
+@given(st.lists(norms, min_size=1, max_size=1500), st.data())
+def test_range_norms_equal_the_norm_of_the_slice(row: list[float | None], data: st.DataObject) -> None:
+    ranges = RangeNorms(row)
+    for _ in range(3):
+        start = data.draw(st.integers(0, len(row)))
+        stop = data.draw(st.integers(start, len(row)))
+        assert same(ranges.norm(start, stop), joint_norm(row[start:stop]))
+
+
+def test_a_small_norm_beside_a_huge_one_keeps_its_value() -> None:
+    row = [1e-20] * 600 + [1e20] * 600
+    assert RangeNorms(row).norm(0, 600) == pytest.approx(1e-20 * math.sqrt(600))
+
+
+def coop_state(letters: str = "", flags: str = "") -> RunState:
+    state = RunState()
+    model = coop_model()
+    apply(state, model)
+    states, trainable = coop_states(model)
+    apply(state, ev.ParametersClassified(1.0, 1, letters or states, flags or trainable))
+    return state
+
+
+@given(st.data())
+def test_every_sum_equals_the_selectors(data: st.DataObject) -> None:
+    count = len(coop_model().parameters)
+    letters = "".join(data.draw(st.lists(st.sampled_from("TZUFCOMNS-"), min_size=count, max_size=count)))
+    flags = "".join(data.draw(st.lists(st.sampled_from("01"), min_size=count, max_size=count)))
+    state = coop_state(letters, flags)
+    row = tuple(data.draw(st.lists(norms, min_size=count, max_size=count)))
+    apply(state, ev.GradientsMeasured(1.0, 1, None, None, row))
+    saved = tuple(3 * index for index in range(len(state.tree.modules)))
+    apply(state, ev.SavedBytesMeasured(1.0, 1, saved, 0, sum(saved)))
+    sums = TreeTotals(state.tree, 8)
+    sums.update(state)
+    for index, module in enumerate(state.tree.modules):
+        expected = totals(state.tree, module)
+        assert sums.count(module) == expected.parameters
+        assert sums.bytes(module) == expected.bytes
+        assert sums.trainable(module) == expected.trainable
+        assert set(sums.letters(module)) == set(expected.states)
+        assert same(sums.norm(module), expected.norm)
+        assert sums.kept(index) == saved_bytes(state.tree, index)
+
+
+def test_what_needs_a_look_is_named_first() -> None:
+    state = coop_state("F" * 50 + "T" * 30 + "N" + "C" * (len(coop_model().parameters) - 81))
+    assert TreeTotals(state.tree, 8).letters(state.tree.modules[0])[0] == "N"
+
+
+def test_trainable_is_unknown_until_every_parameter_is_known() -> None:
+    state = RunState()
+    apply(state, coop_model())
+    sums = TreeTotals(state.tree, 8)
+    sums.update(state)
+    assert sums.trainable(state.tree.modules[0]) is None
+
+
+def test_unmeasured_is_none_not_zero() -> None:
+    state = coop_state()
+    sums = TreeTotals(state.tree, 8)
+    sums.update(state)
+    assert sums.norm(state.tree.modules[0]) is None
+    assert sums.kept(0) is None
+
+
+def test_only_the_newest_rows_are_kept_in_order() -> None:
+    state = RunState()
+    apply(state, found(Node("M", "M", (("a", (2,)), ("b", (2,))))))
+    sums = TreeTotals(state.tree, 3)
+    for step in range(1, 6):
+        apply(state, ev.GradientsMeasured(float(step), step, None, None, (float(step), None)))
+        sums.update(state)
+    sums.update(state)
+    assert sums.recent_of_parameter(0) == [3.0, 4.0, 5.0]
+    assert sums.recent_of_parameter(1) == [None, None, None]
+    assert sums.recent_of_module(state.tree.modules[0]) == [3.0, 4.0, 5.0]
