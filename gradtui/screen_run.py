@@ -16,6 +16,7 @@ from gradtui.runner.training_run import TrainingRun
 from gradtui.settings import Settings
 from gradtui.transport.log_tail import LogTail
 from gradtui.tui.driver import interrupt_script
+from gradtui.tui.proportions import output_columns
 from gradtui.tui.ui_thread import UiThread
 
 if TYPE_CHECKING:
@@ -35,7 +36,9 @@ class ScreenRun:
         log = settings.log or new_log(settings.target.name)
         self._training = TrainingRun(settings, program, str(log))
         self._settings = settings
-        self._capture = OutputCapture(log, columns=_output_columns(), announce=lease.output_in)
+        self._capture = OutputCapture(
+            log, columns=output_columns(shutil.get_terminal_size().columns), announce=lease.output_in
+        )
         self._terminal = ControllingTerminal(lease)
         self._thread = UiThread(self._make_app, self._terminal, on_end=self._screen_ended)
         self._left_early = False
@@ -89,10 +92,3 @@ class ScreenRun:
     def _report_crash(self) -> None:
         if self._thread.crash is not None:
             sys.stderr.write(f"gradtui: the dashboard failed; training was not touched\n{self._thread.crash}\n")
-
-
-def _output_columns() -> int:
-    # The output panel has a border and a scroll bar.
-    return max(20, shutil.get_terminal_size().columns - 4)
-
-

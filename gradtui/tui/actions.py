@@ -72,6 +72,10 @@ ACTIONS: tuple[Action, ...] = (
         "Training", "app", priority=True,
     ),
     Action(
+        "suspend", ("ctrl+z",), "Suspend", "Stop the whole job and give the terminal back, as Ctrl+Z does; fg goes on.",
+        "Training", "app", priority=True,
+    ),
+    Action(
         "leave", ("q", "ctrl+q"), "Leave", "Stop training, or leave the screen and let it run.",
         "Training", "app", footer=7, label="leave",
     ),

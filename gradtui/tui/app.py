@@ -24,6 +24,7 @@ from gradtui.state.selectors import RunStatus, run_status
 from gradtui.transport.channel import CommandSink, EventSource
 from gradtui.tui import requests
 from gradtui.tui.actions import ACTIONS, Action, bindings
+from gradtui.tui.driver import suspend_process
 from gradtui.tui.governor import Governor
 from gradtui.tui.palette import DARK_THEME, LIGHT_THEME, Palette
 from gradtui.tui.panels.header import HeaderFacts
@@ -234,6 +235,9 @@ class GradtuiApp(App[str]):
             self._interrupt()
         else:
             self.action_leave()
+
+    def action_suspend(self) -> None:
+        suspend_process(self)
 
     def action_leave(self) -> None:
         if self.run_state.ended is not None:

@@ -20,7 +20,7 @@ from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Pause, Resume, RunSteps, SetTrainable, StopTraining
 from gradtui.tui.app import GradtuiApp
 from gradtui.tui.pending_marks import FREEZE, UNFREEZE
-from gradtui.tui.screens.dashboard import output_columns
+from gradtui.tui.proportions import output_columns
 from gradtui.tui.screens.detail import DetailDialog
 from gradtui.tui.screens.leave import LeaveDialog
 from gradtui.tui.screens.text_dialog import TextDialog

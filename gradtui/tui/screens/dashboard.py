@@ -21,11 +21,9 @@ from gradtui.tui.panels.module_tree import ModuleTree
 from gradtui.tui.panels.output import OutputLog, OutputPanel
 from gradtui.tui.panels.pictures import Pictures
 from gradtui.tui.panels.tree_pane import TreePane
+from gradtui.tui.proportions import WIDE
 from gradtui.tui.widgets.key_bar import KeyBar
 from gradtui.tui.widgets.line_view import LineView
-
-WIDE = 100
-"""Columns from which on memory and gradients stand beside the tree, and output or events below."""
 
 TALL = 45
 """Rows from which on the memory panel is high enough for its curve."""
@@ -39,13 +37,6 @@ INTERVALS: dict[str, float] = {
     "tree": 1.0, "memory": 1.0, "memory_curve": 5.0, "gradients": 2.0, "output": 0.5, "events": 0.5,
 }  # fmt: skip
 """Seconds between two drawings of a part, at least."""
-
-
-def output_columns(columns: int) -> int:
-    """Cells of a line of the output panel on a terminal of this width: what progress bars should be told."""
-    panel = columns if columns >= WIDE else columns - columns // 2
-    frame_padding_and_thumb = 5
-    return max(10, panel - frame_padding_and_thumb)
 
 
 class Dashboard(Screen[None]):
