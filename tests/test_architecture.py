@@ -42,6 +42,16 @@ def test_a_part_loads_only_what_it_may(module: str, forbidden: set[str]) -> None
     assert loaded_by(module) & forbidden == set()
 
 
+def test_plain_mode_needs_no_posix_module() -> None:
+    code = (
+        "import sys, click, psutil, tempfile, subprocess\n"
+        "sys.modules.update(dict.fromkeys(('fcntl', 'termios', 'resource', 'tty', 'pty', 'pwd')))\n"
+        "sys.platform = 'win32'\n"
+        "import gradtui.cli, gradtui.launch, gradtui.runner.training_run"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_modules_and_functions_stay_small(path: Path) -> None:
     source = path.read_text(encoding="utf-8")

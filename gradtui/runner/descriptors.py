@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
+import sys
+
+if sys.platform != "win32":
+    import fcntl
 
 LOWEST_OWN = 200
 """Our descriptors start here: above what a script opens or closes by number, below the 256 that macOS allows and the
@@ -24,6 +27,8 @@ def duplicate_aside(descriptor: int) -> int:
     Raises:
         OSError: `descriptor` is not open, or there are no free ones.
     """
+    if sys.platform == "win32":
+        return os.dup(descriptor)
     with contextlib.suppress(OSError):
         return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, LOWEST_OWN)
     return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)

@@ -1,0 +1,160 @@
+"""The whole program in a real terminal: a person freezes a layer with the keyboard and leaves."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+from terminal_session import TerminalSession
+
+# Each step writes the checksum of every parameter, so that holding still can be seen from outside.
+TRAIN = """
+import sys, zlib
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+torch.set_num_threads(1)
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(32, 64), nn.Tanh())
+        self.head = nn.Linear(64, 2)
+
+    def forward(self, x):
+        return self.head(self.body(x))
+
+net = Net()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9, weight_decay=0.1)
+with open(sys.argv[1], "w", buffering=1) as record:
+    for step in range(1_000_000):
+        for _ in range(20):  # a step of some milliseconds
+            torch.mm(torch.ones(200, 200), torch.ones(200, 200))
+        loss = net(torch.randn(64, 32)).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=False)
+        sums = {name: zlib.crc32(p.detach().numpy().tobytes()) for name, p in net.named_parameters()}
+        print(step, *(f"{name}={value}" for name, value in sums.items()), file=record)
+        if step % 100 == 0:
+            print("printed at", step, flush=True)
+"""
+
+
+class Run(TerminalSession):
+    """The script under gradtui in a terminal of 120x36."""
+
+    def __init__(self, directory: Path) -> None:
+        script = directory / "train.py"
+        script.write_text(TRAIN, encoding="utf-8")
+        self.record = directory / "record.txt"
+        command = [sys.executable, "-m", "gradtui", str(script), str(self.record)]
+        environment = {"XDG_STATE_HOME": str(directory), "OMP_NUM_THREADS": "1"}
+        super().__init__(command, columns=120, lines=36, env=environment)
+
+    def sums(self, name: str) -> list[str]:
+        """The checksums of a parameter, step by step, so far."""
+        lines = self.record.read_text(encoding="utf-8").splitlines()[:-1]
+        return [field.split("=")[1] for line in lines for field in line.split() if field.startswith(f"{name}=")]
+
+    def select(self, words: str) -> None:
+        """Put the cursor on the row that matches a filter."""
+        self.send("/")
+        self.send(words)
+        self.wait_for("match")
+        self.send("\r")
+
+    def answer(self, key: str, begins: str) -> None:
+        """Press a key and wait for the training thread's answer in the events panel."""
+        self.send(key)
+        self.wait_for(begins)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return Run(tmp_path)
+
+
+def show_events(run: Run) -> None:
+    run.wait_for("Events")
+    run.wait_for("head")
+    run.send("e")
+    run.wait_until(lambda: "found" in run.text, "the events panel")
+
+
+@pytest.mark.slow
+def test_a_layer_frozen_by_keyboard_holds_still_to_the_bit(run: Run) -> None:
+    with run:
+        show_events(run)
+        run.select("body.0.weight")
+        run.answer(" ", "froze body.0.weight")
+        run.wait_for("held still for 10 steps")
+        seen = run.sums("body.0.weight")
+        still = next(step for step, value in enumerate(seen) if value == seen[-1])
+        assert len(seen) - still >= 10
+        assert len(set(seen[still:])) == 1
+        assert len(set(seen[:still])) == still
+        moving = run.sums("head.weight")
+        assert len(set(moving)) == len(moving)
+        run.answer(" ", "unfroze body.0.weight")
+        count = len(run.sums("body.0.weight"))
+        run.wait_until(lambda: len(run.sums("body.0.weight")) > count + 20, "more steps")
+        assert run.sums("body.0.weight")[-1] != seen[-1]
+        run.send("q")
+        run.wait_for("Stop training")
+        run.send("s")
+        assert run.wait_end() == 0
+        assert run.problems_left() == []
+
+
+@pytest.mark.slow
+def test_freezing_the_last_trainable_parameter_is_refused_with_the_reason(run: Run) -> None:
+    with run:
+        show_events(run)
+        run.send("\x1b[H")  # home
+        run.answer(" ", "last trainable parameter")
+        before = len(run.sums("body.0.bias"))
+        run.wait_until(lambda: len(run.sums("body.0.bias")) > before + 5, "training goes on")
+        assert len(set(run.sums("body.0.bias")[before:])) > 1
+
+
+@pytest.mark.slow
+def test_pause_holds_the_training_thread_and_one_step_is_one_step(run: Run) -> None:
+    with run:
+        show_events(run)
+        run.answer("p", "paused")
+        before = len(run.record.read_text(encoding="utf-8").splitlines())
+        run.send("n")
+        run.wait_until(lambda: len(run.record.read_text(encoding="utf-8").splitlines()) == before + 1, "one step")
+        run.wait_until(lambda: run.text.count("  paused") == 2, "held again")
+        run.send("p")
+        run.wait_until(lambda: len(run.record.read_text(encoding="utf-8").splitlines()) > before + 5, "running")
+
+
+@pytest.mark.slow
+def test_the_terminal_is_restored_after_sigkill(run: Run) -> None:
+    with run:
+        run.wait_for("printed at")
+        assert run.full_screen
+        os.kill(run.training_process().pid, signal.SIGKILL)
+        assert run.wait_end() == 128 + signal.SIGKILL
+        assert run.problems_left() == []
+        assert "SIGKILL" in run.text
+
+
+@pytest.mark.slow
+def test_leaving_lets_training_run_on_in_the_terminal(run: Run) -> None:
+    with run:
+        run.wait_for("printed at")
+        run.send("q")
+        run.wait_for("Leave the screen")
+        run.send("l")
+        run.wait_until(lambda: not run.full_screen and not run.problems_left(), "the terminal as it was")
+        count = run.text.count("printed at")
+        run.wait_until(lambda: run.text.count("printed at") > count, "output in the terminal")
+        run.send("\x03")
+        assert run.wait_end() == 128 + signal.SIGINT
