@@ -145,12 +145,16 @@ class GradtuiApp(App[str]):
             self._dashboard.draw(part)
 
     def _drain(self) -> None:
+        structure = self.run_state.tree.version
         for event in self._source.drain(_BATCH):
             try:
                 apply(self.run_state, event)
             except Exception as error:  # noqa: BLE001  # one event that cannot be understood must not cost the screen
                 self.run_state.problems["screen"] = f"{type(event).__name__}: {error!r}"
             self._announce(event)
+        if self.run_state.tree.version != structure:
+            # Places of modules and parameters have moved: the next key must not meet rows of the old structure.
+            self._dashboard.draw("tree")
 
     def _announce(self, event: Event) -> None:
         """Say at once what the person should not have to look for."""
