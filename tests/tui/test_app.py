@@ -549,7 +549,9 @@ async def test_with_a_clock_it_drains_by_itself_and_stops_with_the_app() -> None
 @pytest.mark.parametrize("blocks", [2, 12])
 async def test_a_key_pressed_right_after_another_model_was_found_does_no_harm(blocks: int) -> None:
     async with session() as run:
-        run.source.put(coop_model(blocks=blocks))
+        model = coop_model(blocks=blocks)
+        states, trainable = coop_states(model)
+        run.source.put(model, ev.ParametersClassified(2.0, 21, states, trainable))
         run.app._drain()  # what has arrived is known, but the tree was not yet drawn again
         await run.press("slash", *"mlp", "enter", "down", "space", "enter", "escape")
         assert run.row.startswith("text_encoder.blocks.0")

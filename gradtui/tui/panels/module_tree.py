@@ -63,12 +63,15 @@ class ModuleTree(ScrollLines):
 
     def update(self) -> None:
         """Take in a new structure if there is one, and repaint the rows that changed."""
+        self._take_in()
+        self.redraw()
+
+    def _take_in(self) -> None:
         tree = self._state.tree
         if tree.version != self._version:
             self._version = tree.version
             self._take_structure()
         self._totals.update(self._state)
-        self.redraw()
 
     def _take_structure(self) -> None:
         tree, at = self._state.tree, self.current
@@ -89,6 +92,8 @@ class ModuleTree(ScrollLines):
         return len(self.rows) or len(self._empty(width))
 
     def lines_for(self, width: int, height: int) -> Sequence[Line]:
+        # A key repaints at any time: module rows must then be as new as the parameter rows under them.
+        self._take_in()
         state = self._state
         columns = columns_for(width - 1)
         if self._cells is None or self._cells.rows is not self.rows or self._cells.columns != columns:
