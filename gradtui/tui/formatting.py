@@ -97,7 +97,8 @@ def value_text(value: float | None) -> str:
     if value == 0:
         return "0".rjust(VALUE_WIDTH)
     if 1e-2 <= abs(value) < 9999.5:
-        return f"{value:#.4g}".rstrip(".").rjust(VALUE_WIDTH)
+        digits = 4 if abs(value) >= 0.1 else 3  # a sign, "0.0" and four digits would be one cell too many
+        return f"{value:#.{digits}g}".rstrip(".").rjust(VALUE_WIDTH)
     return _scientific(value, VALUE_WIDTH).rjust(VALUE_WIDTH)
 
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gradtui.tui import formatting as fmt
@@ -26,6 +26,7 @@ whole = st.none() | st.integers() | st.integers(min_value=0, max_value=10**15)
     ],
 )
 @given(value=anything)
+@example(value=-0.0625)
 def test_a_float_never_changes_the_width(text: Callable[[float | None], str], width: int, value: float | None) -> None:
     assert width_of(text(value)) == width
 
