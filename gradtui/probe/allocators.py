@@ -12,9 +12,9 @@ import torch
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Allocated bytes now, and the highest since the run began where the allocator keeps that."""
+    """Allocated bytes now, and the highest since the run began where the allocator keeps that. None where not known."""
 
-    total: int
+    total: int | None
     peak: int | None
 
 
@@ -54,6 +54,32 @@ class CudaAllocator:
         return Reading(total, peak)
 
 
+class MetalAllocator:
+    """What torch has allocated on an Apple GPU; it keeps no peak. Not yet confirmed on a device."""
+
+    name = "MPS allocator"
+    device_type = "mps"
+    exact = True
+
+    def read(self) -> Reading:
+        """Bytes of the tensors there now."""
+        return Reading(torch.mps.current_allocated_memory(), None)
+
+
+class UnmeasuredAllocator:
+    """For tensors on a kind of device whose totals nobody here knows how to read: they stay unknown."""
+
+    name = "not measured"
+    exact = False
+
+    def __init__(self, device_type: str) -> None:
+        self.device_type = device_type
+
+    def read(self) -> Reading:
+        """Nothing."""
+        return Reading(None, None)
+
+
 class _MallInfo2(ctypes.Structure):
     _fields_ = [
         (name, ctypes.c_size_t)
@@ -86,13 +112,15 @@ class MallocAllocator:
     def __init__(self) -> None:
         self._mallinfo2 = ctypes.CDLL(None).mallinfo2
         self._mallinfo2.restype = _MallInfo2
-        self._before = 0
-        self._before = self.read().total
+        self._before = self._in_use()
 
     def read(self) -> Reading:
         """Bytes in use now; malloc keeps no peak."""
+        return Reading(self._in_use() - self._before, None)
+
+    def _in_use(self) -> int:
         info = self._mallinfo2()
-        return Reading(info.uordblks + info.hblkhd - self._before, None)
+        return int(info.uordblks + info.hblkhd)
 
 
 class ResidentAllocator:
@@ -111,6 +139,13 @@ class ResidentAllocator:
         return Reading(self._process.memory_info().rss - self._before, None)
 
 
+def device_allocator(device_type: str) -> Allocator:
+    """The source of totals for tensors on an accelerator."""
+    if device_type == "cuda":
+        return CudaAllocator()
+    return MetalAllocator() if device_type == "mps" else UnmeasuredAllocator(device_type)
+
+
 def cpu_allocator() -> Allocator:
     """The best source of totals for CPU tensors on this machine."""
     try:
@@ -118,7 +153,7 @@ def cpu_allocator() -> Allocator:
     except (OSError, AttributeError, TypeError):
         return ResidentAllocator()
     # A preloaded malloc (jemalloc, tcmalloc) leaves glibc's own counters standing still.
-    before = allocator.read().total
-    probe = torch.empty(1 << 20, dtype=torch.uint8)
-    grown = allocator.read().total - before
-    return allocator if grown >= probe.nbytes else ResidentAllocator()
+    before = allocator.read().total or 0
+    sample = torch.empty(1 << 20, dtype=torch.uint8, device="cpu")
+    grown = (allocator.read().total or 0) - before
+    return allocator if grown >= sample.nbytes else ResidentAllocator()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gradtui.probe.interventions import Applied, Refused
+from gradtui.probe.interventions import Applied
+from gradtui.probe.refusals import Refused
 from gradtui.protocol.commands import Command, Pause, Resume, RunSteps, SetTrainable, StopTraining
 from gradtui.transport.in_process import CommandQueue
 
@@ -31,7 +32,6 @@ class Boundary:
         rejected: Callable[[Command, str], None],
         held: Callable[[bool], None],
     ) -> None:
-        self.held = False
         self._commands = commands
         self._toggle = toggle
         self._applied = applied
@@ -41,33 +41,39 @@ class Boundary:
         """The step count at which to hold; None to let it run."""
         self._stop = False
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is waiting and nothing is to be held: the usual case, told as cheaply as possible."""
+        return self._hold_at is None and not self._stop and not self._commands
+
     def cross(self, step: int) -> None:
         """Apply what is waiting, and hold if that is asked for. Raises `RunStopped` if the person ended the run."""
         self._apply_waiting(step)
         if self._should_hold(step):
-            self.held = True
             self._held(True)
             try:
-                while self._should_hold(step) and not self._stop and not self._commands.closed:
+                while self._should_hold(step):
                     self._commands.wait(_LOOK_AROUND_S)
                     self._apply_waiting(step)
             finally:
-                self.held = False
                 self._held(False)
         if self._stop:
             raise RunStopped
 
     def _should_hold(self, step: int) -> bool:
-        return self._hold_at is not None and step >= self._hold_at
+        wanted = self._hold_at is not None and step >= self._hold_at
+        return wanted and not self._stop and not self._commands.closed
 
     def _apply_waiting(self, step: int) -> None:
-        while (command := self._commands.take()) is not None:
+        while self._commands and (command := self._commands.take()) is not None:
             try:
-                self._applied(command, self._apply(command, step))
+                applied = self._apply(command, step)
             except Refused as refusal:
                 self._rejected(command, str(refusal))
             except Exception as error:  # noqa: BLE001 - a failed command is answered, never raised into the script
                 self._rejected(command, f"it failed: {type(error).__name__}: {error}")
+            else:
+                self._applied(command, applied)
 
     def _apply(self, command: Command, step: int) -> Applied:
         if isinstance(command, SetTrainable):

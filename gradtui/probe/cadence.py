@@ -1,4 +1,4 @@
-"""How often a measurement may be made so that its cost stays under its share of the training time."""
+"""How often a measurement may be made so that its cost stays under its share of the training time. Pure."""
 
 from __future__ import annotations
 
@@ -11,6 +11,17 @@ _RAREST = 1_000
 """Even the dearest measurement is made once in this many steps."""
 
 
+class StepTime:
+    """Seconds that a step takes lately, all told."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def add(self, seconds: float) -> None:
+        """One step took this long."""
+        self.seconds += (seconds - self.seconds) * (_SMOOTHING if self.seconds else 1.0)
+
+
 class Cadence:
     """Decides step by step whether to measure.
 
@@ -21,30 +32,26 @@ class Cadence:
     hundred.
     """
 
-    def __init__(self, budget: float, warmup: int = 16) -> None:
+    def __init__(self, budget: float, step_time: StepTime, warmup: int = 16) -> None:
         self.every = 1
         self._budget = budget
+        self._step_time = step_time
         self._warmup = warmup
         self._forced = 0
         self._costs: deque[float] = deque(maxlen=5)
-        self._step = 0.0
 
     def force(self, steps: int = 1) -> None:
         """Measure the next `steps` steps whatever they cost: something has just changed."""
         self._forced = max(self._forced, steps)
 
-    def is_due(self, step: int, round_length: int = 1) -> bool:
-        """Whether to measure the step after `step` executed ones, in rounds of `round_length` optimizer steps."""
-        return self._forced > 0 or step < self._warmup or step // round_length % self.every == 0
+    def is_due(self, executed: int, round_length: int = 1) -> bool:
+        """Whether to measure the step after `executed` ones, in rounds of `round_length` optimizer steps."""
+        return executed < self._warmup or self._forced > 0 or executed // round_length % self.every == 0
 
     def spent(self, seconds: float) -> None:
         """One measurement was made and took this long."""
         self._forced = max(0, self._forced - 1)
         self._costs.append(seconds)
-        allowed = self._budget * self._step
+        allowed = self._budget * self._step_time.seconds
         wanted = statistics.median(self._costs) / allowed if allowed > 0 else math.inf
         self.every = max(1, math.ceil(min(_RAREST, wanted)))
-
-    def stepped(self, seconds: float) -> None:
-        """One step took this long, all told."""
-        self._step += (seconds - self._step) * (_SMOOTHING if self._step else 1.0)

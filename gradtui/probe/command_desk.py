@@ -1,16 +1,24 @@
-"""Carries out commands for the probe: what a person asks for reaches the live objects here, at a step boundary."""
+"""Carries out commands for the probe: what a person asks for reaches the live objects here, at a step boundary.
+
+Runs on the training thread.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+
+import torch
 
 from gradtui.probe import interventions
 from gradtui.probe.boundary import Boundary
-from gradtui.probe.interventions import Applied, Watch
+from gradtui.probe.freeze_watch import VERIFY_STEPS, FreezeWatch
+from gradtui.probe.interventions import Applied
 from gradtui.probe.models_in_view import ModelsInView
 from gradtui.probe.norm_reader import NormReader
+from gradtui.probe.refusals import Training
 from gradtui.probe.run_clock import RunClock
 from gradtui.probe.step_examiner import StepExaminer
+from gradtui.probe.torch_private import operations_are_observed
 from gradtui.protocol.commands import Command, SetTrainable
 from gradtui.protocol.events import CommandApplied, CommandRejected, Event, FreezeVerified
 from gradtui.transport.in_process import CommandQueue
@@ -38,44 +46,80 @@ class CommandDesk:
             commands, toggle=self._toggle, applied=self._applied, rejected=self._rejected, held=held
         )
         self._step = 0
-        self._watches: list[Watch] = []
+        self._looked = False
+        """The models have been compared with the tree at this boundary."""
+        self._frozen: set[int] = set()
+        """Places of the parameters that a command froze: they did train before, as far as was known."""
+        self._untried: set[int] = set()
+        """Places of the parameters that a command unfroze although they had not trained in our sight."""
+        self.watches: list[FreezeWatch] = []
+        """Freezes whose tensors are being watched."""
 
     def cross(self, step: int) -> None:
         """The training thread is at a step boundary. Raises `RunStopped` if the person ended the run."""
         self._step = step
+        self._looked = False
         self._boundary.cross(step)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether crossing the boundary would change nothing."""
+        return self._boundary.is_idle
 
     def tree_changed(self) -> None:
         """Parameters have other places now."""
-        self._watches.clear()
+        self._frozen.clear()
+        self._untried.clear()
 
     def verify(self, step: int) -> None:
         """Report on freezes that are old enough."""
-        if not self._watches:
-            return
-        due = [watch for watch in self._watches if step - watch.since_step >= interventions.VERIFY_STEPS]
-        for watch in due:
-            self._watches.remove(watch)
-            names = tuple(parameter.path for parameter in interventions.moved(watch, self._view.tree))
-            steps = step - watch.since_step
-            if watch.versions:
-                self._emit(FreezeVerified(self._clock.at(), step, watch.command, len(watch.versions), steps, names))
+        for watch in [watch for watch in self.watches if step - watch.since_step >= VERIFY_STEPS]:
+            # Whatever its verdict raises, it raises once.
+            self.watches.remove(watch)
+            verdict = watch.verdict()
+            if verdict is None:
+                self.watches.append(watch)
+            elif verdict.tensors:
+                self._emit(
+                    FreezeVerified(
+                        self._clock.at(), step, watch.command, verdict.tensors, step - watch.since_step, verdict.moved
+                    )
+                )
 
     def _toggle(self, command: SetTrainable) -> Applied:
-        optimizers = self._view.live_optimizers()
-        return interventions.set_trainable(command, self._view.tree, optimizers, scaled=self._norms.is_scaled)
+        if not self._looked and not operations_are_observed():
+            # What is toggled is what the models hold now, not what they held when they were examined last.
+            self._view.refresh(self._step, look_closer=True, at_any_cost=True)
+            self._looked = True
+        # What has had a gradient since has been tried.
+        self._untried -= self._norms.latest.keys()
+        training = Training(
+            self._view.optimizers_in_use(),
+            scaled=self._norms.is_scaled,
+            unreached=self._examiner.unreached(),
+            untried=self._untried,
+        )
+        return interventions.set_trainable(command, self._view.tree, training)
 
     def _applied(self, command: Command, applied: Applied) -> None:
         self._emit(CommandApplied(self._clock.at(), self._step, command.id, applied.text, applied.parameters))
         if not isinstance(command, SetTrainable):
             return
-        changed = set(applied.parameters)
-        for watch in self._watches:
-            watch.versions = {index: version for index, version in watch.versions.items() if index not in changed}
-        if not command.trainable:
-            self._watches.append(interventions.watch(command.id, self._step, applied.parameters, self._view.tree))
+        changed = self._named(applied.parameters)
+        for watch in self.watches:
+            watch.forget(changed.values())
+        if command.trainable:
+            self._untried |= set(applied.parameters) - self._frozen
+        else:
+            self._frozen |= set(applied.parameters) - self._untried - self._examiner.unreached()
+            self.watches.append(FreezeWatch(command.id, self._step, changed.items()))
         self._view.describe_optimizers(self._step)
         self._examiner.toggled(self._step)
+
+    def _named(self, places: Iterable[int]) -> dict[str, torch.Tensor]:
+        tree = self._view.tree
+        live = ((tree.parameters[place].path, tree.parameter_refs[place]()) for place in places)
+        return {path: tensor for path, tensor in live if tensor is not None}
 
     def _rejected(self, command: Command, reason: str) -> None:
         self._emit(CommandRejected(self._clock.at(), self._step, command.id, reason))

@@ -8,13 +8,21 @@ of that one, not a model of its own.
 from __future__ import annotations
 
 import gc
+import itertools
 import sys
 import weakref
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
+
+from gradtui.probe.module_tree import compiled_module
+from gradtui.probe.torch_private import has_stand_ins
+
+_MOST_PLACES = 32
+"""A script that makes optimizers again and again (k-fold, meta-learning) gives its first so many a place of their own; after
+that a new one takes the place of one that was freed."""
 
 
 class Discovery:
@@ -24,27 +32,52 @@ class Discovery:
         self.dirty = False
         """Something new was seen since the last `models`."""
         self._optimizers: list[weakref.ref[Optimizer]] = []
-        self._known_optimizers: weakref.WeakSet[Optimizer] = weakref.WeakSet()
+        self._places: dict[int, int] = {}
+        """id of an optimizer -> its place in `_optimizers`, which knows whether the id is still its own."""
         self._called: dict[int, weakref.ref[nn.Module]] = {}
         self._named: list[tuple[str, weakref.ref[nn.Module]]] = []
+        self._new: list[int] = []
 
-    def saw_optimizer(self, optimizer: Optimizer) -> None:
-        """An optimizer was made or stepped."""
-        if optimizer not in self._known_optimizers:
-            self._known_optimizers.add(optimizer)
-            self._optimizers.append(weakref.ref(optimizer))
-            self.dirty = True
+    def saw_optimizer(self, optimizer: Optimizer) -> int:
+        """An optimizer was made or stepped; its place in `optimizers`."""
+        known = self._places.get(id(optimizer))
+        if known is not None and self._optimizers[known]() is optimizer:
+            return known
+        self.dirty = True
+        place = self._free_place()
+        self._places = {key: other for key, other in self._places.items() if self._optimizers[other]() is not None}
+        self._optimizers[place : place + 1] = [weakref.ref(optimizer)]
+        self._places[id(optimizer)] = place
+        self._new.append(place)
+        return place
 
-    def saw_root(self, module: nn.Module) -> None:
-        """A module was called from outside any other module."""
+    def take_new(self) -> list[int]:
+        """Places of the optimizers that were seen for the first time since this was asked last."""
+        new, self._new = self._new, []
+        return new
+
+    def _free_place(self) -> int:
+        end = len(self._optimizers)
+        if end < _MOST_PLACES:
+            return end
+        return next((place for place, reference in enumerate(self._optimizers) if reference() is None), end)
+
+    def saw_root(self, module: nn.Module) -> bool:
+        """A module was called from outside any other module; whether it has parameters (its own, not stand-ins for them)."""
         known = self._called.get(id(module))
         if known is not None and known() is module:
-            return
+            return True
         # Loss functions are modules too, and some scripts make a new one every step.
-        if next(module.parameters(), None) is not None:
-            self._called = {key: ref for key, ref in self._called.items() if ref() is not None}
-            self._called[id(module)] = weakref.ref(module)
-            self.dirty = True
+        if not (module._parameters or module._modules):  # noqa: SLF001 - the walk of `parameters()` is 20 times slower
+            return False
+        if next(module.parameters(), None) is None:
+            return False
+        if has_stand_ins(module):
+            return False
+        self._called = {key: ref for key, ref in self._called.items() if ref() is not None}
+        self._called[id(module)] = weakref.ref(module)
+        self.dirty = True
+        return True
 
     def name_model(self, name: str, module: nn.Module) -> None:
         """The script named this model to us itself."""
@@ -61,9 +94,11 @@ class Discovery:
         named = [(name, module) for name, ref in self._named if (module := ref()) is not None]
         called = [module for ref in self._called.values() if (module := ref()) is not None]
         wanted = {id(p) for optimizer in self.optimizers() if optimizer is not None for p in _owned(optimizer)}
-        roots = _outermost(wanted, [*called, *(module for _, module in named)])
+        seen = [*called, *(module for _, module in named)]
+        roots = _outermost(wanted, seen)
         recent = {id(module): place for place, module in enumerate(called)}
-        kept = _without_parts(roots, recent)
+        needed = wanted.union(*({id(parameter) for parameter in module.parameters()} for module in seen))
+        kept = _without_parts(roots, needed, recent)
         names = {id(module): name for name, module in named}
         return _with_names(kept, names)
 
@@ -76,13 +111,14 @@ def _owned(optimizer: Optimizer) -> Iterable[torch.Tensor]:
 def _outermost(wanted: set[int], called: list[nn.Module]) -> list[nn.Module]:
     """The outermost modules around the called ones and around the owners of the wanted parameters.
 
-    One scan of the garbage collector's list, about 60 ms for 300,000 objects, in the rare event that something new was
+    One scan of the garbage collector's list, about 20 ms for 200,000 objects, in the rare event that something new was
     seen. It also finds what no construction hook would: modules that were deep-copied or unpickled.
     """
     parents: dict[int, list[nn.Module]] = {}
     seeds: dict[int, nn.Module] = {id(module): module for module in called}
     # `type(o)` and not isinstance: a lazy proxy of the script's must not be woken up by being looked at.
-    for module in [found for found in gc.get_objects() if issubclass(type(found), nn.Module)]:
+    kinds = _subclasses(nn.Module)
+    for module in [found for found in gc.get_objects() if type(found) in kinds]:
         for child in vars(module).get("_modules", {}).values():
             if child is not None:
                 parents.setdefault(id(child), []).append(module)
@@ -93,6 +129,17 @@ def _outermost(wanted: set[int], called: list[nn.Module]) -> list[nn.Module]:
         for root in _climb(seed, parents):
             roots[id(root)] = root
     return list(roots.values())
+
+
+def _subclasses(kind: type) -> set[type]:
+    found, waiting = {kind}, [kind]
+    while waiting:
+        below: type
+        for below in type.__subclasses__(waiting.pop()):
+            if below not in found:
+                found.add(below)
+                waiting.append(below)
+    return found
 
 
 def _climb(module: nn.Module, parents: dict[int, list[nn.Module]]) -> list[nn.Module]:
@@ -106,17 +153,22 @@ def _climb(module: nn.Module, parents: dict[int, list[nn.Module]]) -> list[nn.Mo
             if id(parent) not in seen:
                 seen.add(id(parent))
                 waiting.append(parent)
-    return tops
+    # A module that is a part of itself has no outermost one.
+    return tops or [module]
 
 
-def _without_parts(roots: list[nn.Module], recent: dict[int, int]) -> list[nn.Module]:
-    """Drop roots without parameters and those whose parameters another root has too; of equals the last called stays."""
-    sizes = [(root, {id(p) for p in root.parameters()}) for root in roots]
-    sizes = [(root, own) for root, own in sizes if own]
-    sizes.sort(key=lambda entry: (len(entry[1]), recent.get(id(entry[0]), -1)), reverse=True)
+def _without_parts(roots: list[nn.Module], needed: set[int], recent: dict[int, int]) -> list[nn.Module]:
+    """Drop roots that are there for nothing that another root does not have too; of equals the last called stays.
+
+    `needed` holds the ids of the parameters that some optimizer owns or some called module has: what a root has besides them
+    (the rest of a pretrained model whose encoders have moved into another) is no reason to show it.
+    """
+    held = [(root, {id(parameter) for parameter in root.parameters()}) for root in roots]
+    held = [(root, own) for root, own in held if own & needed]
+    held.sort(key=lambda entry: (len(entry[1] & needed), recent.get(id(entry[0]), -1), len(entry[1])), reverse=True)
     kept: list[tuple[nn.Module, set[int]]] = []
-    for root, own in sizes:
-        if not any(own <= other for _, other in kept):
+    for root, own in held:
+        if not any(own & needed <= other for _, other in kept):
             kept.append((root, own))
     order = {id(root): place for place, root in enumerate(roots)}
     return sorted((root for root, _ in kept), key=lambda root: order[id(root)])
@@ -124,13 +176,18 @@ def _without_parts(roots: list[nn.Module], recent: dict[int, int]) -> list[nn.Mo
 
 def _with_names(roots: list[nn.Module], given: dict[int, str]) -> list[tuple[str, nn.Module]]:
     variables: dict[int, str] = {}
-    for name, value in list(vars(sys.modules["__main__"]).items()):
+    for name, value in list(vars(sys.modules.get("__main__", object)).items()):
         if issubclass(type(value), nn.Module) and not name.startswith("_"):
             variables.setdefault(id(value), name)
-    taken: dict[str, int] = {}
-    named = []
+    named: dict[str, nn.Module] = {}
     for root in roots:
-        name = given.get(id(root)) or variables.get(id(root)) or type(root).__name__
-        taken[name] = taken.get(name, 0) + 1
-        named.append((name if taken[name] == 1 else f"{name}_{taken[name]}", root))
-    return named
+        # What is compiled goes by the name of the wrapper around it, or else by its own.
+        inner = compiled_module(root) or root
+        known = (names.get(id(module)) for names in (given, variables) for module in (root, inner))
+        named[_unused(next(filter(None, known), type(inner).__name__), named)] = root
+    return list(named.items())
+
+
+def _unused(name: str, taken: Container[str]) -> str:
+    numbered = (f"{name}_{number}" for number in itertools.count(2))
+    return next(free for free in itertools.chain([name], numbered) if free not in taken)

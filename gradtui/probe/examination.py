@@ -5,7 +5,7 @@ Only sampled steps are examined; the cadence keeps their cost within the budget.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,49 +13,58 @@ from torch.optim import Optimizer
 
 from gradtui.probe import optimizer_membership as membership
 from gradtui.probe.memory_ledger import MemoryLedger
+from gradtui.probe.module_trace import OUTSIDE, ModuleTrace
 from gradtui.probe.module_tree import ModuleTree
 from gradtui.probe.parameter_states import ParameterFacts, classify
-from gradtui.probe.saved_tensors import OUTSIDE, GraphFacts, ModuleTrace, walk
+from gradtui.probe.saved_tensors import GraphFacts, KnownTensors, walk
 from gradtui.probe.torch_private import version_of
 from gradtui.protocol.events import SavedBytesMeasured
-from gradtui.protocol.vocabulary import ParameterState
+from gradtui.protocol.vocabulary import ParameterState, Phase
 
 
 class Examination:
     """What was seen of one step, from its first forward to the next step's."""
 
-    def __init__(self, tree: ModuleTree) -> None:
-        self.trace = ModuleTrace()
-        self.facts: GraphFacts | None = None
-        self.ledgered: set[Any] = set()
+    def __init__(self, tree: ModuleTree, trace: ModuleTrace) -> None:
+        self.ledgered: set[Phase] = set()
         """Phases whose bytes were already taken in this step."""
         self._tree = tree
-        self._reached: set[int] = set()
+        self._trace = trace
+        self._largest: GraphFacts | None = None
+        self._active: set[int] = set()
         self._passing: set[int] = set()
+        self._opaque: set[int] = set()
 
     def look_at_graph(self, outputs: Any, ledger: MemoryLedger) -> GraphFacts:
         """Walk the graph below the tensors that backward is about to run on."""
         roots = [output for output in _sequence(outputs) if isinstance(output, torch.Tensor)]
-        tree = self._tree
-        owners = {
-            id(tensor): tree.parameters[index].module
-            for index, tensor in tree.live_parameters()
-            if tensor.requires_grad
-        }
-        facts = walk(roots, self.trace, ledger.excluded_storages(tree), owners)
-        self._reached |= facts.reached
+        facts = walk(roots, self._trace, self._known_tensors(ledger))
+        self._active |= facts.active
         self._passing |= facts.passing
-        if self.facts is None or facts.total > self.facts.total:
-            self.facts = facts
+        self._opaque |= facts.opaque
+        if self._largest is None or facts.total > self._largest.total:
+            self._largest = facts
         return facts
+
+    def _known_tensors(self, ledger: MemoryLedger) -> KnownTensors:
+        tree = self._tree
+        excluded = dict.fromkeys(ledger.excluded_storages(tree), OUTSIDE)
+        leaves: dict[int, int] = {}
+        for index, tensor in tree.live_parameters():
+            module = tree.parameters[index].module
+            if tensor.requires_grad:
+                leaves[id(tensor)] = module
+            else:
+                excluded |= dict.fromkeys(ledger.storages(tensor), module)
+        return KnownTensors(excluded, leaves)
 
     def saved_bytes(self, at: float, step: int) -> SavedBytesMeasured | None:
         """The bytes of the largest graph of the step by module, None if there was no backward."""
-        if self.facts is None:
+        if self._largest is None:
             return None
-        by_module = self.facts.by_module
+        by_module = self._largest.by_module
         rows = tuple(by_module.get(index, 0) for index in range(len(self._tree.modules)))
-        return SavedBytesMeasured(at, step, rows, by_module.get(OUTSIDE, 0), self.facts.total)
+        return SavedBytesMeasured(at, step, rows, by_module.get(OUTSIDE, 0), self._largest.total)
 
     def classify(
         self,
@@ -73,6 +82,7 @@ class Examination:
         """
         tree = self._tree
         owner = {id(tensor): optimizer for optimizer in optimizers for tensor in membership.parameters(optimizer)}
+        owner |= {id(tensor): stepped for tensor in membership.parameters(stepped)}
         letters = list(before if len(before) == len(tree.parameters) else "-" * len(tree.parameters))
         trainable = ["-"] * len(letters)
         for index, tensor in tree.live_parameters():
@@ -80,28 +90,39 @@ class Examination:
             own = owner.get(id(tensor))
             if tensor.requires_grad and own is not None and own is not stepped:
                 continue
+            has_gradient = tensor.requires_grad and tensor.grad is not None
             facts = ParameterFacts(
                 trainable=tensor.requires_grad,
                 in_optimizer=own is not None,
-                has_gradient=tensor.grad is not None,
-                norm=norms.get(index) if tensor.grad is not None else None,
+                has_gradient=has_gradient,
+                norm=norms.get(index) if has_gradient else None,
                 moved=frozen.moved(index, tensor),
-                passing=self._module_passes(tree.parameters[index].module),
+                passing=None if tensor.requires_grad else self._passes(tree.parameters[index].module),
                 skipped=skipped,
             )
             letters[index] = classify(facts, ParameterState(letters[index])).value
         return "".join(letters), "".join(trainable)
 
-    def _module_passes(self, module: int) -> bool | None:
+    def _passes(self, module: int) -> bool | None:
+        """Whether a gradient passes through this module; None where its operations cannot be told from others'."""
+        if self._largest is None:
+            return None
         if module in self._passing:
             return True
-        return False if module in self.trace.ran else None
+        if module in self._active:
+            return False
+        hidden = any(place in self._opaque for place in (module, OUTSIDE, *self._ancestors(module)))
+        return None if hidden else False
+
+    def _ancestors(self, module: int) -> Iterator[int]:
+        while (module := self._tree.modules[module].parent) >= 0:
+            yield module
 
 
 class FrozenVersions:
     """The version counters of frozen parameters, to tell which of them is written to although it is frozen.
 
-    Every in-place write to a tensor raises its counter , an optimizer's included.
+    Every in-place write to a tensor raises its counter, an optimizer's included.
     """
 
     def __init__(self) -> None:

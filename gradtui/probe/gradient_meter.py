@@ -19,6 +19,8 @@ from gradtui.probe.torch_private import multi_tensor_norms
 _RING = 4
 """Readings that may be under way on a device; one more drops the oldest."""
 _HALF = (torch.float16, torch.bfloat16)
+_PIECE = 1 << 16
+"""Elements of which the CPU adds up the squares in one go."""
 
 
 @dataclass(frozen=True)
@@ -60,15 +62,13 @@ class GradientMeter:
 
         `scale` is what a loss scaler has multiplied them by, if the optimizer takes that out itself.
         """
-        if any(gradient.is_cuda for _, gradient in gradients) and torch.cuda.is_current_stream_capturing():
-            return
         with torch.no_grad():
             indices, stacked = _norms(gradients)
             if scale is not None:
-                stacked = [part / scale.to(part.device, torch.float64, non_blocking=True) for part in stacked]
+                stacked = [part / scale.to(part.device, part.dtype, non_blocking=True) for part in stacked]
             with_loss = loss is not None and loss.numel() == 1
             if with_loss and loss is not None:
-                stacked.append(loss.detach().reshape(1).to(torch.float64))
+                stacked.append(loss.detach().reshape(1).to(_wide(loss.device)))
             if not stacked:
                 return
             home = next((part.device for part in stacked if part.is_cuda), stacked[0].device)
@@ -80,10 +80,10 @@ class GradientMeter:
             self._deliver(_reading(step, indices, with_loss, values.tolist()))
 
     def _start_reading(self, step: int, indices: list[int], with_loss: bool, values: torch.Tensor) -> None:
-        host = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+        host = torch.empty(values.shape, dtype=values.dtype, device="cpu", pin_memory=True)
         host.copy_(values, non_blocking=True)
         done = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        done.record()
+        done.record(torch.cuda.current_stream(values.device))
         self._under_way.append(_UnderWay(step, indices, with_loss, host, done))
         if len(self._under_way) > _RING:
             self._under_way.popleft()
@@ -115,28 +115,61 @@ def _total(norms: list[float]) -> float:
 
 
 def _norms(gradients: list[tuple[int, torch.Tensor]]) -> tuple[list[int], list[torch.Tensor]]:
-    """Parameter indices and, in the same order, their norms as one float64 tensor per device and dtype."""
-    groups: dict[tuple[torch.device, torch.dtype], list[tuple[int, torch.Tensor]]] = {}
+    """Parameter indices and, in the same order, their norms as one tensor per device and dtype."""
+    groups: dict[tuple[torch.device, torch.dtype, bool], list[tuple[int, torch.Tensor]]] = {}
     for index, gradient in gradients:
-        plain = _dense(gradient)
-        groups.setdefault((plain.device, plain.dtype), []).append((index, plain))
+        plain = _plain(gradient)
+        large = plain.device.type == "cpu" and plain.numel() > _PIECE
+        groups.setdefault((plain.device, plain.dtype, large), []).append((index, plain))
     indices: list[int] = []
     stacked: list[torch.Tensor] = []
-    for (_, dtype), members in groups.items():
+    for (device, dtype, large), members in groups.items():
         indices += [index for index, _ in members]
         tensors = [tensor for _, tensor in members]
-        norms = multi_tensor_norms(tensors, torch.float32 if dtype in _HALF else None)
-        stacked.append(torch.stack(norms).to(torch.float64))
+        if large:
+            norms = [_norm_in_pieces(tensor) for tensor in tensors]
+        else:
+            norms = multi_tensor_norms(tensors, torch.float32 if dtype in _HALF else None)
+        stacked.append(torch.stack(norms).to(_wide(device)))
     return indices, stacked
 
 
-def _dense(gradient: torch.Tensor) -> torch.Tensor:
-    """A tensor whose L2 norm is the gradient's: the values of a sparse one, the local shard of a distributed one."""
-    if gradient.layout is torch.sparse_coo:
-        return gradient.coalesce().values()
+def _wide(device: torch.device) -> torch.dtype:
+    """What norms are joined in: Apple's devices have nothing wider than float32."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
+def _norm_in_pieces(tensor: torch.Tensor) -> torch.Tensor:
+    """The L2 norm of a large CPU tensor, from those of its pieces: as fast as in one go, and as exact as float32 allows.
+
+    In one go the CPU kernel adds up in float32: 1.4 % too little at 134 million elements, 20 % in float16. Asked for another
+    accumulation type it is 25 times slower than converting each piece while it is in the cache.
+    """
+    flat = tensor if tensor.is_contiguous() else _in_memory_order(tensor)
+    pieces = torch.split(flat.view(-1), _PIECE)
+    if tensor.dtype in _HALF:
+        norms = [torch.linalg.vector_norm(piece.float()) for piece in pieces]
+    else:
+        norms = multi_tensor_norms(list(pieces), None)
+    whole: torch.Tensor = torch.linalg.vector_norm(torch.stack(norms).to(torch.float64))
+    return whole
+
+
+def _in_memory_order(tensor: torch.Tensor) -> torch.Tensor:
+    """The same elements with the largest stride first: a norm does not ask for their order. Copies only if it must."""
+    order = sorted(range(tensor.dim()), key=tensor.stride, reverse=True)
+    return tensor.permute(order).contiguous()
+
+
+def _plain(gradient: torch.Tensor) -> torch.Tensor:
+    """A real dense tensor whose L2 norm is the gradient's: the values of a sparse one, the shard of a distributed one."""
     to_local = getattr(gradient, "to_local", None)
     if to_local is not None:
         # `full_tensor()` would be a collective: a deadlock if only one rank measures.
-        local: torch.Tensor = to_local()
-        return local
-    return gradient
+        gradient = to_local()
+    if gradient.layout is torch.sparse_coo:
+        # Indices may repeat, and only coalescing adds up what belongs together.
+        gradient = gradient.coalesce().values()
+    elif gradient.layout is not torch.strided:
+        gradient = gradient.values() if hasattr(gradient, "crow_indices") else gradient.to_dense()
+    return torch.view_as_real(gradient.resolve_conj()) if gradient.is_complex() else gradient

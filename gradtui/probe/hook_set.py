@@ -1,15 +1,21 @@
 """Our wrappers and hooks on torch: put on together, taken off together, and never allowed to hurt the script.
 
-Everything of ours that torch calls goes through `HookSet.run`, which times it, catches what it raises, reports it once,
-and switches the failing part off after repeated failures. Exceptions that are meant for the script (the end of a run
-after N steps, Ctrl+C) are not `Exception`s and pass.
+Everything of ours that torch calls goes through `HookSet.run`, on whatever thread the script uses. It times the call, catches
+what it raises, reports that once, and switches the failing part off after repeated failures. Exceptions that are meant for
+the script (the end of a run after N steps, Ctrl+C) are not `Exception`s and pass.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
+import weakref
+from _thread import get_ident
 from collections.abc import Callable
 from time import perf_counter_ns
 from typing import Any, Protocol
+
+from gradtui.probe.torch_private import leave_to_python, living_threads
 
 MOST_FAILURES = 3
 """A part that failed this often is switched off for the rest of the run."""
@@ -30,26 +36,59 @@ class HookSet:
         """False once removed: wrappers that somebody else has wrapped in turn then pass straight through."""
         self.own_ns = 0
         """Time spent in our own callbacks so far, nanoseconds."""
+        self.thread: int | None = None
+        """The only thread that is listened to; None for any."""
         self._report = report
         self._failures: dict[str, int] = {}
+        self._off: set[str] = set()
         self._patches: list[tuple[Any, str, Any, Any, bool]] = []
         self._handles: list[Removable] = []
 
-    def run(self, part: str, callback: Callable[..., None], *arguments: Any) -> None:
-        """Call `callback(*arguments)` for the part of this name; whatever it raises stays here."""
-        if self._failures.get(part, 0) >= MOST_FAILURES:
+    def listen_here(self) -> None:
+        """Listen to the calling thread only, unless another one that is still alive is listened to.
+
+        The training thread is the one that runs backward; another may follow it only when it has ended.
+        """
+        thread = get_ident()
+        if self.thread != thread and (self.thread is None or self.thread not in living_threads()):
+            self.thread = thread
+
+    def run(self, part: str, callback: Callable[..., Any], *arguments: Any) -> Any:
+        """Call `callback(now, *arguments)` for the part of this name and return its answer; whatever it raises stays here.
+
+        `now` is the clock's nanoseconds. None is the answer of a part that failed or is off, and on any other thread than
+        the one that is listened to.
+        """
+        thread = self.thread
+        if (thread is not None and thread != get_ident()) or part in self._off:
+            return None
+        now = perf_counter_ns()
+        answer = None
+        try:
+            answer = callback(now, *arguments)
+        except Exception as error:  # noqa: BLE001 - no error of ours may reach the script
+            # Not even one raised while reporting, as happens close to Python's recursion limit.
+            with contextlib.suppress(Exception):
+                self._failed(part, error)
+        self.own_ns += perf_counter_ns() - now
+        return answer
+
+    def guard(self, part: str, callback: Callable[..., object], *arguments: Any) -> None:
+        """As `run`, for a part within one that is being timed: what fails here leaves the outer part whole."""
+        if part in self._off:
             return
-        began = perf_counter_ns()
         try:
             callback(*arguments)
         except Exception as error:  # noqa: BLE001 - no error of ours may reach the script
-            self._failed(part, error)
-        finally:
-            self.own_ns += perf_counter_ns() - began
+            # Not even one raised while reporting, as happens close to Python's recursion limit.
+            with contextlib.suppress(Exception):
+                self._failed(part, error)
 
     def _failed(self, part: str, error: Exception) -> None:
         count = self._failures[part] = self._failures.get(part, 0) + 1
-        if count == 1 or count == MOST_FAILURES:
+        if count >= MOST_FAILURES:
+            self._off.add(part)
+        if count in (1, MOST_FAILURES):
             self._report(part, f"{type(error).__name__}: {error}", count >= MOST_FAILURES)
 
     def patch(self, owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
@@ -64,6 +103,17 @@ class HookSet:
         """Take over a hook handle, to be removed with the rest."""
         self._handles.append(handle)
 
+    def leave_forked_children(self) -> None:
+        """Have the wrappers pass straight through in forked children (DataLoader workers): nobody views those."""
+        itself = weakref.ref(self)
+
+        def deactivate() -> None:
+            hooks = itself()
+            if hooks is not None:
+                hooks.active = False
+
+        os.register_at_fork(after_in_child=deactivate)
+
     def remove(self) -> None:
         """Take everything off. A name that somebody wrapped after us keeps their wrapper, and ours passes through."""
         self.active = False
@@ -77,3 +127,7 @@ class HookSet:
                 delattr(owner, name)
             else:
                 setattr(owner, name, original)
+
+
+# Whatever a hook does, it is no part of a program that the script compiles.
+leave_to_python(HookSet.run, and_all_it_calls=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch.optim import Optimizer
 
-from gradtui.probe.allocators import Allocator, CudaAllocator, Reading
+from gradtui.probe.allocators import Allocator, Reading, device_allocator
 from gradtui.probe.module_tree import ModuleTree
 from gradtui.probe.torch_private import is_lazy, storage_key
 from gradtui.protocol.vocabulary import MemoryBytes
@@ -44,8 +44,10 @@ def _plain(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
         return
     flatten = getattr(tensor, "__tensor_flatten__", None)
     if flatten is not None and type(tensor) is not torch.nn.Parameter:
-        for name in flatten()[0]:
-            yield from _plain(getattr(tensor, name))
+        # Not all that a wrapper is made of need be tensors: a DTensor names its device mesh too.
+        for inner in (getattr(tensor, name) for name in flatten()[0]):
+            if isinstance(inner, torch.Tensor):
+                yield from _plain(inner)
         return
     if not is_lazy(tensor):
         yield tensor
@@ -68,9 +70,9 @@ class MemoryLedger:
         home = max(sizes, key=lambda device: sizes[device], default=torch.device("cpu"))
         if home.type == self.allocator.device_type:
             return None
-        self.allocator = CudaAllocator() if home.type == "cuda" else self._cpu
+        self.allocator = self._cpu if home.type == "cpu" else device_allocator(home.type)
         self._before = self.allocator.read()
-        return torch.cuda.get_device_name(home) if home.type == "cuda" else "cpu"
+        return torch.cuda.get_device_name(home) if home.type == "cuda" else home.type
 
     def excluded_storages(self, tree: ModuleTree) -> set[int]:
         """Storages of parameters and buffers, which autograd may save without their being activations."""
@@ -79,13 +81,19 @@ class MemoryLedger:
         count.add(_buffers(tree))
         return count.seen
 
+    def storages(self, tensor: torch.Tensor) -> set[int]:
+        """The keys of the storages that hold one tensor."""
+        count = StorageCount(self.allocator.device_type)
+        count.add((tensor,))
+        return count.seen
+
     def begin_phase(self) -> None:
         """A phase begins: its peak is counted from here."""
         self._before = self.allocator.read()
 
     def take(
         self, tree: ModuleTree, optimizers: Iterable[Optimizer], activations: int | None, *, stepped: bool
-    ) -> tuple[MemoryBytes, int, bool]:
+    ) -> tuple[MemoryBytes, int | None, bool]:
         """Bytes held now, the phase's peak, and whether that peak is exact.
 
         `stepped` says that an optimizer has just run, so its state is looked at anew. Where the allocator keeps no peak
@@ -100,13 +108,15 @@ class MemoryLedger:
         gradients = count.add(_gradients(live)) + count.add(_gradients(_owned(optimizers)))
         state = self._state_bytes(optimizers, count, stepped=stepped)
         known = parameters + buffers + gradients + state + (activations or 0)
-        held = MemoryBytes(parameters, buffers, gradients, state, activations, reading.total - known, reading.total)
+        other = reading.total - known if reading.total is not None else None
+        held = MemoryBytes(parameters, buffers, gradients, state, activations, other, reading.total)
         peak, exact = self._peak(reading)
         self._before = reading
         return held, peak, exact
 
-    def _peak(self, reading: Reading) -> tuple[int, bool]:
-        ends = max(self._before.total, reading.total)
+    def _peak(self, reading: Reading) -> tuple[int | None, bool]:
+        known = [total for total in (self._before.total, reading.total) if total is not None]
+        ends = max(known, default=None)
         if reading.peak is not None and self._before.peak is not None and reading.peak > self._before.peak:
             # The run's highest point was raised within this phase, so it is this phase's peak.
             return reading.peak, True

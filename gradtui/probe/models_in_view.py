@@ -1,24 +1,34 @@
-"""The models and optimizers that the probe reports on: found anew when something new is seen, described when changed."""
+"""The models and optimizers that the probe reports on: found anew when something new is seen, described when changed.
+
+Runs on the training thread.
+"""
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from time import perf_counter_ns
 
-from torch import nn
 from torch.optim import Optimizer
 
 from gradtui.probe import optimizer_membership as membership
 from gradtui.probe.discovery import Discovery
 from gradtui.probe.module_tree import ModuleTree, build
 from gradtui.probe.run_clock import RunClock
+from gradtui.probe.torch_private import is_being_traced, unseen_by_function_modes
 from gradtui.protocol.events import Event, ModelsFound, OptimizersFound
 from gradtui.protocol.vocabulary import OptimizerInfo
 
+_SEARCH_NS = 250_000_000
 _SEARCH_SHARE = 0.005
-"""A search for models scans every object Python tracks; it may take this share of the time."""
+"""A search for models looks at every object Python tracks. Searches may take this long together, plus this share of the time:
+a script that shows something new at every step is not searched at every step."""
+
+_NEVER = -1
+"""Stands for the backward passes before the first step of an optimizer: it is not known which ones serve it."""
+
+_IDLE_STEPS = 25
+"""An optimizer that took no part in so many executed steps (or two rounds, if they are longer) is not in use."""
 
 
 class ModelsInView:
@@ -27,42 +37,79 @@ class ModelsInView:
     def __init__(self, emit: Callable[[Event], None], clock: RunClock, changed: Callable[[], None]) -> None:
         self.tree = ModuleTree()
         self.discovery = Discovery()
+        self.round_length = 1
+        """How many optimizer steps one round of training takes: the live optimizers."""
         self._emit = emit
         self._clock = clock
         self._changed = changed
         self._described: tuple[OptimizerInfo, ...] = ()
-        self._places: weakref.WeakKeyDictionary[Optimizer, int] = weakref.WeakKeyDictionary()
-        self._search_after = 0
-        self.round_length = 1
-        """How many optimizer steps one round of training takes: the live optimizers."""
+        self._held: list[list[int]] = []
+        self._stepped: dict[int, tuple[int, int]] = {}
+        """Place of an optimizer -> the number of the step it made last, and how many backward passes had ended by then.
+
+        One that has not stepped yet counts from the step after which it was first seen.
+        """
+        self._began = perf_counter_ns()
+        self._searched_ns = 0
 
     def live_optimizers(self) -> list[Optimizer]:
         """Every optimizer seen that is still alive."""
         return [optimizer for optimizer in self.discovery.optimizers() if optimizer is not None]
 
-    def place_of(self, optimizer: Optimizer) -> int:
-        """The place of an optimizer among all that were seen."""
-        place = self._places.get(optimizer)
-        if place is None:
-            self.discovery.saw_optimizer(optimizer)
-            place = next(i for i, known in enumerate(self.discovery.optimizers()) if known is optimizer)
-            self._places[optimizer] = place
+    def optimizers_in_use(self) -> list[list[Optimizer]]:
+        """The live optimizers that took part in the latest steps, those together that step after one and the same backward.
+
+        Before the first step all of them are together: it cannot be told yet.
+        """
+        latest = max((step for step, _ in self._stepped.values()), default=0)
+        idle = max(_IDLE_STEPS, 2 * self.round_length)
+        together: dict[int, list[Optimizer]] = {}
+        for place, optimizer in enumerate(self.discovery.optimizers()):
+            step, backwards = self._stepped.get(place, (-idle, _NEVER))
+            if optimizer is not None and latest - step < idle:
+                together.setdefault(backwards, []).append(optimizer)
+        return list(together.values()) or [self.live_optimizers()]
+
+    def stepped(self, optimizer: Optimizer, step: int, backwards: int) -> int:
+        """An optimizer has made this step, after so many backward passes; its place among all that were seen."""
+        place = self.discovery.saw_optimizer(optimizer)
+        self._stepped[place] = (step, backwards)
         return place
 
-    def refresh(self, step: int, *, look_closer: bool = False) -> None:
-        """Search again if something new was seen, or (`look_closer`) if a model is no longer what it was."""
-        began = perf_counter_ns()
-        stale = look_closer and not self.tree.is_current()
-        if not (self.discovery.dirty or stale) or began < self._search_after:
+    def refresh(self, step: int, *, look_closer: bool = False, at_any_cost: bool = False) -> None:
+        """Search again if something new was seen, or (`look_closer`) if a model is no longer what it was.
+
+        What searches have cost so far may put it off, unless it is wanted `at_any_cost`.
+        """
+        if not (self.discovery.dirty or look_closer) or is_being_traced():
             return
+        with unseen_by_function_modes():
+            if self.discovery.dirty or not self.tree.is_current():
+                self._search_within_budget(step, at_any_cost=at_any_cost)
+            elif self._holdings() != self._held:
+                self.describe_optimizers(step)
+
+    def _search_within_budget(self, step: int, *, at_any_cost: bool) -> None:
+        began = perf_counter_ns()
+        if self._searched_ns > _SEARCH_NS + _SEARCH_SHARE * (began - self._began) and not at_any_cost:
+            return
+        try:
+            self._search(step)
+        finally:
+            self._searched_ns += perf_counter_ns() - began
+
+    def _search(self, step: int) -> None:
+        for place in self.discovery.take_new():
+            self._stepped[place] = (step, _NEVER)
         tree = build(self.discovery.models())
-        if not _same(tree, self.tree):
+        if tree.is_borrowed:
+            self.discovery.dirty = True
+            return
+        if not tree.is_same(self.tree):
             self.tree = tree
             self._changed()
             self._emit(ModelsFound(self._clock.at(), step, tree.models, tree.modules, tree.parameters))
         self.describe_optimizers(step)
-        ended = perf_counter_ns()
-        self._search_after = ended + int((ended - began) / _SEARCH_SHARE) if self.tree.models else ended
 
     def describe_optimizers(self, step: int) -> None:
         """Report the optimizers if what they own has changed."""
@@ -70,9 +117,17 @@ class ModelsInView:
             self._describe(optimizer, place) for place, optimizer in enumerate(self.discovery.optimizers())
         )
         self.round_length = max(1, len(self.live_optimizers()))
+        self._held = self._holdings()
         if described != self._described:
             self._described = described
             self._emit(OptimizersFound(self._clock.at(), step, described))
+
+    def _holdings(self) -> list[list[int]]:
+        """How many parameters each group of each optimizer has: enough to tell that a script has added some."""
+        return [
+            [len(group["params"]) for group in o.param_groups] if o is not None else []
+            for o in self.discovery.optimizers()
+        ]
 
     def _describe(self, optimizer: Optimizer | None, place: int) -> OptimizerInfo:
         if optimizer is None:
@@ -84,16 +139,3 @@ class ModelsInView:
         known_places = tuple(place for place in places if place is not None)
         unknown = len(places) - len(known_places)
         return OptimizerInfo(type(optimizer).__name__, len(optimizer.param_groups), known_places, unknown)
-
-    def module_place(self, module: nn.Module) -> int | None:
-        """The place of a live module in the tree."""
-        return self.tree.module_index.get(id(module))
-
-
-def _same(new: ModuleTree, old: ModuleTree) -> bool:
-    return (
-        new.module_index == old.module_index
-        and new.parameter_index == old.parameter_index
-        and new.parameters == old.parameters
-        and new.models == old.models
-    )

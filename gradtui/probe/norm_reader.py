@@ -1,4 +1,4 @@
-"""Which gradients are measured when, and what is told of them: the meter's schedule."""
+"""Which gradients are measured when, and what is told of them: the meter's schedule. Runs on the training thread."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gradtui.probe.cadence import Cadence
 from gradtui.probe.gradient_meter import GradientMeter, NormReading
 from gradtui.probe.models_in_view import ModelsInView
 from gradtui.probe.run_clock import RunClock
-from gradtui.probe.torch_private import dispatch_modes_active, loss_scale
+from gradtui.probe.torch_private import loss_scale, operations_are_observed
 from gradtui.protocol.events import Event, GradientsMeasured
 
 _ROWS_NS = 100_000_000
@@ -23,18 +23,21 @@ _ALL_ROWS = 32
 
 
 class NormReader:
-    """Measures the gradients that an optimizer applies."""
+    """Measures the gradients that an optimizer applies, and the loss they came from."""
 
-    def __init__(self, emit: Callable[[Event], None], clock: RunClock, view: ModelsInView, budget: float) -> None:
+    def __init__(self, emit: Callable[[Event], None], clock: RunClock, view: ModelsInView, cadence: Cadence) -> None:
+        self.is_due = True
+        """Whether the present step is measured."""
         self.latest: dict[int, float] = {}
-        """Parameter index -> the norm read last."""
+        """Parameter index -> its norm, as its optimizer applied it last. On a device one reading old."""
         self._emit = emit
         self._clock = clock
         self._view = view
         self._meter = GradientMeter(self._deliver)
-        self._cadence = Cadence(budget)
+        self._cadence = cadence
         self._loss: torch.Tensor | None = None
         self._scalers: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._scaled_by: weakref.ref[Any] | None = None
         self._rows_at = 0
         self._readings = 0
         self._unsent: NormReading | None = None
@@ -50,38 +53,34 @@ class NormReader:
         return any(scaler.is_enabled() for scaler in self._scalers)
 
     def saw_scaler(self, scaler: Any) -> None:
-        """A GradScaler was made; losses are shown without its factor."""
+        """A GradScaler was made."""
         self._scalers.add(scaler)
 
-    def saw_loss(self, step: int, outputs: Any) -> None:
-        """Backward is called on this for `step`; kept without its graph until the gradients are measured."""
-        self._loss = None
-        if not self._cadence.is_due(step, self._view.round_length):
-            return
-        first = outputs[0] if isinstance(outputs, (tuple, list)) and outputs else outputs
-        if not isinstance(first, torch.Tensor) or first.numel() != 1:
-            return
-        loss = first.detach()
-        for scaler in self._scalers:
-            scale = loss_scale(scaler)
-            if scale is not None and scaler.is_enabled() and scale.device == loss.device:
-                loss = loss / scale
-        self._loss = loss
+    def saw_scaling(self, scaler: Any) -> None:
+        """A GradScaler multiplies a loss of this step; it is shown without that factor."""
+        self._scaled_by = weakref.ref(scaler)
 
-    def stepped(self, seconds: float) -> None:
-        """A step took this long."""
-        self._cadence.stepped(seconds)
-        self._loss = None
+    def begin_step(self, executed: int, *, forced: bool) -> None:
+        """The step after so many executed ones begins; `forced` says that it is examined, so its norms are wanted too."""
+        self.is_due = forced or self._cadence.is_due(executed, self._view.round_length)
         self._meter.poll()
 
-    def tree_changed(self) -> None:
-        """Parameters have other places now."""
-        self.latest.clear()
-        self._unsent = None
+    def saw_loss(self, outputs: Any) -> None:
+        """Backward is called on this; kept without its graph until the gradients are measured."""
+        self._loss = None
+        first = outputs[0] if isinstance(outputs, (tuple, list)) and outputs else outputs
+        if operations_are_observed() or not isinstance(first, torch.Tensor) or first.numel() != 1 or first.is_complex():
+            return
+        loss = first.detach()
+        scaler = self._scaled_by() if self._scaled_by is not None else None
+        scale = loss_scale(scaler) if scaler is not None else None
+        if scale is not None:
+            loss = loss / scale.to(loss.device, non_blocking=True)
+        self._loss = loss
 
     def measure(self, step: int, optimizer: Optimizer) -> None:
-        """Measure the gradients that `optimizer` is applying as its contribution to `step`, if it is time to."""
-        if not self._cadence.is_due(step, self._view.round_length) or dispatch_modes_active():
+        """Measure the gradients that `optimizer` applies as `step`; not where the script would see our operations."""
+        if operations_are_observed():
             return
         began = self._clock.now()
         gradients = self._gradients(optimizer)
@@ -89,37 +88,47 @@ class NormReader:
         self._meter.measure(step, gradients, self._loss, scale if isinstance(scale, torch.Tensor) else None)
         self._cadence.spent((self._clock.now() - began) / 1e9)
 
+    def stepped(self) -> None:
+        """A step has ended, executed or not."""
+        self._loss = self._scaled_by = None
+
+    def tree_changed(self) -> None:
+        """Parameters have other places now."""
+        self.latest.clear()
+        self._unsent = None
+
+    def finish(self) -> None:
+        """Send what is still on its way, and the last rows if they were held back."""
+        self._loss = None
+        self._meter.finish()
+        last = self._unsent
+        if last is not None:
+            self._emit(GradientsMeasured(self._clock.at(), last.step, None, None, self._rows()))
+
     def _gradients(self, optimizer: Optimizer) -> list[tuple[int, torch.Tensor]]:
-        places = self._view.tree.parameter_index
-        return [
-            (places.get(id(parameter), -1), gradient)
-            for group in optimizer.param_groups
-            for parameter in group["params"]
-            if (gradient := parameter.grad) is not None and gradient.numel()
-        ]
+        tree = self._view.tree
+        found: list[tuple[int, torch.Tensor]] = []
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                place = tree.owns(parameter)
+                gradient = parameter.grad
+                if gradient is not None and gradient.numel():
+                    found.append((place if place is not None else -1, gradient))
+                elif place is not None:
+                    self.latest.pop(place, None)
+        return found
 
     def _deliver(self, reading: NormReading) -> None:
         self._readings += 1
-        for index, norm in reading.norms:
-            self.latest[index] = norm
+        self.latest.update(reading.norms)
         now = self._clock.now()
         rows = None
         if self._readings <= _ALL_ROWS or now - self._rows_at >= _ROWS_NS:
-            rows = self._rows(reading)
+            rows = self._rows()
             self._rows_at = now
         self._unsent = reading if rows is None else None
         self._emit(GradientsMeasured(self._clock.at(), reading.step, reading.total, reading.loss, rows))
 
-    def _rows(self, reading: NormReading) -> tuple[float | None, ...]:
-        rows: list[float | None] = [None] * len(self._view.tree.parameters)
-        for index, norm in reading.norms:
-            if 0 <= index < len(rows):
-                rows[index] = norm
-        return tuple(rows)
-
-    def finish(self) -> None:
-        """Send what is still on its way, and the last rows if they were held back."""
-        self._meter.finish()
-        last = self._unsent
-        if last is not None:
-            self._emit(GradientsMeasured(self._clock.at(), last.step, None, None, self._rows(last)))
+    def _rows(self) -> tuple[float | None, ...]:
+        # Parameters of the other optimizers keep what their own last step had.
+        return tuple(map(self.latest.get, range(len(self._view.tree.parameters))))

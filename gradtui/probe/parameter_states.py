@@ -19,7 +19,7 @@ class ParameterFacts:
     moved: bool
     """Its version counter grew since it was frozen (frozen parameters only)."""
     passing: bool | None
-    """A gradient passes through its module to something outside it; None if its module did not run."""
+    """A gradient passes through its module to something outside it; None where that cannot be told."""
     skipped: bool
     """The loss scaler left this step out."""
 
@@ -46,5 +46,5 @@ def _frozen(facts: ParameterFacts, before: ParameterState) -> ParameterState:
         return ParameterState.MOVED
     if facts.passing is None:
         known = before in (ParameterState.FLOW_THROUGH, ParameterState.CUT)
-        return before if known else ParameterState.CUT
+        return before if known else ParameterState.UNKNOWN
     return ParameterState.FLOW_THROUGH if facts.passing else ParameterState.CUT

@@ -31,7 +31,7 @@ class PhaseTracker:
     def forward_began(self, now: int) -> None:
         """A root module is called, with autograd recording."""
         if self.phase is not Phase.FORWARD:
-            self._enter(Phase.FORWARD, now)
+            self._switch(Phase.FORWARD, now, True)
 
     def eval_began(self, now: int) -> None:
         """A root module is called under no_grad or in eval mode."""
@@ -44,11 +44,11 @@ class PhaseTracker:
     def backward_began(self, now: int) -> None:
         """An outermost backward begins."""
         self._interrupted.clear()
-        self._enter(Phase.BACKWARD, now)
+        self._switch(Phase.BACKWARD, now, True)
 
     def backward_ended(self, now: int, *, in_step: bool) -> None:
         """It ended; `in_step` says that an optimizer's closure called it."""
-        self._switch(Phase.OPTIMIZER if in_step else Phase.OTHER, now, entered=not in_step)
+        self._switch(Phase.OPTIMIZER if in_step else Phase.OTHER, now, not in_step)
 
     def grad_began(self, now: int) -> None:
         """An outermost `torch.autograd.grad` begins: backward work in the middle of something else."""
@@ -62,16 +62,16 @@ class PhaseTracker:
         """An optimizer's outermost step begins."""
         # A step inside backward (one optimizer per parameter) gives the backward back when it is done.
         self._after_step.append(Phase.BACKWARD if self.phase is Phase.BACKWARD else Phase.DATA)
-        self._enter(Phase.OPTIMIZER, now)
+        self._switch(Phase.OPTIMIZER, now, True)
 
     def step_ended(self, now: int) -> None:
         """It ended."""
         following = self._after_step.pop() if self._after_step else Phase.DATA
-        self._switch(following, now, entered=following is Phase.DATA)
+        self._switch(following, now, following is Phase.DATA)
 
-    def steps_lost(self) -> None:
-        """Steps that began have ended without saying so: one of them raised."""
-        self._after_step.clear()
+    def steps_open(self, count: int) -> None:
+        """Only so many steps are still running: the others raised, and never said that they ended."""
+        del self._after_step[count:]
 
     def zero_grad_began(self, now: int) -> None:
         """Gradients are being cleared."""
@@ -84,7 +84,7 @@ class PhaseTracker:
     def data_began(self, now: int) -> None:
         """A DataLoader is asked for a batch."""
         if self.phase in (Phase.FORWARD, Phase.OTHER):
-            self._enter(Phase.DATA, now)
+            self._switch(Phase.DATA, now, True)
 
     def pause_began(self, now: int) -> None:
         """The person holds the training thread."""
@@ -117,25 +117,17 @@ class PhaseTracker:
         self._counts = dict.fromkeys(Phase, 0)
         return taken
 
-    def finish(self) -> None:
-        """The run ends: the phase it is in ends with it."""
-        if self.ended is not None:
-            self.ended(self.phase)
-
-    def _enter(self, phase: Phase, now: int) -> None:
-        self._switch(phase, now, entered=True)
-
     def _interrupt(self, phase: Phase, now: int) -> None:
         # Loading is over with the first forward of any kind, so evaluation gives way to `data`, not back to `load`.
         before = Phase.DATA if self.phase is Phase.LOAD and phase is Phase.EVAL else self.phase
         self._interrupted.append(before)
-        self._enter(phase, now)
+        self._switch(phase, now, True)
 
     def _resume(self, now: int) -> None:
         before = self._interrupted.pop() if self._interrupted else Phase.OTHER
-        self._switch(before, now, entered=False)
+        self._switch(before, now, False)
 
-    def _switch(self, phase: Phase, now: int, *, entered: bool) -> None:
+    def _switch(self, phase: Phase, now: int, entered: bool) -> None:
         self._nanoseconds[self.phase] += now - self._since
         self._since = now
         if entered:

@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
-from _thread import get_ident
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-import torch
 from torch import nn
 from torch.optim import Optimizer
 
 from gradtui.probe import torch_hooks
 from gradtui.probe.allocators import Allocator
 from gradtui.probe.boundary import RunStopped
+from gradtui.probe.cadence import Cadence, StepTime
 from gradtui.probe.command_desk import CommandDesk
+from gradtui.probe.evaluation import EvaluationGuess
 from gradtui.probe.hook_set import HookSet
 from gradtui.probe.models_in_view import ModelsInView
 from gradtui.probe.norm_reader import NormReader
+from gradtui.probe.open_steps import OpenSteps
 from gradtui.probe.phase_tracker import PhaseTracker
 from gradtui.probe.run_clock import RunClock
 from gradtui.probe.step_counter import StepCounter
 from gradtui.probe.step_examiner import StepExaminer
-from gradtui.probe.torch_private import living_threads, optimizer_steps_on_stack
+from gradtui.probe.torch_private import found_inf, has_stand_ins
 from gradtui.protocol.events import Event, PauseChanged, ProbeFailed
-from gradtui.protocol.vocabulary import Phase
 from gradtui.transport.in_process import CommandQueue
+
+_EXAMINATION_SHARE = 0.6
+"""Of the budget; the gradient norms have the rest."""
 
 
 class Probe:
@@ -47,261 +51,234 @@ class Probe:
         self.counter = StepCounter()
         self.phases = PhaseTracker(self.clock.now())
         self.view = ModelsInView(emit, self.clock, self._tree_changed)
-        self.examiner = StepExaminer(emit, self.clock, self.view, self.phases, allocator, budget * 0.6)
-        self.norms = NormReader(emit, self.clock, self.view, budget * 0.4)
+        self._step_time = StepTime()
+        rarely = Cadence(budget * _EXAMINATION_SHARE, self._step_time)
+        often = Cadence(budget * (1 - _EXAMINATION_SHARE), self._step_time)
+        self.examiner = StepExaminer(
+            emit, self.clock, self.view, self.phases, self.counter, allocator, rarely, self.hooks.guard
+        )
+        self.norms = NormReader(emit, self.clock, self.view, often)
         self.desk = CommandDesk(emit, self.clock, self.view, self.norms, self.examiner, commands, self._held)
         self._emit = emit
         self._stop_after = stop_after
-        self._thread: int | None = None
-        self._steps_open: list[Optimizer] = []
-        self._evaluating: nn.Module | None = None
-        self._evaluated: tuple[int, int] | None = None
-        """(id of the module, nanoseconds) of the last call in eval mode that autograd recorded."""
-        self._trains_in_eval: set[int] = set()
-        self._crossed_at = -1
-        self._own_flushed = 0
+        self._steps = OpenSteps()
+        self._evaluation = EvaluationGuess()
+        self._boundary_open = True
+        """A step has ended (or none has begun), and nothing of the next one has run yet."""
+        self._scaler_passed_on = False
+        """The optimizer's own step ran within the running `GradScaler.step`."""
         self._stepped_at = self.clock.now()
         self._held_since = 0
-        self._step_has_closure = False
-        self._skip_seen = False
-        self._executed_before = 0
-
-    @property
-    def tracing(self) -> bool:
-        """Whether the module wrapper should report every module, not only the outermost."""
-        return self.examiner.tracing
+        self._own_flushed = 0
 
     def attach(self) -> None:
         """Put the hooks on."""
-        torch_hooks.install(self.hooks, self)
+        torch_hooks.install(self.hooks, self, self.examiner.tracer)
 
     def detach(self) -> None:
         """Take the hooks off and emit what is left to say. The script's objects keep nothing of ours."""
         self.hooks.remove()
-        self.norms.finish()
-        self.phases.finish()
-        self._flush()
+        self.hooks.guard("gradient norms", self.norms.finish)
+        self.hooks.guard("ledger", self.examiner.finish)
+        self._flush(self.clock.now())
 
     # ---- forward
 
-    def module_entered(self, module: nn.Module) -> None:
-        """A module below the outermost one is called, on an examined step."""
-        if get_ident() == self._thread or self._thread is None:
-            self.examiner.module_entered(module)
+    def root_entered(self, now: int, module: nn.Module) -> bool:
+        """A module is called from outside any other. Says whether it matters when it returns."""
+        has_parameters = self.view.discovery.saw_root(module)
+        if self.view.discovery.dirty and has_parameters:
+            # While other tensors stand in for a model's parameters (torch.func), nobody could say whose they are.
+            has_parameters = not has_stand_ins(module)
+            if has_parameters:
+                self._search()
+        if self._evaluation.is_evaluation(module):
+            self._evaluation.began(module, now)
+            self.hooks.guard("ledger", self.examiner.evaluation_began)
+            self.phases.eval_began(now)
+            return True
+        if has_parameters:
+            self._evaluation.forget()
+            if self._boundary_open:
+                self._cross_boundary()
+                now = self.clock.now()
+        self.phases.forward_began(now)
+        if not self.examiner.tracer.on:
+            return False
+        self.examiner.tracer.entered(now, module)
+        return True
 
-    def module_left(self) -> None:
+    def root_left(self, now: int, module: nn.Module) -> None:
         """It returned."""
-        if get_ident() == self._thread or self._thread is None:
-            self.examiner.module_left()
-
-    def root_entered(self, module: nn.Module) -> None:
-        """A module is called from outside any other."""
-        if not self._is_training_thread():
-            return
-        self.view.discovery.saw_root(module)
-        self.view.refresh(self.counter.steps)
-        records = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
-        if not records or not (module.training or id(module) in self._trains_in_eval):
-            self._evaluating = module
-            self._evaluated = (id(module), self.clock.now()) if records else None
-            self.examiner.evaluation_began()
-            self.phases.eval_began(self.clock.now())
-            return
-        if self.counter.accumulated == 0 and not self._in_step():
-            self._cross_boundary()
-        self.phases.forward_began(self.clock.now())
-        self.examiner.module_entered(module)
-
-    def root_left(self, module: nn.Module) -> None:
-        """It returned."""
-        if not self._is_training_thread():
-            return
-        if self._evaluating is module:
-            now = self.clock.now()
-            self._evaluating = None
-            if self._evaluated is not None:
-                self._evaluated = (self._evaluated[0], now - self._evaluated[1])
+        if self._evaluation.ended(module, now):
             self.phases.eval_ended(now)
         else:
-            self.examiner.module_left()
+            self.examiner.tracer.left(now)
 
     # ---- backward
 
-    def backward_began(self, outputs: Any, accumulates: bool, keeps_graph: bool) -> None:
+    def backward_began(self, now: int, outputs: Any, accumulates: bool, keeps_graph: bool) -> None:
         """An outermost backward or `autograd.grad` begins."""
-        if not self._adopt_thread():
-            return
         if not accumulates:
-            self.phases.grad_began(self.clock.now())
+            self.phases.grad_began(now)
             return
-        if self._evaluated is not None and self.phases.phase is not Phase.FORWARD:
-            module, nanoseconds = self._evaluated
-            self._trains_in_eval.add(module)
-            self.phases.evaluation_was_training(nanoseconds)
-        self._evaluated = None
-        self.norms.saw_loss(self.counter.steps + 1, outputs)
-        self.examiner.look_at_graph(outputs, keeps_graph=keeps_graph)
-        self.phases.backward_began(self.clock.now())
+        trained_ns = self._evaluation.backward(now)
+        if trained_ns is not None:
+            # Its forward was the boundary, and went by unnoticed: what is asked for waits for the next.
+            self.phases.evaluation_was_training(trained_ns)
+            self._boundary_open = False
+        elif self._boundary_open:
+            # No module was called: the script computes with bare functions and tensors.
+            self._cross_boundary()
+        if self.norms.is_due:
+            self.hooks.guard("gradient norms", self.norms.saw_loss, outputs)
+        if self.examiner.examination is not None:
+            self.hooks.guard("examination", self.examiner.look_at_graph, outputs, keeps_graph)
+            now = self.clock.now()
+        self.phases.backward_began(now)
 
-    def backward_ended(self, accumulates: bool) -> None:
+    def backward_ended(self, now: int, accumulates: bool) -> None:
         """It ended."""
-        if not self._is_training_thread():
-            return
-        now = self.clock.now()
-        if not accumulates:
+        if accumulates:
+            self.counter.micro_steps += 1
+            self.phases.backward_ended(now, in_step=self._in_step())
+        else:
             self.phases.grad_ended(now)
-            return
-        self.counter.backward()
-        self.phases.backward_ended(now, in_step=self._in_step())
 
     # ---- optimizer
 
-    def optimizer_made(self, optimizer: Optimizer) -> None:
+    def optimizer_made(self, now: int, optimizer: Optimizer) -> None:  # noqa: ARG002
         """An optimizer was constructed."""
         self.view.discovery.saw_optimizer(optimizer)
 
-    def scaler_made(self, scaler: Any) -> None:
+    def step_began(self, now: int, optimizer: Optimizer, with_closure: bool) -> None:
+        """`Optimizer.step` is called; a subclass that calls its parent's step reports twice."""
+        if self._steps.drop_lost(besides=1):
+            self.phases.steps_open(self._steps.depth)
+        self.view.discovery.saw_optimizer(optimizer)
+        if self.view.discovery.dirty:
+            self._search()
+        if with_closure and self._boundary_open:
+            # The whole iteration runs within this step.
+            self._cross_boundary()
+        if self._steps.began(optimizer, with_closure).nested:
+            return
+        if self.norms.is_due and not with_closure:
+            self.hooks.guard("gradient norms", self.norms.measure, self.counter.steps + 1, optimizer)
+        self.phases.step_began(now)
+
+    def step_ended(self, now: int, optimizer: Optimizer) -> None:
+        """`Optimizer.step` returned. Raises `RunStopped` when the number of steps is reached."""
+        step = self._steps.ended(optimizer)
+        if step is None or step.nested:
+            return
+        if self.norms.is_due and step.with_closure:
+            # A closure's gradients exist only now; they stay as they were applied until they are cleared.
+            self.hooks.guard("gradient norms", self.norms.measure, self.counter.steps + 1, optimizer)
+        self.phases.step_ended(now)
+        self._after_step(now, optimizer, skipped=found_inf(optimizer))
+
+    def scaler_made(self, now: int, scaler: Any) -> None:  # noqa: ARG002
         """A GradScaler was constructed."""
         self.norms.saw_scaler(scaler)
 
-    def step_began(self, optimizer: Optimizer, with_closure: bool) -> None:
-        """`Optimizer.step` is called; a subclass that calls its parent's step reports twice."""
-        if not self._is_training_thread():
-            return
-        if self._steps_open and optimizer_steps_on_stack() <= len(self._steps_open):
-            self._steps_open.clear()
-            self.phases.steps_lost()
-        nested = any(open_ is optimizer for open_ in self._steps_open)
-        self._steps_open.append(optimizer)
-        if nested:
-            return
-        self.view.place_of(optimizer)
-        self.view.refresh(self.counter.steps)
-        if not with_closure:
-            self.norms.measure(self.counter.steps + 1, optimizer)
-        self.phases.step_began(self.clock.now())
-        self._step_has_closure = with_closure
+    def scaler_scaled(self, now: int, scaler: Any) -> None:  # noqa: ARG002
+        """`GradScaler.scale` is called on what will be passed to backward."""
+        self.norms.saw_scaling(scaler)
 
-    def step_ended(self, optimizer: Optimizer) -> None:
-        """`Optimizer.step` returned. Raises `RunStopped` when the number of steps is reached."""
-        if not self._is_training_thread() or not self._steps_open:
-            return
-        self._steps_open.pop()
-        if any(open_ is optimizer for open_ in self._steps_open):
-            return
-        skipped = _found_inf(optimizer)
-        if self._step_has_closure:
-            # A closure's gradients exist only now; they stay as they were applied until they are cleared.
-            self.norms.measure(self.counter.steps + 1, optimizer)
-        self.phases.step_ended(self.clock.now())
-        self._after_step(optimizer, skipped=skipped)
-
-    def scaler_stepping(self) -> None:
+    def scaler_stepping(self, now: int) -> None:  # noqa: ARG002
         """`GradScaler.step` is called; it may leave the optimizer's step out."""
-        self._executed_before = self.counter.steps
+        self._scaler_passed_on = False
 
-    def scaler_stepped(self, optimizer: Optimizer) -> None:
+    def scaler_stepped(self, now: int, optimizer: Optimizer) -> None:
         """It returned."""
-        if self._is_training_thread() and self.counter.steps == self._executed_before and not self._skip_seen:
-            self.norms.measure(self.counter.steps, optimizer)
-            self._after_step(optimizer, skipped=True)
-        self._skip_seen = False
+        if self._scaler_passed_on:
+            return
+        if self.norms.is_due:
+            self.hooks.guard("gradient norms", self.norms.measure, self.counter.steps, optimizer)
+        self._after_step(now, optimizer, skipped=True)
 
-    def _after_step(self, optimizer: Optimizer, *, skipped: bool) -> None:
-        now = self.clock.now()
+    def _after_step(self, now: int, optimizer: Optimizer, *, skipped: bool) -> None:
+        self._scaler_passed_on = True
         if skipped:
-            self._skip_seen = True
             self.counter.skipped()
         else:
-            self.counter.stepped(self.view.place_of(optimizer))
-        seconds = (now - self._stepped_at) / 1e9
+            self.counter.stepped(self.view.stepped(optimizer, self.counter.steps + 1, self.counter.micro_steps))
+        self._step_time.add((now - self._stepped_at) / 1e9)
         self._stepped_at = now
-        self.norms.stepped(seconds)
-        self.examiner.stepped(self.counter.steps, seconds, optimizer, self.norms.latest, skipped=skipped)
-        self.desk.verify(self.counter.steps)
+        if self.norms.is_due:
+            self.norms.stepped()
+        if self.examiner.examination is not None:
+            conclude = partial(self.examiner.conclude, skipped=skipped)
+            self.hooks.guard("examination", conclude, optimizer, self.norms.latest)
+        if self.desk.watches:
+            self.desk.verify(self.counter.steps)
         if self.counter.is_due(now):
-            self._flush()
-        if self._crossed_at < self.counter.steps - 1 and not self._steps_open:
-            # No training forward came between two steps (a closure runs them inside): this is the boundary.
-            self._cross_boundary()
-        if self._stop_after is not None and self.counter.steps >= self._stop_after and not self._steps_open:
+            self._flush(now)
+        if self._steps:
+            return
+        self._boundary_open = True
+        if self._stop_after is not None and self.counter.steps >= self._stop_after:
             raise RunStopped
 
     # ---- the rest
 
-    def zero_grad_began(self) -> None:
+    def zero_grad_began(self, now: int) -> None:
         """Gradients are being cleared."""
-        if self._is_training_thread():
-            self.phases.zero_grad_began(self.clock.now())
+        self.phases.zero_grad_began(now)
 
-    def zero_grad_ended(self) -> None:
+    def zero_grad_ended(self, now: int) -> None:
         """They are cleared."""
-        if self._is_training_thread():
-            self.counter.accumulated = 0
-            self.phases.zero_grad_ended(self.clock.now())
+        self.phases.zero_grad_ended(now)
 
-    def data_wanted(self) -> None:
+    def data_wanted(self, now: int) -> None:
         """A DataLoader is asked for a batch."""
-        if self._is_training_thread():
-            self.phases.data_began(self.clock.now())
-
-    def _is_training_thread(self) -> bool:
-        return self._thread is None or self._thread == get_ident()
-
-    def _adopt_thread(self) -> bool:
-        # The training thread is the one that runs backward; another may follow it only when it has ended.
-        thread = get_ident()
-        if self._thread is None or (self._thread != thread and self._thread not in living_threads()):
-            self._thread = thread
-        return self._thread == thread
+        self.phases.data_began(now)
 
     def _in_step(self) -> bool:
-        if self._steps_open and optimizer_steps_on_stack() == 0:
-            self._steps_open.clear()
-            self.phases.steps_lost()
-        return bool(self._steps_open)
+        if self._steps.drop_lost():
+            self.phases.steps_open(self._steps.depth)
+        return bool(self._steps)
+
+    def _search(self) -> None:
+        self.hooks.guard("models", self.view.refresh, self.counter.steps)
 
     def _tree_changed(self) -> None:
         self.examiner.tree_changed()
         self.norms.tree_changed()
         self.desk.tree_changed()
 
-    def _flush(self) -> None:
-        now = self.clock.now()
+    def _flush(self, now: int) -> None:
         own, self._own_flushed = self.hooks.own_ns - self._own_flushed, self.hooks.own_ns
         event = self.counter.flush(
             now, self.clock.at(), self.phases.take(now), own, self.norms.every, self.examiner.every
         )
         self._emit(event)
 
+    def _failed(self, part: str, error: str, disabled: bool) -> None:
+        self._emit(ProbeFailed(self.clock.at(), self.counter.steps, part, error, disabled))
+
     # ---- the boundary
 
     def _cross_boundary(self) -> None:
-        self._crossed_at = self.counter.steps
-        self.desk.cross(self.counter.steps)
-        self.examiner.begin_step(self.counter.steps)
+        if self._in_step():
+            return
+        self._boundary_open = False
+        executed = self.counter.steps
+        if not self.desk.is_idle:
+            self.hooks.guard("commands", self.desk.cross, executed)
+        self.hooks.guard("examination", self.examiner.begin_step, executed)
+        self.norms.begin_step(executed, forced=self.examiner.examination is not None)
 
     def _held(self, held: bool) -> None:
         now = self.clock.now()
         if held:
             self._held_since = now
             self.phases.pause_began(now)
-            self._flush()
+            self._flush(now)
         else:
             # Neither our own cost nor the step's time: the person asked for it.
             self.hooks.own_ns -= now - self._held_since
             self._stepped_at += now - self._held_since
             self.phases.pause_ended(now)
         self._emit(PauseChanged(self.clock.at(), self.counter.steps, held))
-
-    def _failed(self, part: str, error: str, disabled: bool) -> None:
-        self._emit(ProbeFailed(self.clock.at(), self.counter.steps, part, error, disabled))
-
-
-def _found_inf(optimizer: Optimizer) -> bool:
-    """Whether a fused optimizer has just skipped its step because of a non-finite gradient.
-
-    GradScaler leaves `found_inf` on an optimizer that unscales by itself. On a device it is not read: that would wait.
-    """
-    found = getattr(optimizer, "found_inf", None)
-    return isinstance(found, torch.Tensor) and not found.is_cuda and bool(found)

@@ -1,57 +1,30 @@
-"""What autograd keeps for backward, read from its graph without changing it.
+"""What autograd keeps for backward, and where gradients flow, read from its graph without changing it.
 
 At the beginning of a backward the graph is walked from the tensors backward was called on. Saved tensors are read through
 `_raw_saved_*`, which neither runs hooks nor unpacks; `saved_tensors_hooks` would count the same bytes but switch off
-autograd's in-place check. Each node carries the sequence number it was made with, and the module wrapper notes that number
-at entry and exit of each module, so a bisection tells which module's operation a node is.
+autograd's in-place check.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
 
-from gradtui.probe.torch_private import GraphNode, saved_data, saved_tensors, sequence_number, storage_key
-
-OUTSIDE = -1
-"""The module index of operations outside any known module."""
+from gradtui.probe.module_trace import OUTSIDE, ModuleTrace
+from gradtui.probe.torch_private import GraphNode, hides_modules, leaf_of, saved_data, saved_tensors, storage_key
 
 
-@dataclass
-class ModuleTrace:
-    """Where modules began and ended during a forward, in autograd's own numbering.
+@dataclass(frozen=True)
+class KnownTensors:
+    """What the walk is told of the models' tensors, by identity. Modules are places in the tree."""
 
-    `numbers[i]` is the sequence number at the i-th boundary and `modules[i]` the module whose code runs from there on.
-    """
-
-    numbers: list[int] = field(default_factory=list)
-    modules: list[int] = field(default_factory=list)
-    ran: set[int] = field(default_factory=set)
-    _open: list[int] = field(default_factory=list)
-
-    def entered(self, module: int) -> None:
-        """A module's forward begins."""
-        self._open.append(module)
-        self.ran.add(module)
-        self._mark(module)
-
-    def left(self) -> None:
-        """The innermost module's forward ends."""
-        if self._open:
-            self._open.pop()
-        self._mark(self._open[-1] if self._open else OUTSIDE)
-
-    def _mark(self, module: int) -> None:
-        self.numbers.append(sequence_number())
-        self.modules.append(module)
-
-    def module_of(self, number: int) -> int:
-        """The module whose code made the node with this sequence number."""
-        place = bisect_right(self.numbers, number) - 1
-        return self.modules[place] if place >= 0 else OUTSIDE
+    excluded: Mapping[int, int]
+    """Storage key -> module, of what may be saved without being an activation: the owner of a frozen parameter, OUTSIDE
+    for trainable parameters and buffers."""
+    leaves: Mapping[int, int]
+    """id() of a trainable parameter -> the module that owns it."""
 
 
 @dataclass
@@ -60,65 +33,86 @@ class GraphFacts:
 
     total: int = 0
     by_module: dict[int, int] = field(default_factory=dict)
-    reached: set[int] = field(default_factory=set)
-    """id() of every leaf tensor that this backward accumulates a gradient into."""
+    active: set[int] = field(default_factory=set)
+    """Modules with operations in the graph."""
     passing: set[int] = field(default_factory=set)
     """Modules through which a gradient passes on to something outside them."""
+    opaque: set[int] = field(default_factory=set)
+    """Modules with an operation that stands for several modules' code: a compiled region, a reentrant checkpoint."""
     nodes: int = 0
     hooked: int = 0
     """Saved tensors behind hooks (checkpointing, offloading), whose bytes are not known from here."""
 
 
-def walk(
-    roots: Iterable[torch.Tensor], trace: ModuleTrace, excluded: set[int], owners: Mapping[int, int]
-) -> GraphFacts:
-    """Walk the graph that a backward on `roots` would run through.
+def walk(roots: Iterable[torch.Tensor], trace: ModuleTrace, known: KnownTensors) -> GraphFacts:
+    """Walk the graph that a backward on `roots` would run through. Nothing of it is kept."""
+    return _Walk(trace, known).over(roots)
 
-    `excluded` holds `untyped_storage()._cdata` of storages that are not activations (parameters, buffers), `owners` the
-    module that each parameter, by id(), belongs to. Nothing of the graph is kept.
-    """
-    facts = GraphFacts()
-    counted = set(excluded)
-    waiting: list[GraphNode] = [root.grad_fn for root in roots if root.grad_fn is not None]
-    # Nodes are kept in `seen` while walking, because autograd makes their Python objects anew and reuses addresses.
-    seen = set(waiting)
-    while waiting:
-        node = waiting.pop()
-        leaf = getattr(node, "variable", None)
-        if leaf is not None:
-            facts.reached.add(id(leaf))
-            continue
-        facts.nodes += 1
-        module = trace.module_of(node._sequence_nr())  # noqa: SLF001 - the graph's public API has no number
-        _count(node, module, counted, facts)
-        for following, _ in node.next_functions:
-            if following is None:
+
+class _Walk:
+    def __init__(self, trace: ModuleTrace, known: KnownTensors) -> None:
+        self._trace = trace
+        self._known = known
+        self._facts = GraphFacts()
+        self._counted: set[int] = set()
+
+    def over(self, roots: Iterable[torch.Tensor]) -> GraphFacts:
+        waiting: list[GraphNode] = [root.grad_fn for root in roots if root.grad_fn is not None]
+        # Nodes are kept in `seen` while walking, because autograd makes their Python objects anew and reuses addresses.
+        seen = set(waiting)
+        while waiting:
+            node = waiting.pop()
+            if leaf_of(node) is not None:
                 continue
-            if module not in facts.passing and _owner(following, trace, owners) != module:
-                facts.passing.add(module)
-            if following not in seen:
-                seen.add(following)
-                waiting.append(following)
-    return facts
+            following = [next_node for next_node, _ in node.next_functions if next_node is not None]
+            self._visit(node, following)
+            for next_node in following:
+                if next_node not in seen:
+                    seen.add(next_node)
+                    waiting.append(next_node)
+        return self._facts
 
+    def _visit(self, node: GraphNode, following: Sequence[GraphNode]) -> None:
+        facts = self._facts
+        facts.nodes += 1
+        module = self._module_of(node)
+        facts.active.add(module)
+        if hides_modules(node):
+            facts.opaque.add(module)
+        elif module not in facts.passing and any(self._owner(next_node) != module for next_node in following):
+            facts.passing.add(module)
+        self._count(node, module, following)
 
-def _owner(node: GraphNode, trace: ModuleTrace, owners: Mapping[int, int]) -> int:
-    leaf = getattr(node, "variable", None)
-    if leaf is not None:
-        return owners.get(id(leaf), OUTSIDE)
-    return trace.module_of(node._sequence_nr())  # noqa: SLF001
+    def _count(self, node: GraphNode, module: int, following: Sequence[GraphNode]) -> None:
+        facts, excluded = self._facts, self._known.excluded
+        for saved in saved_tensors(node):
+            data = saved_data(saved)
+            if data is None:
+                facts.hooked += 1
+                continue
+            key = storage_key(data)
+            owner = excluded.get(key)
+            if owner is not None:
+                # A frozen weight is kept for one purpose: to pass the gradient on to the operation's input. This also
+                # tells of modules that never run themselves, such as the output projection of nn.MultiheadAttention.
+                if owner != OUTSIDE and any(self._is_beyond(next_node, owner) for next_node in following):
+                    facts.passing.add(owner)
+                continue
+            if key in self._counted:
+                continue
+            self._counted.add(key)
+            size = data.untyped_storage().nbytes()
+            facts.total += size
+            facts.by_module[module] = facts.by_module.get(module, 0) + size
 
+    def _is_beyond(self, node: GraphNode, module: int) -> bool:
+        """Whether this is an operation, or a parameter that is not the module's own."""
+        leaf = leaf_of(node)
+        return leaf is None or self._known.leaves.get(id(leaf), OUTSIDE) != module
 
-def _count(node: GraphNode, module: int, counted: set[int], facts: GraphFacts) -> None:
-    for saved in saved_tensors(node):
-        data = saved_data(saved)
-        if data is None:
-            facts.hooked += 1
-            continue
-        key = storage_key(data)
-        if key in counted:
-            continue
-        counted.add(key)
-        size = data.untyped_storage().nbytes()
-        facts.total += size
-        facts.by_module[module] = facts.by_module.get(module, 0) + size
+    def _owner(self, node: GraphNode) -> int:
+        leaf = leaf_of(node)
+        return self._module_of(node) if leaf is None else self._known.leaves.get(id(leaf), OUTSIDE)
+
+    def _module_of(self, node: GraphNode) -> int:
+        return self._trace.module_of(node._sequence_nr())  # noqa: SLF001 - the graph's public API has no number

@@ -16,29 +16,20 @@ class StepCounter:
         """Executed optimizer steps of all optimizers together."""
         self.micro_steps = 0
         """Outermost backward calls."""
-        self.accumulated = 0
-        """Backward calls since gradients were last used or cleared."""
         self._flushed = (0, 0)
         self._skipped = 0
         self._by_optimizer: list[int] = []
         self._flushed_at = 0
 
-    def backward(self) -> None:
-        """An outermost backward has run."""
-        self.micro_steps += 1
-        self.accumulated += 1
-
     def stepped(self, optimizer: int) -> None:
         """The optimizer at this place has stepped."""
         self.steps += 1
-        self.accumulated = 0
         self._by_optimizer += [0] * (optimizer + 1 - len(self._by_optimizer))
         self._by_optimizer[optimizer] += 1
 
     def skipped(self) -> None:
         """A loss scaler left a step out."""
         self._skipped += 1
-        self.accumulated = 0
 
     def is_due(self, now: int) -> bool:
         """Whether it is time for an event, at this time in nanoseconds."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from torch import nn
 from torch.optim import Optimizer
 
 from gradtui.probe.allocators import Allocator
@@ -13,16 +12,19 @@ from gradtui.probe.cadence import Cadence
 from gradtui.probe.examination import Examination, FrozenVersions
 from gradtui.probe.memory_ledger import MemoryLedger
 from gradtui.probe.models_in_view import ModelsInView
+from gradtui.probe.module_trace import ModuleTracer
 from gradtui.probe.phase_tracker import PhaseTracker
 from gradtui.probe.run_clock import RunClock
+from gradtui.probe.step_counter import StepCounter
+from gradtui.probe.torch_private import operations_are_observed
 from gradtui.protocol.events import DeviceFound, Event, LedgerTaken, ParametersClassified
-from gradtui.protocol.vocabulary import Phase
+from gradtui.protocol.vocabulary import ParameterState, Phase
 
 _AFTER_A_TOGGLE = 2
 """Steps examined whatever they cost after a toggle: the first shows gradients, the second optimizer state throughout."""
 
-
 _EVALUATION_NS = 1_000_000_000
+"""The bytes of an evaluation are taken this often at most."""
 
 
 class StepExaminer:
@@ -34,25 +36,29 @@ class StepExaminer:
         clock: RunClock,
         view: ModelsInView,
         phases: PhaseTracker,
+        counter: StepCounter,
         allocator: Allocator,
-        budget: float,
+        cadence: Cadence,
+        guard: Callable[..., None],
     ) -> None:
-        self.tracing = False
+        self.tracer = ModuleTracer()
+        self.examination: Examination | None = None
+        """What is seen of the present step; None if it is not examined."""
         self._emit = emit
         self._clock = clock
         self._view = view
         self._phases = phases
+        self._counter = counter
         self._ledger = MemoryLedger(allocator)
-        self._cadence = Cadence(budget)
+        self._cadence = cadence
         self._frozen = FrozenVersions()
-        self._examination: Examination | None = None
         self._activations: int | None = 0
         self._letters = ""
         self._trainable = ""
         self._spent_ns = 0
-        self._step = 0
         self._evaluated_at = -_EVALUATION_NS
-        phases.ended = self._phase_ended
+        self._guard = guard
+        phases.ended = self._guarded_end
 
     @property
     def every(self) -> int:
@@ -63,12 +69,12 @@ class StepExaminer:
         """Parameters and modules have other places now."""
         self._frozen.clear()
         self._letters = self._trainable = ""
-        self._examination = None
-        self.tracing = False
+        self.examination = None
+        self.tracer.stop()
         self._cadence.force()
         device = self._ledger.follow(self._view.tree)
         if device is not None:
-            self._emit(DeviceFound(self._clock.at(), self._step, device, self._ledger.allocator.name))
+            self._emit(DeviceFound(self._clock.at(), self._counter.steps, device, self._ledger.allocator.name))
 
     def toggled(self, step: int) -> None:
         """A toggle was applied: tell who is trainable now, and look closely at the next steps."""
@@ -79,40 +85,33 @@ class StepExaminer:
             if self._trainable[index : index + 1] != flags[index]:
                 letters[index] = "-"
         self._publish("".join(letters), "".join(flags), step)
-        self._cadence.force(_AFTER_A_TOGGLE)
+        self._cadence.force(_AFTER_A_TOGGLE * self._view.round_length)
+
+    def unreached(self) -> frozenset[int]:
+        """The parameters that the backward examined last did not reach."""
+        return frozenset(i for i, letter in enumerate(self._letters) if letter == ParameterState.UNREACHED.value)
 
     def begin_step(self, step: int) -> None:
-        """A new step begins with the forward that follows."""
-        if self._examination is not None:
+        """The step after so many executed ones begins."""
+        if self.examination is not None:
             self._cadence.spent(self._spent_ns / 1e9)
             self._spent_ns = 0
-            self._examination = None
-        if not self._cadence.is_due(step, self._view.round_length):
-            self.tracing = False
+            self.examination = None
+        if not self._cadence.is_due(step, self._view.round_length) or operations_are_observed():
+            self.tracer.stop()
             self._phases.ended = None
             return
-        self._phases.ended = self._phase_ended
         began = self._clock.now()
+        self._phases.ended = self._guarded_end
+        self._ledger.begin_phase()
         self._view.refresh(step, look_closer=True)
-        self._examination = Examination(self._view.tree)
-        self.tracing = True
+        self.examination = Examination(self._view.tree, self.tracer.begin(self._view.tree.module_index))
         self._spent_ns += self._clock.now() - began
 
-    def module_entered(self, module: nn.Module) -> None:
-        """A module's forward begins."""
-        if self.tracing and self._examination is not None:
-            place = self._view.tree.module_index.get(id(module), -1)
-            self._examination.trace.entered(place)
-
-    def module_left(self) -> None:
-        """It ended."""
-        if self.tracing and self._examination is not None:
-            self._examination.trace.left()
-
-    def look_at_graph(self, outputs: Any, *, keeps_graph: bool) -> None:
+    def look_at_graph(self, outputs: Any, keeps_graph: bool) -> None:
         """Backward is about to run on `outputs`."""
-        examination = self._examination
-        if examination is None:
+        examination = self.examination
+        if examination is None or operations_are_observed():
             return
         began = self._clock.now()
         facts = examination.look_at_graph(outputs, self._ledger)
@@ -122,11 +121,15 @@ class StepExaminer:
         self._activations = facts.total if keeps_graph else 0
         self._spent_ns += self._clock.now() - began
 
+    def _guarded_end(self, phase: Phase) -> None:
+        # Phases end inside every hook: what fails here must not switch those off.
+        self._guard("ledger", self._phase_ended, phase)
+
     def _phase_ended(self, phase: Phase) -> None:
-        if phase is Phase.LOAD and self._examination is None:
-            self._emit_ledger(Phase.LOAD, self._step, 0, stepped=False)
-        examination = self._examination
-        if examination is None or phase is Phase.FORWARD:
+        if phase is Phase.LOAD and self.examination is None and not operations_are_observed():
+            self._emit_ledger(Phase.LOAD, 0)
+        examination = self.examination
+        if examination is None or phase is Phase.FORWARD or operations_are_observed():
             return
         began = self._clock.now()
         self._take(phase, examination, stepped=phase is Phase.OPTIMIZER)
@@ -135,48 +138,49 @@ class StepExaminer:
     def evaluation_began(self) -> None:
         """A forward that is no training begins. Its bytes are taken once a second at most, examined step or not."""
         now = self._clock.now()
-        if self._phases.ended is None and now - self._evaluated_at > _EVALUATION_NS:
+        if self._phases.ended is None and now - self._evaluated_at > _EVALUATION_NS and not operations_are_observed():
             self._evaluated_at = now
+            self._ledger.begin_phase()
             self._phases.ended = self._evaluation_ended
 
     def _evaluation_ended(self, phase: Phase) -> None:
         if phase is Phase.EVAL:
             self._phases.ended = None
-            self._emit_ledger(phase, self._step, 0, stepped=False)
+            self._guard("ledger", self._emit_ledger, phase, 0)
 
     def _take(self, phase: Phase, examination: Examination, *, stepped: bool) -> None:
         if phase in examination.ledgered:
             self._ledger.begin_phase()
             return
         examination.ledgered.add(phase)
-        self._emit_ledger(phase, self._step, self._activations, stepped=stepped)
+        self._emit_ledger(phase, self._activations, stepped=stepped)
 
-    def _emit_ledger(self, phase: Phase, step: int, activations: int | None, *, stepped: bool) -> None:
+    def _emit_ledger(self, phase: Phase, activations: int | None, *, stepped: bool = False) -> None:
         held, peak, peak_exact = self._ledger.take(
             self._view.tree, self._view.live_optimizers(), activations, stepped=stepped
         )
         exact = self._ledger.allocator.exact
-        self._emit(LedgerTaken(self._clock.at(), step, phase, held, peak, peak_exact, exact))
+        self._emit(LedgerTaken(self._clock.at(), self._counter.steps, phase, held, peak, peak_exact, exact))
 
-    def stepped(
-        self, step: int, seconds: float, optimizer: Optimizer, norms: Mapping[int, float], *, skipped: bool
-    ) -> None:
-        """An optimizer has run (or its step was skipped)."""
-        self._cadence.stepped(seconds)
-        self._step = step
-        examination = self._examination
-        if examination is None:
+    def conclude(self, optimizer: Optimizer, norms: Mapping[int, float], *, skipped: bool) -> None:
+        """The optimizer of an examined step has run (or its step was skipped): tell what was seen."""
+        examination = self.examination
+        if examination is None or operations_are_observed():
             return
         began = self._clock.now()
         letters, trainable = examination.classify(
             self._letters, optimizer, self._view.live_optimizers(), norms, self._frozen, skipped=skipped
         )
-        self._publish(letters, trainable, step)
-        saved = examination.saved_bytes(self._clock.at(), step)
+        self._publish(letters, trainable, self._counter.steps)
+        saved = examination.saved_bytes(self._clock.at(), self._counter.steps)
         if saved is not None:
             self._emit(saved)
-        self.tracing = False
+        self.tracer.stop()
         self._spent_ns += self._clock.now() - began
+
+    def finish(self) -> None:
+        """The run ends, and the phase it is in with it."""
+        self._phase_ended(self._phases.phase)
 
     def _publish(self, letters: str, trainable: str, step: int) -> None:
         if (letters, trainable) != (self._letters, self._trainable):

@@ -7,7 +7,6 @@ Measured against the alternatives, this is the cheapest set that sees every phas
 from __future__ import annotations
 
 import functools
-import os
 from _thread import get_ident
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -18,84 +17,90 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from gradtui.probe.hook_set import HookSet
-from gradtui.probe.torch_private import backward_owner, current_graph_task_id, data_loader_iterator, leave_to_python
+from gradtui.probe.module_trace import ModuleTracer
+from gradtui.probe.torch_private import (
+    backward_owner,
+    current_graph_task_id,
+    data_loader_iterator,
+    is_plain_module_call,
+    leave_to_python,
+)
 
 
 class Listener(Protocol):
-    """What the probe is told. Every method but the two hot ones is called through `HookSet.run`."""
+    """What the probe is told, always through `HookSet.run`; `now` is the clock's nanoseconds."""
 
-    @property
-    def tracing(self) -> bool:
-        """Whether module entries and exits are wanted."""
-        ...
-
-    def module_entered(self, module: nn.Module) -> None: ...
-    def module_left(self) -> None: ...
-    def root_entered(self, module: nn.Module) -> None: ...
-    def root_left(self, module: nn.Module) -> None: ...
-    def backward_began(self, outputs: Any, accumulates: bool, keeps_graph: bool) -> None: ...
-    def backward_ended(self, accumulates: bool) -> None: ...
-    def scaler_made(self, scaler: Any) -> None: ...
-    def optimizer_made(self, optimizer: Optimizer) -> None: ...
-    def step_began(self, optimizer: Optimizer, with_closure: bool) -> None: ...
-    def step_ended(self, optimizer: Optimizer) -> None: ...
-    def scaler_stepping(self) -> None: ...
-    def scaler_stepped(self, optimizer: Optimizer) -> None: ...
-    def zero_grad_began(self) -> None: ...
-    def zero_grad_ended(self) -> None: ...
-    def data_wanted(self) -> None: ...
+    def root_entered(self, now: int, module: nn.Module) -> bool: ...
+    def root_left(self, now: int, module: nn.Module) -> None: ...
+    def backward_began(self, now: int, outputs: Any, accumulates: bool, keeps_graph: bool) -> None: ...
+    def backward_ended(self, now: int, accumulates: bool) -> None: ...
+    def optimizer_made(self, now: int, optimizer: Optimizer) -> None: ...
+    def step_began(self, now: int, optimizer: Optimizer, with_closure: bool) -> None: ...
+    def step_ended(self, now: int, optimizer: Optimizer) -> None: ...
+    def scaler_made(self, now: int, scaler: Any) -> None: ...
+    def scaler_scaled(self, now: int, scaler: Any) -> None: ...
+    def scaler_stepping(self, now: int) -> None: ...
+    def scaler_stepped(self, now: int, optimizer: Optimizer) -> None: ...
+    def zero_grad_began(self, now: int) -> None: ...
+    def zero_grad_ended(self, now: int) -> None: ...
+    def data_wanted(self, now: int) -> None: ...
 
 
-def install(hooks: HookSet, listener: Listener) -> None:
+def install(hooks: HookSet, listener: Listener, tracer: ModuleTracer) -> None:
     """Put every wrapper and hook on; `hooks.remove()` takes them off."""
-    hooks.patch(nn.Module, "__call__", lambda original: _module_call(original, hooks, listener))
+    hooks.patch(nn.Module, "__call__", lambda original: _module_call(original, hooks, listener, tracer))
     owner, name = backward_owner()
     hooks.patch(owner, name, lambda original: _backward(original, hooks, listener))
-    hooks.patch(Optimizer, "__init__", lambda original: _optimizer_init(original, hooks, listener))
+    hooks.patch(Optimizer, "__init__", lambda original: _init(original, hooks, "optimizer", listener.optimizer_made))
     for clearing in (Optimizer, nn.Module):
         hooks.patch(clearing, "zero_grad", lambda original: _zero_grad(original, hooks, listener))
-    hooks.patch(torch.amp.GradScaler, "__init__", lambda original: _scaler_init(original, hooks, listener))
-    hooks.patch(torch.amp.GradScaler, "step", lambda original: _scaler_step(original, hooks, listener))
+    scaler = torch.amp.GradScaler
+    hooks.patch(scaler, "__init__", lambda original: _init(original, hooks, "grad scaler", listener.scaler_made))
+    hooks.patch(scaler, "scale", lambda original: _scaler_scale(original, hooks, listener))
+    hooks.patch(scaler, "step", lambda original: _scaler_step(original, hooks, listener))
     iterator = data_loader_iterator()
     if iterator is not None:
         hooks.patch(iterator, "__next__", lambda original: _next_batch(original, hooks, listener))
     hooks.keep(register_optimizer_step_pre_hook(_step_pre_hook(hooks, listener)))
     hooks.keep(register_optimizer_step_post_hook(_step_post_hook(hooks, listener)))
-    # A forked DataLoader worker inherits the wrappers but has no viewer: there they pass straight through.
-    os.register_at_fork(after_in_child=lambda: setattr(hooks, "active", False))
+    hooks.leave_forked_children()
 
 
-def _module_call(original: Callable[..., Any], hooks: HookSet, listener: Listener) -> Callable[..., Any]:
-    depths: dict[int, int] = {}
+def _module_call(
+    original: Callable[..., Any], hooks: HookSet, listener: Listener, tracer: ModuleTracer
+) -> Callable[..., Any]:
+    inside: set[int] = set()
+    """Threads that are running a module now."""
+    is_plain = is_plain_module_call(original)
 
     @functools.wraps(original)
     def __call__(self: nn.Module, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
         # Nothing may be read before this test: while dynamo traces, whatever is read becomes a guard.
         if torch.compiler.is_compiling():
             return original(self, *args, **kwargs)
+        # What the original does, without its frame, so that deep models meet Python's recursion limit no sooner.
+        call = (self._compiled_call_impl or self._call_impl) if is_plain else functools.partial(original, self)
         thread = get_ident()
-        depth = depths.get(thread, 0)
-        if depth == 0:
-            return outermost(self, thread, args, kwargs)
-        if not listener.tracing:
-            return original(self, *args, **kwargs)
-        listener.module_entered(self)
+        if thread not in inside:
+            # A forward inside backward is a checkpoint being recomputed, on CUDA in a thread of the engine's. A module with
+            # nothing in it (a loss function) tells nothing that the forward before it and the backward after it do not.
+            if not hooks.active or current_graph_task_id() != -1 or not (self._modules or self._parameters):
+                return call(*args, **kwargs)
+            is_awaited = hooks.run("forward", listener.root_entered, self)
+            try:
+                inside.add(thread)
+                return call(*args, **kwargs)
+            finally:
+                inside.discard(thread)
+                if is_awaited:
+                    hooks.run("forward", listener.root_left, self)
+        if not tracer.on:
+            return call(*args, **kwargs)
+        hooks.run("modules", tracer.entered, self)
         try:
-            return original(self, *args, **kwargs)
+            return call(*args, **kwargs)
         finally:
-            listener.module_left()
-
-    def outermost(self: nn.Module, thread: int, args: Any, kwargs: Any) -> Any:
-        # A forward inside backward is a checkpoint being recomputed, on CUDA in a thread of the engine's.
-        if not hooks.active or current_graph_task_id() != -1:
-            return original(self, *args, **kwargs)
-        hooks.run("forward", listener.root_entered, self)
-        depths[thread] = 1
-        try:
-            return original(self, *args, **kwargs)
-        finally:
-            depths.pop(thread, None)
-            hooks.run("forward", listener.root_left, self)
+            hooks.run("modules", tracer.left)
 
     return __call__
 
@@ -108,6 +113,7 @@ def _backward(original: Callable[..., Any], hooks: HookSet, listener: Listener) 
         # `torch.autograd.grad` does not accumulate into `.grad`; only `backward` passes this.
         accumulates = kwargs.get("accumulate_grad", original.__name__ == "backward")
         keeps_graph = bool(args[1]) if len(args) > 1 else bool(kwargs.get("retain_graph"))
+        hooks.listen_here()
         hooks.run("backward", listener.backward_began, outputs, accumulates, keeps_graph)
         try:
             return original(outputs, *args, **kwargs)
@@ -123,15 +129,9 @@ def _is_traced(outputs: Any) -> bool:
     return type(first).__name__ in ("FakeTensor", "FunctionalTensor")
 
 
-def _optimizer_init(original: Callable[..., Any], hooks: HookSet, listener: Listener) -> Callable[..., Any]:
-    return _init(original, hooks, "optimizer", listener.optimizer_made)
-
-
-def _scaler_init(original: Callable[..., Any], hooks: HookSet, listener: Listener) -> Callable[..., Any]:
-    return _init(original, hooks, "grad scaler", listener.scaler_made)
-
-
-def _init(original: Callable[..., Any], hooks: HookSet, part: str, made: Callable[[Any], None]) -> Callable[..., Any]:
+def _init(
+    original: Callable[..., Any], hooks: HookSet, part: str, made: Callable[[int, Any], None]
+) -> Callable[..., Any]:
     @functools.wraps(original)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
         original(self, *args, **kwargs)
@@ -153,6 +153,16 @@ def _zero_grad(original: Callable[..., Any], hooks: HookSet, listener: Listener)
             hooks.run("zero_grad", listener.zero_grad_ended)
 
     return leave_to_python(zero_grad)
+
+
+def _scaler_scale(original: Callable[..., Any], hooks: HookSet, listener: Listener) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def scale(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if hooks.active and self.is_enabled():
+            hooks.run("grad scaler", listener.scaler_scaled, self)
+        return original(self, *args, **kwargs)
+
+    return leave_to_python(scale)
 
 
 def _scaler_step(original: Callable[..., Any], hooks: HookSet, listener: Listener) -> Callable[..., Any]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Container
+from contextlib import AbstractContextManager, nullcontext
 from types import CodeType, FrameType
 from typing import Any
 
@@ -36,10 +37,39 @@ def sequence_number() -> int:
     return _sequence_number() if _sequence_number is not None else 0
 
 
-def dispatch_modes_active() -> bool:
-    """True while a TorchDispatchMode (a fake-tensor trace, a profiler of the script's) would see operations of ours."""
-    depth: Callable[[], int] | None = getattr(torch._C, "_len_torch_dispatch_stack", None)
-    return depth is not None and depth() > 0
+_dispatch_modes: Callable[[], int] | None = getattr(torch._C, "_len_torch_dispatch_stack", None)
+_function_modes: Callable[[], int] | None = getattr(torch._C, "_len_torch_function_stack", None)
+_tracing: Callable[[], object | None] | None = getattr(torch._C, "_get_tracing_state", None)
+_profiling: Callable[[], bool] | None = getattr(torch._C._autograd, "_profiler_enabled", None)
+
+
+def is_being_traced() -> bool:
+    """Whether `torch.jit.trace` is recording: it would even record that a tensor was asked for its shape."""
+    return _tracing is not None and _tracing() is not None
+
+
+def operations_are_observed() -> bool:
+    """Whether a mode, tracer, profiler or graph capture of the script's would see tensor operations of ours.
+
+    A default device is a mode too, but it only adds that device to the factories of tensors.
+    """
+    if _dispatch_modes is not None and _dispatch_modes() > 0:
+        return True
+    if _function_modes is not None and _function_modes() > 0:
+        from torch.overrides import _get_current_function_mode_stack
+        from torch.utils._device import DeviceContext
+
+        modes: list[object] = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
+        return not all(isinstance(mode, DeviceContext) for mode in modes)
+    if (_profiling is not None and _profiling()) or is_being_traced():
+        return True
+    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()  # type: ignore[no-untyped-call]
+
+
+def unseen_by_function_modes() -> AbstractContextManager[object]:
+    """Within this, looking at a tensor (even at its shape) is no call that a mode of the script's is asked about."""
+    disabled: Callable[[], AbstractContextManager[object]] | None = getattr(torch._C, "DisableTorchFunction", None)
+    return disabled() if disabled is not None else nullcontext()
 
 
 def backward_owner() -> tuple[Any, str]:
@@ -53,11 +83,48 @@ def backward_owner() -> tuple[Any, str]:
     return torch.autograd, "backward"
 
 
+def is_plain_module_call(function: Callable[..., Any]) -> bool:
+    """Whether this `nn.Module.__call__` only chooses between `_compiled_call_impl` and `_call_impl`, nobody's wrapper yet."""
+    module = torch.nn.Module
+    known = hasattr(module, "_compiled_call_impl") and hasattr(module, "_call_impl")
+    return known and function is getattr(module, "_wrapped_call_impl", None)
+
+
 def data_loader_iterator() -> Any | None:
     """The class whose `__next__` every DataLoader iteration goes through, None where it is gone."""
     import torch.utils.data.dataloader as dataloader
 
     return getattr(dataloader, "_BaseDataLoaderIter", None)
+
+
+_ACCUMULATE: type | None = getattr(getattr(torch._C, "_functions", None), "AccumulateGrad", None)
+
+
+def leaf_of(node: GraphNode) -> torch.Tensor | None:
+    """The tensor that this node accumulates a gradient into; None for the node of an operation.
+
+    The class is asked first: a custom Function may have put an attribute of the same name on its own node.
+    """
+    if _ACCUMULATE is not None and type(node) is not _ACCUMULATE:
+        return None
+    leaf: torch.Tensor | None = getattr(node, "variable", None)
+    return leaf
+
+
+_HIDING = ("CompiledFunction", "CheckpointFunction", "DifferentiableGraph")
+_hides: dict[type, bool] = {}
+
+
+def hides_modules(node: GraphNode) -> bool:
+    """Whether this one node stands for the code of several modules: a compiled region or a reentrant checkpoint."""
+    kind = type(node)
+    hides = _hides.get(kind)
+    if hides is None:
+        if kind.__name__ == "CppFunction":
+            # One Python class for every node that C++ extensions and TorchScript define: only its own name tells.
+            return any(part in node.name() for part in _HIDING)
+        hides = _hides[kind] = any(part in kind.__name__ for part in _HIDING)
+    return hides
 
 
 _saved_names: dict[type, tuple[str, ...]] = {}
@@ -119,6 +186,12 @@ def is_lazy(tensor: torch.Tensor) -> bool:
     return isinstance(tensor, UninitializedTensorMixin)
 
 
+def has_stand_ins(module: torch.nn.Module) -> bool:
+    """Whether other tensors stand in for this module's parameters now, as `torch.func.functional_call` has it."""
+    first = next(module.parameters(), None)
+    return first is not None and not isinstance(first, torch.nn.Parameter)
+
+
 def living_threads() -> Container[int]:
     """Identifiers of the threads that run Python code now, those of C++ origin included."""
     return sys._current_frames()
@@ -131,9 +204,21 @@ def multi_tensor_norms(tensors: list[torch.Tensor], dtype: torch.dtype | None) -
     return list(torch._foreach_norm(tensors, 2, dtype=dtype))
 
 
-def leave_to_python(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Have dynamo run this function as it is, without a graph break in the code of the script's that calls it."""
+def leave_to_python(function: Callable[..., Any], *, and_all_it_calls: bool = False) -> Callable[..., Any]:
+    """Have dynamo run this function as it is, without a graph break in the code of the script's that calls it.
+
+    The attribute keeps dynamo from tracing into the function from its caller, the strategy from compiling the function's own
+    frame (or, with `and_all_it_calls`, any frame below it) while a compiled region of the script's is running.
+    """
     function._torchdynamo_disable = True  # type: ignore[attr-defined]
+    eval_frame = getattr(getattr(torch._C, "_dynamo", None), "eval_frame", None)
+    set_strategy = getattr(eval_frame, "set_code_exec_strategy", None)
+    if eval_frame is not None and set_strategy is not None:
+        action = eval_frame._FrameAction
+        below = action.SKIP if and_all_it_calls else action.DEFAULT
+        set_strategy(function.__code__, eval_frame._FrameExecStrategy(action.SKIP, below))
+    elif eval_frame is not None and hasattr(eval_frame, "skip_code"):
+        eval_frame.skip_code(function.__code__)
     return function
 
 
@@ -141,3 +226,12 @@ def loss_scale(scaler: Any) -> torch.Tensor | None:
     """The factor a GradScaler multiplies losses by, as a tensor on its device; None before its first use."""
     scale: torch.Tensor | None = getattr(scaler, "_scale", None)
     return scale
+
+
+def found_inf(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether a fused optimizer has just skipped its step because of a non-finite gradient.
+
+    GradScaler leaves `found_inf` on an optimizer that unscales by itself. On a device it is not read: that would wait.
+    """
+    found = getattr(optimizer, "found_inf", None)
+    return isinstance(found, torch.Tensor) and not found.is_cuda and bool(found)

@@ -37,8 +37,10 @@ class Nvml:
         return cls(pynvml)
 
     def read(self, index: int) -> DeviceReading:
-        """Read the device that torch calls `index`. A single figure that the driver refuses stays None."""
-        handle = self._pynvml.nvmlDeviceGetHandleByIndex(_physical_index(index))
+        """Read the device that torch calls `index`. A figure that the driver refuses stays None."""
+        handle = self._handle(_visible_name(index))
+        if handle is None:
+            return DeviceReading()
         memory = self._ask("nvmlDeviceGetMemoryInfo", handle)
         rates = self._ask("nvmlDeviceGetUtilizationRates", handle)
         name = self._ask("nvmlDeviceGetName", handle)
@@ -50,6 +52,11 @@ class Nvml:
             utilisation=rates.gpu / 100 if rates is not None else None,
         )
 
+    def _handle(self, name: str) -> Any:
+        if name.isdigit():
+            return self._ask("nvmlDeviceGetHandleByIndex", int(name))
+        return self._ask("nvmlDeviceGetHandleByUUID", name)
+
     def _own_bytes(self, handle: Any) -> int | None:
         # In a container the driver may know this process under another pid; then the figure is unknown.
         for process in self._ask("nvmlDeviceGetComputeRunningProcesses", handle) or ():
@@ -58,15 +65,14 @@ class Nvml:
                 return used
         return None
 
-    def _ask(self, function: str, handle: Any) -> Any:
+    def _ask(self, function: str, about: Any) -> Any:
         try:
-            return getattr(self._pynvml, function)(handle)
+            return getattr(self._pynvml, function)(about)
         except (self._pynvml.NVMLError, AttributeError):
             return None
 
 
-def _physical_index(index: int) -> int:
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
-    if index < len(visible) and visible[index].strip().isdigit():
-        return int(visible[index])
-    return index
+def _visible_name(index: int) -> str:
+    """The number or UUID by which the driver knows the device that this process sees as `index`."""
+    visible = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")]
+    return visible[index] if index < len(visible) and visible[index] else str(index)

@@ -20,7 +20,9 @@ def apply(state: RunState, event: ev.Event) -> None:
     """Fold one event into the state."""
     state.version += 1
     state.seconds = max(state.seconds, event.at)
-    state.step = max(state.step, event.step)
+    if not isinstance(event, ev.GradientsMeasured):
+        # Gradients are read when the optimizer is about to apply them, and its step may still fail.
+        state.step = max(state.step, event.step)
     change = _CHANGES.get(type(event))
     if change is not None:
         change(state, event)
@@ -97,18 +99,8 @@ def _gradients_measured(state: RunState, event: ev.GradientsMeasured) -> None:
         else:
             summary.not_finite_steps += 1
     if event.norms is not None and len(event.norms) == len(state.tree.parameters):
-        state.tree.norms = _merge(state.tree.norms, event.norms, same_step=state.tree.norms_step == event.step)
-        state.tree.norms_step = event.step
+        state.tree.norms, state.tree.norms_step = event.norms, event.step
         state.history.append(event.step, event.norms)
-
-
-def _merge(
-    old: tuple[float | None, ...] | None, new: tuple[float | None, ...], *, same_step: bool
-) -> tuple[float | None, ...]:
-    # Two optimizers may report the same step one after the other, each knowing only its own parameters.
-    if old is None or not same_step:
-        return new
-    return tuple(theirs if theirs is not None else ours for ours, theirs in zip(old, new))
 
 
 def _ledger_taken(state: RunState, event: ev.LedgerTaken) -> None:

@@ -1,28 +1,92 @@
-"""Bounded histories: a curve that keeps its spikes, and a window of per-parameter rows."""
+"""Bounded histories: a curve that keeps its spikes, and the rows of per-parameter norms. Pure; owned by one thread."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
 
+_LEAST_ROOM = 4
 
-class Series:
-    """A curve of (step, value) with at most `capacity` points, over a run of any length.
 
-    When it is full, each pair of neighbouring points is reduced to the one that stands out more (a value that is not
-    finite, else the one further from the curve before it), so that spikes survive and memory does not grow.
+class _History:
+    """Something that grows by one entry at a time and keeps at most a given number of them, over a run of any length.
+
+    The newest quarter is whole: it is what a person is looking at. Each older entry stands for a group of neighbours, and
+    all groups are of one size, so that the old part covers the run evenly however long it gets.
     """
 
-    def __init__(self, capacity: int = 2048) -> None:
-        if capacity < 4:
-            raise ValueError(f"a series needs room for at least 4 points, not {capacity}")
-        self._capacity = capacity
+    def __init__(self) -> None:
         self.steps: list[int] = []
-        self.values: list[float] = []
-        self.version = 0
+        self._groups = 0
+        """So many entries, the oldest, stand for a group each; the first is a group of its own for ever."""
+        self._group_size = 1
+        self._last_group = 0
+        """How many entries went into the newest group so far."""
 
     def __len__(self) -> int:
         return len(self.steps)
+
+    def _choose(self, before: int, first: int, second: int) -> int:
+        """Which of two entries stays for both; `before` is the entry that stays in front of them. All are places."""
+        raise NotImplementedError
+
+    def _keep(self, places: list[int]) -> None:
+        """Keep the entries at these places."""
+        self.steps = [self.steps[place] for place in places]
+
+    def _start_again(self) -> None:
+        self.steps = []
+        self._groups, self._group_size, self._last_group = 0, 1, 0
+
+    def _thin(self, room: int) -> None:
+        """Bring the number of entries below `room`, by at least a quarter of it, if it is above."""
+        if len(self.steps) <= room:
+            return
+        self._fold(len(self.steps) - room // 4)
+        while self._groups > max(2, room // 2):
+            self._merge_pairs()
+
+    def _fold(self, end: int) -> None:
+        """Take the entries before place `end` into groups."""
+        kept = list(range(self._groups))
+        for place in range(self._groups, end):
+            if self._last_group >= self._group_size or len(kept) < 2:
+                kept.append(place)
+                self._last_group = 1
+            else:
+                kept[-1] = self._choose(kept[-2], kept[-1], place)
+                self._last_group += 1
+        self._groups = len(kept)
+        self._keep([*kept, *range(end, len(self.steps))])
+
+    def _merge_pairs(self) -> None:
+        """Make one group of every two, but for the first."""
+        kept = [0]
+        for place in range(1, self._groups, 2):
+            paired = place + 1 < self._groups
+            kept.append(self._choose(kept[-1], place, place + 1) if paired else place)
+        if (self._groups - 1) % 2 == 0:
+            self._last_group += self._group_size
+        self._group_size *= 2
+        tail = range(self._groups, len(self.steps))
+        self._groups = len(kept)
+        self._keep([*kept, *tail])
+
+
+class Series(_History):
+    """A curve of (step, value) with at most `capacity` points.
+
+    Of a group the point stays that stands out most (a value that is not finite, else the one furthest from the curve before
+    it), so that spikes survive.
+    """
+
+    def __init__(self, capacity: int = 2048) -> None:
+        if capacity < _LEAST_ROOM:
+            raise ValueError(f"a series needs room for at least {_LEAST_ROOM} points, not {capacity}")
+        super().__init__()
+        self._capacity = capacity
+        self.values: list[float] = []
+        self.version = 0
 
     def __iter__(self) -> Iterator[tuple[int, float]]:
         return iter(zip(self.steps, self.values))
@@ -37,71 +101,65 @@ class Series:
         self.steps.append(step)
         self.values.append(value)
         self.version += 1
-        if len(self.steps) > self._capacity:
-            self._halve()
+        self._thin(self._capacity)
 
-    def _halve(self) -> None:
-        # The newest quarter stays whole: it is the part a person is looking at.
-        cut = len(self.steps) * 3 // 4
-        keep = [self._stand_out(i) for i in range(0, cut - 1, 2)]
-        tail = range(len(keep) * 2, len(self.steps))
-        kept = [*keep, *tail]
-        self.steps = [self.steps[i] for i in kept]
-        self.values = [self.values[i] for i in kept]
+    def _keep(self, places: list[int]) -> None:
+        super()._keep(places)
+        self.values = [self.values[place] for place in places]
 
-    def _stand_out(self, index: int) -> int:
-        first, second = self.values[index], self.values[index + 1]
-        if not math.isfinite(first):
-            return index
-        if not math.isfinite(second):
-            return index + 1
-        before = self.values[index - 1] if index else first
-        if not math.isfinite(before):
-            before = first
-        return index if abs(first - before) > abs(second - before) else index + 1
+    def _choose(self, before: int, first: int, second: int) -> int:
+        one, other, base = self.values[first], self.values[second], self.values[before]
+        if not math.isfinite(one):
+            return first
+        if not math.isfinite(other):
+            return second
+        if not math.isfinite(base):
+            base = one
+        return first if abs(one - base) > abs(other - base) else second
 
 
-class RowHistory:
-    """The rows of per-parameter norms seen last, few enough that `cells` numbers are never exceeded.
+class RowHistory(_History):
+    """Rows of per-parameter norms, so few that `cells` numbers are not exceeded: the more parameters, the fewer rows.
 
-    With many parameters the window is shorter; with a few it reaches back further.
+    At least 16 rows are kept however wide they are. Of a group the newest row stays.
     """
 
     def __init__(self, cells: int = 2_000_000, longest: int = 512) -> None:
+        super().__init__()
         self._cells = cells
         self._longest = longest
-        self.steps: list[int] = []
         self.rows: list[tuple[float | None, ...]] = []
 
-    def __len__(self) -> int:
-        return len(self.rows)
-
     def append(self, step: int, row: tuple[float | None, ...]) -> None:
-        """Add a row; rows of another width (another model) start a new history."""
+        """Add a row, in place of the newest if that is of the same step; another width (another model) starts anew."""
         if self.rows and len(self.rows[-1]) != len(row):
             self.clear()
+        if self.steps and self.steps[-1] == step:
+            self.rows[-1] = row
+            return
         self.steps.append(step)
         self.rows.append(row)
-        if len(self.rows) > self._room(len(row)):
-            # Every second of the older half goes, so that the window reaches back over the run at falling detail.
-            half = len(self.rows) // 2
-            self.rows = self.rows[:half:2] + self.rows[half:]
-            self.steps = self.steps[:half:2] + self.steps[half:]
-
-    def _room(self, width: int) -> int:
-        return max(16, min(self._longest, self._cells // max(1, width)))
+        self._thin(max(16, min(self._longest, self._cells // max(1, len(row)))))
 
     def clear(self) -> None:
         """Forget everything."""
-        self.steps, self.rows = [], []
+        self._start_again()
+        self.rows = []
 
     def column(self, index: int) -> list[tuple[int, float | None]]:
-        """(step, norm) of one parameter over the window."""
+        """(step, norm) of one parameter, oldest first."""
         return [(step, row[index]) for step, row in zip(self.steps, self.rows)]
 
     def norms(self, first: int, last: int) -> list[tuple[int, float | None]]:
-        """(step, L2 norm over the parameters `first:last`) over the window; None where none had a gradient."""
+        """(step, L2 norm over the parameters `first:last`), oldest first; None where none had a gradient."""
         return [(step, joint_norm(row[first:last])) for step, row in zip(self.steps, self.rows)]
+
+    def _keep(self, places: list[int]) -> None:
+        super()._keep(places)
+        self.rows = [self.rows[place] for place in places]
+
+    def _choose(self, before: int, first: int, second: int) -> int:  # noqa: ARG002
+        return second
 
 
 def joint_norm(norms: Sequence[float | None]) -> float | None:

@@ -6,7 +6,9 @@ deque is atomic under the GIL and under the per-object locks of the free-threade
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import math
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -34,48 +36,62 @@ class EventQueue:
     def __init__(self, capacity: int = 20_000) -> None:
         self._measurements: deque[tuple[int, Event]] = deque(maxlen=capacity)
         self._facts: deque[tuple[int, Event]] = deque(maxlen=capacity)
-        self._arrivals = itertools.count()
+        self._arrivals = itertools.count(1)
+        self._arrived = 0
         self._taken = 0
-        self._put = 0
         self._closed = False
 
     @property
     def dropped(self) -> int:
         """Events that gave way before they were drained."""
-        return max(0, self._put - self._taken - len(self._measurements) - len(self._facts))
+        if self._closed:
+            return 0
+        return max(0, self._arrived - self._taken - len(self._measurements) - len(self._facts))
 
     def close(self) -> None:
         """Forget what is queued and whatever is still put: the viewer is gone."""
         self._closed = True
         self._measurements.clear()
         self._facts.clear()
-        self._put = self._taken = 0
 
     def put(self, event: Event) -> None:
         """Queue an event; never blocks, never raises."""
         if self._closed:
             return
         queue = self._measurements if isinstance(event, _MEASUREMENTS) else self._facts
-        self._put += 1
-        queue.append((next(self._arrivals), event))
+        # Counting by `+= 1` would lose some when two threads put at once; the iterator's own step is atomic.
+        self._arrived = arrival = next(self._arrivals)
+        queue.append((arrival, event))
 
     def drain(self, limit: int = 10_000) -> list[Event]:
         """Take up to `limit` waiting events in the order they were put."""
-        batch: list[tuple[int, Event]] = []
-        self._taken += _take(self._measurements, limit, batch) + _take(self._facts, limit, batch)
-        batch.sort(key=lambda entry: entry[0])
-        return [event for _, event in batch]
+        batch: list[Event] = []
+        while len(batch) < limit:
+            fact, measurement = _first(self._facts), _first(self._measurements)
+            if fact == measurement:
+                break
+            if fact < measurement:
+                _take(self._facts, measurement, limit, batch)
+            else:
+                _take(self._measurements, fact, limit, batch)
+        self._taken += len(batch)
+        return batch
 
 
-def _take(queue: deque[tuple[int, Event]], limit: int, into: list[tuple[int, Event]]) -> int:
-    taken = 0
-    while taken < limit:
-        try:
-            into.append(queue.popleft())
-        except IndexError:
-            break
-        taken += 1
-    return taken
+def _first(queue: deque[tuple[int, Event]]) -> float:
+    """When the oldest event of a queue arrived; infinity if there is none."""
+    try:
+        return queue[0][0]
+    except IndexError:
+        return math.inf
+
+
+def _take(queue: deque[tuple[int, Event]], before: float, limit: int, into: list[Event]) -> None:
+    """Take the events that arrived earlier than `before`."""
+    # Another thread's event may push the oldest out at any moment, so the queue may be empty after a look.
+    with contextlib.suppress(IndexError):
+        while len(into) < limit and queue[0][0] < before:
+            into.append(queue.popleft()[1])
 
 
 class CommandQueue:
@@ -101,7 +117,8 @@ class CommandQueue:
 
     def wait(self, seconds: float) -> None:
         """Wait for a command, for the queue to be closed, or for the time to pass."""
-        self._arrived.wait(seconds)
+        if not (self._queue or self.closed):
+            self._arrived.wait(seconds)
         self._arrived.clear()
 
     def __len__(self) -> int:

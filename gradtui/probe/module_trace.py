@@ -1,0 +1,85 @@
+"""Which module's code was running when autograd recorded an operation. Runs on the training thread, on examined steps.
+
+Each node of the autograd graph carries the sequence number it was made with. Noting that number whenever a module begins or
+ends tells, by bisection, whose operation a node is: exact, and far cheaper than hooks on tensors or modules.
+"""
+
+from __future__ import annotations
+
+from _thread import get_ident
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from torch import nn
+
+from gradtui.probe.torch_private import sequence_number
+
+OUTSIDE = -1
+"""The module index of operations outside any known module."""
+
+
+@dataclass
+class ModuleTrace:
+    """Where modules began and ended during a forward, in autograd's own numbering.
+
+    `numbers[i]` is the sequence number at the i-th boundary and `modules[i]` the module whose code runs from there on.
+    """
+
+    numbers: list[int] = field(default_factory=list)
+    modules: list[int] = field(default_factory=list)
+    ran: set[int] = field(default_factory=set)
+    _open: list[int] = field(default_factory=list)
+
+    def entered(self, module: int) -> None:
+        """A module's forward begins."""
+        self._open.append(module)
+        self.ran.add(module)
+        self._mark(module)
+
+    def left(self) -> None:
+        """The innermost module's forward ends."""
+        if self._open:
+            self._open.pop()
+        self._mark(self._open[-1] if self._open else OUTSIDE)
+
+    def _mark(self, module: int) -> None:
+        self.numbers.append(sequence_number())
+        self.modules.append(module)
+
+    def module_of(self, number: int) -> int:
+        """The module whose code made the node with this sequence number."""
+        place = bisect_right(self.numbers, number) - 1
+        return self.modules[place] if place >= 0 else OUTSIDE
+
+
+class ModuleTracer:
+    """Fills one trace at a time, with what happens on the thread that began it."""
+
+    def __init__(self) -> None:
+        self.on = False
+        """Read by the wrapper around every module call: a plain attribute, because that is the hottest place there is."""
+        self._trace = ModuleTrace()
+        self._places: Mapping[int, int] = {}
+        self._thread = 0
+
+    def begin(self, places: Mapping[int, int]) -> ModuleTrace:
+        """Begin a new trace; `places` holds the index of each known module by its id()."""
+        self._trace, self._places, self._thread = ModuleTrace(), places, get_ident()
+        self.on = True
+        return self._trace
+
+    def stop(self) -> None:
+        """Trace no further. The trace so far belongs to whoever began it."""
+        self.on = False
+        self._trace, self._places = ModuleTrace(), {}
+
+    def entered(self, now: int, module: nn.Module) -> None:  # noqa: ARG002 - as every callback of a hook
+        """A module is called."""
+        if self.on and get_ident() == self._thread:
+            self._trace.entered(self._places.get(id(module), OUTSIDE))
+
+    def left(self, now: int) -> None:  # noqa: ARG002
+        """The module that was entered last has returned or raised."""
+        if self.on and get_ident() == self._thread:
+            self._trace.left()

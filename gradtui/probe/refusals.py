@@ -1,0 +1,155 @@
+"""What a toggle must not do to a run, and why, in words. Nothing here changes anything; runs on the training thread."""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import distributed
+from torch.optim import Optimizer
+
+from gradtui.probe import optimizer_membership as membership
+from gradtui.probe.module_tree import ModuleTree
+from gradtui.probe.torch_private import is_lazy
+
+_RANKS_AGREE = ("DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule", "DeepSpeedEngine")
+"""Classes of modules whose ranks must all do the same."""
+_MOST_COMPARED = 2_000
+"""Paths that are compared letter by letter with one that is unknown."""
+
+
+class Refused(Exception):  # noqa: N818 - it is an answer, not an error
+    """A command that would break the run or that cannot be carried out; the message says why."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """What is known of how the script trains."""
+
+    in_use: Sequence[Sequence[Optimizer]] = ()
+    """The optimizers that took part in the latest steps, those together that one backward serves."""
+    scaled: bool = False
+    """The script uses a GradScaler."""
+    unreached: Container[int] = ()
+    """Parameters that backward was seen not to reach."""
+    untried: Container[int] = ()
+    """Parameters that were unfrozen so lately that no backward has run since."""
+
+    @property
+    def optimizers(self) -> list[Optimizer]:
+        """All that are in use."""
+        return [optimizer for together in self.in_use for optimizer in together]
+
+
+def refuse_several_ranks(tree: ModuleTree) -> None:
+    """A toggle on one rank alone makes the ranks diverge, or wait for each other for good."""
+    names = {kind.__name__ for _, module in tree.live_modules() for kind in type(module).__mro__}
+    wrapper = next((name for name in _RANKS_AGREE if name in names), None)
+    if wrapper is not None:
+        raise Refused(f"under {wrapper} a toggle must happen on all ranks at once, which is not possible yet")
+    if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
+        count = distributed.get_world_size()
+        raise Refused(f"this is one of {count} ranks: a toggle must happen on all at once, which is not possible yet")
+
+
+def refuse_unknown(path: str, tree: ModuleTree) -> None:
+    """No module or parameter has this path; say which ones may have been meant."""
+    names = {name: None for info in tree.parameters for name in info.names}
+    module, _, attribute = path.rpartition(".")
+    computed = f"{module}.parametrizations.{attribute}." if module else f"parametrizations.{attribute}."
+    originals = [name for name in names if name.startswith(computed)]
+    originals += [name for suffix in ("_g", "_v", "_orig") if (name := path + suffix) in names]
+    if originals:
+        raise Refused(f"{path} is computed from {' and '.join(originals)}: toggle those instead")
+    known = [info.path for info in tree.modules if info.path] + list(names)
+    near = [name for name in known if name.endswith(f".{path}")][:3] if path else []
+    near = near or difflib.get_close_matches(path, itertools.islice(known, _MOST_COMPARED))
+    hint = f"; did you mean {' or '.join(near)}?" if near else ""
+    raise Refused(f"there is no module or parameter {path!r}{hint}")
+
+
+def refuse_special(chosen: Mapping[int, torch.Tensor], tree: ModuleTree) -> None:
+    """A tensor that autograd would not let us toggle."""
+    for place, tensor in chosen.items():
+        path = tree.parameters[place].path
+        if is_lazy(tensor):
+            raise Refused(f"{path} has no shape yet (a lazy module): it can be toggled after the first forward")
+        if not tensor.is_leaf:
+            raise Refused(f"{path} is computed from others (a parametrization): toggle the originals it is made from")
+        if tensor.is_inference():
+            raise Refused(f"{path} was made in inference mode, where autograd does not exist")
+
+
+def refuse_untrainable(chosen: Mapping[int, torch.Tensor], tree: ModuleTree, optimizers: Sequence[Optimizer]) -> None:
+    """A tensor that cannot have a gradient, or whose optimizer would raise an error at the gradient it would have."""
+    owners = membership.owners(optimizers)
+    for place, tensor in chosen.items():
+        path = tree.parameters[place].path
+        if not (tensor.is_floating_point() or tensor.is_complex()):
+            kind = tree.parameters[place].dtype
+            raise Refused(f"only floating point tensors can have a gradient, and {path} is {kind}")
+        if id(tensor) in owners:
+            sparse = membership.makes_sparse_gradients(place, tree)
+            reason = membership.objection(*owners[id(tensor)], tensor, sparse=sparse)
+            if reason is not None:
+                raise Refused(f"{path} cannot be trained by the optimizer that owns it: {reason}")
+
+
+def refuse_lbfgs(chosen: Mapping[int, torch.Tensor], optimizers: Sequence[Optimizer], why: str) -> None:
+    """LBFGS treats all its parameters as one vector, of which it keeps a history."""
+    owners = membership.owners(optimizers)
+    own = {id(owners[id(tensor)][0]) for tensor in chosen.values() if id(tensor) in owners}
+    for optimizer in optimizers:
+        if isinstance(optimizer, torch.optim.LBFGS) and id(optimizer) in own:
+            raise Refused(f"LBFGS cannot be changed while it runs: {why}")
+
+
+def refuse_to_end_training(chosen: Mapping[int, torch.Tensor], tree: ModuleTree, training: Training) -> None:
+    """A freeze after which a backward would have nothing to compute, or an optimizer behind a GradScaler nothing to do.
+
+    What no optimizer owns, what backward does not reach and what has not been tried yet does not count as left.
+    """
+    frozen = {id(tensor) for tensor in chosen.values()}
+    optimizers = training.optimizers
+    candidates = [tensor for optimizer in optimizers for tensor in membership.parameters(optimizer)]
+    candidates = candidates or [tensor for _, tensor in tree.live_parameters()]
+    reached = _reached(candidates, tree, training)
+    if not any(id(tensor) not in frozen for tensor in reached) and _reached(chosen.values(), tree, training):
+        raise Refused(
+            "this would freeze the last trainable parameter that is known to get a gradient: "
+            "backward would have nothing to compute and raise an error" + _of_untried(tree, training)
+        )
+    if training.scaled:
+        for optimizer in optimizers:
+            _refuse_to_empty(frozen, [optimizer], tree, training, "GradScaler would raise an error")
+    if len(training.in_use) > 1:
+        for together in training.in_use:
+            _refuse_to_empty(frozen, together, tree, training, "its loss may have nothing to train")
+
+
+def _refuse_to_empty(
+    frozen: Container[int], together: Sequence[Optimizer], tree: ModuleTree, training: Training, why: str
+) -> None:
+    owned = [tensor for optimizer in together for tensor in membership.parameters(optimizer)]
+    reached = _reached(owned, tree, training)
+    if reached and all(id(tensor) in frozen for tensor in reached):
+        names = " and ".join(dict.fromkeys(type(optimizer).__name__ for optimizer in together))
+        raise Refused(f"this would leave {names} without a trainable parameter: {why}" + _of_untried(tree, training))
+
+
+def _reached(tensors: Iterable[torch.Tensor], tree: ModuleTree, training: Training) -> list[torch.Tensor]:
+    found = []
+    for tensor in tensors:
+        place = tree.owns(tensor) if tensor.requires_grad else None
+        known = place is None or (place not in training.unreached and place not in training.untried)
+        if tensor.requires_grad and known:
+            found.append(tensor)
+    return found
+
+
+def _of_untried(tree: ModuleTree, training: Training) -> str:
+    untried = any(place in training.untried for place in range(len(tree.parameters)))
+    return " (what was just unfrozen counts once a step has shown that it gets one)" if untried else ""

@@ -1,0 +1,149 @@
+"""The summary: every documented key, null where unknown, and nothing that JSON has no word for."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakes import coop_model, coop_run, coop_states, held, started
+
+from gradtui.export.summary import SCHEMA, summarise, write
+from gradtui.protocol import events as ev
+from gradtui.protocol.commands import SetTrainable
+from gradtui.protocol.vocabulary import Phase
+from gradtui.state.reducer import apply
+from gradtui.state.run_state import RunState
+
+TOP = {
+    "schema", "script", "arguments", "exit_code", "seconds", "device", "ledger", "torch",
+    "steps", "micro_steps", "skipped_steps", "models", "optimizers", "phases", "gradient_norm",
+    "parameters", "interventions", "findings", "cost",
+}  # fmt: skip
+BYTES = {"parameters", "buffers", "gradients", "optimizer_state", "activations", "other", "total"}
+KEYS = {
+    "models": {"name", "type", "parameters", "trainable"},
+    "optimizers": {"type", "parameters", "groups", "steps"},
+    "phase": {"seconds", "count", "bytes_end", "bytes_peak", "peak_exact", "exact"},
+    "gradient_norm": {"first", "last", "min", "max", "measured_steps", "not_finite_steps"},
+    "parameters": {
+        "path", "names", "shape", "dtype", "bytes", "trainable", "state", "gradient_norm", "saved_bytes",
+    },
+    "cost": {"us_per_step", "share_of_step", "setup_seconds", "dropped_events"},
+}  # fmt: skip
+
+
+def round_trip(state: RunState, dropped: int = 0) -> Any:
+    return json.loads(json.dumps(summarise(state, dropped=dropped), allow_nan=False))
+
+
+def run(*events: ev.Event) -> RunState:
+    state = RunState()
+    for event in events:
+        apply(state, event)
+    return state
+
+
+def test_a_run_has_every_documented_key() -> None:
+    state = run(*coop_run())
+    state.note_submitted(SetTrainable(7, "text_encoder.blocks.7", True))
+    apply(state, ev.CommandApplied(9.0, 120, 7, "unfroze text_encoder.blocks.7", (2, 3)))
+    apply(state, ev.RunEnded(9.5, 120, 0, None))
+    summary = round_trip(state, dropped=3)
+    assert set(summary) == TOP
+    assert summary["schema"] == SCHEMA == 1
+    assert summary["exit_code"] == 0
+    assert set(summary["phases"]) == {phase.value for phase in Phase}
+    for phase in summary["phases"].values():
+        assert set(phase) == KEYS["phase"]
+        assert phase["bytes_end"] is None or set(phase["bytes_end"]) == BYTES
+    assert any(phase["bytes_end"] for phase in summary["phases"].values())
+    for part in ("models", "optimizers", "parameters"):
+        assert summary[part]
+        for row in summary[part]:
+            assert set(row) == KEYS[part]
+    for part in ("gradient_norm", "cost"):
+        assert set(summary[part]) == KEYS[part]
+    assert summary["cost"]["dropped_events"] == 3
+    (intervention,) = summary["interventions"]
+    assert intervention["path"] == "text_encoder.blocks.7"
+    assert intervention["parameters"] == [state.tree.parameters[i].path for i in (2, 3)]
+    assert intervention["trainable"] is True
+
+
+def test_an_empty_run_is_null_where_nothing_is_known() -> None:
+    summary = round_trip(RunState())
+    assert set(summary) == TOP
+    for key in ("script", "exit_code", "device", "ledger", "torch"):
+        assert summary[key] is None
+    for key in ("first", "last", "min", "max"):
+        assert summary["gradient_norm"][key] is None
+    for phase in summary["phases"].values():
+        assert (phase["bytes_end"], phase["bytes_peak"], phase["exact"], phase["peak_exact"]) == (None,) * 4
+    assert (summary["cost"]["us_per_step"], summary["cost"]["share_of_step"]) == (None, None)
+
+
+def test_what_is_not_finite_or_not_measured_is_null() -> None:
+    model = coop_model(blocks=1)
+    count = len(model.parameters)
+    norms = [math.nan, math.inf, None] + [1.0] * (count - 3)
+    state = run(
+        started(),
+        model,
+        ev.GradientsMeasured(1.0, 1, math.nan, math.nan, tuple(norms)),
+        ev.GradientsMeasured(2.0, 2, math.inf, math.inf, None),
+        ev.LedgerTaken(2.0, 2, Phase.FORWARD, held(1, 1, 1, None), None, False, False),
+    )
+    summary = round_trip(state)
+    assert [row["gradient_norm"] for row in summary["parameters"][:4]] == [None, None, None, 1.0]
+    assert {row["trainable"] for row in summary["parameters"]} == {None}
+    assert {row["state"] for row in summary["parameters"]} == {None}
+    assert {row["saved_bytes"] for row in summary["parameters"]} == {None}
+    assert summary["models"][0]["trainable"] is None
+    assert summary["gradient_norm"]["last"] is None
+    assert summary["gradient_norm"]["not_finite_steps"] == 2
+    forward = summary["phases"]["forward"]
+    assert forward["bytes_end"]["activations"] is None
+    assert forward["exact"] is False
+    assert forward["peak_exact"] is None
+
+
+def test_trainable_counts_elements_of_what_requires_a_gradient() -> None:
+    model = coop_model(blocks=1)
+    letters, flags = coop_states(model)
+    summary = round_trip(run(model, ev.ParametersClassified(1.0, 1, letters, flags)))
+    ctx = next(parameter for parameter in model.parameters if parameter.path == "ctx")
+    assert summary["models"][0]["trainable"] == ctx.count
+    assert summary["models"][0]["parameters"] == sum(parameter.count for parameter in model.parameters)
+    assert {row["path"] for row in summary["parameters"] if row["trainable"]} == {"ctx"}
+
+
+def test_a_tied_parameter_is_one_row_with_all_its_names() -> None:
+    rows = round_trip(run(coop_model()))["parameters"]
+    (tied,) = [row for row in rows if len(row["names"]) > 1]
+    assert tied["names"] == ["text_encoder.token_embedding.weight", "text_encoder.head.weight"]
+
+
+def test_a_summary_is_written_whole_and_readable_by_others(tmp_path: Path) -> None:
+    path = tmp_path / "summary.json"
+    path.write_text("old")
+    write(summarise(run(*coop_run(3)), dropped=0), path)
+    assert json.loads(path.read_text())["steps"] == 3
+    mask = os.umask(0)
+    os.umask(mask)
+    assert path.stat().st_mode & 0o777 == 0o666 & ~mask
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_summary_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> None:
+    path = tmp_path / "summary.json"
+    path.write_text("old")
+    with pytest.raises(ValueError, match="JSON"):
+        write({"schema": math.nan}, path)
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+    with pytest.raises(FileNotFoundError):
+        write({}, tmp_path / "missing" / "summary.json")

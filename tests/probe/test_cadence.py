@@ -1,0 +1,96 @@
+"""A measurement keeps to its share of the time, and is never late where something has just changed."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gradtui.probe.cadence import Cadence, StepTime
+
+
+def measured(
+    budget: float, steps: int, cost: float, step_seconds: float, warmup: int = 16, round_length: int = 1
+) -> list[int]:
+    """The steps, of so many, that were measured at a cost each."""
+    time = StepTime()
+    cadence = Cadence(budget, time, warmup)
+    done = []
+    for step in range(steps):
+        if cadence.is_due(step, round_length):
+            done.append(step)
+            cadence.spent(cost)
+        time.add(step_seconds)
+    return done
+
+
+def of_steps(seconds: float) -> StepTime:
+    time = StepTime()
+    time.add(seconds)
+    return time
+
+
+@given(
+    budget=st.floats(1e-4, 0.5),
+    cost=st.floats(1e-6, 1.0),
+    step_seconds=st.floats(1e-4, 1.0),
+)
+def test_after_the_warmup_the_share_is_kept(budget: float, cost: float, step_seconds: float) -> None:
+    steps = 5_000
+    done = measured(budget, steps, cost, step_seconds)
+    after = len([step for step in done if step >= 16])
+    rarest = steps / 1_000 + 2
+    assert after * cost <= 1.01 * budget * steps * step_seconds + 2 * cost or after <= rarest
+
+
+def test_what_costs_less_than_its_share_is_measured_every_step() -> None:
+    assert measured(0.01, 100, cost=1e-5, step_seconds=0.02) == list(range(100))
+
+
+def test_the_first_steps_are_always_measured() -> None:
+    assert measured(1e-6, 16, cost=1.0, step_seconds=1e-3) == list(range(16))
+
+
+def test_without_a_budget_the_rarest_rate_is_kept() -> None:
+    assert measured(0.0, 2_001, cost=1e-6, step_seconds=0.01, warmup=1) == [0, 1_000, 2_000]
+
+
+def test_one_disturbed_measurement_does_not_thin_out_the_rest() -> None:
+    cadence = Cadence(0.1, of_steps(0.01))
+    for _ in range(5):
+        cadence.spent(0.0005)
+    cadence.spent(1.0)
+    assert cadence.every == 1
+    for _ in range(5):
+        cadence.spent(1.0)
+    assert cadence.every == 1_000
+
+
+def test_a_forced_measurement_is_made_and_counted_off() -> None:
+    cadence = Cadence(1e-9, of_steps(0.01), warmup=0)
+    cadence.spent(0.01)
+    assert not cadence.is_due(1)
+    cadence.force(2)
+    for _ in range(2):
+        assert cadence.is_due(1)
+        cadence.spent(0.01)
+    assert not cadence.is_due(1)
+
+
+@pytest.mark.parametrize("round_length", [2, 3])
+def test_rounds_are_measured_whole(round_length: int) -> None:
+    """No optimizer of a GAN is always the one that is missed."""
+    done = measured(0.05, 600, cost=0.002, step_seconds=0.01, warmup=0, round_length=round_length)
+    rounds = [list(steps) for _, steps in itertools.groupby(done[round_length:], key=lambda step: step // round_length)]
+    assert rounds
+    assert all(len(steps) == round_length for steps in rounds[:-1])
+
+
+def test_the_step_time_follows_what_steps_take_now() -> None:
+    time = of_steps(1.0)
+    assert time.seconds == 1.0
+    for _ in range(30):
+        time.add(0.1)
+    assert time.seconds == pytest.approx(0.1, rel=0.01)

@@ -1,0 +1,301 @@
+"""torch.compile, export and the tracers see the same program with and without the probe."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+
+import pytest
+import torch
+from torch import Tensor, nn
+from watched import Watched, watched
+
+X = torch.linspace(-1, 1, 24).view(6, 4)
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.fc = nn.LayerNorm(4), nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + torch.tanh(self.fc(self.norm(x)))
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.head = Block(), Block(), nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.second(self.first(x)))
+
+
+Step = Callable[[Tensor], Tensor]
+
+
+def compiled_model(model: Net, backend: Callable[..., object]) -> Step:
+    return torch.compile(model, backend=backend)
+
+
+def compiled_in_place(model: Net, backend: Callable[..., object]) -> Step:
+    model.compile(backend=backend)
+    return model
+
+
+def compiled_function(model: Net, backend: Callable[..., object]) -> Step:
+    return torch.compile(lambda x: model(x) * 2, backend=backend)
+
+
+def compiled_blocks(model: Net, backend: Callable[..., object]) -> Step:
+    for block in (model.first, model.second):
+        block.compile(backend=backend)
+    return model
+
+
+def compiled_whole(model: Net, backend: Callable[..., object]) -> Step:
+    return torch.compile(model, backend=backend, fullgraph=True)
+
+
+STYLES = [compiled_model, compiled_in_place, compiled_function, compiled_blocks, compiled_whole]
+
+
+@pytest.fixture(autouse=True)
+def _fresh_dynamo() -> Iterator[None]:
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def trained(style: Callable[..., Step], context: Callable[[], object]) -> tuple[dict[str, object], Watched | None]:
+    """What dynamo made of a training of four steps, and the parameters it ended with."""
+    from torch._dynamo.backends.debugging import aot_eager
+    from torch._dynamo.utils import counters
+
+    torch._dynamo.reset()
+    counters.clear()
+    graphs: list[int] = []
+
+    def backend(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> object:
+        graphs.append(len(list(graph.graph.nodes)))
+        return aot_eager(graph, inputs)
+
+    torch.manual_seed(0)
+    model = Net()
+    with context() as seen:
+        step = style(model, backend)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(4):
+            optimizer.zero_grad()
+            step(X).square().mean().backward()
+            optimizer.step()
+    facts = {
+        "graphs": sorted(graphs),
+        "breaks": dict(counters["graph_break"]),
+        "frames": dict(counters["frames"]),
+        "recompiles": dict(counters.get("recompiles", {})),
+        "parameters": [parameter.tolist() for parameter in model.parameters()],
+    }
+    return facts, seen
+
+
+@pytest.mark.parametrize("style", STYLES, ids=lambda style: style.__name__)
+def test_the_same_graphs_and_breaks(style: Callable[..., Step]) -> None:
+    alone, _ = trained(style, nullcontext)
+    ours, seen = trained(style, watched)
+    assert ours == alone
+    assert alone["graphs"]
+    assert seen is not None
+    assert (seen.state.step, seen.state.micro_steps) == (4, 4)
+    assert len(seen.state.tree.parameters) == len(list(Net().parameters()))
+    assert set(seen.letters().values()) == {"T"}
+    assert all(norm is not None for norm in seen.norms().values())
+
+
+def test_a_compiled_function_that_also_calls_backward_and_step() -> None:
+    from torch._dynamo.utils import counters
+
+    def run() -> tuple[dict[str, object], Watched | None]:
+        torch._dynamo.reset()
+        counters.clear()
+        graphs: list[int] = []
+
+        def backend(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> object:
+            graphs.append(len(list(graph.graph.nodes)))
+            return graph.forward
+
+        torch.manual_seed(0)
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+        def step(x: Tensor) -> None:
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            optimizer.step()
+
+        compiled = torch.compile(step, backend=backend)
+        for _ in range(3):
+            compiled(X)
+        return {"graphs": graphs, "parameters": [p.tolist() for p in model.parameters()]}, None
+
+    alone, _ = run()
+    with watched() as seen:
+        ours, _ = run()
+    assert ours["parameters"] == alone["parameters"]
+    assert len(ours["graphs"]) == len(alone["graphs"])
+    # The forward runs within a compiled region, where it is not to be seen.
+    assert (seen.state.step, seen.state.micro_steps) == (3, 3)
+
+
+def test_attaching_and_detaching_between_steps_recompiles_nothing() -> None:
+    from torch._dynamo.utils import counters
+
+    graphs: list[object] = []
+
+    def backend(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> object:
+        graphs.append(graph)
+        return graph.forward
+
+    model = Net()
+    step = torch.compile(model, backend=backend)
+    counters.clear()
+    for round_ in range(6):
+        with watched() if round_ % 2 else nullcontext():
+            step(X).square().mean().backward()
+    assert len(graphs) == 1
+    assert not counters["graph_break"]
+
+
+def test_a_compiled_optimizer_step_is_still_counted_and_unbroken() -> None:
+    from torch._dynamo.utils import counters
+
+    model = Net()
+    with watched() as seen:
+        optimizer = torch.optim.Adam(model.parameters(), lr=torch.tensor(0.01))
+        compiled = torch.compile(optimizer.step, backend="eager")
+        counters.clear()
+        for _ in range(3):
+            model(X).square().mean().backward()
+            compiled()
+            optimizer.zero_grad()
+    assert (seen.state.step, seen.state.micro_steps) == (3, 3)
+    assert not counters["graph_break"]
+
+
+def test_frozen_parts_of_a_compiled_model_are_told_where_they_can_be() -> None:
+    """A frozen weight that backward needs is flow-through; what cannot be told is not guessed."""
+    model = Net()
+    model.first.requires_grad_(False)
+    model.second.fc.requires_grad_(False)
+    step = torch.compile(model, backend="aot_eager")
+    with watched() as seen:
+        optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
+        for _ in range(3):
+            step(X).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    letters = {path.removeprefix("_orig_mod."): letter for path, letter in seen.letters().items()}
+    assert letters["second.fc.weight"] == letters["second.fc.bias"] == "F"
+    assert letters["head.weight"] == letters["second.norm.weight"] == "T"
+    assert letters["first.fc.weight"] in "C-"
+    assert letters["first.norm.weight"] in "C-"
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_export(strict: bool) -> None:
+    model = Net()
+    alone = torch.export.export(model, (X,), strict=strict)
+    with watched():
+        ours = torch.export.export(model, (X,), strict=strict)
+    assert [node.target for node in ours.graph.nodes] == [node.target for node in alone.graph.nodes]
+
+
+def test_symbolic_trace() -> None:
+    model = Net()
+    alone = torch.fx.symbolic_trace(model)
+    with watched():
+        ours = torch.fx.symbolic_trace(model)
+        assert torch.equal(ours(X), model(X))
+    assert ours.code == alone.code
+
+
+def test_jit_script_and_trace() -> None:
+    model = Net()
+    with watched() as seen:
+        scripted, traced = torch.jit.script(model), torch.jit.trace(model, X)
+        for script in (scripted, traced):
+            assert torch.equal(script(X), model(X))
+        optimizer = torch.optim.SGD(scripted.parameters(), lr=0.1)
+        for _ in range(3):
+            scripted(X).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    assert (seen.state.step, seen.state.micro_steps) == (3, 3)
+    assert set(seen.letters().values()) == {"T"}
+
+
+def test_make_fx_and_vmap_over_an_ensemble() -> None:
+    from torch.func import functional_call, stack_module_state, vmap
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    models = [Net() for _ in range(3)]
+    base = Net().to("meta")
+
+    def call(parameters: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor) -> Tensor:
+        return functional_call(base, (parameters, buffers), (x,))
+
+    def both() -> tuple[Tensor, str]:
+        state = stack_module_state(models)
+        return vmap(call, (0, 0, None))(*state, X), make_fx(models[0])(X).code
+
+    alone = both()
+    with watched():
+        ours = both()
+    assert torch.equal(ours[0], alone[0])
+    assert ours[1] == alone[1]
+
+
+IMPORT_ORDER = """
+import sys
+import torch
+from torch import nn
+sys.path.insert(0, {tests!r})
+from watched import watched
+
+def train():
+    graphs = []
+    def backend(graph, inputs):
+        graphs.append(len(list(graph.graph.nodes)))
+        return graph.forward
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
+    step = torch.compile(model, backend=backend, fullgraph=True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(3):
+        step(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+    return graphs
+
+assert "torch._dynamo.utils" not in sys.modules
+with watched() as seen:
+    within = train()
+assert seen.state.step == 3, seen.state.step
+torch._dynamo.reset()
+after = train()
+assert within == after and len(after) == 1, (within, after)
+"""
+
+
+@pytest.mark.slow
+def test_dynamo_imported_while_a_probe_is_attached() -> None:
+    """Dynamo remembers `nn.Module.__call__` as it is when it is first imported: under gradtui that is our wrapper."""
+    from pathlib import Path
+
+    code = textwrap.dedent(IMPORT_ORDER.format(tests=str(Path(__file__).parent.parent)))
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr

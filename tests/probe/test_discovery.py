@@ -1,0 +1,690 @@
+"""Finding models and optimizers in scripts that know nothing of us, and noticing when they are no longer what they were."""
+
+# Modules, parameters and optimizers are more loosely typed in torch than a test uses them.
+# mypy: disable-error-code="operator,union-attr,index,arg-type,assignment,attr-defined,misc,return-value"
+# mypy: disable-error-code="no-any-return,no-untyped-call,unused-ignore,func-returns-value,dict-item"
+from __future__ import annotations
+
+import copy
+import gc
+import subprocess
+import sys
+import textwrap
+import time
+import types
+import weakref
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import loops
+import pytest
+import torch
+from torch import Tensor, nn
+from watched import Watched, watched
+from zoo import SPECIMENS
+
+from gradtui.probe import models_in_view
+from gradtui.probe.discovery import _MOST_PLACES, Discovery
+from gradtui.probe.module_tree import build
+from gradtui.protocol.commands import SetTrainable
+from gradtui.protocol.events import CommandApplied, ModelsFound, OptimizersFound
+
+X = torch.linspace(-1, 1, 24).view(6, 4)
+
+
+def small() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 2))
+
+
+def steps(model: nn.Module, optimizer: torch.optim.Optimizer, count: int = 1) -> None:
+    for _ in range(count):
+        optimizer.zero_grad()
+        model(X).square().mean().backward()
+        optimizer.step()
+
+
+def found(seen: Watched) -> list[tuple[str, str]]:
+    return [(model.name, model.type_name) for model in seen.state.tree.models]
+
+
+def paths(seen: Watched) -> list[str]:
+    return [info.path for info in seen.state.tree.parameters]
+
+
+class Wrapper(nn.Module):
+    def __init__(self, **parts: nn.Module) -> None:
+        super().__init__()
+        for name, part in parts.items():
+            setattr(self, name, part)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for part in self.children():
+            x = part(x)
+        return x
+
+
+@pytest.fixture
+def main(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
+    """A `__main__` of the test's own."""
+    module = types.ModuleType("__main__")
+    monkeypatch.setitem(sys.modules, "__main__", module)
+    return module
+
+
+def test_the_model_has_the_name_of_the_scripts_variable(main: types.ModuleType) -> None:
+    main.net = small()
+    with watched() as seen:
+        steps(main.net, torch.optim.SGD(main.net.parameters(), lr=0.1))
+    assert found(seen) == [("net", "Sequential")]
+    # With one model the paths need no prefix.
+    assert paths(seen) == ["0.weight", "0.bias", "2.weight", "2.bias"]
+
+
+def test_a_model_without_a_variable_has_the_name_of_its_class(main: types.ModuleType) -> None:
+    main._hidden = model = small()
+    with watched() as seen:
+        steps(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    assert found(seen) == [("Sequential", "Sequential")]
+
+
+def test_the_outermost_module_is_the_model_even_if_only_an_inner_one_is_called() -> None:
+    """As a LightningModule, whose own forward never runs."""
+    inner = small()
+    outer = Wrapper(inner=inner, head=nn.Linear(2, 1))
+    with watched() as seen:
+        steps(inner, torch.optim.SGD(outer.parameters(), lr=0.1), 2)
+    assert found(seen) == [("Wrapper", "Wrapper")]
+    assert paths(seen)[-1] == "head.bias"
+    assert seen.letters()["head.weight"] == "U"
+    assert seen.letters()["inner.0.weight"] == "T"
+
+
+def test_the_parts_that_a_prompt_learner_wraps_are_no_model_of_their_own() -> None:
+    """The second stage of CoOp: the pair that was trained first goes on inside the prompt learner."""
+
+    class Prompted(nn.Module):
+        def __init__(self, pair: nn.Module) -> None:
+            super().__init__()
+            self.prompt = nn.Parameter(torch.zeros(4))
+            self.text, self.image = pair.text, pair.image
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.text(x + self.prompt) + self.image(x)
+
+    pair = Wrapper(text=nn.Linear(4, 4), image=nn.Linear(4, 4))
+    with watched() as seen:
+        steps(pair, torch.optim.SGD(pair.parameters(), lr=0.1), 2)
+        pair.requires_grad_(False)
+        model = Prompted(pair)
+        steps(model, torch.optim.SGD([model.prompt], lr=0.1), 2)
+    assert found(seen) == [("Prompted", "Prompted")]
+    assert seen.letters() == {
+        "prompt": "T", "text.weight": "F", "text.bias": "F", "image.weight": "C", "image.bias": "C",
+    }  # fmt: skip
+
+
+def test_two_models_have_prefixed_paths(main: types.ModuleType) -> None:
+    main.generator, main.critic = small(), nn.Linear(2, 1)
+    with watched() as seen:
+        g = torch.optim.Adam(main.generator.parameters())
+        d = torch.optim.Adam(main.critic.parameters())
+        main.critic(main.generator(X)).mean().backward()
+        d.step()
+        g.step()
+    assert sorted(found(seen)) == [("critic", "Linear"), ("generator", "Sequential")]
+    assert {path.partition(".")[0] for path in paths(seen)} == {"generator", "critic"}
+    first, second = seen.all(OptimizersFound)[-1].optimizers
+    owned = [{paths(seen)[place].partition(".")[0] for place in info.parameters} for info in (first, second)]
+    assert owned == [{"generator"}, {"critic"}]
+
+
+def test_two_models_of_one_class_have_names_of_their_own() -> None:
+    one, two = small(), small()
+    with watched() as seen:
+        optimizer = torch.optim.SGD([*one.parameters(), *two.parameters()], lr=0.1)
+        two(one(X)[:, [0, 1, 0, 1]]).mean().backward()
+        optimizer.step()
+    assert [name for name, _ in found(seen)] == ["Sequential", "Sequential_2"]
+
+
+def test_folds_replace_each_other_and_are_freed() -> None:
+    with watched() as seen:
+        for _ in range(4):
+            model = small()
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            steps(model, optimizer, 3)
+            del model, optimizer
+            gc.collect()
+    trees = seen.all(ModelsFound)
+    assert all(len(tree.models) == 1 for tree in trees)
+    assert len(trees) == 4
+    assert set(seen.letters().values()) == {"T"}
+    assert (seen.state.step, seen.state.optimizer_steps) == (12, [3, 3, 3, 3])
+    assert [info.type_name for info in seen.state.optimizers] == ["SGD"] * 4
+
+
+def test_a_fold_beside_the_kept_model_of_the_last() -> None:
+    kept = []
+    with watched() as seen:
+        for _ in range(3):
+            model = small()
+            steps(model, torch.optim.SGD(model.parameters(), lr=0.1), 2)
+            kept.append(model)
+    assert len(seen.state.tree.models) == 3
+    assert seen.state.step == 6
+
+
+@pytest.fixture
+def searches(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """Grows by one whenever all objects of the process are looked at."""
+    calls: list[int] = []
+    real = gc.get_objects
+
+    def counted(*arguments: object) -> list[object]:
+        calls.append(1)
+        return real(*arguments)
+
+    monkeypatch.setattr(gc, "get_objects", counted)
+    return calls
+
+
+def test_a_new_criterion_every_step_is_no_reason_to_search(searches: list[int]) -> None:
+    model = small()
+    with watched() as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(50):
+            optimizer.zero_grad()
+            nn.MSELoss()(model(X), torch.zeros(6, 2)).backward()
+            optimizer.step()
+    assert len(searches) <= 2
+    assert seen.state.step == 50
+
+
+def test_something_new_at_every_step_is_not_searched_at_every_step(searches: list[int]) -> None:
+    """Meta-learning: a fresh copy and a fresh optimizer for each task. Searches keep to their share of the time."""
+    model = small()
+    with watched() as seen:
+        seen.probe.view._searched_ns = models_in_view._SEARCH_NS - 1
+        for _ in range(100):
+            learner = copy.deepcopy(model)
+            steps(learner, torch.optim.SGD(learner.parameters(), lr=0.1))
+    assert len(searches) < 20
+    assert seen.state.step == 100
+    assert len(seen.state.optimizer_steps) <= _MOST_PLACES + 1
+    assert sum(seen.state.optimizer_steps) == 100
+
+
+def test_an_adapter_that_is_added_later_is_found() -> None:
+    model = small()
+    with watched() as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        steps(model, optimizer, 2)
+        model.append(nn.Linear(2, 2))
+        optimizer.add_param_group({"params": model[3].parameters()})
+        steps(model, optimizer, 2)
+        model[0] = nn.Linear(4, 4)
+        steps(model, optimizer, 2)
+    assert [len(event.parameters) for event in seen.all(ModelsFound)] == [4, 6, 6]
+    assert seen.letters()["3.weight"] == "T"
+    assert seen.letters()["0.weight"] == "O"
+
+
+def test_a_parameter_that_is_replaced_is_found() -> None:
+    model = small()
+    with watched() as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        steps(model, optimizer, 2)
+        model[2] = model[2].to(torch.float64).to(torch.float32)
+        model[0].weight = nn.Parameter(torch.zeros(4, 4))
+        steps(model, optimizer, 2)
+        assert len(seen.all(ModelsFound)) == 2
+        model.to(torch.float64)
+        model(X.double()).mean().backward()
+        optimizer.step()
+        model(X.double()).mean().backward()
+    assert {info.dtype for info in seen.state.tree.parameters} == {"float64"}
+
+
+def test_lazy_parameters_get_their_shapes() -> None:
+    specimen = SPECIMENS["lazy"]()
+    with watched() as seen:
+        loops.plain(specimen.model, specimen.batch, specimen.loss, 3)
+    assert all(info.count > 0 and info.shape for info in seen.state.tree.parameters)
+
+
+def test_a_wrapper_whose_replicas_run_in_threads() -> None:
+    """As nn.DataParallel on several devices."""
+    import threading
+
+    class Parallel(nn.Module):
+        def __init__(self, module: nn.Module) -> None:
+            super().__init__()
+            self.module = module
+
+        def forward(self, x: Tensor) -> Tensor:
+            halves: list[Tensor] = [x, x]
+
+            def run(place: int, part: Tensor) -> None:
+                halves[place] = self.module(part)
+
+            threads = [threading.Thread(target=run, args=(i, part)) for i, part in enumerate(x.chunk(2))]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            return torch.cat(halves)
+
+    model = Parallel(small())
+    with watched() as seen:
+        steps(model, torch.optim.SGD(model.parameters(), lr=0.1), 3)
+    assert found(seen) == [("Parallel", "Parallel")]
+    step = ["forward", "backward", "other", "optimizer", "data"]
+    assert seen.phases == ["load", "zero_grad", "load", *step, *["zero_grad", "data", *step] * 2]
+    assert set(seen.letters().values()) == {"T"}
+
+
+def test_parameters_that_only_stand_in_for_others_are_not_listed() -> None:
+    """`functional_call` puts other tensors in the parameters' places for the time of one call."""
+    from torch.func import functional_call
+
+    model = small()
+    fast = {name: (parameter * 1.0) for name, parameter in model.named_parameters()}
+    with watched() as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(3):
+            optimizer.zero_grad()
+            fast = {name: parameter * 0.5 for name, parameter in model.named_parameters()}
+            functional_call(model, fast, (X,)).square().mean().backward()
+            optimizer.step()
+    assert len(seen.all(ModelsFound)) == 1
+    assert set(seen.letters().values()) == {"T"}
+
+
+def test_optimizers_in_order_of_first_sight_keep_their_place_when_freed() -> None:
+    model = small()
+    with watched() as seen:
+        first = torch.optim.SGD(model.parameters(), lr=0.1)
+        steps(model, first, 2)
+        del first
+        gc.collect()
+        steps(model, torch.optim.Adam(model.parameters()), 3)
+    infos = seen.state.optimizers
+    assert [(info.type_name, len(info.parameters), info.unknown_parameters) for info in infos] == [
+        ("SGD", 0, 4), ("Adam", 4, 0),
+    ]  # fmt: skip
+    assert seen.state.optimizer_steps == [2, 3]
+
+
+def test_an_optimizer_made_before_the_probe_is_found_at_its_first_step() -> None:
+    model = small()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with watched() as seen:
+        steps(model, optimizer, 2)
+    assert seen.state.optimizer_steps == [2]
+    assert len(seen.state.optimizers[0].parameters) == 4
+
+
+def test_an_id_that_passed_to_another_tensor_is_not_mistaken() -> None:
+    tree = build([("m", nn.Linear(2, 2))])
+    gc.collect()
+    stranger = nn.Parameter(torch.zeros(2))
+    tree.parameter_index[id(stranger)] = 0
+    assert tree.owns(stranger) is None
+
+
+def test_a_freed_place_is_taken_only_when_there_are_many() -> None:
+    discovery = Discovery()
+    weight = nn.Parameter(torch.zeros(1))
+    for number in range(_MOST_PLACES):
+        assert discovery.saw_optimizer(torch.optim.SGD([weight], lr=0.1)) == number
+        gc.collect()
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    assert discovery.saw_optimizer(optimizer) == 0
+    assert discovery.saw_optimizer(optimizer) == 0
+    alive = [torch.optim.SGD([weight], lr=0.1) for _ in range(2 * _MOST_PLACES)]
+    places = [discovery.saw_optimizer(o) for o in alive]
+    assert len(set(places)) == len(places)
+    assert 0 not in places
+
+
+def test_names_given_by_the_script_come_first() -> None:
+    model = small()
+    with watched() as seen:
+        seen.probe.view.discovery.name_model("student", model)
+        steps(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    assert found(seen) == [("student", "Sequential")]
+
+
+def test_proxies_of_the_script_are_not_woken_up() -> None:
+    class Proxy:
+        def __getattribute__(self, name: str) -> object:
+            raise AssertionError(f"asked for {name}")
+
+    sleeping = Proxy()
+    model = small()
+    with watched() as seen:
+        steps(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    assert found(seen) == [("Sequential", "Sequential")]
+    assert sleeping is not None
+
+
+def test_a_module_that_is_a_part_of_itself_is_found() -> None:
+    """torch can call and step it, though `train()` would never end."""
+    model = small()
+    model[0].register_module("whole", model)
+    with watched() as seen:
+        steps(model, torch.optim.SGD(model.parameters(), lr=0.1), 2)
+    assert found(seen) == [("Sequential", "Sequential")]
+    assert paths(seen) == ["0.weight", "0.bias", "2.weight", "2.bias"]
+
+
+def test_the_rest_of_a_pretrained_model_is_not_shown_beside_the_one_that_took_its_parts() -> None:
+    """CoOp: the encoders move into another model; the loaded one stays alive and is never called."""
+
+    class Prompted(nn.Module):
+        def __init__(self, pair: nn.Module) -> None:
+            super().__init__()
+            self.prompt = nn.Parameter(torch.zeros(4))
+            self.text, self.image = pair.text, pair.image
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.text(x + self.prompt) + self.image(x)
+
+    pair = Wrapper(text=nn.Linear(4, 4), image=nn.Linear(4, 4), tokens=nn.Embedding(9, 4), norm=nn.LayerNorm(4))
+    model = Prompted(pair)
+    with watched() as seen:
+        # The optimizer has the encoders too, frozen or not.
+        steps(model, torch.optim.SGD(model.parameters(), lr=0.1), 2)
+    assert found(seen) == [("Prompted", "Prompted")]
+    assert paths(seen) == ["prompt", "text.weight", "text.bias", "image.weight", "image.bias"]
+    assert pair.tokens is not None
+
+
+def test_two_heads_on_one_encoder_are_two_models() -> None:
+    """Each has something that the other has not."""
+    encoder = nn.Linear(4, 4)
+    one, two = Wrapper(encoder=encoder, head=nn.Linear(4, 2)), Wrapper(encoder=encoder, head=nn.Linear(4, 3))
+    with watched() as seen:
+        optimizer = torch.optim.SGD({*one.parameters(), *two.parameters()}, lr=0.1)
+        for model in (one, two, one, two):
+            steps(model, optimizer)
+    assert found(seen) == [("Wrapper", "Wrapper"), ("Wrapper_2", "Wrapper")]
+    assert seen.state.tree.parameters[0].names == ("Wrapper.encoder.weight", "Wrapper_2.encoder.weight")
+    assert len(paths(seen)) == len(set(paths(seen))) == 6
+
+
+def test_of_two_wrappers_around_one_model_the_one_that_is_called_is_shown(main: types.ModuleType) -> None:
+    inner = small()
+    main.unused, main.used = Wrapper(inner=inner), Wrapper(inner=inner)  # type: ignore[attr-defined]
+    with watched() as seen:
+        steps(main.used, torch.optim.SGD(inner.parameters(), lr=0.1), 2)
+    assert found(seen) == [("used", "Wrapper")]
+
+
+def test_no_two_models_have_the_same_name(main: types.ModuleType) -> None:
+    main.Linear_2 = nn.Linear(4, 4)  # type: ignore[attr-defined]
+    models = [nn.Linear(4, 4), main.Linear_2, nn.Linear(4, 4), nn.Linear(4, 2)]
+    with watched() as seen:
+        optimizer = torch.optim.SGD([p for model in models for p in model.parameters()], lr=0.1)
+        x = X
+        for model in models:
+            x = model(x)
+        x.mean().backward()
+        optimizer.step()
+    assert sorted(name for name, _ in found(seen)) == ["Linear", "Linear_2", "Linear_3", "Linear_4"]
+    assert len(paths(seen)) == len(set(paths(seen))) == 8
+
+
+def test_without_a_main_module_classes_give_the_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = small()
+    with watched() as seen:
+        monkeypatch.delitem(sys.modules, "__main__")
+        steps(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    assert found(seen) == [("Sequential", "Sequential")]
+
+
+@pytest.mark.parametrize("variable", ["compiled", "model", None])
+def test_a_compiled_model_has_the_names_and_paths_of_its_source(main: types.ModuleType, variable: str | None) -> None:
+    model = small()
+    compiled = torch.compile(model, backend="eager")
+    if variable is not None:
+        setattr(main, variable, compiled if variable == "compiled" else model)
+    with watched() as seen:
+        steps(compiled, torch.optim.SGD(compiled.parameters(), lr=0.1), 2)  # type: ignore[arg-type,attr-defined]
+    assert found(seen) == [(variable or "Sequential", "Sequential")]
+    assert paths(seen) == ["0.weight", "0.bias", "2.weight", "2.bias"]
+    assert set(seen.letters().values()) == {"T"}
+
+
+def test_data_parallel_without_devices() -> None:
+    model = nn.DataParallel(small())
+    with watched() as seen:
+        steps(model, torch.optim.SGD(model.parameters(), lr=0.1), 2)
+    assert found(seen) == [("DataParallel", "DataParallel")]
+    assert paths(seen)[0] == "module.0.weight"
+
+
+def test_layers_wrapped_by_adapters_while_training() -> None:
+    """LoRA put on between two steps: the old weights frozen under a new path, the new ones in a group of their own."""
+
+    class Adapter(nn.Module):
+        def __init__(self, base: nn.Linear) -> None:
+            super().__init__()
+            self.base = base.requires_grad_(False)
+            self.down, self.up = nn.Parameter(torch.ones(1, 4)), nn.Parameter(torch.ones(base.out_features, 1))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.base(x) + x @ self.down.T @ self.up.T
+
+    model = small()
+    with watched() as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        steps(model, optimizer, 3)
+        model[2] = Adapter(model[2])  # type: ignore[arg-type]
+        optimizer.add_param_group({"params": [model[2].down, model[2].up]})
+        steps(model, optimizer)
+        assert paths(seen) == ["0.weight", "0.bias", "2.down", "2.up", "2.base.weight", "2.base.bias"]
+        seen.submit(lambda id_: SetTrainable(id_, "2.base.bias", True))
+        steps(model, optimizer, 2)
+    assert seen.letters() == {
+        "0.weight": "T", "0.bias": "T", "2.down": "T", "2.up": "T", "2.base.weight": "F", "2.base.bias": "T",
+    }  # fmt: skip
+    assert [event.text for event in seen.all(CommandApplied)] == ["unfroze 2.base.bias: 1 tensor, 2 parameters"]
+
+
+def test_folds_that_take_each_others_memory_are_told_apart() -> None:
+    """Without a collection in between Python hands out the same ids again."""
+    with watched() as seen:
+        alive = []
+        for _ in range(8):
+            model = small()
+            alive.append(weakref.ref(model))
+            steps(model, torch.optim.SGD(model.parameters(), lr=0.1), 2)
+            tree = seen.probe.view.tree
+            assert tree.module_refs[0]() is model
+            assert all(tree.owns(parameter) == place for place, parameter in enumerate(model.parameters()))
+            assert set(seen.letters().values()) == {"T"}
+        assert [ref() is None for ref in alive] == [True] * 7 + [False]
+    assert len(seen.all(ModelsFound)) == 8
+
+
+def test_in_a_new_fold_a_command_is_for_its_optimizer_not_for_the_last_folds() -> None:
+    """Applied before the new optimizer's first step, while the last fold's still lives and has just stepped."""
+    with watched() as seen:
+        old = small()
+        first = torch.optim.Adam(old.parameters())
+        steps(old, first, 30)
+        model = small()
+        model[0].requires_grad_(False)
+        second = torch.optim.SGD(model[2].parameters(), lr=0.1)
+        names = ["Sequential_2.0", "Sequential.0"]
+        seen.submit(lambda id_: SetTrainable(id_, names[0], True))
+        steps(model, second)
+        (applied,) = seen.all(CommandApplied)
+        assert applied.text.endswith("2 joined SGD")
+        assert len(second.param_groups[0]["params"]) == 4
+        assert len(first.param_groups[0]["params"]) == 4
+
+
+def test_nothing_is_searched_or_told_once_everything_is_known(searches: list[int]) -> None:
+    specimen = SPECIMENS["tied_gpt"]()
+    with watched() as seen:
+        loops.adamw(specimen.model, specimen.batch, specimen.loss, 3)
+        known = (len(searches), len(seen.all(ModelsFound)), len(seen.all(OptimizersFound)))
+    model = small()
+    searches.clear()
+    with watched() as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        steps(model, optimizer, 2)
+        after_two = (len(searches), len(seen.all(ModelsFound)), len(seen.all(OptimizersFound)))
+        steps(model, optimizer, 50)
+        assert (len(searches), len(seen.all(ModelsFound)), len(seen.all(OptimizersFound))) == after_two
+    assert known[1:] == after_two[1:] == (1, 1)
+
+
+def test_a_new_module_with_parameters_every_step_stays_within_the_budget(searches: list[int]) -> None:
+    """A hypernetwork that builds its target anew."""
+    with watched() as seen:
+        view = seen.probe.view
+        spent = [0]
+
+        def search(step: int, real: Callable[[int], None] = view._search) -> None:
+            spent.append(view._searched_ns)
+            real(step)
+
+        view._search = search  # type: ignore[method-assign]
+        model = small()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        view._searched_ns = models_in_view._SEARCH_NS
+        for _ in range(60):
+            fresh = nn.Linear(2, 2)
+            fresh(model(X)).mean().backward()
+            optimizer.step()
+        elapsed = time.perf_counter_ns() - view._began
+    # Each search began within the budget.
+    assert all(before <= models_in_view._SEARCH_NS + models_in_view._SEARCH_SHARE * elapsed for before in spent)
+    assert len(searches) < 30
+    assert seen.state.step == 60
+
+
+def test_an_averaged_model_that_is_evaluated_comes_into_view_beside_the_trained_one() -> None:
+    model = small()
+    averaged = torch.optim.swa_utils.AveragedModel(model)
+    with watched() as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        steps(model, optimizer, 2)
+        averaged.update_parameters(model)
+        with torch.no_grad():
+            averaged(X)
+        steps(model, optimizer, 2)
+    assert found(seen) == [("Sequential", "Sequential"), ("AveragedModel", "AveragedModel")]
+    letters = seen.letters()
+    assert {letter for path, letter in letters.items() if path.startswith("Sequential.")} == {"T"}
+    # Trainable by its flags, but nobody trains it.
+    assert {letter for path, letter in letters.items() if path.startswith("AveragedModel.")} == {"O"}
+
+
+def test_lightning_style_training_is_one_model(main: types.ModuleType) -> None:
+    """The outer module's own forward never runs; a method of it calls the parts, and a metric module lies beside them."""
+
+    class Task(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body, self.head, self.loss = small(), nn.Linear(2, 1), nn.MSELoss()
+
+        def training_step(self, x: Tensor) -> Tensor:
+            output: Tensor = self.loss(self.head(self.body(x)), torch.zeros(6, 1))
+            return output
+
+    main.task = Task()  # type: ignore[attr-defined]
+    with watched() as seen:
+        optimizer = torch.optim.Adam(main.task.parameters())
+        for _ in range(3):
+            optimizer.zero_grad()
+            main.task.training_step(X).backward()
+            optimizer.step()
+    assert found(seen) == [("task", "Task")]
+    assert paths(seen)[0] == "body.0.weight"
+    assert set(seen.letters().values()) == {"T"}
+
+
+def test_a_script_that_builds_before_the_probe_and_calls_no_module() -> None:
+    """Only the optimizer tells: its parameters belong to a model whose forward is a plain function's business."""
+    model = small()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with watched() as seen:
+        for _ in range(3):
+            optimizer.zero_grad()
+            weight, bias = model[0].weight, model[0].bias
+            nn.functional.linear(X, weight, bias).square().mean().backward()  # type: ignore[arg-type]
+            optimizer.step()
+    assert found(seen) == [("Sequential", "Sequential")]
+    assert seen.letters() == {"0.weight": "T", "0.bias": "T", "2.weight": "U", "2.bias": "U"}
+
+
+# ---- the tree
+
+
+def test_the_tree_is_depth_first_and_its_subtrees_are_contiguous() -> None:
+    for name in SPECIMENS.keys() - {"nested_200"}:  # whose two hundred levels would take long to check one by one
+        model = SPECIMENS[name]().model
+        tree = build([("m", model)])
+        by_path = dict(model.named_modules(remove_duplicate=True))
+        assert [module.path for module in tree.modules] == list(by_path)
+        for index, module in enumerate(tree.modules):
+            live = by_path[module.path]
+            assert module.type_name == type(live).__name__
+            assert tree.modules[module.parent].path == module.path.rpartition(".")[0] or module.parent == -1
+            below = range(index, index + module.subtree_modules)
+            prefix = f"{module.path}." if module.path else ""
+            assert all(tree.modules[i].path.startswith(prefix) or i == index for i in below)
+            own = tree.parameters[module.first_parameter : module.first_parameter + module.own_parameters]
+            assert all(info.module == index for info in own)
+            inside = tree.parameters[module.first_parameter : module.first_parameter + module.subtree_parameters]
+            assert all(info.module in below for info in inside)
+        assert {info.path for info in tree.parameters} == set(dict(model.named_parameters()))
+        for info in tree.parameters:
+            same = model.get_parameter(info.path)
+            assert set(info.names) == {n for n, p in model.named_parameters(remove_duplicate=False) if p is same}
+
+
+@pytest.mark.slow
+def test_a_model_of_five_thousand_modules() -> None:
+    model = nn.Sequential(*(nn.Linear(4, 4, bias=False) for _ in range(5_000)))
+    tree = build([("m", model)])
+    began = time.thread_time()
+    tree = build([("m", model)])
+    built = time.thread_time() - began
+    began = time.thread_time()
+    assert tree.is_current()
+    checked = time.thread_time() - began
+    assert len(tree.parameters) == 5_000
+    assert built < 1.0
+    assert checked < 0.1
+    with watched(budget=0.01) as seen:
+        steps(model, torch.optim.SGD(model.parameters(), lr=1e-6), 3)
+    assert len(seen.state.tree.modules) == 5_001
+
+
+SCRIPT = """
+import sys
+sys.path.insert(0, {tests!r})
+import torch
+from torch import nn
+from watched import watched
+
+with watched() as seen:
+    encoder = nn.Linear(4, 4)
+    net = nn.Sequential(encoder, nn.Linear(4, 2))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    net(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+print([(model.name, model.type_name) for model in seen.state.tree.models])
+"""
+
+
+@pytest.mark.slow
+def test_in_a_script_of_its_own() -> None:
+    code = textwrap.dedent(SCRIPT.format(tests=str(Path(__file__).parent.parent)))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
+    assert done.stdout.strip() == "[('net', 'Sequential')]", done.stderr

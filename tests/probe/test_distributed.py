@@ -1,0 +1,78 @@
+"""Data-parallel wrappers, in a group of one process: the same bits, sensible figures, and no toggles."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, distributed, nn
+from watched import watched
+
+from gradtui.protocol.commands import SetTrainable
+from gradtui.protocol.events import CommandRejected
+from gradtui.protocol.vocabulary import Phase
+
+X = torch.linspace(-1, 1, 24).view(6, 4)
+
+pytestmark = [
+    pytest.mark.skipif(not distributed.is_available() or not distributed.is_gloo_available(), reason="no gloo"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning"),
+]
+
+
+@pytest.fixture(autouse=True)
+def _group(tmp_path: Path) -> Iterator[None]:
+    distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    yield
+    distributed.destroy_process_group()
+
+
+def parallel(model: nn.Module) -> nn.Module:
+    return nn.parallel.DistributedDataParallel(model)
+
+
+def parallel_with_views(model: nn.Module) -> nn.Module:
+    return nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
+
+
+def sharded(model: nn.Module) -> nn.Module:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = init_device_mesh("cpu", (1,))
+    for layer in model:  # type: ignore[attr-defined]
+        fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    return model
+
+
+def train(base: nn.Module, wrap: Callable[[nn.Module], nn.Module]) -> list[Tensor]:
+    model = wrap(copy.deepcopy(base))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    for _ in range(4):
+        optimizer.zero_grad()
+        model(X).square().mean().backward()
+        optimizer.step()
+    return [p.full_tensor() if hasattr(p, "full_tensor") else p.detach() for p in model.parameters()]
+
+
+@pytest.mark.parametrize("wrap", [parallel, parallel_with_views, sharded], ids=lambda wrap: wrap.__name__)
+def test_wrapped_models(wrap: Callable[[nn.Module], nn.Module]) -> None:
+    base = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 2))
+    alone = train(base, wrap)
+    with watched() as seen:
+        seen.submit(lambda id_: SetTrainable(id_, "", False))
+        ours = train(base, wrap)
+    assert all(torch.equal(a, b) for a, b in zip(ours, alone))
+    assert (seen.state.step, seen.state.micro_steps) == (4, 4)
+    assert set(seen.letters().values()) == {"T"}
+    assert all(norm is not None and norm > 0 for norm in seen.norms().values())
+    (rejected,) = seen.all(CommandRejected)
+    assert "all ranks" in rejected.reason
+    size = sum(p.nbytes for p in base.parameters())
+    held = seen.ledgers(Phase.OPTIMIZER)[-1].held
+    assert (held.parameters, held.gradients) == (size, size)
+    assert held.optimizer_state == 2 * size + 4 * 4

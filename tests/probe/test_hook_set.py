@@ -1,0 +1,137 @@
+"""Hooks go on and come off without a trace, and what fails in them stays in them."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from collections.abc import Callable
+
+import pytest
+
+from gradtui.probe.hook_set import MOST_FAILURES, HookSet
+
+
+class Base:
+    def greet(self) -> str:
+        return "hello"
+
+
+class Derived(Base):
+    pass
+
+
+def hook_set() -> tuple[HookSet, list[tuple[str, str, bool]]]:
+    reports: list[tuple[str, str, bool]] = []
+    return HookSet(lambda *report: reports.append(report)), reports
+
+
+def raising(*arguments: object) -> None:
+    error = arguments[-1]
+    assert isinstance(error, BaseException)
+    raise error
+
+
+def test_a_patch_is_taken_off_to_the_very_same_object() -> None:
+    hooks, _ = hook_set()
+    original = vars(Base)["greet"]
+    hooks.patch(Base, "greet", lambda real: lambda self: real(self) + "!")
+    assert Base().greet() == "hello!"
+    hooks.remove()
+    assert vars(Base)["greet"] is original
+
+
+def test_a_patch_of_an_inherited_name_leaves_nothing_behind() -> None:
+    hooks, _ = hook_set()
+    hooks.patch(Derived, "greet", lambda real: lambda self: real(self) + "!")
+    assert (Derived().greet(), Base().greet()) == ("hello!", "hello")
+    hooks.remove()
+    assert "greet" not in vars(Derived)
+
+
+def test_what_somebody_patched_after_us_stays() -> None:
+    hooks, _ = hook_set()
+    original = vars(Base)["greet"]
+    hooks.patch(Base, "greet", lambda real: lambda self: real(self) + "!")
+    ours = Base.greet
+    theirs = lambda self: ours(self) + "?"  # noqa: E731
+    Base.greet = theirs
+    try:
+        hooks.remove()
+        assert vars(Base)["greet"] is theirs
+        assert not hooks.active
+    finally:
+        Base.greet = original
+
+
+@pytest.mark.parametrize("how", ["run", "guard"])
+def test_a_failing_part_is_reported_first_and_last_and_then_left_alone(how: str) -> None:
+    hooks, reports = hook_set()
+    calls = []
+
+    def fails(*_: object) -> None:
+        calls.append(1)
+        raise ValueError("no")
+
+    for _ in range(10):
+        getattr(hooks, how)("part", fails)
+    assert len(calls) == MOST_FAILURES
+    assert reports == [("part", "ValueError: no", False), ("part", "ValueError: no", True)]
+    getattr(hooks, how)("another part", lambda *_: calls.append(1))
+    assert len(calls) == MOST_FAILURES + 1
+
+
+@pytest.mark.parametrize("how", ["run", "guard"])
+@pytest.mark.parametrize("error", [SystemExit(0), KeyboardInterrupt()])
+def test_what_is_meant_for_the_script_passes(how: str, error: BaseException) -> None:
+    hooks, reports = hook_set()
+    for _ in range(5):
+        with pytest.raises(type(error)):
+            getattr(hooks, how)("part", raising, error)
+    assert reports == []
+
+
+def test_only_run_is_timed() -> None:
+    hooks, _ = hook_set()
+    hooks.guard("part", sum, range(1000))
+    assert hooks.own_ns == 0
+    assert hooks.run("part", lambda now: now) > 0
+    assert hooks.own_ns > 0
+
+
+def test_run_answers_what_the_callback_answers_and_none_where_it_cannot() -> None:
+    hooks, _ = hook_set()
+    assert hooks.run("part", lambda now, value: value, 7) == 7
+    assert hooks.run("part", raising, ValueError()) is None
+
+
+def test_once_a_thread_is_listened_to_the_others_are_not_until_it_ends() -> None:
+    hooks, _ = hook_set()
+
+    def from_another(act: Callable[[], object]) -> None:
+        thread = threading.Thread(target=act)
+        thread.start()
+        thread.join()
+
+    heard: list[str] = []
+    hear = lambda word: hooks.run("part", lambda now: heard.append(word))  # noqa: E731
+    from_another(lambda: hear("anybody"))
+    hooks.listen_here()
+    from_another(lambda: (hooks.listen_here(), hear("another")))
+    hear("itself")
+    assert heard == ["anybody", "itself"]
+    hooks.thread = None
+    from_another(hooks.listen_here)
+    hear("not yet")
+    hooks.listen_here()
+    hear("follower")
+    assert heard == ["anybody", "itself", "follower"]
+
+
+def test_nothing_is_left_to_a_fork_once_the_hooks_are_gone() -> None:
+    hooks, _ = hook_set()
+    hooks.leave_forked_children()
+    gone = weakref.ref(hooks)
+    del hooks
+    gc.collect()
+    assert gone() is None

@@ -1,0 +1,298 @@
+"""Where the bytes are: every category against arithmetic, and what autograd keeps against autograd's own account."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+from watched import CountingAllocator, Watched, watched
+from zoo import SPECIMENS, Specimen
+
+from gradtui.probe.allocators import CudaAllocator, MallocAllocator, Reading, ResidentAllocator, cpu_allocator
+from gradtui.probe.memory_ledger import MemoryLedger, StorageCount
+from gradtui.probe.module_tree import build
+from gradtui.protocol.events import LedgerTaken, SavedBytesMeasured
+from gradtui.protocol.vocabulary import MEMORY_CATEGORIES, MemoryBytes, Phase
+
+X = torch.linspace(-1, 1, 24).view(6, 4)
+
+OPTIMIZERS: dict[str, tuple[Callable[..., torch.optim.Optimizer], int, int]] = {
+    # name: (factory, copies of the parameters, bytes of the step counter per parameter)
+    "sgd": (lambda p: torch.optim.SGD(p, lr=0.01), 0, 0),
+    "momentum": (lambda p: torch.optim.SGD(p, lr=0.01, momentum=0.9), 1, 0),
+    "adam": (lambda p: torch.optim.Adam(p, lr=0.001), 2, 4),
+    "amsgrad": (lambda p: torch.optim.Adam(p, lr=0.001, amsgrad=True), 3, 4),
+    "rmsprop": (lambda p: torch.optim.RMSprop(p, lr=0.001), 1, 4),
+}
+
+
+def held_by(tensors: list[Tensor]) -> int:
+    """Bytes of the distinct storages of dense or sparse tensors."""
+    storages: dict[int, int] = {}
+    for tensor in tensors:
+        parts = [tensor._values(), tensor._indices()] if tensor.is_sparse else [tensor]
+        for part in parts:
+            storages[part.untyped_storage().data_ptr()] = part.untyped_storage().nbytes()
+    return sum(storages.values())
+
+
+def train(specimen: Specimen, make: Callable[..., torch.optim.Optimizer], steps: int = 2) -> Watched:
+    with watched() as seen:
+        optimizer = make(list(specimen.model.parameters()))
+        for step in range(steps):
+            specimen.loss(specimen.model(*specimen.batch(step))).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    return seen
+
+
+def names_for(optimizer: str) -> list[str]:
+    # Sparse gradients are SGD's alone, and a lazy model has no bytes to count before its first forward.
+    return [name for name in SPECIMENS if name != "lazy" and (optimizer == "sgd" or name != "sparse_embedding")]
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_every_category_is_what_arithmetic_says(optimizer: str) -> None:
+    for name in names_for(optimizer):
+        specimen = SPECIMENS[name]()
+        model = specimen.model
+        # What has a gradient is what a training without us gives one.
+        reference = SPECIMENS[name]()
+        reference.loss(reference.model(*reference.batch(0))).backward()
+        reached = [p for p in reference.model.parameters() if p.grad is not None]
+        make, copies, counter = OPTIMIZERS[optimizer]
+        seen = train(specimen, make)
+        parameters = sum(p.nbytes for p in model.parameters())
+        buffers = held_by(list(model.buffers()))
+        gradients = held_by([p.grad for p in reached if p.grad is not None])
+        state = sum(copies * p.nbytes + counter for p in reached)
+        for ledger in seen.all(LedgerTaken):
+            held, phase = ledger.held, ledger.phase
+            what = f"{name} {phase} {ledger.step}"
+            assert held.parameters == parameters, what
+            assert held.buffers == buffers, what
+            if phase is not Phase.DATA:  # which is also the moment between the step and zero_grad
+                there = phase in (Phase.BACKWARD, Phase.OTHER, Phase.OPTIMIZER)
+                assert held.gradients == (gradients if there else 0), what
+            stepped = ledger.step > 0 or phase is Phase.OPTIMIZER
+            assert held.optimizer_state == (state if stepped else 0), what
+            assert ledger.exact
+        for phase in (Phase.FORWARD, Phase.BACKWARD, Phase.OTHER, Phase.OPTIMIZER, Phase.ZERO_GRAD):
+            assert len(seen.ledgers(phase)) == 2, (name, phase)
+
+
+def saved_by_autograd(specimen: Specimen) -> int:
+    """What autograd packs during one forward, each storage once, parameters and buffers left out."""
+    own = {t.untyped_storage().data_ptr() for t in [*specimen.model.parameters(), *specimen.model.buffers()]}
+    packed: dict[int, int] = {}
+    alive: list[Tensor] = []
+
+    def pack(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            packed[storage.data_ptr()] = storage.nbytes()
+        alive.append(tensor.detach())
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        loss = specimen.loss(specimen.model(*specimen.batch(0)))
+    total = sum(packed.values())
+    loss.backward()
+    return total
+
+
+# What a checkpoint keeps is behind hooks of its own, and not packed a second time.
+UNHOOKED = [name for name in SPECIMENS if name not in ("checkpointed", "lazy")]
+
+
+@pytest.mark.parametrize("name", UNHOOKED)
+def test_activations_are_what_autograd_packs(name: str) -> None:
+    expected = saved_by_autograd(SPECIMENS[name]())
+    seen = train(SPECIMENS[name](), OPTIMIZERS["sgd"][0], steps=1)
+    (forward,) = seen.ledgers(Phase.FORWARD)
+    assert forward.held.activations == expected > 0
+    (backward,) = seen.ledgers(Phase.BACKWARD)
+    assert backward.held.activations == 0
+    (saved,) = seen.all(SavedBytesMeasured)
+    assert saved.total == expected
+    assert sum(saved.by_module) + saved.unattributed == saved.total
+
+
+@pytest.mark.parametrize("name", ["mlp", "conv_batchnorm", "tied_gpt", "frozen_encoder_with_prompt", "lstm"])
+def test_saved_bytes_belong_to_the_modules_whose_operations_saved_them(name: str) -> None:
+    specimen = SPECIMENS[name]()
+    seen = train(specimen, OPTIMIZERS["sgd"][0], steps=1)
+    (saved,) = seen.all(SavedBytesMeasured)
+    tree = seen.state.tree
+    # The loss is computed outside of the models, but for the one that computes it itself.
+    assert (saved.unattributed == 0) == (name == "tied_gpt")
+    assert saved.unattributed < saved.total / 2
+    by_path = {module.path: saved.by_module[index] for index, module in enumerate(tree.modules)}
+    containers = [module.path for module in tree.modules if module.type_name in ("ModuleList", "ModuleDict")]
+    assert all(by_path[path] == 0 for path in containers)
+
+
+def test_a_linear_layer_keeps_its_input_and_nothing_else() -> None:
+    model = nn.Sequential(nn.Linear(4, 8, bias=False), nn.Identity(), nn.Linear(8, 2, bias=False))
+    x = X.clone()
+    with watched() as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model(x).sum().backward()
+        optimizer.step()
+    (saved,) = seen.all(SavedBytesMeasured)
+    by_path = dict(zip([module.path for module in seen.state.tree.modules], saved.by_module))
+    # The second layer's input is the first one's output, saved by the second alone.
+    assert by_path == {"": 0, "0": x.nbytes, "1": 0, "2": 6 * 8 * 4}
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_categories_and_other_add_up_to_the_total(optimizer: str) -> None:
+    allocator = CountingAllocator()
+    specimen = SPECIMENS["tied_gpt"]()
+    with watched(allocator=allocator) as seen:
+        made = OPTIMIZERS[optimizer][0](list(specimen.model.parameters()))
+        for step in range(3):
+            allocator.total += 1_000
+            specimen.loss(specimen.model(*specimen.batch(step))).backward()
+            allocator.total += 1_000
+            made.step()
+            made.zero_grad()
+    ledgers = seen.all(LedgerTaken)
+    assert len(ledgers) >= 15
+    for ledger in ledgers:
+        assert add_up(ledger.held) == ledger.held.total
+        assert ledger.held.other is not None
+        assert ledger.peak is not None
+        assert ledger.held.total is not None
+        # Where the allocator keeps no peak, the larger of the phase's two ends is told as a lower bound.
+        assert ledger.peak >= ledger.held.total
+        assert not ledger.peak_exact
+
+
+def add_up(held: MemoryBytes) -> int:
+    return sum(getattr(held, category) or 0 for category in MEMORY_CATEGORIES)
+
+
+def test_the_peak_of_a_phase_is_not_that_of_an_earlier_one() -> None:
+    """With steps in between that are not examined, the last total known is of another phase."""
+    allocator = CountingAllocator()
+    model = nn.Linear(4, 2)
+    with watched(allocator=allocator, budget=0.0) as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(1_003):
+            allocator.total = 5_000_000 if step == 15 else 1_000_000
+            model(X).sum().backward()
+            optimizer.step()
+    late = [ledger for ledger in seen.all(LedgerTaken) if ledger.step >= 1_000]
+    assert late
+    assert {ledger.peak for ledger in late} == {1_000_000}
+
+
+def test_an_allocator_with_a_peak_of_its_own_makes_it_exact_where_it_rose() -> None:
+    class Peaking(CountingAllocator):
+        peak = 2_000_000
+
+        def read(self) -> Reading:
+            return Reading(self.total, self.peak)
+
+    allocator = Peaking()
+    ledger = MemoryLedger(allocator)
+    tree = build([("m", nn.Linear(2, 2))])
+    ledger.begin_phase()
+    allocator.peak = 9_000_000
+    assert ledger.take(tree, [], 0, stepped=False)[1:] == (9_000_000, True)
+    allocator.total = 1_500_000
+    assert ledger.take(tree, [], 0, stepped=False)[1:] == (1_500_000, False)
+
+
+def test_a_retained_graph_is_still_there_after_backward() -> None:
+    model = nn.Linear(4, 2)
+    with watched() as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        loss = model(X).square().sum()
+        loss.backward(retain_graph=True)
+        loss.backward()
+        optimizer.step()
+    first = seen.ledgers(Phase.BACKWARD)[0].held
+    assert first.activations == seen.ledgers(Phase.FORWARD)[0].held.activations > 0
+
+
+def test_tied_weights_views_and_shared_gradients_count_once() -> None:
+    base = torch.zeros(100)
+    count = StorageCount("cpu")
+    assert count.add([base, base.view(10, 10), base[5:]]) == 400
+    assert count.add([base]) == 0
+    assert count.add([torch.zeros(3, device="meta")]) == 0
+
+
+def test_sparse_tensors_count_their_values_and_indices() -> None:
+    sparse = torch.sparse_coo_tensor(torch.tensor([[0, 2]]), torch.ones(2, 3), (4, 3), check_invariants=True)
+    assert StorageCount("cpu").add([sparse]) == 2 * 3 * 4 + 2 * 8
+
+
+def test_parameters_of_no_known_model_are_parameters_too() -> None:
+    weight = torch.zeros(4, 2, requires_grad=True)
+    with watched() as seen:
+        optimizer = torch.optim.SGD([weight], lr=0.1)
+        (X @ weight).sum().backward()
+        optimizer.step()
+    held = seen.ledgers(Phase.BACKWARD)[0].held
+    assert (held.parameters, held.gradients) == (weight.nbytes, weight.nbytes)
+
+
+def test_evaluation_is_taken_now_and_then() -> None:
+    model = nn.Linear(4, 2)
+    with watched(budget=0.0) as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(20):
+            model(X).sum().backward()
+            optimizer.step()
+        with torch.no_grad():
+            for _ in range(5):
+                model(X)
+    assert len(seen.ledgers(Phase.EVAL)) == 1
+
+
+def test_loading_is_taken_before_the_first_forward() -> None:
+    seen = train(SPECIMENS["mlp"](), OPTIMIZERS["sgd"][0], steps=1)
+    (load,) = seen.ledgers(Phase.LOAD)
+    assert load.held.parameters > 0
+    assert (load.held.gradients, load.held.optimizer_state, load.held.activations) == (0, 0, 0)
+
+
+def test_malloc_tells_what_a_tensor_takes() -> None:
+    try:
+        allocator = MallocAllocator()
+    except (OSError, AttributeError):
+        pytest.skip("no glibc with mallinfo2")
+    before = allocator.read().total
+    large, small = torch.empty(1 << 22, dtype=torch.uint8), torch.empty(1 << 12, dtype=torch.uint8)
+    grown = allocator.read().total - before
+    assert large.nbytes + small.nbytes <= grown < large.nbytes + small.nbytes + (1 << 20)
+    del large, small
+    assert allocator.read().total - before < 1 << 20
+
+
+def test_the_resident_size_is_the_fallback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(self: MallocAllocator) -> None:
+        raise AttributeError("mallinfo2")
+
+    monkeypatch.setattr(MallocAllocator, "__init__", missing)
+    allocator = cpu_allocator()
+    assert isinstance(allocator, ResidentAllocator)
+    assert not allocator.exact
+    assert abs(allocator.read().total) < 1 << 32
+
+
+def test_a_malloc_whose_counters_stand_still_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with jemalloc or tcmalloc preloaded."""
+    monkeypatch.setattr(MallocAllocator, "read", lambda self: Reading(0, None))
+    assert isinstance(cpu_allocator(), ResidentAllocator)
+
+
+def test_the_cuda_allocator_reads_nothing_where_there_is_no_device() -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is a device")
+    assert CudaAllocator().read() == Reading(0, 0)

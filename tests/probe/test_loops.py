@@ -1,0 +1,437 @@
+"""Whole training loops as people write them: the counts and the order of phases that the probe tells of each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+import loops
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+from torch.utils.data import DataLoader, TensorDataset
+from watched import Watched, watched
+from zoo import SPECIMENS
+
+from gradtui.protocol.events import Progress
+from gradtui.protocol.vocabulary import Phase
+
+
+def small() -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
+
+
+X = torch.linspace(-1, 1, 24).view(6, 4)
+STEP = ["forward", "backward", "other", "optimizer", "data"]
+
+
+def counts(seen: Watched) -> tuple[int, int, int, list[int]]:
+    """(steps, micro-steps, skipped steps, steps of each optimizer)."""
+    state = seen.state
+    return state.step, state.micro_steps, state.skipped_steps, state.optimizer_steps
+
+
+def visits(seen: Watched) -> dict[str, int]:
+    """How often each phase was entered."""
+    return {phase.value: record.count for phase, record in seen.state.phases.items() if record.count}
+
+
+def train(
+    loop: Callable[[nn.Module, loops.Batch, loops.Loss, int], None], steps: int = 3, name: str = "mlp"
+) -> Watched:
+    specimen = SPECIMENS[name]()
+    with watched() as seen:
+        loop(specimen.model, specimen.batch, specimen.loss, steps)
+    return seen
+
+
+def test_plain() -> None:
+    seen = train(loops.plain)
+    assert counts(seen) == (3, 3, 0, [3])
+    # zero_grad comes first in this loop, so the first one interrupts loading.
+    assert seen.phases == ["load", "zero_grad", "load", *STEP, *["zero_grad", "data", *STEP] * 2]
+    assert visits(seen) == {
+        "load": 1, "zero_grad": 3, "forward": 3, "backward": 3, "other": 3, "optimizer": 3, "data": 3,
+    }  # fmt: skip
+
+
+def test_zero_grad_between_forward_and_backward() -> None:
+    seen = train(loops.adamw)
+    cycle = ["forward", "zero_grad", "forward", "backward", "other", "optimizer", "data"]
+    assert seen.phases == ["load", *cycle * 3]
+    assert counts(seen) == (3, 3, 0, [3])
+
+
+def test_accumulation() -> None:
+    seen = train(loops.accumulation, steps=2)
+    assert counts(seen) == (2, 8, 0, [2])
+    cycle = ["forward", "backward", "other"] * loops.MICRO_BATCHES + ["optimizer", "data", "zero_grad", "data"]
+    assert seen.phases == ["load", "zero_grad", "load", *cycle * 2]
+
+
+def test_accumulation_with_clipping_and_a_schedule() -> None:
+    assert counts(train(loops.accumulation_clipped)) == (3, 12, 0, [3])
+
+
+def test_gan() -> None:
+    seen = train(loops.gan)
+    # Per round two backwards and a step for the discriminator, one of each for the generator.
+    assert counts(seen) == (6, 9, 0, [3, 3])
+    assert [model.type_name for model in seen.state.tree.models] == ["Sequential", "Sequential"]
+    discriminator = ["forward", "zero_grad", "forward", "backward", "other", "backward", "other", "optimizer", "data"]
+    generator = ["zero_grad", "data", *STEP]
+    # The first forward, outside the measured rounds, only asks how many features there are.
+    assert seen.phases == ["load", *(discriminator + generator) * 3]
+
+
+def test_lbfgs() -> None:
+    seen = train(loops.lbfgs, steps=2)
+    steps, micro_steps, skipped, by_optimizer = counts(seen)
+    assert (steps, skipped, by_optimizer) == (2, 0, [2])
+    closure = "zero_grad optimizer forward backward optimizer "
+    step = re.compile(f"optimizer ({closure})+data ")
+    assert re.fullmatch(f"load ({step.pattern}){{2}}", " ".join(seen.phases) + " ")
+    assert micro_steps == seen.phases.count("backward") > 2
+    assert visits(seen)["optimizer"] == 2
+
+
+def test_evaluation_between_steps() -> None:
+    seen = train(loops.with_evaluation)
+    assert counts(seen) == (3, 3, 0, [3])
+    assert visits(seen)["eval"] == 3
+    assert seen.phases[:3] == ["load", "zero_grad", "load"]
+    assert seen.phases[3:] == [*STEP, *["eval", "data", "zero_grad", "data", *STEP] * 2, "eval", "data"]
+
+
+def test_grad_scaler_that_skips_a_step() -> None:
+    seen = train(loops.grad_scaler)
+    assert counts(seen) == (2, 3, 1, [2])
+    # The skipped step has no optimizer phase.
+    assert seen.phases.count("optimizer") == 2
+
+
+@pytest.mark.parametrize("unscale", [True, False])
+def test_grad_scaler_with_a_fused_optimizer_that_skips_by_itself(unscale: bool) -> None:
+    model, scaler = small(), torch.amp.GradScaler("cpu", init_scale=1024.0)
+    with watched() as seen:
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)
+        for step in range(3):
+            optimizer.zero_grad()
+            loss = model(X).square().mean() * (float("inf") if step == 1 else 1.0)
+            scaler.scale(loss).backward()
+            if unscale:
+                scaler.unscale_(optimizer)
+            scaler.step(optimizer)
+            scaler.update()
+    assert counts(seen) == (2, 3, 1, [2])
+
+
+def test_a_disabled_grad_scaler_changes_nothing() -> None:
+    model, scaler = small(), torch.amp.GradScaler("cpu", enabled=False)
+    with watched() as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(2):
+            scaler.scale(model(X).square().mean()).backward()
+            scaler.step(optimizer)
+            scaler.update()
+    assert counts(seen) == (2, 2, 0, [2])
+
+
+class Checkpointed(nn.Module):
+    """A model of two parts, the first of which is recomputed in backward."""
+
+    def __init__(self, use_reentrant: bool) -> None:
+        super().__init__()
+        self.first, self.second, self.use_reentrant = small(), nn.Linear(2, 2), use_reentrant
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(checkpoint(self.first, x, use_reentrant=self.use_reentrant))
+
+
+@pytest.mark.parametrize("use_reentrant", [True, False])
+def test_a_recomputed_forward_is_part_of_backward(use_reentrant: bool) -> None:
+    model = Checkpointed(use_reentrant)
+    x = X.clone().requires_grad_(True)
+    with watched() as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(2):
+            model(x).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    assert counts(seen) == (2, 2, 0, [2])
+    assert seen.phases == ["load", *[*STEP, "zero_grad", "data"] * 2]
+    assert set(seen.letters().values()) == {"T"}
+
+
+def test_one_optimizer_per_parameter_stepped_within_backward() -> None:
+    specimen = SPECIMENS["mlp"]()
+    count = len(list(specimen.model.parameters()))
+    with watched() as seen:
+        loops.step_in_backward(specimen.model, specimen.batch, specimen.loss, 2)
+    assert counts(seen) == (2 * count, 2, 0, [2] * count)
+    within = ["backward", *["optimizer", "backward", "zero_grad", "backward"] * count]
+    assert seen.phases == ["load", "forward", *within, "other", "forward", *within, "other"]
+
+
+class Inherited(torch.optim.SGD):
+    """Calls its parent's step, so that torch's step hooks run twice, one within the other."""
+
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:
+        return super().step(closure)
+
+
+@pytest.mark.parametrize("with_closure", [True, False])
+def test_a_step_that_calls_its_parents_counts_once(with_closure: bool) -> None:
+    model = small()
+    with watched() as seen:
+        optimizer = Inherited(model.parameters(), lr=0.1)
+
+        def closure() -> Tensor:
+            optimizer.zero_grad()
+            loss = model(X).square().mean()
+            loss.backward()
+            return loss
+
+        for _ in range(3):
+            if with_closure:
+                optimizer.step(closure)
+            else:
+                closure()
+                optimizer.step()
+    assert counts(seen) == (3, 3, 0, [3])
+    assert visits(seen)["optimizer"] == 3
+
+
+class Lookahead(torch.optim.Optimizer):
+    """An optimizer around another, which steps it from within its own step."""
+
+    def __init__(self, inner: torch.optim.Optimizer) -> None:
+        self.inner = inner
+        super().__init__(inner.param_groups, {})
+
+    def step(self, closure: Callable[[], float] | None = None) -> None:
+        if closure is not None:
+            closure()
+        self.inner.step()
+
+
+def test_an_optimizer_within_an_optimizer() -> None:
+    model = small()
+    with watched() as seen:
+        optimizer = Lookahead(torch.optim.SGD(model.parameters(), lr=0.1))
+
+        def closure() -> float:
+            optimizer.zero_grad()
+            model(X).square().mean().backward()
+            return 0.0
+
+        for _ in range(2):
+            optimizer.step(closure)
+    # Each of the two is an optimizer whose step ran.
+    assert counts(seen) == (4, 2, 0, [2, 2])
+    assert seen.phases[-1] == "data"
+
+
+def test_gradient_penalty() -> None:
+    seen = train(loops.gradient_penalty, name="mlp")
+    assert counts(seen) == (3, 3, 0, [3])
+    cycle = ["forward", "backward", "forward", "zero_grad", "forward", "backward", "other", "optimizer", "data"]
+    assert seen.phases == ["load", *cycle * 3]
+
+
+def test_gradients_cleared_through_the_model() -> None:
+    """As Hugging Face's Trainer does."""
+    model = small()
+    with watched() as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(2):
+            model(X).square().mean().backward()
+            optimizer.step()
+            model.zero_grad()
+    assert seen.phases == ["load", *[*STEP, "zero_grad", "data"] * 2]
+    assert visits(seen)["zero_grad"] == 2
+
+
+def test_a_loader() -> None:
+    model = small()
+    loader = DataLoader(TensorDataset(X), batch_size=2)
+    with watched() as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for (x,) in loader:
+            model(x).square().mean().backward()
+            optimizer.step()
+    assert counts(seen) == (3, 3, 0, [3])
+    assert seen.phases == ["load", *STEP * 3]
+
+
+def test_a_batch_fetched_after_a_forward_without_backward_is_data() -> None:
+    model = small()
+    with watched() as seen:
+        for (x,) in DataLoader(TensorDataset(X), batch_size=3):
+            model(x)
+    assert seen.phases == ["load", *["forward", "data"] * 2]
+
+
+def raising_script(model: nn.Module, optimizer: torch.optim.Optimizer, where: str) -> None:
+    """One step that raises at `where`, caught as a script would, then nothing else."""
+
+    class Boom(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: object, x: Tensor) -> Tensor:
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx: object, *grads: Tensor) -> Tensor:
+            raise RuntimeError("in backward")
+
+    def run() -> None:
+        if where == "forward":
+            model(X[:, :3])
+        elif where == "backward":
+            Boom.apply(model(X)).sum().backward()
+        else:
+            model(X).sum().backward()
+            optimizer.param_groups[0]["lr"] = Unusable()
+            optimizer.step()
+
+    with pytest.raises(RuntimeError):
+        run()
+
+
+class Unusable:
+    """A learning rate whose use raises."""
+
+    def __getattr__(self, name: str) -> object:
+        raise RuntimeError("in step")
+
+    def __neg__(self) -> object:
+        raise RuntimeError("in step")
+
+
+@pytest.mark.parametrize("where", ["forward", "backward", "step"])
+def test_training_goes_on_after_an_exception(where: str) -> None:
+    model = small()
+    with watched() as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(2):
+            raising_script(model, optimizer, where)
+            optimizer.param_groups[0]["lr"] = 0.1
+            before = len(seen.phases)
+            optimizer.zero_grad()
+            model(X).square().mean().backward()
+            optimizer.step()
+            assert seen.phases[before:][-5:] == STEP
+    assert (seen.state.step, seen.state.optimizer_steps) == (2, [2])
+
+
+def test_a_step_that_raises_within_another_leaves_the_outer_one_open() -> None:
+    model, other = small(), small()
+    with watched() as seen:
+        outer, inner = torch.optim.SGD(model.parameters(), lr=0.1), torch.optim.SGD(other.parameters(), lr=0.1)
+
+        def closure() -> float:
+            model(X).sum().backward()
+            other(X).sum().backward()
+            inner.param_groups[0]["lr"] = Unusable()
+            with pytest.raises(RuntimeError):
+                inner.step()
+            inner.param_groups[0]["lr"] = 0.1
+            inner.step()
+            return 0.0
+
+        for _ in range(2):
+            outer.step(closure)
+    assert (seen.state.step, seen.state.optimizer_steps) == (4, [2, 2])
+    assert seen.phases[-2:] == ["optimizer", "data"]
+
+
+@pytest.mark.parametrize("criterion", [None, nn.MSELoss()])
+def test_training_in_eval_mode_is_training(criterion: nn.Module | None) -> None:
+    model = small().eval()
+    with watched() as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(3):
+            output = model(X)
+            loss = output.square().mean() if criterion is None else criterion(output, torch.zeros_like(output))
+            loss.backward()
+            optimizer.step()
+    assert counts(seen) == (3, 3, 0, [3])
+    # The first forward could not be told from evaluation; its time and visit are given back.
+    assert seen.phases[-10:] == STEP * 2
+    assert visits(seen).get("eval", 0) == 0
+    assert visits(seen)["forward"] >= 3
+    assert seen.letters() == dict.fromkeys(seen.letters(), "T")
+
+
+class TrainingStep(nn.Module):
+    """A module whose forward is a whole training step, as adversarial-training wrappers have it."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor) -> Tensor:
+        loss = self.model(x).square().mean()
+        loss.backward()
+        return loss.detach()
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_a_backward_within_a_module_call(training: bool) -> None:
+    wrapper = TrainingStep(small()).train(training)
+    with watched() as seen:
+        optimizer = torch.optim.SGD(wrapper.parameters(), lr=0.1)
+        for _ in range(3):
+            wrapper(X)
+            optimizer.step()
+    assert counts(seen) == (3, 3, 0, [3])
+    assert all(record.seconds >= 0 for record in seen.state.phases.values())
+    assert sum(record.seconds for record in seen.state.phases.values()) == pytest.approx(
+        seen.all(Progress)[-1].at, rel=0.1
+    )
+
+
+def test_bare_tensors_without_any_module() -> None:
+    weight = torch.zeros(4, 2, requires_grad=True)
+    with watched() as seen:
+        optimizer = torch.optim.SGD([weight], lr=0.1)
+        for _ in range(3):
+            (X @ weight - 1).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    assert counts(seen) == (3, 3, 0, [3])
+    assert seen.state.tree.models == ()
+    assert seen.state.gradient_norm.values
+    assert seen.state.optimizers[0].unknown_parameters == 1
+
+
+def test_an_encoder_in_eval_mode_before_a_trained_head() -> None:
+    """Feature extraction: the frozen encoder's calls stay evaluation, the head's are the forward."""
+    encoder, head = small().eval().requires_grad_(False), nn.Linear(2, 1)
+    with watched() as seen:
+        optimizer = torch.optim.SGD(head.parameters(), lr=0.1)
+        for _ in range(3):
+            head(encoder(X)).square().mean().backward()
+            optimizer.step()
+    assert counts(seen) == (3, 3, 0, [3])
+    assert visits(seen)["eval"] == 3
+    assert visits(seen)["forward"] == 3
+
+
+def every_loop() -> Iterator[tuple[str, str]]:
+    for loop in loops.LOOPS:
+        for name in ("mlp", "conv_batchnorm", "tied_gpt", "checkpointed", "frozen_encoder_with_prompt"):
+            if name not in loops.UNSUITED.get(loop, ()):
+                yield loop, name
+
+
+@pytest.mark.parametrize(("loop", "name"), every_loop())
+def test_the_phases_of_every_loop_add_up_to_the_time_it_took(loop: str, name: str) -> None:
+    seen = train(loops.LOOPS[loop], steps=2, name=name)
+    events = seen.all(Progress)
+    # `Progress` tells when it was made; the phases are counted up to a moment before.
+    spent = sum(time.seconds for event in events for time in event.phases)
+    assert spent == pytest.approx(events[-1].at, abs=0.005)
+    assert all(record.count >= 0 for record in seen.state.phases.values())
+    assert seen.state.phases[Phase.BACKWARD].count >= 2

@@ -1,0 +1,555 @@
+"""Joining an optimizer: which group, with what state, and never one that would raise an error at its next step."""
+
+# Modules, parameters and optimizers are more loosely typed in torch than a test uses them.
+# mypy: disable-error-code="operator,union-attr,index,arg-type,assignment,attr-defined,misc,return-value"
+# mypy: disable-error-code="no-any-return,no-untyped-call,unused-ignore,func-returns-value,dict-item"
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.optim import lr_scheduler
+from watched import Watched, watched
+
+from gradtui.probe import optimizer_membership as membership
+from gradtui.probe.module_tree import build
+from gradtui.protocol.commands import SetTrainable
+from gradtui.protocol.events import CommandApplied, CommandRejected, FreezeVerified, OptimizersFound
+
+X = torch.linspace(-1, 1, 24).view(6, 4)
+
+KINDS: dict[str, type[torch.optim.Optimizer]] = {
+    name: kind
+    for name, kind in vars(torch.optim).items()
+    if isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer) and kind is not torch.optim.Optimizer
+}
+VARIANTS: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    **{name: kind for name, kind in KINDS.items() if name not in ("LBFGS", "SparseAdam")},
+    "momentum": lambda p: torch.optim.SGD(p, lr=0.01, momentum=0.9, weight_decay=0.1, nesterov=True),
+    "fused SGD": lambda p: torch.optim.SGD(p, lr=0.01, momentum=0.9, fused=True),
+    "fused Adam": lambda p: torch.optim.Adam(p, lr=0.01, fused=True),
+    "fused Adagrad": lambda p: torch.optim.Adagrad(p, lr=0.01, fused=True),
+    "started Adagrad": lambda p: torch.optim.Adagrad(p, lr=0.01, initial_accumulator_value=0.5),
+    "amsgrad": lambda p: torch.optim.AdamW(p, lr=0.01, amsgrad=True, foreach=True),
+    "capturable": lambda p: torch.optim.Adam(p, lr=torch.tensor(0.01)),
+    "centered RMSprop": lambda p: torch.optim.RMSprop(p, lr=0.01, momentum=0.9, centered=True),
+}
+
+
+def stack() -> nn.Sequential:
+    """Only matrices, so that every optimizer takes it."""
+    torch.manual_seed(0)
+    return nn.Sequential(*(nn.Linear(4, 4, bias=False) for _ in range(3)))
+
+
+def step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    optimizer.zero_grad()
+    model(X).square().mean().backward()
+    optimizer.step()
+
+
+def freeze(path: str) -> Callable[[int], SetTrainable]:
+    return lambda id_: SetTrainable(id_, path, False)
+
+
+def unfreeze(path: str) -> Callable[[int], SetTrainable]:
+    return lambda id_: SetTrainable(id_, path, True)
+
+
+def answer(seen: Watched) -> str:
+    (event,) = [event for event in seen.events if isinstance(event, (CommandApplied, CommandRejected))]
+    return event.text if isinstance(event, CommandApplied) else event.reason
+
+
+def bits(model: nn.Module) -> list[list[float]]:
+    return [parameter.detach().flatten().tolist() for parameter in model.parameters()]
+
+
+# ---- every optimizer
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_what_joins_an_optimizer_trains_as_if_it_had_always_been_there(name: str) -> None:
+    """To the bit: a parameter that was frozen from the start has no state, whether its optimizer knew of it or not."""
+    make = VARIANTS[name]
+
+    def trained(*, known: bool) -> list[list[float]]:
+        model = stack()
+        model[0].requires_grad_(False)
+        with watched() as seen:
+            # Last in the order, as one that joins is.
+            optimizer = make([model[1].weight, model[2].weight] + ([model[0].weight] if known else []))
+            for number in range(8):
+                if number == 3:
+                    seen.submit(unfreeze("0"))
+                step(model, optimizer)
+        assert answer(seen) == "unfroze 0: 1 tensor, 16 parameters" + (
+            "" if known else f"; 1 joined {type(optimizer).__name__}"
+        )
+        assert seen.letters() == {"0.weight": "T", "1.weight": "T", "2.weight": "T"}
+        return bits(model)
+
+    before = bits(stack())
+    after = trained(known=False)
+    assert after == trained(known=True)
+    assert after[0] != before[0]
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_checkpoint_of_an_extended_optimizer_loads_into_one_like_it(name: str) -> None:
+    model = stack()
+    model[0].requires_grad_(False)
+    make = VARIANTS[name]
+    with watched() as seen:
+        optimizer = make([model[1].weight, model[2].weight])
+        step(model, optimizer)
+        seen.submit(unfreeze("0"))
+        step(model, optimizer)
+        twin = copy.deepcopy(model)
+        other = make([twin[1].weight, twin[2].weight, twin[0].weight])  # type: ignore[index]
+        # It takes over the very tensors it is given.
+        other.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+        step(model, optimizer)
+        step(twin, other)
+    assert bits(model) == bits(twin)
+
+
+def test_the_state_that_adagrad_is_given_is_the_one_it_makes_itself() -> None:
+    for options in ({}, {"initial_accumulator_value": 0.25}, {"fused": True}):
+        for dtype in (torch.float32, torch.float64):
+            tensor = nn.Parameter(torch.ones(2, 3, dtype=dtype))
+            made = torch.optim.Adagrad([tensor], **options)
+            joined = torch.optim.Adagrad([nn.Parameter(torch.zeros(1))], **options)
+            membership.join([membership.Membership(joined, joined.param_groups[0], tensor, "x")])
+            for key, value in made.state[tensor].items():
+                ours = joined.state[tensor][key]
+                assert (ours.dtype, ours.device, ours.shape) == (value.dtype, value.device, value.shape)
+                assert torch.equal(ours, value)
+
+
+# ---- optimizers that do not take every parameter
+
+
+class Parts(nn.Module):
+    """An embedding with sparse gradients, a matrix, a vector and a complex filter."""
+
+    def __init__(self, *, sparse: bool = True) -> None:
+        super().__init__()
+        self.table = nn.Embedding(5, 4, sparse=sparse)
+        self.matrix = nn.Linear(4, 4, bias=False)
+        self.vector = nn.Parameter(torch.ones(4))
+        self.filter = nn.Parameter(torch.ones(3, dtype=torch.complex64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        mixed = self.matrix(x + self.table(torch.arange(5))[:1]) * self.vector
+        return torch.fft.irfft(torch.fft.rfft(mixed) * self.filter, n=4)
+
+
+def trained(
+    make: Callable[[Parts], list[torch.optim.Optimizer]], frozen: str, *, sparse: bool = True
+) -> tuple[str, Parts]:
+    """Train with one part frozen from the start, unfreeze it, train on; the answer, and the model."""
+    model = Parts(sparse=sparse)
+    model.get_parameter(frozen).requires_grad_(False)
+    with watched() as seen:
+        optimizers = make(model)
+        for number in range(6):
+            if number == 2:
+                seen.submit(unfreeze(frozen))
+            for optimizer in optimizers:
+                optimizer.zero_grad()
+            model(X).abs().square().mean().backward()
+            for optimizer in optimizers:
+                optimizer.step()
+    return answer(seen), model
+
+
+REFUSED: dict[str, tuple[Callable[[Parts], list[torch.optim.Optimizer]], str, str]] = {
+    "a vector, Muon": (lambda m: [torch.optim.Muon([m.matrix.weight])], "vector", "no optimizer can take vector: Muon"),
+    "a filter, Muon": (lambda m: [torch.optim.Muon([m.matrix.weight])], "filter", "no optimizer can take filter: Muon"),
+    "a matrix, SparseAdam": (
+        lambda m: [torch.optim.SparseAdam([m.table.weight])], "matrix.weight", "SparseAdam takes sparse gradients only",
+    ),
+    "a filter, Adafactor": (
+        lambda m: [torch.optim.Adafactor([m.matrix.weight])], "filter", "Adafactor takes no complex parameters",
+    ),
+    "a filter, fused": (
+        lambda m: [torch.optim.Adam([m.matrix.weight], fused=True)], "filter", "Adam takes no complex parameters",
+    ),
+    "a table, Adam": (lambda m: [torch.optim.Adam([m.matrix.weight])], "table.weight", "Adam takes no sparse gradients"),
+    "a table, decay": (
+        lambda m: [torch.optim.SGD([m.matrix.weight], weight_decay=0.1)], "table.weight", "together with weight decay",
+    ),
+    "a table of its own, AdamW": (
+        lambda m: [torch.optim.AdamW([m.matrix.weight, m.table.weight])],
+        "table.weight", "table.weight cannot be trained by the optimizer that owns it: AdamW takes no sparse gradients",
+    ),
+    "a filter of its own, Adafactor": (
+        lambda m: [torch.optim.Adafactor([m.matrix.weight, m.filter])], "filter", "by the optimizer that owns it: Adafactor",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", [case for case in REFUSED if "Muon" not in case or hasattr(torch.optim, "Muon")])
+def test_an_optimizer_that_would_raise_an_error_is_not_joined(case: str) -> None:
+    make, frozen, reason = REFUSED[case]
+    told, model = trained(make, frozen)
+    assert reason in told
+    assert not model.get_parameter(frozen).requires_grad
+
+
+TAKEN: dict[str, tuple[Callable[[Parts], list[torch.optim.Optimizer]], str, str]] = {
+    "a vector, beside Muon": (
+        lambda m: [torch.optim.Muon([m.matrix.weight]), torch.optim.Adam([m.filter])], "vector", "joined Adam",
+    ),
+    "a table, beside Adam": (
+        lambda m: [torch.optim.Adam([m.matrix.weight]), torch.optim.SGD([m.vector], lr=0.1)], "table.weight", "joined SGD",
+    ),
+    "a table, SparseAdam": (
+        lambda m: [torch.optim.Adam([m.matrix.weight]), torch.optim.SparseAdam([nn.Parameter(torch.ones(1))])],
+        "table.weight", "joined SparseAdam",
+    ),
+    "a table, Adagrad": (lambda m: [torch.optim.Adagrad([m.matrix.weight])], "table.weight", "joined Adagrad"),
+    "a filter, Adam": (lambda m: [torch.optim.Adam([m.matrix.weight])], "filter", "joined Adam"),
+    "a matrix, beside SparseAdam": (
+        lambda m: [torch.optim.SparseAdam([m.table.weight]), torch.optim.RMSprop([m.vector])],
+        "matrix.weight", "joined RMSprop",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks")
+@pytest.mark.parametrize("case", [case for case in TAKEN if "Muon" not in case or hasattr(torch.optim, "Muon")])
+def test_of_several_optimizers_one_that_can_is_joined(case: str) -> None:
+    make, frozen, expected = TAKEN[case]
+    told, model = trained(make, frozen)
+    assert told.endswith(expected)
+    assert not torch.equal(model.get_parameter(frozen), Parts().get_parameter(frozen)) or frozen != "vector"
+    assert model.get_parameter(frozen).requires_grad
+
+
+def test_a_dense_table_joins_like_any_matrix() -> None:
+    told, _ = trained(lambda m: [torch.optim.Adam([m.matrix.weight])], "table.weight", sparse=False)
+    assert told.endswith("joined Adam")
+
+
+def test_one_that_cannot_join_keeps_all_from_joining() -> None:
+    model = Parts()
+    model.requires_grad_(False)
+    model.matrix.requires_grad_(True)
+    with watched() as seen:
+        optimizer = torch.optim.Adam(model.matrix.parameters())
+        step_of = [p.requires_grad for p in model.parameters()]
+        for number in range(3):
+            if number == 1:
+                seen.submit(unfreeze(""))
+            step(model, optimizer)
+    assert "no optimizer can take table.weight" in answer(seen)
+    assert [p.requires_grad for p in model.parameters()] == step_of
+    assert len(optimizer.param_groups[0]["params"]) == 1
+
+
+def test_lbfgs_beside_another_optimizer_is_not_joined() -> None:
+    model = nn.ModuleDict({"a": nn.Linear(4, 4), "b": nn.Linear(4, 4), "c": nn.Linear(4, 4)})
+    model["b"].requires_grad_(False)
+
+    class Chain(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.parts = model
+
+        def forward(self, x: Tensor) -> Tensor:
+            for part in self.parts.values():
+                x = part(x)
+            return x
+
+    chain = Chain()
+    with watched() as seen:
+        slow, fast = (
+            torch.optim.LBFGS(model["a"].parameters(), max_iter=1),
+            torch.optim.SGD(model["c"].parameters(), lr=0.1),
+        )
+
+        def closure() -> Tensor:
+            slow.zero_grad()
+            loss = chain(X).square().mean()
+            loss.backward()
+            return loss
+
+        for number in range(6):
+            slow.step(closure)
+            fast.step()
+            fast.zero_grad()
+            if number == 2:
+                seen.submit(unfreeze("parts.b"))
+                seen.submit(freeze("parts.a.bias"))
+    told = [event.text if isinstance(event, CommandApplied) else event.reason
+            for event in seen.events if isinstance(event, (CommandApplied, CommandRejected))]  # fmt: skip
+    assert told[0].endswith("2 joined SGD")
+    assert "LBFGS cannot be changed while it runs" in told[1]
+    assert [len(group["params"]) for group in fast.param_groups] == [4]
+
+
+# ---- which group
+
+
+Test = Callable[[str, Tensor], bool]
+
+
+def encoder() -> nn.Module:
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    model = nn.Sequential(nn.Linear(8, 8), nn.TransformerEncoder(layer, 2, enable_nested_tensor=False), nn.Linear(8, 2))
+    return nn.ModuleDict({"backbone": model, "head": nn.Linear(8, 2)})
+
+
+def group(name: str, test: Test, **options: float) -> tuple[str, Test, dict[str, float]]:
+    return name, test, options
+
+
+DECAY = [
+    group("decay", lambda n, p: p.ndim > 1, weight_decay=0.1),
+    group("no decay", lambda n, p: p.ndim <= 1, weight_decay=0.0),
+]
+PLACES = [group("backbone", lambda n, p: n.startswith("backbone")), group("head", lambda n, p: n.startswith("head"))]
+HEAD = [
+    group("decay", lambda n, p: n == "head.weight", weight_decay=0.1),
+    group("no decay", lambda n, p: n == "head.bias", weight_decay=0.0),
+]
+NORMS = [
+    group("norms", lambda n, p: "norm" in n, lr=1e-5, weight_decay=0.0),
+    group("head", lambda n, p: n.startswith("head"), lr=1e-3, weight_decay=0.1),
+]
+RATES = [
+    group("backbone decay", lambda n, p: n.startswith("backbone") and p.ndim > 1, lr=1e-5, weight_decay=0.1),
+    group("backbone no decay", lambda n, p: n.startswith("backbone") and p.ndim <= 1, lr=1e-5, weight_decay=0.0),
+    group("head", lambda n, p: n.startswith("head"), lr=1e-3, weight_decay=0.1),
+]
+
+
+@pytest.mark.parametrize(
+    ("groups", "orphan", "expected"),
+    [
+        (DECAY, "backbone.1.layers.0.linear1.weight", "decay"),
+        (DECAY, "backbone.1.layers.0.linear1.bias", "no decay"),
+        (DECAY, "backbone.1.layers.1.norm1.weight", "no decay"),
+        (DECAY, "backbone.0.weight", "decay"),
+        (DECAY, "head.bias", "no decay"),
+        (HEAD, "backbone.0.weight", "decay"),
+        (HEAD, "backbone.0.bias", "no decay"),
+        (HEAD[::-1], "backbone.0.weight", "decay"),
+        (PLACES, "backbone.2.weight", "backbone"),
+        (PLACES, "head.bias", "head"),
+        (NORMS, "backbone.1.layers.0.linear1.weight", "norms"),
+        (NORMS, "head.bias", "head"),
+        (RATES, "backbone.1.layers.0.linear1.weight", "backbone decay"),
+        (RATES, "backbone.1.layers.0.linear1.bias", "backbone no decay"),
+        (RATES, "head.bias", "head"),
+        ([group("only", lambda n, p: n == "head.weight")], "backbone.0.bias", "only"),
+    ],
+)
+def test_the_nearest_group(groups: list[tuple[str, Test, dict[str, float]]], orphan: str, expected: str) -> None:
+    model = encoder()
+    tree = build([("model", model)])
+    named = dict(model.named_parameters())
+    made: list[dict[str, Any]] = [
+        {"params": [p for n, p in named.items() if n != orphan and test(n, p)], "tag": name, **options}
+        for name, test, options in groups
+    ]
+    optimizer = torch.optim.SGD([one for one in made if one["params"]], lr=0.1)
+    place = next(place for place, info in enumerate(tree.parameters) if info.path == orphan)
+    (planned,) = membership.plan({place: named[orphan]}, tree, [optimizer])
+    assert planned.group["tag"] == expected
+    # Planning changes nothing.
+    assert all(tensor is not named[orphan] for tensor in membership.parameters(optimizer))
+
+
+def test_groups_of_parameters_that_are_in_no_model_are_the_last_choice() -> None:
+    model = nn.Linear(4, 2)
+    tree = build([("model", model)])
+    strangers = torch.optim.SGD([nn.Parameter(torch.zeros(9, 9)) for _ in range(9)], lr=0.1)
+    own = torch.optim.SGD([model.bias], lr=0.1)
+    (planned,) = membership.plan({0: model.weight}, tree, [strangers, own])
+    assert planned.optimizer is own
+    (planned,) = membership.plan({0: model.weight}, tree, [strangers])
+    assert planned.optimizer is strangers
+    assert membership.plan({0: model.weight}, tree, []) == []
+
+
+def test_an_optimizer_around_another_shares_its_groups_and_gets_one_entry() -> None:
+    model = stack()
+    inner = torch.optim.SGD(model[2].parameters(), lr=0.1)
+    outer = torch.optim.SGD(inner.param_groups, lr=0.1)
+    tree = build([("model", model)])
+    membership.join(membership.plan({0: model[0].weight}, tree, [outer, inner]))
+    assert len(inner.param_groups[0]["params"]) == len(outer.param_groups[0]["params"]) == 2
+
+
+def test_unfreezing_a_large_encoder_is_quick() -> None:
+    import time
+
+    model = nn.Sequential(*(nn.Linear(1, 1) for _ in range(3_000)))
+    tree = build([("model", model)])
+    parameters = list(model.parameters())
+    optimizer = torch.optim.SGD(parameters[:3_000], lr=0.1)
+    orphans = dict(enumerate(parameters[3_000:], 3_000))
+    began = time.thread_time()
+    membership.join(membership.plan(orphans, tree, [optimizer]))
+    assert time.thread_time() - began < 0.5
+    assert len(optimizer.param_groups[0]["params"]) == 6_000
+
+
+# ---- named parameters
+
+
+def test_named_parameters_of_one_of_two_models_keep_the_scripts_names() -> None:
+    """The tree puts the model's name in front; the script's own names have none."""
+    body, head = stack(), nn.Linear(4, 1)
+    body[0].requires_grad_(False)
+    with watched() as seen:
+        first = torch.optim.SGD([(n, p) for n, p in body.named_parameters() if p.requires_grad], lr=0.1)
+        second = torch.optim.SGD(list(head.named_parameters()), lr=0.1)
+        for number in range(4):
+            if number == 1:
+                seen.submit(unfreeze("Sequential.0"))
+            first.zero_grad()
+            second.zero_grad()
+            head(body(X)).square().mean().backward()
+            first.step()
+            second.step()
+    assert answer(seen).endswith("1 joined SGD")
+    assert first.param_groups[0]["param_names"] == ["1.weight", "2.weight", "0.weight"]
+    assert second.param_groups[0]["param_names"] == ["weight", "bias"]
+    assert first.state_dict()["param_groups"][0]["param_names"][-1] == "0.weight"
+
+
+# ---- schedulers
+
+
+SCHEDULERS: dict[str, Callable[[torch.optim.Optimizer], Any]] = {
+    "LambdaLR": lambda o: lr_scheduler.LambdaLR(o, [lambda s: 0.9**s] * len(o.param_groups)),
+    "OneCycleLR": lambda o: lr_scheduler.OneCycleLR(o, [0.1] * len(o.param_groups), total_steps=12),
+    "CyclicLR": lambda o: lr_scheduler.CyclicLR(o, 0.01, 0.1),
+    "CosineAnnealingWarmRestarts": lambda o: lr_scheduler.CosineAnnealingWarmRestarts(o, 3),
+    "SequentialLR": lambda o: lr_scheduler.SequentialLR(
+        o, [lr_scheduler.LinearLR(o), lr_scheduler.ExponentialLR(o, 0.9)], milestones=[3]
+    ),
+    "ReduceLROnPlateau": lambda o: lr_scheduler.ReduceLROnPlateau(o, patience=0, min_lr=[1e-4] * len(o.param_groups)),
+    "SWALR": lambda o: torch.optim.swa_utils.SWALR(o, swa_lr=[0.05] * len(o.param_groups)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SCHEDULERS)
+def test_one_that_joins_follows_the_schedule_of_its_group(name: str) -> None:
+    model = stack()
+    model[0].requires_grad_(False)
+    with watched() as seen:
+        groups = [{"params": [model[1].weight], "lr": 0.2}, {"params": [model[2].weight], "lr": 0.1}]
+        optimizer = torch.optim.SGD(groups, momentum=0.9)
+        scheduler = SCHEDULERS[name](optimizer)
+        for number in range(8):
+            if number == 2:
+                seen.submit(unfreeze("0"))
+            before = model[0].weight.detach().clone()
+            step(model, optimizer)
+            assert torch.equal(model[0].weight, before) == (number < 2)
+            scheduler.step(*([1.0] if name == "ReduceLROnPlateau" else []))
+    assert len(optimizer.param_groups) == 2
+    scheduler.load_state_dict(scheduler.state_dict())
+
+
+# ---- what is told of optimizers
+
+
+def test_groups_that_the_script_adds_itself_are_told() -> None:
+    """Gradual unfreezing, as fine-tuning guides have it."""
+    model = stack()
+    model[:2].requires_grad_(False)
+    with watched() as seen:
+        optimizer = torch.optim.SGD(model[2].parameters(), lr=0.1)
+        for number in range(6):
+            if number in (2, 4):
+                layer = model[1 if number == 2 else 0]
+                layer.requires_grad_(True)
+                optimizer.add_param_group({"params": layer.parameters(), "lr": 0.01})
+            step(model, optimizer)
+    told = [(event.optimizers[0].groups, event.optimizers[0].parameters) for event in seen.all(OptimizersFound)]
+    assert told == [(1, (2,)), (2, (2, 1)), (3, (2, 1, 0))]
+    assert seen.letters() == {"0.weight": "T", "1.weight": "T", "2.weight": "T"}
+
+
+# ---- hypothesis: any sequence of toggles of any parameters is the same script
+
+Toggle = tuple[int, int, bool]
+"""(step, layer, trainable)."""
+
+
+class Script:
+    """Three layers, some of them frozen at first: those belong to no optimizer."""
+
+    def __init__(self, name: str, frozen: set[int]) -> None:
+        self.model = stack()
+        for layer in frozen:
+            self.model[layer].requires_grad_(False)
+        self.optimizer = VARIANTS[name]([p for p in self.model.parameters() if p.requires_grad])
+        self._first = {layer: 99 if layer in frozen else -1 for layer in range(3)}
+        """When each layer was trainable first."""
+
+    def train(self, at: Callable[[int], object], *, to_none: bool) -> list[list[float]]:
+        for number in range(8):
+            at(number)
+            self.optimizer.zero_grad(set_to_none=to_none)
+            self.model(X).square().mean().backward()
+            self.optimizer.step()
+        return bits(self.model)
+
+    def toggle(self, number: int, layer: int, trainable: bool) -> None:
+        """What a careful person writes; it never freezes the last layer that has trained."""
+        weight: nn.Parameter = self.model[layer].weight  # type: ignore[assignment]
+        left = [
+            p
+            for i, p in enumerate(self.model.parameters())
+            if i != layer and p.requires_grad and self._first[i] < number
+        ]
+        if weight.requires_grad == trainable or not (trainable or left):
+            return
+        weight.requires_grad_(trainable)
+        weight.grad = None
+        self._first[layer] = min(self._first[layer], number)
+        own = self.optimizer.param_groups[0]["params"]
+        if all(weight is not other for other in own):
+            own.append(weight)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.sampled_from(["SGD", "momentum", "Adam", "AdamW", "RMSprop", "started Adagrad", "fused Adam", "Rprop"]),
+    st.booleans(),
+    st.sets(st.integers(0, 2), max_size=2),
+    st.lists(st.tuples(st.integers(0, 7), st.integers(0, 2), st.booleans()), max_size=8),
+)
+def test_any_toggles_are_the_same_script(name: str, to_none: bool, frozen: set[int], toggles: list[Toggle]) -> None:
+    toggles.sort(key=lambda toggle: toggle[0])
+
+    def now(number: int) -> list[tuple[int, bool]]:
+        return [(layer, trainable) for at, layer, trainable in toggles if at == number]
+
+    edited = Script(name, frozen)
+    expected = edited.train(lambda number: [edited.toggle(number, *toggle) for toggle in now(number)], to_none=to_none)
+    with watched() as seen:
+        script = Script(name, frozen)
+
+        def ask(number: int) -> None:
+            for layer, trainable in now(number):
+                seen.submit(unfreeze(str(layer)) if trainable else freeze(str(layer)))
+
+        assert script.train(ask, to_none=to_none) == expected
+    assert [p.requires_grad for p in script.model.parameters()] == [p.requires_grad for p in edited.model.parameters()]
+    answers = [event.command for event in seen.events if isinstance(event, (CommandApplied, CommandRejected))]
+    assert answers == list(range(1, len(toggles) + 1))
+    assert all(event.moved == () for event in seen.all(FreezeVerified))

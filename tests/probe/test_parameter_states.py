@@ -1,0 +1,71 @@
+"""The table from what was seen of a parameter to its letter."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+
+from gradtui.probe.parameter_states import ParameterFacts, classify
+from gradtui.protocol.vocabulary import ParameterState as State
+
+
+def facts(**changes: object) -> ParameterFacts:
+    base: dict[str, object] = {
+        "trainable": True, "in_optimizer": True, "has_gradient": True, "norm": 1.0,
+        "moved": False, "passing": None, "skipped": False,
+    }  # fmt: skip
+    return ParameterFacts(**(base | changes))
+
+
+TABLE = [
+    ("a gradient, an optimizer", {}, State.TRAINED),
+    ("a gradient of exactly zero", {"norm": 0.0}, State.ZERO),
+    ("no gradient", {"has_gradient": False, "norm": None}, State.UNREACHED),
+    ("NaN", {"norm": math.nan}, State.NOT_FINITE),
+    ("infinity", {"norm": math.inf}, State.NOT_FINITE),
+    ("infinity that the scaler caught", {"norm": math.inf, "skipped": True}, State.SKIPPED),
+    ("a step left out", {"skipped": True}, State.SKIPPED),
+    ("no optimizer", {"in_optimizer": False}, State.ORPHAN),
+    ("no optimizer, no gradient", {"in_optimizer": False, "has_gradient": False, "norm": None}, State.ORPHAN),
+    ("no optimizer, NaN", {"in_optimizer": False, "norm": math.nan}, State.NOT_FINITE),
+    ("frozen, passing", {"trainable": False, "passing": True, "norm": None}, State.FLOW_THROUGH),
+    ("frozen, not passing", {"trainable": False, "passing": False, "norm": None}, State.CUT),
+    ("frozen and written to", {"trainable": False, "passing": True, "moved": True}, State.MOVED),
+    ("frozen in no optimizer", {"trainable": False, "passing": False, "in_optimizer": False}, State.CUT),
+]
+
+
+@pytest.mark.parametrize(("changes", "expected"), [row[1:] for row in TABLE], ids=[row[0] for row in TABLE])
+def test_table(changes: dict[str, object], expected: State) -> None:
+    for before in State:
+        assert classify(facts(**changes), before) is expected
+
+
+def test_a_norm_that_was_not_read_leaves_the_letter() -> None:
+    assert classify(facts(norm=None), State.TRAINED) is State.TRAINED
+    assert classify(facts(norm=None), State.UNKNOWN) is State.UNKNOWN
+
+
+def test_a_frozen_parameter_of_which_nothing_is_known_keeps_what_was_known_while_frozen() -> None:
+    frozen = facts(trainable=False, norm=None, passing=None)
+    for before in State:
+        expected = before if before in (State.FLOW_THROUGH, State.CUT) else State.UNKNOWN
+        assert classify(frozen, before) is expected
+
+
+def test_every_state_but_the_unknown_one_comes_out_of_some_facts() -> None:
+    reached = {
+        classify(
+            facts(
+                trainable=trainable, in_optimizer=owned, has_gradient=norm is not None, norm=norm, moved=moved, passing=passing,
+                skipped=skipped,
+            ),
+            State.UNKNOWN,
+        )
+        for trainable, owned, norm, moved, passing, skipped in itertools.product(
+            (True, False), (True, False), (None, 0.0, 1.0, math.nan), (True, False), (None, True, False), (True, False)
+        )
+    }  # fmt: skip
+    assert reached >= set(State) - {State.UNKNOWN}

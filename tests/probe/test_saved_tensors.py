@@ -1,0 +1,153 @@
+"""The walk over autograd's graph on graphs made by hand."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from gradtui.probe.module_trace import OUTSIDE, ModuleTrace, ModuleTracer
+from gradtui.probe.saved_tensors import GraphFacts, KnownTensors, walk
+from gradtui.probe.torch_private import leaf_of, storage_key
+
+
+def facts_of(
+    *roots: Tensor, frozen: dict[Tensor, int] | None = None, leaves: dict[Tensor, int] | None = None
+) -> GraphFacts:
+    known = KnownTensors(
+        {storage_key(tensor): module for tensor, module in (frozen or {}).items()},
+        {id(tensor): module for tensor, module in (leaves or {}).items()},
+    )
+    return walk(roots, ModuleTrace(), known)
+
+
+class Remembers(torch.autograd.Function):
+    """A custom function whose author put a tensor where torch's own leaf nodes have theirs."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        ctx.variable = x
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        return grads[0] * 2
+
+
+def test_a_custom_function_is_an_operation_whatever_its_attributes() -> None:
+    x = torch.ones(10, requires_grad=True)
+    output = Remembers.apply(x.exp())
+    facts = facts_of(output)
+    assert leaf_of(output.grad_fn) is None
+    # Two operations: the function, and the exponential in front of it, which share what they keep.
+    assert (facts.nodes, facts.total) == (2, 40)
+
+
+def test_a_leaf_is_found_behind_its_operation() -> None:
+    x = torch.ones(3, requires_grad=True)
+    output = x.exp()
+    assert output.grad_fn is not None
+    assert leaf_of(output.grad_fn.next_functions[0][0]) is x
+
+
+def test_what_two_operations_keep_counts_once_and_parameters_not_at_all() -> None:
+    weight = torch.ones(4, 4, requires_grad=True)
+    x = torch.ones(2, 4)
+    hidden = x @ weight
+    output = hidden.exp()
+    facts = facts_of((output * output).sum(), frozen={weight: OUTSIDE})
+    # x for the weight's gradient, and the exponential, kept by itself and by both sides of the product.
+    assert facts.total == x.nbytes + output.nbytes
+    assert facts.by_module == {OUTSIDE: facts.total}
+
+
+def test_several_roots_share_one_graph() -> None:
+    x = torch.ones(3, requires_grad=True)
+    hidden = x.exp()
+    assert facts_of(hidden.sum(), hidden.mean()).total == hidden.nbytes
+
+
+def test_a_root_without_a_graph_is_nothing() -> None:
+    assert facts_of(torch.ones(3)).nodes == 0
+
+
+def test_checkpointed_tensors_are_counted_but_not_measured() -> None:
+    layer = nn.Linear(4, 4)
+    x = torch.ones(2, 4, requires_grad=True)
+    facts = facts_of(checkpoint(layer, x, use_reentrant=False).sum())
+    assert facts.hooked > 0
+
+
+def test_a_freed_graph_keeps_nothing() -> None:
+    x = torch.ones(3, requires_grad=True)
+    output = x.exp().sum()
+    output.backward()
+    assert facts_of(output).total == 0
+
+
+def test_a_walk_keeps_nothing_alive() -> None:
+    x = torch.ones(3, requires_grad=True)
+    hidden = x.exp()
+    gone = weakref.ref(hidden)
+    output = hidden.sum()
+    facts = facts_of(output)
+    del hidden, output
+    assert gone() is None
+    assert facts.nodes == 2
+
+
+def test_a_deep_graph_is_walked_without_recursion() -> None:
+    x = torch.ones(1, requires_grad=True)
+    output = x
+    for _ in range(5_000):
+        output = output + 1
+    assert facts_of(output).nodes == 5_000
+
+
+def test_a_frozen_weight_that_is_kept_says_that_the_gradient_goes_past_it() -> None:
+    upstream = torch.ones(2, 4, requires_grad=True)
+    frozen, bias = torch.ones(4, 4), torch.ones(4, requires_grad=True)
+    assert facts_of((upstream.exp() @ frozen).sum(), frozen={frozen: 7}).passing == {7, OUTSIDE} - {OUTSIDE}
+    # Kept, yet nothing but the module's own parameter is behind it.
+    own = nn.functional.layer_norm(torch.ones(2, 4), (4,), frozen[0].clone(), bias)
+    assert 7 not in facts_of(own.sum(), frozen={frozen: 7}, leaves={bias: 7}).passing
+
+
+def test_operations_belong_to_the_module_that_was_running() -> None:
+    trace = ModuleTrace()
+    x = torch.ones(2, requires_grad=True)
+    before = x.exp()
+    trace.entered(3)
+    outer = before.exp()
+    trace.entered(5)
+    inner = outer.exp()
+    trace.left()
+    again = inner.exp()
+    trace.left()
+    after = again.exp()
+    facts = walk([after], trace, KnownTensors({}, {}))
+    assert facts.by_module == {OUTSIDE: 16, 3: 16, 5: 8}
+    assert trace.ran == {3, 5}
+    assert facts.passing == {3, 5, OUTSIDE}
+
+
+def test_the_tracer_hears_one_thread_only() -> None:
+    import threading
+
+    module = nn.Linear(1, 1)
+    tracer = ModuleTracer()
+    tracer.entered(0, module)
+    trace = tracer.begin({id(module): 2})
+    thread = threading.Thread(target=tracer.entered, args=(0, module))
+    thread.start()
+    thread.join()
+    assert trace.ran == set()
+    tracer.entered(0, module)
+    assert trace.ran == {2}
+    tracer.stop()
+    tracer.left(0)
+    assert trace.modules == [2]

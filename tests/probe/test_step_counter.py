@@ -1,0 +1,111 @@
+"""Counts since the last event, and the few milliseconds that short steps share."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gradtui.probe.open_steps import OpenSteps
+from gradtui.probe.phase_sampler import PhaseSampler
+from gradtui.probe.phase_tracker import PhaseTracker
+from gradtui.probe.run_clock import RunClock
+from gradtui.probe.step_counter import FLUSH_NS, StepCounter
+from gradtui.protocol.vocabulary import Phase
+
+
+def flush(counter: StepCounter, now: int = 0) -> tuple[int, int, int, int, tuple[int, ...]]:
+    event = counter.flush(now, 0.0, (), 0, 1, 1)
+    return event.step, event.steps, event.micro_steps, event.skipped_steps, event.optimizer_steps
+
+
+@given(st.lists(st.sampled_from(["backward", "skip", "flush", 0, 1, 2]), max_size=80))
+def test_events_add_up_to_the_totals(happenings: list[object]) -> None:
+    counter = StepCounter()
+    steps = micro_steps = skipped = 0
+    by_optimizer = [0, 0, 0]
+    for happening in [*happenings, "flush"]:
+        if happening == "backward":
+            counter.micro_steps += 1
+        elif happening == "skip":
+            counter.skipped()
+        elif isinstance(happening, int):
+            counter.stepped(happening)
+        else:
+            step, new, micro, skips, each = flush(counter)
+            steps, micro_steps, skipped = steps + new, micro_steps + micro, skipped + skips
+            by_optimizer = [total + more for total, more in zip(by_optimizer, [*each, 0, 0, 0])]
+            assert step == steps
+            assert sum(each) == new
+    assert steps == counter.steps == sum(isinstance(happening, int) for happening in happenings)
+    assert micro_steps == happenings.count("backward")
+    assert skipped == happenings.count("skip")
+    assert by_optimizer == [happenings.count(place) for place in range(3)]
+
+
+def test_short_steps_share_an_event() -> None:
+    counter = StepCounter()
+    assert counter.is_due(FLUSH_NS)
+    flush(counter, now=1_000_000_000)
+    assert not counter.is_due(1_000_000_000 + FLUSH_NS - 1)
+    assert counter.is_due(1_000_000_000 + FLUSH_NS)
+
+
+def test_a_clock_is_monotonic_and_begins_at_zero() -> None:
+    clock = RunClock()
+    moments = [clock.at() for _ in range(100)]
+    assert moments == sorted(moments)
+    assert 0 <= moments[0] < 60
+
+
+def test_the_phase_is_told_when_it_has_changed() -> None:
+    phases, counter = PhaseTracker(0), StepCounter()
+    sampler = PhaseSampler(phases, counter, RunClock())
+    first = sampler.sample()
+    assert first is not None
+    assert first.phase is Phase.LOAD
+    assert sampler.sample() is None
+    phases.forward_began(1)
+    again = sampler.sample()
+    assert again is not None
+    assert (again.phase, again.micro_step) == (Phase.FORWARD, 0)
+    counter.micro_steps += 1
+    assert sampler.sample() is not None
+
+
+class Optimizer:
+    """Stands for one: only its identity counts."""
+
+
+def test_the_steps_of_parents_are_nested(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = OpenSteps()
+    one, two = Optimizer(), Optimizer()
+    assert not steps
+    outer = steps.began(one, True)
+    parent = steps.began(one, False)
+    other = steps.began(two, False)
+    assert [outer.nested, parent.nested, other.nested] == [False, True, False]
+    assert steps.depth == 2
+    assert steps.ended(one) is None, "the innermost one ends first"
+    assert steps.ended(two) is other
+    assert steps.ended(one) is parent
+    assert steps.ended(one) is outer
+    assert steps.ended(one) is None
+
+
+def test_steps_that_are_no_longer_running_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    from gradtui.probe import open_steps
+
+    running = 0
+    monkeypatch.setattr(open_steps, "optimizer_steps_on_stack", lambda: running)
+    steps = OpenSteps()
+    assert not steps.drop_lost()
+    for _ in range(3):
+        steps.began(Optimizer(), False)
+    running = 3
+    assert not steps.drop_lost()
+    assert steps.drop_lost(besides=1)
+    assert steps.depth == 2
+    running = 0
+    assert steps.drop_lost()
+    assert not steps

@@ -1,0 +1,218 @@
+"""What each event changes in the picture."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+from fakes import Node, coop_model, coop_run, found, held, started
+
+from gradtui.protocol import events as ev
+from gradtui.protocol.commands import Pause, SetTrainable
+from gradtui.protocol.vocabulary import OptimizerInfo, Phase
+from gradtui.state.reducer import _CHANGES, LOG_LENGTH, apply
+from gradtui.state.run_state import RunState
+
+MLP = Node("Mlp", "Mlp", (), (Node("fc", "Linear", (("weight", (4, 2)), ("bias", (4,)))),))
+
+
+def state_of(*events: ev.Event) -> RunState:
+    state = RunState()
+    for event in events:
+        apply(state, event)
+    return state
+
+
+def progress(step: int, steps: int = 1, **changes: object) -> ev.Progress:
+    base = ev.Progress(float(step), step, steps, steps, 0, (steps,), (), 0.0, 1, 1)
+    return dataclasses.replace(base, **changes)
+
+
+def test_every_event_has_its_change() -> None:
+    kinds = {kind for kind in vars(ev).values() if isinstance(kind, type) and issubclass(kind, ev.Event)} - {ev.Event}
+    assert set(_CHANGES) == kinds
+
+
+def test_version_time_and_step_grow_with_whatever_comes() -> None:
+    state = state_of(ev.PauseChanged(2.0, 5, False), ev.PauseChanged(1.0, 4, False))
+    assert (state.version, state.seconds, state.step) == (2, 2.0, 5)
+
+
+def test_a_step_counts_once_it_is_done_not_when_its_gradients_are_read() -> None:
+    state = state_of(progress(1), ev.GradientsMeasured(1.5, 2, 1.0, 0.5, None))
+    assert state.step == 1
+    apply(state, progress(2))
+    assert state.step == 2
+
+
+def test_a_new_tree_replaces_everything_aligned_with_the_old() -> None:
+    state = state_of(
+        found(MLP),
+        ev.GradientsMeasured(1.0, 1, 5.0, 0.5, (3.0, 4.0)),
+        ev.SavedBytesMeasured(1.0, 1, (0, 64), 8, 72),
+        ev.ParametersClassified(1.0, 1, "TT", "11"),
+    )
+    assert state.tree.norms == (3.0, 4.0)
+    apply(state, coop_model())
+    tree = state.tree
+    assert len(tree.states) == len(tree.trainable) == len(tree.parameters)
+    assert set(tree.states) == {"-"}
+    assert (tree.norms, tree.saved, tree.version, len(state.history)) == (None, None, 2, 0)
+    assert state.gradient_norm.last == 5.0, "the curve of the run goes on"
+
+
+def test_figures_of_another_tree_are_left_out() -> None:
+    state = state_of(
+        found(MLP),
+        ev.GradientsMeasured(1.0, 1, 5.0, None, (1.0, 2.0, 3.0)),
+        ev.SavedBytesMeasured(1.0, 1, (1, 2, 3), 0, 6),
+        ev.ParametersClassified(1.0, 1, "TTT", "111"),
+    )
+    assert (state.tree.norms, state.tree.saved, state.tree.states) == (None, None, "--")
+    assert state.gradient_norm.last == 5.0
+
+
+def test_progress_adds_up() -> None:
+    phases = (ev.PhaseTime(Phase.FORWARD, 0.5, 1), ev.PhaseTime(Phase.BACKWARD, 1.0, 2))
+    state = state_of(
+        progress(1, phases=phases, own_seconds=0.25),
+        progress(4, 3, micro_steps=6, skipped_steps=1, optimizer_steps=(1, 2), phases=phases, own_seconds=0.03),
+    )
+    assert (state.step, state.micro_steps, state.skipped_steps, state.optimizer_steps) == (4, 7, 1, [2, 2])
+    assert (state.phases[Phase.FORWARD].seconds, state.phases[Phase.BACKWARD].count) == (1.0, 4)
+    cost = state.cost
+    assert (cost.setup_seconds, cost.own_seconds, cost.steps, cost.step_seconds) == (0.25, 0.03, 3, 1.5)
+    assert state.steps_per_second == pytest.approx(2.0)
+    assert cost.recent_us == pytest.approx(10_000)
+    assert cost.recent_share == pytest.approx(0.02)
+
+
+def test_progress_without_a_step_leaves_the_rates_alone() -> None:
+    state = state_of(progress(1), progress(2, phases=(ev.PhaseTime(Phase.DATA, 0.1, 1),)))
+    rate = state.steps_per_second
+    apply(state, progress(2, 0, optimizer_steps=(0,), phases=(ev.PhaseTime(Phase.EVAL, 9.0, 1),), own_seconds=1.0))
+    assert state.steps_per_second == rate
+
+
+def test_extremes_of_the_norm_leave_out_what_is_not_finite() -> None:
+    state = state_of(
+        *(
+            ev.GradientsMeasured(float(i), i, total, None, None)
+            for i, total in enumerate([2.0, math.nan, 8.0, math.inf, 1.0])
+        )
+    )
+    summary = state.norm_summary
+    assert (summary.first, summary.last, summary.smallest, summary.largest) == (2.0, 1.0, 1.0, 8.0)
+    assert (summary.measured_steps, summary.not_finite_steps) == (5, 2)
+    assert len(state.gradient_norm) == 5
+
+
+def test_the_newest_norms_stand_and_a_step_read_twice_is_one_row() -> None:
+    state = state_of(
+        found(MLP),
+        ev.GradientsMeasured(1.0, 1, 3.0, None, (3.0, None)),
+        ev.GradientsMeasured(1.1, 1, 5.0, None, (3.0, 4.0)),
+        ev.GradientsMeasured(2.0, 2, 1.0, None, (1.0, None)),
+    )
+    assert (state.tree.norms, state.tree.norms_step) == ((1.0, None), 2)
+    assert state.history.rows == [(3.0, 4.0), (1.0, None)]
+
+
+def test_unknown_totals_and_losses_are_no_points() -> None:
+    state = state_of(ev.GradientsMeasured(1.0, 1, None, None, None))
+    assert (len(state.gradient_norm), len(state.loss), state.norm_summary.measured_steps) == (0, 0, 0)
+
+
+def ledger(step: int, phase: Phase, total: int, peak: int | None, *, peak_exact: bool = False) -> ev.LedgerTaken:
+    bytes_held = dataclasses.replace(held(1, 1, 1, 0), total=total)
+    return ev.LedgerTaken(float(step), step, phase, bytes_held, peak, peak_exact, True)
+
+
+def test_the_highest_peak_of_a_phase_stays_with_its_exactness() -> None:
+    state = state_of(
+        ledger(1, Phase.FORWARD, 100, 300, peak_exact=True),
+        ledger(2, Phase.FORWARD, 120, 200),
+        ledger(3, Phase.FORWARD, 110, None),
+    )
+    record = state.phases[Phase.FORWARD]
+    assert (record.peak, record.peak_exact) == (300, True)
+    assert record.totals.values == [100, 120, 110]
+    assert record.last is not None
+    assert record.last.step == 3
+    apply(state, ledger(4, Phase.FORWARD, 400, 400))
+    assert (record.peak, record.peak_exact) == (400, False)
+
+
+def test_an_answered_command_is_no_longer_pending() -> None:
+    state = state_of(found(MLP))
+    freeze, again, pause = SetTrainable(1, "fc", False), SetTrainable(2, "fc", False), Pause(3)
+    for command in (freeze, again, pause):
+        state.note_submitted(command)
+    assert state.pending_toggles() == [freeze, again]
+    apply(state, ev.CommandApplied(1.0, 1, 1, "froze fc", (0, 1)))
+    apply(state, ev.CommandRejected(1.0, 1, 2, "fc is already frozen"))
+    apply(state, ev.CommandApplied(1.0, 1, 3, "pause", ()))
+    assert state.pending == {}
+    assert [(event.text, command) for event, command in state.interventions] == [("froze fc", freeze)]
+    assert [entry.kind for entry in state.log[-3:]] == ["applied", "rejected", "applied"]
+
+
+def test_a_freeze_that_held_and_one_that_did_not_read_differently() -> None:
+    state = state_of(
+        ev.FreezeVerified(1.0, 11, 1, 12, 10, ()),
+        ev.FreezeVerified(1.0, 11, 1, 1, 10, ()),
+        ev.FreezeVerified(1.0, 11, 1, 12, 10, ("a", "b", "c", "d")),
+    )
+    assert [(entry.kind, entry.text) for entry in state.log] == [
+        ("verified", "12 tensors held still for 10 steps"),
+        ("verified", "1 tensor held still for 10 steps"),
+        ("moved", "4 of 12 frozen tensors moved: a, b, c …"),
+    ]
+
+
+def test_a_failed_part_is_remembered() -> None:
+    state = state_of(ev.ProbeFailed(1.0, 3, "forward", "ValueError: x", True))
+    assert state.problems == {"forward": "ValueError: x"}
+    assert "training was not touched" in state.log[-1].text
+
+
+def test_the_end_leaves_nothing_pending_or_paused() -> None:
+    state = state_of(started(), ev.PauseChanged(1.0, 1, True))
+    state.note_submitted(Pause(1))
+    assert state.paused
+    apply(state, ev.RunEnded(2.0, 1, 3, "Traceback"))
+    assert (state.paused, state.pending) == (False, {})
+    assert state.ended is not None
+    assert state.ended.exit_code == 3
+
+
+def test_the_device_that_is_found_replaces_the_assumed_one() -> None:
+    state = state_of(started(), ev.DeviceFound(1.0, 1, "NVIDIA H100", "CUDA allocator"))
+    assert state.started is not None
+    assert (state.started.device, state.started.ledger) == ("NVIDIA H100", "CUDA allocator")
+    apply(RunState(), ev.DeviceFound(1.0, 1, "x", "y"))
+
+
+def test_the_log_is_bounded() -> None:
+    state = RunState()
+    for step in range(3 * LOG_LENGTH):
+        apply(state, ev.PauseChanged(float(step), step, True))
+    assert len(state.log) <= LOG_LENGTH
+    assert state.log[-1].step == 3 * LOG_LENGTH - 1
+
+
+def test_new_optimizers_are_named_once() -> None:
+    adam, sgd = OptimizerInfo("Adam", 1, (0,), 0), OptimizerInfo("SGD", 1, (1,), 0)
+    state = state_of(ev.OptimizersFound(0.0, 0, (adam,)), ev.OptimizersFound(0.0, 0, (adam, sgd)))
+    assert [entry.text for entry in state.log] == ["found optimizer Adam", "found optimizer SGD"]
+    assert state.optimizer_steps == [0, 0]
+
+
+def test_a_whole_run_folds_into_a_consistent_state() -> None:
+    state = state_of(*coop_run())
+    assert state.step == 120
+    assert state.optimizer_steps == [120]
+    assert len(state.tree.states) == len(state.tree.parameters)
+    assert state.tree.norms is not None
+    assert len(state.loss) == len(state.gradient_norm) == 120

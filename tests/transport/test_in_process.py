@@ -1,0 +1,140 @@
+"""The queues: what arrives, in which order, and what gives way when nobody drains."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gradtui.protocol.commands import Pause, Resume, RunSteps
+from gradtui.protocol.events import DeviceSampled, Event, PauseChanged, PhaseSampled
+from gradtui.protocol.vocabulary import Phase
+from gradtui.transport.in_process import CommandQueue, EventQueue
+
+
+def measurement(number: int) -> Event:
+    return PhaseSampled(float(number), number, Phase.FORWARD, 0)
+
+
+def fact(number: int) -> Event:
+    return PauseChanged(float(number), number, True)
+
+
+def steps(events: list[Event]) -> list[int]:
+    return [event.step for event in events]
+
+
+@given(
+    kinds=st.lists(st.booleans(), max_size=60),
+    limits=st.lists(st.integers(1, 7), max_size=60),
+)
+def test_every_event_comes_out_once_in_the_order_it_was_put(kinds: list[bool], limits: list[int]) -> None:
+    queue = EventQueue()
+    for number, is_fact in enumerate(kinds):
+        queue.put(fact(number) if is_fact else measurement(number))
+    out: list[Event] = []
+    for limit in limits:
+        batch = queue.drain(limit)
+        assert len(batch) <= limit
+        out += batch
+    out += queue.drain()
+    assert steps(out) == list(range(len(kinds)))
+    assert queue.dropped == 0
+
+
+@given(kinds=st.lists(st.booleans(), max_size=60), capacity=st.integers(1, 10), drained=st.integers(0, 10))
+def test_put_is_drained_plus_dropped_plus_waiting(kinds: list[bool], capacity: int, drained: int) -> None:
+    queue = EventQueue(capacity)
+    for number, is_fact in enumerate(kinds[: len(kinds) // 2]):
+        queue.put(fact(number) if is_fact else measurement(number))
+    taken = len(queue.drain(drained)) if drained else 0
+    for number, is_fact in enumerate(kinds[len(kinds) // 2 :]):
+        queue.put(fact(number) if is_fact else measurement(number))
+    dropped = queue.dropped
+    left = len(queue.drain())
+    assert left <= 2 * capacity
+    assert taken + left + dropped == len(kinds)
+    assert queue.dropped == dropped
+
+
+def test_a_flood_of_measurements_never_pushes_out_a_fact() -> None:
+    queue = EventQueue(capacity=8)
+    queue.put(fact(0))
+    for number in range(1, 1000):
+        queue.put(measurement(number))
+    queue.put(fact(1000))
+    assert steps(queue.drain()) == [0, *range(992, 1000), 1000]
+    assert queue.dropped == 991
+
+
+def test_device_samples_are_measurements() -> None:
+    queue = EventQueue(capacity=2)
+    queue.put(fact(0))
+    for number in range(1, 5):
+        queue.put(DeviceSampled(float(number), number, "host", 1, 2, None, None, None, None, None, None))
+    assert steps(queue.drain()) == [0, 3, 4]
+
+
+def test_a_closed_queue_keeps_nothing_and_counts_nothing() -> None:
+    queue = EventQueue(capacity=2)
+    for number in range(10):
+        queue.put(measurement(number))
+    queue.close()
+    queue.put(fact(11))
+    assert queue.drain() == []
+    assert queue.dropped == 0
+
+
+def test_two_threads_put_while_a_third_drains() -> None:
+    queue = EventQueue()
+    count = 3_000
+
+    def fill(make: Callable[[int], Event]) -> None:
+        for number in range(count):
+            queue.put(make(number))
+
+    makers = [threading.Thread(target=fill, args=(make,)) for make in (fact, measurement)]
+    for maker in makers:
+        maker.start()
+    out: list[Event] = []
+    while any(maker.is_alive() for maker in makers):
+        out += queue.drain(100)
+    out += queue.drain(2 * count)
+    for kind in (PauseChanged, PhaseSampled):
+        assert steps([event for event in out if isinstance(event, kind)]) == list(range(count))
+    assert queue.dropped == 0
+
+
+def test_commands_come_out_in_order_with_ids_of_their_own() -> None:
+    queue = CommandQueue()
+    sent = [queue.submit(lambda id_: Pause(id_)), queue.submit(lambda id_: RunSteps(id_, 3)), queue.submit(Resume)]
+    assert len(queue) == 3
+    assert [queue.take() for _ in range(3)] == sent
+    assert queue.take() is None
+    assert len({command.id for command in sent}) == 3
+
+
+def test_wait_returns_at_once_for_a_waiting_command_and_for_a_closed_queue() -> None:
+    queue = CommandQueue()
+    """A wait that is not cut short would run into the test's own time limit."""
+    queue.submit(Pause)
+    for _ in range(2):
+        queue.wait(600.0)
+    queue.take()
+    queue.close()
+    for _ in range(2):
+        queue.wait(600.0)
+    assert queue.closed
+
+
+@pytest.mark.parametrize("act", [lambda queue: queue.submit(Pause), lambda queue: queue.close()])
+def test_wait_wakes_up_for_what_another_thread_does(act) -> None:
+    queue = CommandQueue()
+    waiter = threading.Thread(target=queue.wait, args=(60.0,), daemon=True)
+    waiter.start()
+    act(queue)
+    waiter.join(timeout=30.0)
+    assert not waiter.is_alive()

@@ -1,0 +1,149 @@
+"""Training under the probe, in tests: attach it with queues around a piece of training and look at what it told."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TypeVar
+
+from gradtui.probe.allocators import Allocator, Reading
+from gradtui.probe.probe import Probe
+from gradtui.protocol.commands import Command
+from gradtui.protocol.events import Event, LedgerTaken, ProbeFailed
+from gradtui.protocol.vocabulary import ParameterState, Phase
+from gradtui.state.reducer import apply
+from gradtui.state.run_state import RunState
+from gradtui.transport.in_process import CommandQueue, EventQueue
+
+E = TypeVar("E", bound=Event)
+
+# What is alive by now (torch, the test modules) stays: no collection and no search for models looks at it again.
+gc.freeze()
+
+
+class CountingAllocator:
+    """A total that no other test or thread can disturb: it stays where it is put."""
+
+    name = "test"
+    device_type = "cpu"
+    exact = True
+
+    def __init__(self) -> None:
+        self.total = 1_000_000
+
+    def read(self) -> Reading:
+        return Reading(self.total, None)
+
+
+class ScriptedCommands(CommandQueue):
+    """A queue whose person acts only while the run is held: each wait of the held thread makes the next of `acts` happen.
+
+    When nothing is left to do the queue is closed, so that no mistake can hold a test for good.
+    """
+
+    def __init__(self, acts: Sequence[Callable[[CommandQueue], object]] = ()) -> None:
+        super().__init__()
+        self._acts = list(acts)
+        self.waits = 0
+
+    def wait(self, seconds: float) -> None:
+        self.waits += 1
+        if self._acts:
+            self._acts.pop(0)(self)
+        else:
+            self.close()
+
+
+class Watched:
+    """What came of a watched piece of training; `events` and `state` are whole once the context is left."""
+
+    def __init__(self, probe: Probe, queue: EventQueue, commands: CommandQueue) -> None:
+        self.probe = probe
+        self.commands = commands
+        self.phases: list[str] = ["load"]
+        """Every phase that was entered or gone back to, in order."""
+        self._queue = queue
+        self._events: list[Event] = []
+        self._state = RunState()
+
+    @property
+    def events(self) -> list[Event]:
+        """Everything that was emitted so far, in order."""
+        for event in self._queue.drain(1_000_000):
+            self._events.append(event)
+            apply(self._state, event)
+        return self._events
+
+    @property
+    def state(self) -> RunState:
+        """What a viewer would know now."""
+        assert self.events is not None
+        return self._state
+
+    def all(self, kind: type[E]) -> list[E]:
+        """The events of one kind."""
+        return [event for event in self.events if isinstance(event, kind)]
+
+    def letters(self) -> dict[str, str]:
+        """Parameter path -> state letter."""
+        tree = self.state.tree
+        return {info.path: ParameterState(letter).value for info, letter in zip(tree.parameters, tree.states)}
+
+    def norms(self) -> dict[str, float | None]:
+        """Parameter path -> the norm read last."""
+        tree = self.state.tree
+        assert tree.norms is not None
+        return {info.path: norm for info, norm in zip(tree.parameters, tree.norms)}
+
+    def ledgers(self, phase: Phase) -> list[LedgerTaken]:
+        """The ledgers taken at the end of a phase, in order."""
+        return [event for event in self.all(LedgerTaken) if event.phase is phase]
+
+    def listen_to_phases(self) -> None:
+        """Note every change of phase from now on."""
+        tracker = self.probe.phases
+        switch = tracker._switch
+
+        def noted(phase: Phase, now: int, entered: bool) -> None:
+            if phase is not tracker.phase:
+                self.phases.append(phase.value)
+            switch(phase, now, entered)
+
+        tracker._switch = noted  # type: ignore[method-assign]
+
+    def submit(self, make: Callable[[int], Command]) -> Command:
+        """Send a command, as a viewer does."""
+        command = self.commands.submit(make)
+        self._state.note_submitted(command)
+        return command
+
+
+@contextmanager
+def watched(
+    *,
+    budget: float = 1.0,
+    stop_after: int | None = None,
+    commands: CommandQueue | None = None,
+    allocator: Allocator | None = None,
+    may_fail: bool = False,
+) -> Iterator[Watched]:
+    """Attach a probe. With `budget` 1 every step is measured; a part of the probe that fails, fails the test."""
+    queue = EventQueue(capacity=1_000_000)
+    commands = commands if commands is not None else CommandQueue()
+    probe = Probe(
+        queue.put,
+        commands,
+        allocator if allocator is not None else CountingAllocator(),
+        budget=budget,
+        stop_after=stop_after,
+    )
+    seen = Watched(probe, queue, commands)
+    seen.listen_to_phases()
+    probe.attach()
+    try:
+        yield seen
+    finally:
+        probe.detach()
+    failures = seen.all(ProbeFailed)
+    assert may_fail or not failures, failures
