@@ -35,7 +35,7 @@ def watch(
     name: str | None = None,
     progress: bool = True,
     budget: float = DEFAULT_SHARE,
-) -> Watch | None:
+) -> Watch:
     """Watch the training of `model` by `optimizers` from now on, without a screen.
 
     Args:
@@ -46,8 +46,8 @@ def watch(
         budget: share of the step time that measuring may cost, 0 to 1.
 
     Returns:
-        The watch, to be closed when training is over; None under the command `gradtui`, which watches already: there the
-        call only says which model is meant and what it is called.
+        The watch, to be closed when training is over. Under the command `gradtui`, which watches already, the call says
+        which model is meant and what it is called; its toggles work there, but what is known is the dashboard's to show.
 
     Raises:
         RuntimeError: another watch is open in this process.
@@ -55,7 +55,7 @@ def watch(
     probe = active_probe()
     if probe is not None and not _watches:
         _introduce(probe, name, model, optimizers)
-        return None
+        return WatchInRun(probe)
     if probe is not None:
         raise RuntimeError("another gradtui.watch is open in this process; close it first")
     opened = Watch(progress=progress, budget=budget)
@@ -134,3 +134,24 @@ class Watch:
         self, kind: type[BaseException] | None, error: BaseException | None, entries: TracebackType | None
     ) -> None:
         self.close()
+
+
+class WatchInRun(Watch):
+    """What `watch` returns where the command `gradtui` watches: the same calls, of which `close` leaves the run alone."""
+
+    def __init__(self, probe: Probe) -> None:
+        self.probe = probe
+        self._commands = probe.commands
+        self._nothing = RunState()
+
+    @property
+    def state(self) -> RunState:
+        """Nothing is known here: the events of the run go to its dashboard."""
+        return self._nothing
+
+    def summary(self) -> dict[str, Any]:
+        """A summary in which everything is unknown; `--summary` writes the run's."""
+        return summarise(self._nothing, dropped=0)
+
+    def close(self) -> None:
+        """The run goes on being watched."""

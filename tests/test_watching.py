@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
@@ -20,7 +25,7 @@ def test_it_sees_what_is_trained_and_freezes_what_is_asked() -> None:
     torch.manual_seed(0)
     model = nn.Linear(3, 2)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
-    with gradtui.watch(model, optimizer, name="net", progress=False) as watch:  # type: ignore[union-attr]
+    with gradtui.watch(model, optimizer, name="net", progress=False) as watch:
         train(model, optimizer, 3)
         watch.freeze("bias")
         train(model, optimizer, 1)
@@ -36,7 +41,6 @@ def test_it_sees_what_is_trained_and_freezes_what_is_asked() -> None:
 def test_closing_leaves_torch_as_it_was() -> None:
     before = nn.Module.__call__
     watch = gradtui.watch(nn.Linear(2, 2), progress=False)
-    assert watch is not None
     assert nn.Module.__call__ is not before
     watch.close()
     watch.close()
@@ -44,5 +48,30 @@ def test_closing_leaves_torch_as_it_was() -> None:
 
 
 def test_only_one_watch_at_a_time() -> None:
-    with gradtui.watch(nn.Linear(2, 2), progress=False), pytest.raises(RuntimeError, match="another gradtui.watch"):  # type: ignore[union-attr]
+    with gradtui.watch(nn.Linear(2, 2), progress=False), pytest.raises(RuntimeError, match="another gradtui"):
         gradtui.watch(nn.Linear(2, 2))
+
+
+USES_WATCH = """
+import torch, gradtui
+model = torch.nn.Linear(3, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+with gradtui.watch(model, optimizer, name="net", progress=False) as watch:
+    for step in range(6):
+        optimizer.zero_grad()
+        model(torch.ones(4, 3)).square().mean().backward()
+        optimizer.step()
+        if step == 2:
+            watch.freeze("bias")
+print(watch.summary()["schema"], model.bias.requires_grad)
+"""
+
+
+@pytest.mark.parametrize("words", [(), ("-m", "gradtui", "--plain")], ids=["python", "gradtui"])
+def test_a_script_that_watches_itself_runs_either_way(tmp_path: Path, words: tuple[str, ...]) -> None:
+    (tmp_path / "own.py").write_text(USES_WATCH, encoding="utf-8")
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, *words, "own.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "1 False\n"), done.stderr

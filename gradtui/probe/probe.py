@@ -46,6 +46,7 @@ class Probe:
         budget: float = 0.01,
         stop_after: int | None = None,
     ) -> None:
+        self.commands = commands
         self.clock = RunClock()
         self.hooks = HookSet(self._failed)
         self.counter = StepCounter()
