@@ -85,7 +85,8 @@ class Boundary:
             self._hold_at = None
             return Applied("resume", ())
         if isinstance(command, RunSteps):
-            self._hold_at = step + command.count
+            # Asked for again before the last one was run: the two add up.
+            self._hold_at = max(step, self._hold_at or step) + command.count
             return Applied(f"run {command.count} step{'s' if command.count != 1 else ''}", ())
         if isinstance(command, StopTraining):
             self._stop = True

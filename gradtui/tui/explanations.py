@@ -25,7 +25,7 @@ from gradtui.tui.palette import STATE_ROLES
 _LABEL_WIDTH = 11
 
 MEANINGS: dict[ParameterState, str] = {
-    ParameterState.TRAINED: "Backward stores a gradient for it, an optimizer owns it, and it moved in the last step.",
+    ParameterState.TRAINED: "Backward stores a gradient for it, and an optimizer owns it and applies it.",
     ParameterState.ZERO: "It gets a gradient, and that gradient is exactly zero: only weight decay or momentum can move it.",
     ParameterState.UNREACHED: (
         "It is trainable, yet backward left its .grad empty: forward did not use it, its output was detached, or it ran "

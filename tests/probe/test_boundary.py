@@ -80,6 +80,17 @@ def test_steps_are_run_one_by_one_and_by_the_dozen() -> None:
     assert seen.state.step == 10
 
 
+def test_steps_asked_for_several_times_at_once_add_up() -> None:
+    def three_times(queue: ScriptedCommands) -> None:
+        for _ in range(3):
+            queue.submit(RunSteps)
+
+    commands = ScriptedCommands([three_times, lambda queue: queue.submit(Resume)])
+    with watched(commands=commands) as seen:
+        train(8, at(2, seen, Pause))
+    assert pauses(seen) == [(True, 2), (False, 2), (True, 5), (False, 5)]
+
+
 def test_steps_may_be_asked_for_while_running() -> None:
     commands = ScriptedCommands()
     with watched(commands=commands) as seen:

@@ -106,6 +106,9 @@ class Dashboard(Screen[None]):
     def draw(self, part: str) -> None:
         """Repaint what changed in a part. What breaks in it is shown in its place."""
         try:
+            if part == "gradients":
+                # A filter moves the cursor as well, and what it says of that stops at the pane around the tree.
+                self.select()
             self._draw[part]()
             self._set_titles(part)
         except Exception as error:  # noqa: BLE001  # a panel must never cost the screen
