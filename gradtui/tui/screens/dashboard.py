@@ -130,7 +130,9 @@ class Dashboard(Screen[None]):
         else:
             where = subtree(tree.modules[row])
             name = tree.modules[row].path or tree.modules[row].name
-            self.gradients.selection = Selection(name, where.start, where.stop) if where else None
+            # The whole model's curve is the total's, which is drawn anyway.
+            part = 0 < len(where) < len(tree.parameters)
+            self.gradients.selection = Selection(name, where.start, where.stop) if part else None
 
     # Which panels are in sight
 
