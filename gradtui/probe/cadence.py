@@ -7,6 +7,7 @@ import statistics
 from collections import deque
 
 _SMOOTHING = 0.25
+_WARMUP_S = 0.5
 _RAREST = 1_000
 """Even the dearest measurement is made once in this many steps."""
 
@@ -25,9 +26,10 @@ class StepTime:
 class Cadence:
     """Decides step by step whether to measure.
 
-    The first `warmup` steps are always measured: they cost little over a run and a person looks at them first. After
-    that every k-th step is, with k = cost / (budget x step time), both smoothed. Where one round of training takes
-    several optimizer steps (a GAN), whole rounds are measured or left out, so that no optimizer is always the one missed.
+    The first `warmup` steps are measured whatever they cost, until they have cost half a second together: a person looks
+    at them first. After that every k-th step is, with k = cost / (budget x step time), both smoothed. Where one round of
+    training takes several optimizer steps (a GAN), whole rounds are measured or left out, so that no optimizer is always
+    the one missed.
     The cost is the median of the last few, since one measurement disturbed by another process would thin out the next
     hundred.
     """
@@ -38,6 +40,7 @@ class Cadence:
         self._step_time = step_time
         self._warmup = warmup
         self._forced = 0
+        self._total = 0.0
         self._costs: deque[float] = deque(maxlen=5)
 
     def force(self, steps: int = 1) -> None:
@@ -46,11 +49,13 @@ class Cadence:
 
     def is_due(self, executed: int, round_length: int = 1) -> bool:
         """Whether to measure the step after `executed` ones, in rounds of `round_length` optimizer steps."""
-        return executed < self._warmup or self._forced > 0 or executed // round_length % self.every == 0
+        warming_up = executed < self._warmup and self._total < _WARMUP_S
+        return warming_up or self._forced > 0 or executed // round_length % self.every == 0
 
     def spent(self, seconds: float) -> None:
         """One measurement was made and took this long."""
         self._forced = max(0, self._forced - 1)
+        self._total += seconds
         self._costs.append(seconds)
         allowed = self._budget * self._step_time.seconds
         wanted = statistics.median(self._costs) / allowed if allowed > 0 else math.inf

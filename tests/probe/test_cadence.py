@@ -50,7 +50,7 @@ def test_what_costs_less_than_its_share_is_measured_every_step() -> None:
 
 
 def test_the_first_steps_are_always_measured() -> None:
-    assert measured(1e-6, 16, cost=1.0, step_seconds=1e-3) == list(range(16))
+    assert measured(1e-6, 16, cost=0.03, step_seconds=1e-3) == list(range(16))
 
 
 def test_without_a_budget_the_rarest_rate_is_kept() -> None:
@@ -94,3 +94,15 @@ def test_the_step_time_follows_what_steps_take_now() -> None:
     for _ in range(30):
         time.add(0.1)
     assert time.seconds == pytest.approx(0.1, rel=0.01)
+
+
+def test_a_dear_warm_up_is_cut_short() -> None:
+    step_time = StepTime()
+    step_time.add(0.06)
+    cadence = Cadence(0.01, step_time, warmup=16)
+    measured = 0
+    for executed in range(16):
+        if cadence.is_due(executed):
+            measured += 1
+            cadence.spent(0.4)
+    assert measured == 2
