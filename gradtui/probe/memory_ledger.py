@@ -62,6 +62,11 @@ class MemoryLedger:
         self._before: Reading = cpu.read()
         self._optimizer_state: tuple[tuple[tuple[int, int], ...], int] | None = None
 
+    @property
+    def total(self) -> int | None:
+        """The total at the beginning of the present phase."""
+        return self._before.total
+
     def follow(self, tree: ModuleTree) -> str | None:
         """Take totals from where most of the models' bytes are; the device's name if that has changed."""
         sizes: dict[torch.device, int] = {}

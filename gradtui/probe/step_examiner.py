@@ -53,6 +53,8 @@ class StepExaminer:
         self._cadence = cadence
         self._frozen = FrozenVersions()
         self._activations: int | None = 0
+        self._forward_end: int | None = None
+        """The total when the forward ended, if something came between it and backward."""
         self._letters = ""
         self._trainable = ""
         self._spent_ns = 0
@@ -129,11 +131,22 @@ class StepExaminer:
         if phase is Phase.LOAD and self.examination is None and not operations_are_observed():
             self._emit_ledger(Phase.LOAD, 0)
         examination = self.examination
-        if examination is None or phase is Phase.FORWARD or operations_are_observed():
+        if examination is None or operations_are_observed():
+            return
+        if phase is Phase.FORWARD:
+            self._forward_left()
             return
         began = self._clock.now()
         self._take(phase, examination, stepped=phase is Phase.OPTIMIZER)
         self._spent_ns += self._clock.now() - began
+
+    def _forward_left(self) -> None:
+        """Something comes between forward and backward: what autograd keeps by now is known only when backward begins."""
+        if self._phases.phase is Phase.BACKWARD:
+            return
+        self._activations = None
+        self._ledger.begin_phase()
+        self._forward_end = self._ledger.total
 
     def evaluation_began(self) -> None:
         """A forward that is no training begins. Its bytes are taken once a second at most, examined step or not."""
@@ -159,7 +172,11 @@ class StepExaminer:
         held, peak, peak_exact = self._ledger.take(
             self._view.tree, self._view.live_optimizers(), activations, stepped=stepped
         )
-        exact = self._ledger.allocator.exact
+        if phase is Phase.FORWARD and self._forward_end is not None:
+            # The gradients of the step before may have been there when it ended, and be gone when backward begins.
+            peak = max(self._forward_end, peak or 0)
+            self._forward_end = None
+        exact = self._ledger.allocator.exact and activations is not None
         self._emit(LedgerTaken(self._clock.at(), self._counter.steps, phase, held, peak, peak_exact, exact))
 
     def conclude(self, optimizer: Optimizer, norms: Mapping[int, float], *, skipped: bool) -> None:

@@ -296,3 +296,27 @@ def test_the_cuda_allocator_reads_nothing_where_there_is_no_device() -> None:
     if torch.cuda.is_available():
         pytest.skip("there is a device")
     assert CudaAllocator().read() == Reading(0, 0)
+
+
+def test_between_forward_and_backward_activations_are_unknown_and_old_gradients_count_in_the_peak() -> None:
+    # The order of many scripts: when the loss is there, the gradients of the step before are still held.
+    model = nn.Sequential(nn.Linear(1024, 1024), nn.Tanh(), nn.Linear(1024, 1024))
+    gradients = sum(parameter.nbytes for parameter in model.parameters())
+    with watched(allocator=MallocAllocator()) as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        for _ in range(3):
+            loss = model(torch.ones(512, 1024)).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    cleared = seen.ledgers(Phase.ZERO_GRAD)[-1]
+    assert cleared.held.activations is None
+    assert not cleared.exact
+    forward = seen.ledgers(Phase.FORWARD)[-1]
+    assert forward.held.activations
+    assert forward.held.gradients == 0
+    assert forward.held.total is not None
+    for taken in (cleared, forward):
+        assert taken.peak is not None
+        assert taken.peak >= forward.held.total + 0.95 * gradients
+    assert seen.ledgers(Phase.OPTIMIZER)[-1].held.activations == 0
