@@ -69,7 +69,7 @@ class Examination:
     def classify(
         self,
         before: str,
-        stepped: Optimizer,
+        stepped: Optimizer | None,
         optimizers: Sequence[Optimizer],
         norms: Mapping[int, float],
         frozen: FrozenVersions,
@@ -78,11 +78,13 @@ class Examination:
     ) -> tuple[str, str]:
         """State letters and trainable flags of all parameters after `stepped` has run (or was skipped).
 
-        Parameters of other optimizers keep their letter: their gradients belong to another step.
+        Parameters of other optimizers keep their letter: their gradients belong to another step. `stepped` is None where
+        the script updates its parameters itself: then nobody can tell which of them it leaves out.
         """
         tree = self._tree
         owner = {id(tensor): optimizer for optimizer in optimizers for tensor in membership.parameters(optimizer)}
-        owner |= {id(tensor): stepped for tensor in membership.parameters(stepped)}
+        if stepped is not None:
+            owner |= {id(tensor): stepped for tensor in membership.parameters(stepped)}
         letters = list(before if len(before) == len(tree.parameters) else "-" * len(tree.parameters))
         trainable = ["-"] * len(letters)
         for index, tensor in tree.live_parameters():
@@ -93,7 +95,7 @@ class Examination:
             has_gradient = tensor.requires_grad and tensor.grad is not None
             facts = ParameterFacts(
                 trainable=tensor.requires_grad,
-                in_optimizer=own is not None,
+                in_optimizer=own is not None or stepped is None,
                 has_gradient=has_gradient,
                 norm=norms.get(index) if has_gradient else None,
                 moved=frozen.moved(index, tensor),

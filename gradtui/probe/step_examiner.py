@@ -179,8 +179,11 @@ class StepExaminer:
         exact = self._ledger.allocator.exact and activations is not None
         self._emit(LedgerTaken(self._clock.at(), self._counter.steps, phase, held, peak, peak_exact, exact))
 
-    def conclude(self, optimizer: Optimizer, norms: Mapping[int, float], *, skipped: bool) -> None:
-        """The optimizer of an examined step has run (or its step was skipped): tell what was seen."""
+    def conclude(self, optimizer: Optimizer | None, norms: Mapping[int, float], *, skipped: bool) -> None:
+        """The optimizer of an examined step has run (or its step was skipped): tell what was seen.
+
+        `optimizer` is None where the script updates its parameters itself.
+        """
         examination = self.examination
         if examination is None or operations_are_observed():
             return
