@@ -12,12 +12,12 @@ import torch
 from torch.optim import Optimizer
 
 from gradtui.probe import optimizer_membership as membership
+from gradtui.probe.frozen_values import FrozenValues
 from gradtui.probe.memory_ledger import MemoryLedger
 from gradtui.probe.module_trace import OUTSIDE, ModuleTrace
 from gradtui.probe.module_tree import ModuleTree
 from gradtui.probe.parameter_states import ParameterFacts, classify
 from gradtui.probe.saved_tensors import GraphFacts, KnownTensors, walk
-from gradtui.probe.torch_private import version_of
 from gradtui.protocol.events import SavedBytesMeasured
 from gradtui.protocol.vocabulary import ParameterState, Phase
 
@@ -72,7 +72,7 @@ class Examination:
         stepped: Optimizer | None,
         optimizers: Sequence[Optimizer],
         norms: Mapping[int, float],
-        frozen: FrozenVersions,
+        frozen: FrozenValues,
         *,
         skipped: bool,
     ) -> tuple[str, str]:
@@ -85,6 +85,7 @@ class Examination:
         owner = {id(tensor): optimizer for optimizer in optimizers for tensor in membership.parameters(optimizer)}
         if stepped is not None:
             owner |= {id(tensor): stepped for tensor in membership.parameters(stepped)}
+        frozen.look([(index, tensor) for index, tensor in tree.live_parameters() if not tensor.requires_grad])
         letters = list(before if len(before) == len(tree.parameters) else "-" * len(tree.parameters))
         trainable = ["-"] * len(letters)
         for index, tensor in tree.live_parameters():
@@ -98,7 +99,7 @@ class Examination:
                 in_optimizer=own is not None or stepped is None,
                 has_gradient=has_gradient,
                 norm=norms.get(index) if has_gradient else None,
-                moved=frozen.moved(index, tensor),
+                moved=index in frozen.moved,
                 passing=None if tensor.requires_grad else self._passes(tree.parameters[index].module),
                 skipped=skipped,
             )
@@ -119,28 +120,6 @@ class Examination:
     def _ancestors(self, module: int) -> Iterator[int]:
         while (module := self._tree.modules[module].parent) >= 0:
             yield module
-
-
-class FrozenVersions:
-    """The version counters of frozen parameters, to tell which of them is written to although it is frozen.
-
-    Every in-place write to a tensor raises its counter, an optimizer's included.
-    """
-
-    def __init__(self) -> None:
-        self._versions: dict[int, int] = {}
-
-    def moved(self, index: int, tensor: torch.Tensor) -> bool:
-        """Whether a frozen parameter was written to since it was first seen frozen. A trainable one is forgotten."""
-        if tensor.requires_grad or tensor.is_inference():
-            self._versions.pop(index, None)
-            return False
-        version = version_of(tensor)
-        return version != self._versions.setdefault(index, version)
-
-    def clear(self) -> None:
-        """Forget everything: the parameters have other places now."""
-        self._versions.clear()
 
 
 def _sequence(outputs: Any) -> Sequence[Any]:

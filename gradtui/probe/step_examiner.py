@@ -9,7 +9,8 @@ from torch.optim import Optimizer
 
 from gradtui.probe.allocators import Allocator
 from gradtui.probe.cadence import Cadence
-from gradtui.probe.examination import Examination, FrozenVersions
+from gradtui.probe.examination import Examination
+from gradtui.probe.frozen_values import FrozenValues
 from gradtui.probe.memory_ledger import MemoryLedger
 from gradtui.probe.models_in_view import ModelsInView
 from gradtui.probe.module_trace import ModuleTracer
@@ -51,7 +52,7 @@ class StepExaminer:
         self._counter = counter
         self._ledger = MemoryLedger(allocator)
         self._cadence = cadence
-        self._frozen = FrozenVersions()
+        self._frozen = FrozenValues()
         self._activations: int | None = 0
         self._forward_end: int | None = None
         """The total when the forward ended, if something came between it and backward."""
