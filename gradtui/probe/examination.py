@@ -28,8 +28,10 @@ class Examination:
     def __init__(self, tree: ModuleTree, trace: ModuleTrace) -> None:
         self.ledgered: set[Phase] = set()
         """Phases whose bytes were already taken in this step."""
-        self._tree = tree
-        self._trace = trace
+        self.trace = trace
+        """Which modules ran when, in this step and in those before it that belong to the same round."""
+        self.tree = tree
+        """What the numbers of modules and parameters refer to."""
         self._largest: GraphFacts | None = None
         self._active: set[int] = set()
         self._passing: set[int] = set()
@@ -38,7 +40,7 @@ class Examination:
     def look_at_graph(self, outputs: Any, ledger: MemoryLedger) -> GraphFacts:
         """Walk the graph below the tensors that backward is about to run on."""
         roots = [output for output in _sequence(outputs) if isinstance(output, torch.Tensor)]
-        facts = walk(roots, self._trace, self._known_tensors(ledger))
+        facts = walk(roots, self.trace, self._known_tensors(ledger))
         self._active |= facts.active
         self._passing |= facts.passing
         self._opaque |= facts.opaque
@@ -47,7 +49,7 @@ class Examination:
         return facts
 
     def _known_tensors(self, ledger: MemoryLedger) -> KnownTensors:
-        tree = self._tree
+        tree = self.tree
         excluded = dict.fromkeys(ledger.excluded_storages(tree), OUTSIDE)
         leaves: dict[int, int] = {}
         for index, tensor in tree.live_parameters():
@@ -63,7 +65,7 @@ class Examination:
         if self._largest is None:
             return None
         by_module = self._largest.by_module
-        rows = tuple(by_module.get(index, 0) for index in range(len(self._tree.modules)))
+        rows = tuple(by_module.get(index, 0) for index in range(len(self.tree.modules)))
         return SavedBytesMeasured(at, step, rows, by_module.get(OUTSIDE, 0), self._largest.total)
 
     def classify(
@@ -81,7 +83,7 @@ class Examination:
         Parameters of other optimizers keep their letter: their gradients belong to another step. `stepped` is None where
         the script updates its parameters itself: then nobody can tell which of them it leaves out.
         """
-        tree = self._tree
+        tree = self.tree
         owner = {id(tensor): optimizer for optimizer in optimizers for tensor in membership.parameters(optimizer)}
         if stepped is not None:
             owner |= {id(tensor): stepped for tensor in membership.parameters(stepped)}
@@ -118,7 +120,7 @@ class Examination:
         return None if hidden else False
 
     def _ancestors(self, module: int) -> Iterator[int]:
-        while (module := self._tree.modules[module].parent) >= 0:
+        while (module := self.tree.modules[module].parent) >= 0:
             yield module
 
 

@@ -96,7 +96,8 @@ class StepExaminer:
 
     def begin_step(self, step: int) -> None:
         """The step after so many executed ones begins."""
-        if self.examination is not None:
+        before = self.examination
+        if before is not None:
             self._cadence.spent(self._spent_ns / 1e9)
             self._spent_ns = 0
             self.examination = None
@@ -108,7 +109,11 @@ class StepExaminer:
         self._phases.ended = self._guarded_end
         self._ledger.begin_phase()
         self._view.refresh(step, look_closer=True)
-        self.examination = Examination(self._view.tree, self.tracer.begin(self._view.tree.module_index))
+        tree = self._view.tree
+        # What one optimizer's step has computed may be used by the next one's: a GAN's generated images.
+        same_round = before is not None and before.tree is tree and step % self._view.round_length > 0
+        onto = before.trace if before is not None and same_round else None
+        self.examination = Examination(tree, self.tracer.begin(tree.module_index, onto))
         self._spent_ns += self._clock.now() - began
 
     def look_at_graph(self, outputs: Any, keeps_graph: bool) -> None:
