@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -40,6 +41,7 @@ class NormReader:
         self._scaled_by: weakref.ref[Any] | None = None
         self._rows_at = 0
         self._readings = 0
+        self._finite = True
         self._unsent: NormReading | None = None
 
     @property
@@ -129,7 +131,9 @@ class NormReader:
         self.latest.update(reading.norms)
         now = self._clock.now()
         rows = None
-        if self._readings <= _ALL_ROWS or now - self._rows_at >= _ROWS_NS:
+        was_finite, self._finite = self._finite, reading.total is None or math.isfinite(reading.total)
+        broke = was_finite and not self._finite
+        if self._readings <= _ALL_ROWS or now - self._rows_at >= _ROWS_NS or broke:
             rows = self._rows()
             self._rows_at = now
         self._unsent = reading if rows is None else None

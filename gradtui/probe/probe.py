@@ -11,7 +11,6 @@ from torch.optim import Optimizer
 
 from gradtui.probe import torch_hooks
 from gradtui.probe.allocators import Allocator
-from gradtui.probe.boundary import RunStopped
 from gradtui.probe.cadence import Cadence, StepTime
 from gradtui.probe.command_desk import CommandDesk
 from gradtui.probe.evaluation import EvaluationGuess
@@ -49,7 +48,7 @@ class Probe:
         self.commands = commands
         self.clock = RunClock()
         self.hooks = HookSet(self._failed)
-        self.counter = StepCounter()
+        self.counter = StepCounter(stop_after)
         self.phases = PhaseTracker(self.clock.now())
         self.view = ModelsInView(emit, self.clock, self._tree_changed)
         self._step_time = StepTime()
@@ -61,7 +60,6 @@ class Probe:
         self.norms = NormReader(emit, self.clock, self.view, often)
         self.desk = CommandDesk(emit, self.clock, self.view, self.norms, self.examiner, commands, self._held)
         self._emit = emit
-        self._stop_after = stop_after
         self._steps = OpenSteps()
         self._evaluation = EvaluationGuess()
         self._boundary_open = True
@@ -220,18 +218,14 @@ class Probe:
             conclude = partial(self.examiner.conclude, skipped=skipped)
             self.hooks.guard("examination", conclude, optimizer, self.norms.latest)
         if self.desk.watches:
-            self.desk.verify(self.counter.steps)
+            self.hooks.guard("freeze watch", self.desk.verify, self.counter.steps)
         if self.counter.is_due(now):
             self._flush(now)
         if self._steps:
             return
         self._boundary_open = True
         if optimizer is not None:
-            self._stop_if_wanted()
-
-    def _stop_if_wanted(self) -> None:
-        if self._stop_after is not None and self.counter.steps >= self._stop_after:
-            raise RunStopped
+            self.counter.stop_if_done()
 
     # ---- the rest
 
@@ -249,8 +243,7 @@ class Probe:
 
     def _is_by_hand(self) -> bool:
         """Whether the script updates its parameters itself: no optimizer has stepped yet, and there is none that could."""
-        never = not self.counter.steps or self.counter.by_hand
-        return never and not self._steps and not self.view.live_optimizers()
+        return self.counter.none_by_optimizer and not self._steps and not self.view.live_optimizers()
 
     def _in_step(self) -> bool:
         if self._steps.drop_lost():
@@ -284,7 +277,7 @@ class Probe:
         executed = self.counter.steps
         if self._is_by_hand():
             # Not when its backward ended: what the script does with the gradients is part of its step.
-            self._stop_if_wanted()
+            self.counter.stop_if_done()
         if not self.desk.is_idle:
             self.hooks.guard("commands", self.desk.cross, executed, self._is_by_hand())
         self.hooks.guard("examination", self.examiner.begin_step, executed)
