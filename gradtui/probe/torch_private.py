@@ -193,6 +193,20 @@ def is_lazy(tensor: torch.Tensor) -> bool:
     return isinstance(tensor, UninitializedTensorMixin)
 
 
+def is_wrapper(tensor: torch.Tensor) -> bool:
+    """Whether this only stands for other tensors that hold the bytes (DTensor, quantized ones)."""
+    return type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
+
+
+def module_place_in_backward(module_of: Callable[[int], int]) -> int | None:
+    """What `module_of` answers for the number of the graph node that is running on this thread; None outside of a backward."""
+    node = _running_node() if _running_node is not None else None
+    return module_of(node._sequence_nr()) if node is not None else None
+
+
+_running_node: Callable[[], GraphNode | None] | None = getattr(torch._C, "_current_autograd_node", None)
+
+
 def has_stand_ins(module: torch.nn.Module) -> bool:
     """Whether other tensors stand in for this module's parameters now, as `torch.func.functional_call` has it."""
     first = next(module.parameters(), None)

@@ -88,6 +88,17 @@ MEMORY_CATEGORIES = ("parameters", "buffers", "gradients", "optimizer_state", "a
 
 
 @dataclass(frozen=True, slots=True)
+class Holding:
+    """Bytes that tensors of one kind hold in one module: a memory category, or `temporaries` of backward and optimizer."""
+
+    kind: str
+    module: int
+    """Place in the tree, -1 outside of any known module."""
+    bytes: int
+    tensors: int
+
+
+@dataclass(frozen=True, slots=True)
 class ParameterInfo:
     """One parameter tensor. `names` holds every path it is reachable by (more than one where weights are tied)."""
 

@@ -1,0 +1,135 @@
+"""Every storage that is made and freed while a step runs: its memory from within, operation by operation.
+
+CPU tensors have no allocator that keeps a peak, so the operations themselves are watched, on single steps that are asked for
+or sampled: a `TorchDispatchMode` sees each one's outputs, and a weak reference tells when a storage is freed. What a kernel
+allocates and frees while it runs (a convolution's workspace) is not seen. Runs on the training thread, which on the CPU also
+runs backward.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from gradtui.probe.torch_private import is_wrapper
+
+MOST_EVENTS = 400_000
+"""Allocations and frees that are followed in one step; beyond that the trace ends early and says so."""
+
+
+@dataclass(slots=True)
+class Allocation:
+    """One storage. `born` and `died` are places on the curve, `died` -1 while it is alive."""
+
+    nbytes: int
+    module: int
+    """The module whose operation made it, as a place in the tree."""
+    born: int
+    died: int = -1
+    kind: str | None = None
+    """The memory category it belongs to, where that is known."""
+
+
+class AllocationTrace(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Live bytes on one kind of device after every operation that changed them.
+
+    `total` is what was allocated when the trace began; `module_now` tells whose code is running.
+    """
+
+    def __init__(self, device_type: str, total: int, module_now: Callable[[], int]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.curve: list[int] = [total]
+        """Bytes after each change."""
+        self.modules: list[int] = [module_now()]
+        """The module that was running at each."""
+        self.allocations: list[Allocation] = []
+        self.is_whole = True
+        """False if there were more events than are followed."""
+        self._device_type = device_type
+        self._module_now = module_now
+        self._live: dict[int, tuple[weakref.ref[Any], Allocation]] = {}
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Run the operation, and note what storages it has made."""
+        kwargs = kwargs or {}
+        for tensor in _tensors(args):
+            self._follow(tensor, is_new=False)
+        for tensor in _tensors(tuple(kwargs.values())):
+            self._follow(tensor, is_new=False)
+        result = func(*args, **kwargs)
+        for tensor in _tensors((result,)):
+            self._follow(tensor, is_new=True)
+        return result
+
+    def know(self, tensor: torch.Tensor, kind: str, module: int) -> None:
+        """Say what a tensor's storage is. One that no operation made counts in the total already, until it is freed."""
+        allocation = self._follow(tensor, is_new=False)
+        if allocation is not None:
+            allocation.kind, allocation.module = kind, module
+
+    def measured(self, total: int) -> None:
+        """The allocator says that so much is allocated now: make up for what no operation told of (NumPy, loss functions)."""
+        if total != self.curve[-1]:
+            self._note(total - self.curve[-1], self._module_now())
+
+    def close(self) -> None:
+        """Follow nothing any further. The numbers stay."""
+        self._live.clear()
+
+    def _follow(self, tensor: torch.Tensor, *, is_new: bool) -> Allocation | None:
+        if tensor.device.type != self._device_type or tensor.layout is not torch.strided or is_wrapper(tensor):
+            return None
+        storage = tensor.untyped_storage()
+        key = storage._cdata  # noqa: SLF001 - as `storage_key`, without asking the tensor twice
+        known = self._live.get(key)
+        if known is not None:
+            return known[1]
+        if len(self.curve) >= MOST_EVENTS:
+            self.is_whole = False
+            return None
+        module = self._module_now()
+        allocation = Allocation(storage.nbytes(), module, len(self.curve) if is_new else 0)
+        if is_new:
+            self._note(allocation.nbytes, module)
+        self.allocations.append(allocation)
+        self._live[key] = (weakref.ref(storage, self._freed(key)), allocation)
+        return allocation
+
+    def _freed(self, key: int) -> Callable[[object], None]:
+        # A reference that held the trace would keep it alive as long as the script's tensors.
+        gone = weakref.WeakMethod(self._gone)
+
+        def freed(_: object) -> None:
+            method = gone()
+            if method is not None:
+                method(key)
+
+        return freed
+
+    def _gone(self, key: int) -> None:
+        entry = self._live.pop(key, None)
+        if entry is not None:
+            entry[1].died = len(self.curve)
+            self._note(-entry[1].nbytes, self._module_now())
+
+    def _note(self, change: int, module: int) -> None:
+        if len(self.curve) >= MOST_EVENTS:
+            self.is_whole = False
+            return
+        self.curve.append(self.curve[-1] + change)
+        self.modules.append(module)
+
+
+def _tensors(values: tuple[Any, ...]) -> Iterator[torch.Tensor]:
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, (tuple, list)):
+            yield from _tensors(tuple(value))
