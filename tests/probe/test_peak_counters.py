@@ -21,6 +21,7 @@ class FakeAllocator:
     def __init__(self) -> None:
         self.now: dict[int, int] = {}
         self.highest: dict[int, int] = {}
+        self.ever: dict[int, int] = {}
         self.namespace = SimpleNamespace(
             _cuda_memoryStats=self.stats,
             _cuda_resetPeakMemoryStats=self.reset,
@@ -34,11 +35,13 @@ class FakeAllocator:
 
     def allocate(self, device: int, change: int) -> None:
         self.now[device] = max(0, self.now.get(device, 0) + change)
+        self.ever[device] = self.ever.get(device, 0) + max(0, change)
         self.highest[device] = max(self.highest.get(device, 0), self.now[device])
 
     def stats(self, device: int) -> dict[str, Any]:
         now, peak = self.now.get(device, 0), self.highest.get(device, 0)
-        pools = {pool: dict(zip(PART, (now, peak, peak, peak - now))) for pool in ("all", "small_pool", "large_pool")}
+        ever = self.ever.get(device, 0)
+        pools = {pool: dict(zip(PART, (now, peak, ever, ever - now))) for pool in ("all", "small_pool", "large_pool")}
         return {"allocated_bytes": pools, "requested_bytes": pools, "num_ooms": 0}
 
     def reset(self, device: int) -> None:
