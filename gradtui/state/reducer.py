@@ -9,6 +9,7 @@ from typing import Any
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable
+from gradtui.protocol.vocabulary import Phase
 from gradtui.state.run_state import LogEntry, RunState
 
 LOG_LENGTH = 1_000
@@ -118,6 +119,9 @@ def _ledger_taken(state: RunState, event: ev.LedgerTaken) -> None:
     record.last = event
     if event.held.total is not None:
         record.totals.append(event.step, event.held.total)
+    growth = state.growth.add(event) if event.phase is Phase.OPTIMIZER else None
+    if growth is not None:
+        _note(state, event, "growth", str(growth))
     if event.peak is not None:
         higher = record.peak is None or event.peak > record.peak
         record.peak_exact = event.peak_exact if higher else record.peak_exact

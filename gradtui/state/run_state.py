@@ -14,6 +14,7 @@ from gradtui.protocol.events import (
     SavedBytesMeasured,
 )
 from gradtui.protocol.vocabulary import ModelInfo, ModuleInfo, OptimizerInfo, ParameterInfo, Phase
+from gradtui.state.growth import GrowthWatch
 from gradtui.state.series import RowHistory, Series
 
 
@@ -66,7 +67,7 @@ class LogEntry:
     at: float
     step: int
     kind: str
-    """"applied", "rejected", "verified", "moved", "not finite", "probe", "run" or "model"."""
+    """"applied", "rejected", "verified", "moved", "not finite", "growth", "probe", "run" or "model"."""
     text: str
 
 
@@ -119,6 +120,8 @@ class RunState:
     """The newest entries."""
     log_count: int = 0
     """How many entries there have been."""
+    growth: GrowthWatch = field(default_factory=GrowthWatch)
+    """Whether memory at the end of a step rises and rises."""
     problems: dict[str, str] = field(default_factory=dict)
     """Parts of the probe that failed, and how."""
 

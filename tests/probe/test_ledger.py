@@ -345,3 +345,20 @@ def test_what_one_optimizers_step_computed_is_attributed_in_the_next_ones() -> N
     assert of_generator.total - of_discriminator == 32 * (64 + 8) * 4
     assert of_discriminator == 32 * 16 * 4
     assert of_generator.unattributed == 0
+
+
+def test_what_a_script_keeps_of_each_step_is_noticed() -> None:
+    model = nn.Linear(256, 256)
+    kept = []
+    with watched(allocator=MallocAllocator()) as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        for _ in range(40):
+            output = model(torch.ones(256, 256))
+            output.square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            kept.append(output)
+    (growth,) = [entry for entry in seen.state.log if entry.kind == "growth"]
+    # 256 KiB of output a step, and no category that it belongs to.
+    assert "in other" in growth.text
+    assert "5.7 MiB" in growth.text or "5.8 MiB" in growth.text

@@ -13,6 +13,7 @@ GLYPHS: dict[str, tuple[str, str]] = {
     "verified": ("◆", "good"),
     "moved": ("!", "error"),
     "not finite": ("!", "error"),
+    "growth": ("!", "warning"),
     "probe": ("!", "warning"),
     "run": ("▶", "accent"),
     "model": ("◇", "muted"),

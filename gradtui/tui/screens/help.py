@@ -49,6 +49,7 @@ _GLYPH_WORDS = {
     "verified": "a freeze held still",
     "moved": "a frozen tensor moved",
     "not finite": "gradients hold NaN or Inf",
+    "growth": "memory rises step after step",
     "probe": "a part of gradtui failed; training was not touched",
     "run": "the run itself",
     "model": "a model or an optimizer was found",

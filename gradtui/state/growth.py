@@ -1,0 +1,77 @@
+"""Memory that rises at one and the same boundary, step after step: a graph that is kept, a list that is never emptied. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from gradtui.protocol.events import LedgerTaken
+from gradtui.protocol.vocabulary import MEMORY_CATEGORIES
+
+WINDOW = 24
+"""Ledgers that are compared. The first few of a run do not count: the optimizer's state is made then."""
+_SETTLING_STEPS = 3
+_LEAST_BYTES = 1 << 20
+_LEAST_SHARE = 0.005
+"""Of the total: less is what allocators and Python itself come to."""
+
+
+@dataclass(frozen=True)
+class Growth:
+    """The total at the end of a phase has grown from `since_step` to `step`, most of it in one category."""
+
+    since_step: int
+    step: int
+    bytes: int
+    category: str
+    category_bytes: int
+
+    def __str__(self) -> str:
+        """In words, with the numbers."""
+        mebibytes = 1 << 20
+        share = f"{self.category_bytes / mebibytes:.1f} MiB of it in {self.category.replace('_', ' ')}"
+        return (
+            f"memory at the end of a step grew by {self.bytes / mebibytes:.1f} MiB from step {self.since_step:,} to "
+            f"{self.step:,}, {share}: something of each step is kept"
+        )
+
+    @property
+    def bytes_per_step(self) -> float:
+        """How fast it grows."""
+        return self.bytes / max(1, self.step - self.since_step)
+
+
+class GrowthWatch:
+    """The newest ledgers of one phase."""
+
+    def __init__(self) -> None:
+        self._ledgers: deque[LedgerTaken] = deque(maxlen=WINDOW)
+        self._tell_at = 0
+
+    def add(self, ledger: LedgerTaken) -> Growth | None:
+        """Take a ledger in; the growth if there is one that was not told yet. It is told again when as much has come on top."""
+        if ledger.step <= _SETTLING_STEPS or ledger.held.total is None:
+            return None
+        self._ledgers.append(ledger)
+        growth = growth_of(self._ledgers) if len(self._ledgers) == WINDOW else None
+        if growth is None or ledger.held.total < self._tell_at:
+            return None
+        self._tell_at = ledger.held.total + growth.bytes
+        return growth
+
+
+def growth_of(ledgers: Sequence[LedgerTaken]) -> Growth | None:
+    """Growth over some ledgers of one phase: each third lies wholly above the one before, by more than allocators waver."""
+    totals = [ledger.held.total or 0 for ledger in ledgers]
+    third = len(totals) // 3
+    parts = (totals[:third], totals[third : 2 * third], totals[2 * third :])
+    rises = all(max(before) < min(after) for before, after in pairwise(parts))
+    grown = totals[-1] - totals[0]
+    if not rises or grown < max(_LEAST_BYTES, _LEAST_SHARE * totals[-1]):
+        return None
+    first, last = ledgers[0].held, ledgers[-1].held
+    by_category = {name: (getattr(last, name) or 0) - (getattr(first, name) or 0) for name in MEMORY_CATEGORIES}
+    category = max(by_category, key=lambda name: by_category[name])
+    return Growth(ledgers[0].step, ledgers[-1].step, grown, category, by_category[category])
