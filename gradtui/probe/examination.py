@@ -17,7 +17,7 @@ from gradtui.probe.memory_ledger import MemoryLedger
 from gradtui.probe.module_trace import OUTSIDE, ModuleTrace
 from gradtui.probe.module_tree import ModuleTree
 from gradtui.probe.parameter_states import ParameterFacts, classify
-from gradtui.probe.saved_tensors import GraphFacts, KnownTensors, walk
+from gradtui.probe.saved_tensors import GraphFacts, KnownTensors, Leaf, walk
 from gradtui.protocol.events import SavedBytesMeasured
 from gradtui.protocol.vocabulary import ParameterState, Phase
 
@@ -51,11 +51,11 @@ class Examination:
     def _known_tensors(self, ledger: MemoryLedger) -> KnownTensors:
         tree = self.tree
         excluded = dict.fromkeys(ledger.excluded_storages(tree), OUTSIDE)
-        leaves: dict[int, int] = {}
+        leaves: dict[int, Leaf] = {}
         for index, tensor in tree.live_parameters():
             module = tree.parameters[index].module
             if tensor.requires_grad:
-                leaves[id(tensor)] = module
+                leaves[id(tensor)] = Leaf(index, module)
             else:
                 excluded |= dict.fromkeys(ledger.storages(tensor), module)
         return KnownTensors(excluded, leaves)

@@ -9,11 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 
 from gradtui.probe.module_trace import OUTSIDE, ModuleTrace
 from gradtui.probe.torch_private import GraphNode, hides_modules, leaf_of, saved_data, saved_tensors, storage_key
+
+
+class Leaf(NamedTuple):
+    """A trainable parameter: its place, and that of the module that owns it."""
+
+    parameter: int
+    module: int
 
 
 @dataclass(frozen=True)
@@ -23,8 +31,8 @@ class KnownTensors:
     excluded: Mapping[int, int]
     """Storage key -> module, of what may be saved without being an activation: the owner of a frozen parameter, OUTSIDE
     for trainable parameters and buffers."""
-    leaves: Mapping[int, int]
-    """id() of a trainable parameter -> the module that owns it."""
+    leaves: Mapping[int, Leaf]
+    """Trainable parameters by their id()."""
 
 
 @dataclass
@@ -39,6 +47,9 @@ class GraphFacts:
     """Modules through which a gradient passes on to something outside them."""
     opaque: set[int] = field(default_factory=set)
     """Modules with an operation that stands for several modules' code: a compiled region, a reentrant checkpoint."""
+    upstream: dict[int, int] = field(default_factory=dict)
+    """Module -> the place of a trainable parameter whose gradient is computed through it: why autograd keeps anything there
+    beside what the module's own parameters need. The one that is fewest operations away from forward's end."""
     nodes: int = 0
     hooked: int = 0
     """Saved tensors behind hooks (checkpointing, offloading), whose bytes are not known from here."""
@@ -55,6 +66,7 @@ class _Walk:
         self._known = known
         self._facts = GraphFacts()
         self._counted: set[int] = set()
+        self._visited: list[tuple[int, GraphNode, int, list[GraphNode]]] = []
 
     def over(self, roots: Iterable[torch.Tensor]) -> GraphFacts:
         waiting: list[GraphNode] = [root.grad_fn for root in roots if root.grad_fn is not None]
@@ -70,12 +82,15 @@ class _Walk:
                 if next_node not in seen:
                     seen.add(next_node)
                     waiting.append(next_node)
+        self._find_upstream()
         return self._facts
 
-    def _visit(self, node: GraphNode, following: Sequence[GraphNode]) -> None:
+    def _visit(self, node: GraphNode, following: list[GraphNode]) -> None:
         facts = self._facts
         facts.nodes += 1
-        module = self._module_of(node)
+        number = node._sequence_nr()  # noqa: SLF001 - the graph's public API has no number
+        module = self._trace.module_of(number)
+        self._visited.append((number, node, module, following))
         facts.active.add(module)
         if hides_modules(node):
             facts.opaque.add(module)
@@ -108,11 +123,40 @@ class _Walk:
     def _is_beyond(self, node: GraphNode, module: int) -> bool:
         """Whether this is an operation, or a parameter that is not the module's own."""
         leaf = leaf_of(node)
-        return leaf is None or self._known.leaves.get(id(leaf), OUTSIDE) != module
+        return leaf is None or self._known.leaves.get(id(leaf), _UNKNOWN).module != module
 
     def _owner(self, node: GraphNode) -> int:
         leaf = leaf_of(node)
-        return self._module_of(node) if leaf is None else self._known.leaves.get(id(leaf), OUTSIDE)
+        return self._module_of(node) if leaf is None else self._known.leaves.get(id(leaf), _UNKNOWN).module
 
     def _module_of(self, node: GraphNode) -> int:
         return self._trace.module_of(node._sequence_nr())  # noqa: SLF001 - the graph's public API has no number
+
+    def _find_upstream(self) -> None:
+        """For each module a parameter of another one that the gradient reaches through it.
+
+        An operation is recorded after those whose results it takes, so in the order of their numbers every node comes after
+        what it leads to. Two parameters of different modules are carried along, so that one of them is another module's.
+        """
+        reached: dict[GraphNode, tuple[Leaf, ...]] = {}
+        upstream = self._facts.upstream
+        for _, node, module, following in sorted(self._visited, key=_number):
+            found: tuple[Leaf, ...] = ()
+            for next_node in following:
+                leaf = leaf_of(next_node)
+                beyond = reached.get(next_node, ()) if leaf is None else (self._known.leaves.get(id(leaf), _UNKNOWN),)
+                for each in beyond:
+                    if each.parameter >= 0 and len(found) < 2 and all(each.module != other.module for other in found):
+                        found += (each,)
+            reached[node] = found
+            for each in found:
+                if each.module != module:
+                    upstream[module] = each.parameter
+                    break
+
+
+_UNKNOWN = Leaf(-1, OUTSIDE)
+
+
+def _number(visited: tuple[int, GraphNode, int, list[GraphNode]]) -> int:
+    return visited[0]

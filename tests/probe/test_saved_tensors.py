@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from gradtui.probe.module_trace import OUTSIDE, ModuleTrace, ModuleTracer
-from gradtui.probe.saved_tensors import GraphFacts, KnownTensors, walk
+from gradtui.probe.saved_tensors import GraphFacts, KnownTensors, Leaf, walk
 from gradtui.probe.torch_private import leaf_of, storage_key
 
 
@@ -19,7 +19,7 @@ def facts_of(
 ) -> GraphFacts:
     known = KnownTensors(
         {storage_key(tensor): module for tensor, module in (frozen or {}).items()},
-        {id(tensor): module for tensor, module in (leaves or {}).items()},
+        {id(tensor): Leaf(module, module) for tensor, module in (leaves or {}).items()},
     )
     return walk(roots, ModuleTrace(), known)
 
@@ -150,3 +150,34 @@ def test_the_tracer_hears_one_thread_only() -> None:
     tracer.stop()
     tracer.left(0)
     assert trace.modules == [2]
+
+
+def test_what_a_module_keeps_is_kept_for_a_parameter_upstream_of_it() -> None:
+    # prompt -> frozen block (7) -> norm of its own (8) -> head (9)
+    prompt, block = torch.ones(2, 4, requires_grad=True), torch.ones(4, 4)
+    scale, head = torch.ones(4, requires_grad=True), torch.ones(4, 1, requires_grad=True)
+    trace = ModuleTrace()
+    x = prompt * 2
+    for place, work in ((7, lambda: torch.tanh(x @ block)), (8, lambda: x * scale), (9, lambda: x @ head)):
+        trace.entered(place)
+        x = work()
+        trace.left()
+    leaves = {id(prompt): Leaf(0, 5), id(scale): Leaf(1, 8), id(head): Leaf(2, 9)}
+    facts = walk([x.sum()], trace, KnownTensors({}, leaves))
+    assert facts.upstream[7] == 0
+    # Its own parameter is not upstream of it.
+    assert facts.upstream[8] == 0
+    assert facts.upstream[9] in (0, 1)
+
+
+def test_nothing_is_upstream_of_the_first_that_trains() -> None:
+    weight, other = torch.ones(4, 4, requires_grad=True), torch.ones(4, 4, requires_grad=True)
+    trace = ModuleTrace()
+    trace.entered(3)
+    x = torch.tanh(torch.ones(2, 4) @ weight)
+    trace.left()
+    trace.entered(4)
+    x = x @ other
+    trace.left()
+    facts = walk([x.sum()], trace, KnownTensors({}, {id(weight): Leaf(0, 3), id(other): Leaf(1, 4)}))
+    assert facts.upstream == {4: 0, OUTSIDE: facts.upstream[OUTSIDE]}
