@@ -54,6 +54,16 @@ class AllocationTrace(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._module_now = module_now
         self._live: dict[int, tuple[weakref.ref[Any], Allocation]] = {}
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # Otherwise the first operation would import dynamo into the script's process, which takes a second.
+        return False
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """A compiled region stays compiled, and is one operation."""
+        return True
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:

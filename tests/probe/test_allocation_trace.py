@@ -5,6 +5,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 import weakref
 from collections.abc import Callable
 
@@ -103,6 +105,15 @@ def test_a_trace_that_is_gone_leaves_its_tensors_in_peace() -> None:
     del watching
     gc.collect()
     del made
+
+
+def test_watching_imports_no_compiler() -> None:
+    code = (
+        "import sys, torch; from gradtui.probe.allocation_trace import AllocationTrace\n"
+        "with AllocationTrace('cpu', 0, lambda: -1) as watching: torch.ones(3) + 1\n"
+        "assert len(watching.curve) > 1; assert 'torch._dynamo' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_operations_belong_to_the_module_that_runs() -> None:

@@ -158,9 +158,9 @@ def test_what_a_module_keeps_is_kept_for_a_parameter_upstream_of_it() -> None:
     scale, head = torch.ones(4, requires_grad=True), torch.ones(4, 1, requires_grad=True)
     trace = ModuleTrace()
     x = prompt * 2
-    for place, work in ((7, lambda: torch.tanh(x @ block)), (8, lambda: x * scale), (9, lambda: x @ head)):
+    for place, work in ((7, lambda x: torch.tanh(x @ block)), (8, lambda x: x * scale), (9, lambda x: x @ head)):
         trace.entered(place)
-        x = work()
+        x = work(x)
         trace.left()
     leaves = {id(prompt): Leaf(0, 5), id(scale): Leaf(1, 8), id(head): Leaf(2, 9)}
     facts = walk([x.sum()], trace, KnownTensors({}, leaves))
