@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from gradtui.probe.operation_mode import OperationMode
 from gradtui.probe.torch_private import is_wrapper
 
 MOST_EVENTS = 400_000
@@ -35,14 +35,14 @@ class Allocation:
     """The memory category it belongs to, where that is known."""
 
 
-class AllocationTrace(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class AllocationTrace(OperationMode):  # type: ignore[no-untyped-call]
     """Live bytes on one kind of device after every operation that changed them.
 
     `total` is what was allocated when the trace began; `module_now` tells whose code is running.
     """
 
     def __init__(self, device_type: str, total: int, module_now: Callable[[], int]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.curve: list[int] = [total]
         """Bytes after each change."""
         self.modules: list[int] = [module_now()]
@@ -53,16 +53,6 @@ class AllocationTrace(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._device_type = device_type
         self._module_now = module_now
         self._live: dict[int, tuple[weakref.ref[Any], Allocation]] = {}
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        # Otherwise the first operation would import dynamo into the script's process, which takes a second.
-        return False
-
-    @classmethod
-    def ignore_compile_internals(cls) -> bool:
-        """A compiled region stays compiled, and is one operation."""
-        return True
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None

@@ -83,7 +83,7 @@ class MemoryLedger:
         """Storages of parameters and buffers, which autograd may save without their being activations."""
         count = StorageCount(self.allocator.device_type)
         count.add(tensor for _, tensor in tree.live_parameters())
-        count.add(_buffers(tree))
+        count.add(buffer for _, buffer in buffers_of(tree))
         return count.seen
 
     def storages(self, tensor: torch.Tensor) -> set[int]:
@@ -109,7 +109,7 @@ class MemoryLedger:
         live = [tensor for _, tensor in tree.live_parameters()]
         optimizers = list(optimizers)
         parameters = count.add(live) + count.add(_owned(optimizers))
-        buffers = count.add(_buffers(tree))
+        buffers = count.add(buffer for _, buffer in buffers_of(tree))
         gradients = count.add(_gradients(live)) + count.add(_gradients(_owned(optimizers)))
         state = self._state_bytes(optimizers, count, stepped=stepped)
         known = parameters + buffers + gradients + state + (activations or 0)
@@ -131,7 +131,7 @@ class MemoryLedger:
         key = tuple((id(optimizer), len(optimizer.state)) for optimizer in optimizers)
         if not stepped and self._optimizer_state is not None and self._optimizer_state[0] == key:
             return self._optimizer_state[1]
-        size = count.add(_state_tensors(optimizers))
+        size = count.add(tensor for optimizer in optimizers for tensor in state_tensors(optimizer.state))
         self._optimizer_state = (key, size)
         return size
 
@@ -142,11 +142,12 @@ def _owned(optimizers: Iterable[Optimizer]) -> Iterator[torch.Tensor]:
             yield from group["params"]
 
 
-def _buffers(tree: ModuleTree) -> Iterator[torch.Tensor]:
-    for _, module in tree.live_modules():
+def buffers_of(tree: ModuleTree) -> Iterator[tuple[int, torch.Tensor]]:
+    """(place of its module, buffer) of every buffer."""
+    for place, module in tree.live_modules():
         for buffer in module._buffers.values():  # noqa: SLF001 - `buffers()` walks the whole subtree again
             if buffer is not None:
-                yield buffer
+                yield place, buffer
 
 
 def _gradients(parameters: Iterable[torch.Tensor]) -> Iterator[torch.Tensor]:
@@ -156,14 +157,14 @@ def _gradients(parameters: Iterable[torch.Tensor]) -> Iterator[torch.Tensor]:
             yield gradient
 
 
-def _state_tensors(optimizers: Iterable[Optimizer]) -> Iterator[torch.Tensor]:
-    for optimizer in optimizers:
-        waiting: list[object] = list(optimizer.state.values())
-        while waiting:
-            value = waiting.pop()
-            if isinstance(value, torch.Tensor):
-                yield value
-            elif isinstance(value, dict):
-                waiting.extend(value.values())
-            elif isinstance(value, (list, tuple)):
-                waiting.extend(value)
+def state_tensors(state: object) -> Iterator[torch.Tensor]:
+    """The tensors in an optimizer's state, however deep: that of all its parameters, or of one."""
+    waiting: list[object] = [state]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, dict):
+            waiting.extend(value.values())
+        elif isinstance(value, (list, tuple)):
+            waiting.extend(value)

@@ -30,6 +30,11 @@ class ModuleTrace:
     modules: list[int] = field(default_factory=list)
     _open: list[int] = field(default_factory=list)
 
+    @property
+    def now(self) -> int:
+        """The innermost module that is running."""
+        return self._open[-1] if self._open else OUTSIDE
+
     def entered(self, module: int) -> None:
         """A module's forward begins."""
         self._open.append(module)
@@ -39,7 +44,7 @@ class ModuleTrace:
         """The innermost module's forward ends."""
         if self._open:
             self._open.pop()
-        self._mark(self._open[-1] if self._open else OUTSIDE)
+        self._mark(self.now)
 
     def _mark(self, module: int) -> None:
         self.numbers.append(sequence_number())

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gradtui.protocol.vocabulary import MemoryBytes, ModelInfo, ModuleInfo, OptimizerInfo, ParameterInfo, Phase
+from gradtui.protocol.vocabulary import Holding, MemoryBytes, ModelInfo, ModuleInfo, OptimizerInfo, ParameterInfo, Phase
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +120,28 @@ class SavedBytesMeasured(Event):
     by_module: tuple[int, ...]
     unattributed: int
     total: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepTraced(Event):
+    """Memory within one step, as every operation left it, in bytes."""
+
+    curve: tuple[int, ...]
+    """The highest total of each of at most some hundred stretches of the step, in the order of its operations."""
+    phases: tuple[tuple[Phase, int], ...]
+    """Where on the curve each phase begins."""
+    peak: int
+    peak_at: int
+    """Its place on the curve."""
+    peak_phase: Phase
+    peak_module: int
+    """Place of the module whose operation made it, -1 outside of any known one."""
+    holdings: tuple[Holding, ...]
+    """Who held those bytes, largest first; the last one is `other`."""
+    highest: tuple[int | None, ...]
+    """By module: the highest total while it ran, forward or backward; None if it did not run."""
+    whole: bool
+    """False if there were more allocations than are followed."""
 
 
 @dataclass(frozen=True, slots=True)

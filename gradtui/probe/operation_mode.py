@@ -1,0 +1,52 @@
+"""A mode that is shown every tensor operation of a thread, and can be left safely. Everything private about such modes is here.
+
+Public in practice (`torch.utils._python_dispatch` is what PyTorch's own documentation tells users to import), private by name.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
+
+
+class OperationMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Subclasses define `__torch_dispatch__(self, func, types, args, kwargs)` and return what `func(*args, **kwargs)` does."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.is_on = False
+        """Whether the mode is entered."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # Otherwise the first operation would import dynamo into the script's process, which takes a second.
+        return False
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """A compiled region stays compiled, and is one operation."""
+        return True
+
+    def enter(self) -> None:
+        """Be shown what this thread does from here on."""
+        if not self.is_on:
+            self.__enter__()  # type: ignore[no-untyped-call]
+            self.is_on = True
+
+    def leave(self) -> bool:
+        """Be shown no more; False if the script has put a mode of its own on top and not taken it off, which is left alone."""
+        if not self.is_on:
+            return True
+        if _get_current_dispatch_mode() is not self:
+            return False
+        self.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+        self.is_on = False
+        return True
+
+
+def something_is_compiled() -> bool:
+    """Whether dynamo has compiled anything so far: a mode would have it fall back or compile anew."""
+    counters: dict[str, Any] = getattr(sys.modules.get("torch._dynamo.utils"), "counters", {})
+    return bool(counters.get("frames"))
