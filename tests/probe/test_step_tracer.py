@@ -1,0 +1,123 @@
+"""One step taken apart by hand: peak, who held it, and each module's height, against arithmetic."""
+
+# Modules and parameters are more loosely typed in torch than a test uses them.
+# mypy: disable-error-code="no-untyped-call,unused-ignore,arg-type,no-any-return"
+from __future__ import annotations
+
+import gc
+import weakref
+
+import pytest
+import torch
+from torch import nn
+
+from gradtui.probe.module_trace import OUTSIDE, ModuleTrace
+from gradtui.probe.module_tree import build
+from gradtui.probe.step_tracer import StepTracer
+from gradtui.protocol.events import StepTraced
+from gradtui.protocol.vocabulary import Phase
+
+BATCH, WIDTH, HIDDEN = 64, 32, 256
+F32 = 4
+
+
+class Mlp(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.wide = nn.Linear(WIDTH, HIDDEN, bias=False)
+        self.act = nn.Tanh()
+        self.narrow = nn.Linear(HIDDEN, 1, bias=False)
+
+
+WEIGHTS = (WIDTH * HIDDEN + HIDDEN) * F32
+
+
+def taken_apart(steps_before: int) -> tuple[StepTraced, list[str]]:
+    """A step of Adam, after some others, with the tracer told what the probe would tell it."""
+    model = Mlp()
+    optimizer = torch.optim.Adam(model.parameters())
+    x = torch.ones(BATCH, WIDTH)
+
+    def forward(modules: ModuleTrace) -> torch.Tensor:
+        out = x
+        for place, module in enumerate((model.wide, model.act, model.narrow), start=1):
+            modules.entered(place)
+            out = module(out)
+            modules.left()
+        return out.sum()
+
+    for _ in range(steps_before):
+        optimizer.zero_grad()
+        forward(ModuleTrace()).backward()
+        optimizer.step()
+    tree, modules = build([("model", model)]), ModuleTrace()
+    tracer = StepTracer(tree, modules, [optimizer], "cpu", 10_000_000)
+    tracer.phase(Phase.FORWARD)
+    tracer.enter()
+    loss = forward(modules)
+    tracer.leave()
+    optimizer.zero_grad()
+    tracer.phase(Phase.BACKWARD)
+    tracer.enter()
+    loss.backward()
+    tracer.leave()
+    tracer.phase(Phase.OPTIMIZER)
+    tracer.enter()
+    optimizer.step()
+    tracer.leave()
+    return tracer.finish(1.0, steps_before + 1), [module.path for module in tree.modules]
+
+
+def held(event: StepTraced, kind: str) -> int:
+    return sum(holding.bytes for holding in event.holdings if holding.kind == kind)
+
+
+def test_the_first_step_peaks_in_backward_before_there_is_any_state() -> None:
+    event, paths = taken_apart(0)
+    assert [phase for phase, _ in event.phases] == [Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER]
+    assert event.peak_phase is Phase.BACKWARD
+    assert paths[event.peak_module] == "act"
+    # The gradient of the last layer is there, that of the first one not yet.
+    assert (held(event, "parameters"), held(event, "gradients")) == (WEIGHTS, HIDDEN * F32)
+    assert (held(event, "activations"), held(event, "optimizer_state")) == (BATCH * HIDDEN * F32, 0)
+    assert event.whole
+
+
+def test_holdings_add_up_to_the_peak_and_are_arithmetic() -> None:
+    event, paths = taken_apart(2)
+    assert (
+        sum(holding.bytes for holding in event.holdings) == event.peak == max(event.curve) == event.curve[event.peak_at]
+    )
+    assert held(event, "parameters") == WEIGHTS
+    # Two moments, and a step counter for each of the two weights.
+    assert held(event, "optimizer_state") == 2 * WEIGHTS + 2 * F32
+    of_wide = {holding.kind: holding.bytes for holding in event.holdings if holding.module == paths.index("wide")}
+    assert of_wide["parameters"] == WIDTH * HIDDEN * F32
+
+
+def test_the_forward_keeps_its_activations_and_each_module_has_its_height() -> None:
+    event, paths = taken_apart(2)
+    forward, backward = (place for _, place in event.phases[:2])
+    start = event.curve[forward]
+    # Tanh keeps its result; that of the layer before is freed when it is no longer needed.
+    in_forward = event.curve[forward : backward + 1]
+    assert max(in_forward) - start == pytest.approx(2 * BATCH * HIDDEN * F32, abs=2 * BATCH * F32)
+    heights = dict(zip(paths, event.highest))
+    assert heights[""] == max(height for height in event.highest if height is not None)
+    act = heights["act"]
+    assert act is not None
+    assert act >= start + 2 * BATCH * HIDDEN * F32
+
+
+def test_nothing_is_kept_alive() -> None:
+    model = nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    tracer = StepTracer(build([("model", model)]), ModuleTrace(), [optimizer], "cpu", 0)
+    tracer.enter()
+    result = model(torch.ones(1, 4))
+    tracer.leave()
+    gone = [weakref.ref(each) for each in (model, optimizer, result)]
+    del model, optimizer, result
+    gc.collect()
+    assert [reference() for reference in gone] == [None, None, None]
+    assert tracer.finish(0.0, 0).peak_module == OUTSIDE
