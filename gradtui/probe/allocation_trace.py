@@ -29,6 +29,8 @@ class Allocation:
     nbytes: int
     module: int
     """The module whose operation made it, as a place in the tree."""
+    made: bool
+    """An operation made it; otherwise it was there before anybody saw it, and `born` is where it was first seen."""
     born: int
     died: int = -1
     kind: str | None = None
@@ -95,7 +97,7 @@ class AllocationTrace(OperationMode):  # type: ignore[no-untyped-call]
             self.is_whole = False
             return None
         module = self._module_now()
-        allocation = Allocation(storage.nbytes(), module, len(self.curve) if is_new else 0)
+        allocation = Allocation(storage.nbytes(), module, is_new, len(self.curve) - (not is_new))
         if is_new:
             self._note(allocation.nbytes, module)
         self.allocations.append(allocation)

@@ -50,8 +50,10 @@ def holdings(
 
 
 def _kind(allocation: Allocation, marks: Sequence[PhaseMark]) -> str:
-    # What was there before and is nobody's known is somebody's input or a temporary of the script's own.
-    return _KINDS.get(phase_at(marks, allocation.born), "temporaries") if allocation.born else "input"
+    phase = phase_at(marks, allocation.born)
+    if not allocation.made and phase is Phase.FORWARD:
+        return "input"
+    return _KINDS.get(phase, "temporaries")
 
 
 def highest_by_module(curve: Sequence[int], modules: Sequence[int], parents: Sequence[int]) -> tuple[int | None, ...]:
