@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -35,7 +36,9 @@ def test_it_sees_what_is_trained_and_freezes_what_is_asked() -> None:
     assert torch.equal(model.bias, held)
     assert summary["models"] == [{"name": "net", "type": "Linear", "parameters": 8, "trainable": 6}]
     assert summary["steps"] == summary["micro_steps"] == 8
-    assert [(entry["step"], entry["parameters"]) for entry in summary["interventions"]] == [(3, ["bias"])]
+    (intervention,) = summary["interventions"]
+    assert (intervention["step"], intervention["parameters"]) == (3, ["bias"])
+    assert (intervention["path"], intervention["trainable"]) == ("bias", False)
 
 
 def test_closing_leaves_torch_as_it_was() -> None:
@@ -75,3 +78,12 @@ def test_a_script_that_watches_itself_runs_either_way(tmp_path: Path, words: tup
         [sys.executable, *words, "own.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout) == (0, "1 False\n"), done.stderr
+
+
+def test_what_a_script_freezes_itself_is_in_the_summary_of_its_run(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(USES_WATCH, encoding="utf-8")
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent), "OMP_NUM_THREADS": "1"}
+    words = [sys.executable, "-m", "gradtui", "--plain", "--summary", "s.json", "own.py"]
+    subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, check=True)
+    (intervention,) = json.loads((tmp_path / "s.json").read_text(encoding="utf-8"))["interventions"]
+    assert (intervention["path"], intervention["trainable"], intervention["parameters"]) == ("bias", False, ["bias"])

@@ -4,7 +4,9 @@ Schema 1. Bytes, seconds and counts; `null` wherever something is unknown, and i
 (NaN, infinity). `steps` counts the executed optimizer steps of all optimizers together, `micro_steps` outermost backward
 calls. `state` is the letter of `gradtui.protocol.vocabulary.ParameterState`. A phase's `exact` says that every category was
 measured, `peak_exact` that `bytes_peak` is the phase's peak and not only a lower bound. `saved_bytes` of a parameter is what
-autograd keeps for backward in the operations of the module that owns it.
+autograd keeps for backward in the operations of the module that owns it. `bytes_end` is null for a phase whose end was never
+measured, one that did not occur included. `interventions` are the newest freezes and unfreezes that were applied, by whomever;
+older ones are counted in `interventions_dropped`. `exit_code` is null while the run goes on.
 """
 
 from __future__ import annotations
@@ -46,6 +48,7 @@ def summarise(state: RunState, *, dropped: int) -> dict[str, Any]:
         "gradient_norm": _gradient_norm(state),
         "parameters": _parameters(state),
         "interventions": _interventions(state),
+        "interventions_dropped": state.intervention_count - len(state.interventions),
         "findings": [],
         "cost": _cost(state, dropped),
     }
@@ -150,11 +153,12 @@ def _interventions(state: RunState) -> list[dict[str, Any]]:
             "step": event.step,
             "seconds": event.at,
             "text": event.text,
-            "path": command.path if isinstance(command, SetTrainable) else None,
-            "trainable": command.trainable if isinstance(command, SetTrainable) else None,
+            "path": event.command.path,
+            "trainable": event.command.trainable,
             "parameters": [state.tree.parameters[i].path for i in event.parameters if i < len(state.tree.parameters)],
         }
-        for event, command in state.interventions
+        for event in state.interventions
+        if isinstance(event.command, SetTrainable)
     ]
 
 

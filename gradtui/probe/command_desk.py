@@ -102,7 +102,7 @@ class CommandDesk:
         return interventions.set_trainable(command, self._view.tree, training)
 
     def _applied(self, command: Command, applied: Applied) -> None:
-        self._emit(CommandApplied(self._clock.at(), self._step, command.id, applied.text, applied.parameters))
+        self._emit(CommandApplied(self._clock.at(), self._step, command, applied.text, applied.parameters))
         if not isinstance(command, SetTrainable):
             return
         changed = self._named(applied.parameters)
@@ -122,4 +122,4 @@ class CommandDesk:
         return {path: tensor for path, tensor in live if tensor is not None}
 
     def _rejected(self, command: Command, reason: str) -> None:
-        self._emit(CommandRejected(self._clock.at(), self._step, command.id, reason))
+        self._emit(CommandRejected(self._clock.at(), self._step, command, reason))

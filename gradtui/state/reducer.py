@@ -12,6 +12,7 @@ from gradtui.protocol.commands import SetTrainable
 from gradtui.state.run_state import LogEntry, RunState
 
 LOG_LENGTH = 1_000
+INTERVENTIONS_KEPT = 1_000
 _SMOOTHING = 0.3
 """Weight of the newest sample in the moving averages of the header (rate, cost)."""
 
@@ -133,14 +134,17 @@ def _device_sampled(state: RunState, event: ev.DeviceSampled) -> None:
 
 
 def _applied(state: RunState, event: ev.CommandApplied) -> None:
-    command = state.pending.pop(event.command, None)
-    if isinstance(command, SetTrainable) or event.parameters:
-        state.interventions.append((event, command))
+    state.pending.pop(event.command.id, None)
+    if isinstance(event.command, SetTrainable):
+        state.interventions.append(event)
+        state.intervention_count += 1
+        if len(state.interventions) > INTERVENTIONS_KEPT:
+            del state.interventions[0]
     _note(state, event, "applied", event.text)
 
 
 def _rejected(state: RunState, event: ev.CommandRejected) -> None:
-    state.pending.pop(event.command, None)
+    state.pending.pop(event.command.id, None)
     _note(state, event, "rejected", event.reason)
 
 

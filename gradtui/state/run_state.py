@@ -114,7 +114,10 @@ class RunState:
     cost: CostRecord = field(default_factory=CostRecord)
     pending: dict[int, Command] = field(default_factory=dict)
     """Commands submitted by this viewer and not yet answered, by id."""
-    interventions: list[tuple[CommandApplied, Command | None]] = field(default_factory=list)
+    interventions: list[CommandApplied] = field(default_factory=list)
+    """The newest freezes and unfreezes, whoever asked for them."""
+    intervention_count: int = 0
+    """How many there have been."""
     log: list[LogEntry] = field(default_factory=list)
     """The newest entries."""
     log_count: int = 0

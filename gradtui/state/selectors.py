@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from gradtui.protocol.commands import Command, Pause, Resume, RunSteps, StopTraining
+from gradtui.protocol.commands import Pause, Resume, RunSteps, StopTraining
 from gradtui.protocol.events import CommandApplied, LedgerTaken
 from gradtui.protocol.vocabulary import PROBLEM_STATES, ModuleInfo, ParameterState, Phase
 from gradtui.state.run_state import PhaseRecord, RunState, TreeState
@@ -159,11 +159,11 @@ def optimizers_of(state: RunState, parameter: int) -> list[int]:
     return [index for index, optimizer in enumerate(state.optimizers) if parameter in optimizer.parameters]
 
 
-def last_toggle(state: RunState, parameter: int) -> tuple[CommandApplied, Command | None] | None:
+def last_toggle(state: RunState, parameter: int) -> CommandApplied | None:
     """The last intervention that changed a parameter, None if there was none."""
-    for applied, command in reversed(state.interventions):
+    for applied in reversed(state.interventions):
         if parameter in applied.parameters:
-            return applied, command
+            return applied
     return None
 
 

@@ -200,10 +200,9 @@ def _norm_words(state: RunState, norm: float | None) -> str:
 
 
 def _toggle_words(state: RunState, index: int) -> str:
-    found = last_toggle(state, index)
-    if found is None:
+    applied = last_toggle(state, index)
+    if applied is None:
         return "Never, as far as this screen knows."
-    applied, _ = found
     return f"At step {applied.step:,}: {printable(applied.text)}"
 
 

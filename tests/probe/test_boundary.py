@@ -486,7 +486,7 @@ def test_commands_before_the_first_forward_wait_for_it() -> None:
         assert seen.all(CommandApplied) == []
         assert [command.path for command in seen.state.pending_toggles()] == ["0", "1.bias"]
         model = train(3)
-    assert [(event.command, event.step) for event in seen.all(CommandApplied)] == [(1, 0), (2, 0), (3, 0), (4, 0)]
+    assert [(event.command.id, event.step) for event in seen.all(CommandApplied)] == [(1, 0), (2, 0), (3, 0), (4, 0)]
     assert [p.requires_grad for p in model.parameters()] == [False, False, True, False]
     assert seen.state.pending == {}
 

@@ -1252,7 +1252,7 @@ def test_toggles_in_one_boundary_keep_their_order() -> None:
     model = small()
     orders = [freeze("0"), unfreeze("0.bias"), freeze("2"), freeze("0"), unfreeze("0"), freeze("nine"), unfreeze("2")]
     seen = ask(model, torch.optim.SGD(model.parameters(), lr=0.1), {4: orders})
-    told = [event.command for event in seen.events if isinstance(event, (CommandApplied, CommandRejected))]
+    told = [event.command.id for event in seen.events if isinstance(event, (CommandApplied, CommandRejected))]
     assert told == list(range(1, len(orders) + 1))
     assert [answer.split(":")[0] for answer in answers(seen)] == [
         "froze 0", "unfroze 0.bias", "froze 2", "froze 0", "unfroze 0", "there is no module or parameter 'nine'", "unfroze 2",

@@ -11,7 +11,7 @@ from fakes import Node, coop_model, coop_run, found, held, started
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Pause, SetTrainable
 from gradtui.protocol.vocabulary import OptimizerInfo, Phase
-from gradtui.state.reducer import _CHANGES, LOG_LENGTH, apply
+from gradtui.state.reducer import _CHANGES, INTERVENTIONS_KEPT, LOG_LENGTH, apply
 from gradtui.state.run_state import RunState
 
 MLP = Node("Mlp", "Mlp", (), (Node("fc", "Linear", (("weight", (4, 2)), ("bias", (4,)))),))
@@ -150,12 +150,22 @@ def test_an_answered_command_is_no_longer_pending() -> None:
     for command in (freeze, again, pause):
         state.note_submitted(command)
     assert state.pending_toggles() == [freeze, again]
-    apply(state, ev.CommandApplied(1.0, 1, 1, "froze fc", (0, 1)))
-    apply(state, ev.CommandRejected(1.0, 1, 2, "fc is already frozen"))
-    apply(state, ev.CommandApplied(1.0, 1, 3, "pause", ()))
+    apply(state, ev.CommandApplied(1.0, 1, freeze, "froze fc", (0, 1)))
+    apply(state, ev.CommandRejected(1.0, 1, again, "fc is already frozen"))
+    apply(state, ev.CommandApplied(1.0, 1, pause, "pause", ()))
     assert state.pending == {}
-    assert [(event.text, command) for event, command in state.interventions] == [("froze fc", freeze)]
+    assert [(event.text, event.command) for event in state.interventions] == [("froze fc", freeze)]
     assert [entry.kind for entry in state.log[-3:]] == ["applied", "rejected", "applied"]
+
+
+def test_interventions_that_nobody_here_asked_for_are_known_and_of_many_only_the_newest_are_kept() -> None:
+    state = state_of(found(MLP))
+    count = INTERVENTIONS_KEPT + 7
+    for number in range(count):
+        asked = SetTrainable(number, "fc", bool(number % 2))
+        apply(state, ev.CommandApplied(1.0, number, asked, "done", (0, 1)))
+    assert state.intervention_count == count
+    assert [event.command.id for event in state.interventions] == list(range(7, count))
 
 
 def test_a_freeze_that_held_and_one_that_did_not_read_differently() -> None:

@@ -103,12 +103,10 @@ def test_the_optimizers_of_a_parameter() -> None:
 
 
 def test_the_last_toggle_of_a_parameter() -> None:
-    first = ev.CommandApplied(1.0, 3, 1, "froze ctx", (CTX,))
-    second = ev.CommandApplied(2.0, 5, 2, "unfroze ctx", (CTX, CTX + 1))
+    first = ev.CommandApplied(1.0, 3, SetTrainable(1, "ctx", False), "froze ctx", (CTX,))
+    second = ev.CommandApplied(2.0, 5, SetTrainable(2, "ctx", True), "unfroze ctx", (CTX, CTX + 1))
     state = running(first, second)
-    found = selectors.last_toggle(state, CTX)
-    assert found is not None
-    assert found[0] is second
+    assert selectors.last_toggle(state, CTX) is second
     assert selectors.last_toggle(state, CTX + 2) is None
 
 

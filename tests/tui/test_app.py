@@ -82,7 +82,8 @@ async def test_space_freezes_a_parameter_shows_it_pending_and_then_applied() -> 
         assert line.startswith(FREEZE + "T")
         states, trainable = coop_states(MODEL)
         frozen = states.replace("T", "C"), trainable.replace("1", "0")
-        await run.put(ev.CommandApplied(2.0, 41, 1, "froze ctx", (CTX,)), ev.ParametersClassified(2.0, 41, *frozen))
+        applied = ev.CommandApplied(2.0, 41, SetTrainable(1, "ctx", False), "froze ctx", (CTX,))
+        await run.put(applied, ev.ParametersClassified(2.0, 41, *frozen))
         line = run.dashboard.tree_view.text.splitlines()[1]
         assert line.startswith(" C")
 
@@ -100,7 +101,7 @@ async def test_a_refusal_gives_the_row_back_and_says_why() -> None:
     async with session() as run:
         await run.go_to("ctx")
         await run.press("space")
-        await run.put(ev.CommandRejected(2.0, 41, 1, "it is the last trainable parameter"))
+        await run.put(ev.CommandRejected(2.0, 41, SetTrainable(1, "ctx", False), "it is the last trainable parameter"))
         assert FREEZE not in run.dashboard.tree_view.text
         assert any("last trainable parameter" in note.message for note in run.app._notifications)
         await run.press("e")
@@ -120,11 +121,11 @@ async def test_pause_go_on_and_single_steps() -> None:
     async with session() as run:
         await run.press("p")
         assert "pausing" in run.dashboard.header.text
-        await run.put(ev.CommandApplied(2.0, 40, 1, "paused", ()), ev.PauseChanged(2.0, 40, True))
+        await run.put(ev.CommandApplied(2.0, 40, Pause(1), "paused", ()), ev.PauseChanged(2.0, 40, True))
         assert "paused" in run.dashboard.header.text
         await run.press("n", "p")
         assert run.sink.submitted == [Pause(1), RunSteps(2, 1), Pause(3)]
-        await run.put(*(ev.CommandApplied(2.0, 40, number, "done", ()) for number in (2, 3)))
+        await run.put(*(ev.CommandApplied(2.0, 40, done, "done", ()) for done in (RunSteps(2), Pause(3))))
         await run.press("p")
         assert run.sink.submitted[-1] == Resume(4)
 
@@ -202,7 +203,7 @@ async def test_enter_explains_the_row_and_keeps_up_with_the_run() -> None:
         assert isinstance(run.app.screen, DetailDialog)
         shown = run.app.screen.query_one("#dialog-lines")
         assert "T trained" in shown.text  # type: ignore[attr-defined]
-        run.source.put(ev.CommandApplied(2.0, 41, 9, "froze ctx", (CTX,)))
+        run.source.put(ev.CommandApplied(2.0, 41, SetTrainable(9, "ctx", False), "froze ctx", (CTX,)))
         await run.pump()
         run.app.screen.update()
         await run.pilot.pause()

@@ -81,7 +81,7 @@ def test_the_last_norm_is_told_with_its_step() -> None:
 
 def test_what_was_done_to_it_and_what_is_on_its_way() -> None:
     ctx = ~row_of(MODEL, "ctx")
-    state = state_after(ev.CommandApplied(2.0, 8, 1, "froze ctx", (ctx,)))
+    state = state_after(ev.CommandApplied(2.0, 8, SetTrainable(1, "ctx", False), "froze ctx", (ctx,)))
     assert "At step 8: froze ctx" in words(state, "ctx")
     assert "Never" in words(state, "logit_scale")
     state.note_submitted(SetTrainable(2, "ctx", True))
