@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -39,6 +41,33 @@ def test_it_sees_what_is_trained_and_freezes_what_is_asked() -> None:
     (intervention,) = summary["interventions"]
     assert (intervention["step"], intervention["parameters"]) == (3, ["bias"])
     assert (intervention["path"], intervention["trainable"]) == ("bias", False)
+
+
+def test_a_summary_asked_for_in_between_is_complete() -> None:
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with gradtui.watch(model, optimizer, progress=False) as watch:
+        for steps in range(1, 40):
+            train(model, optimizer, 1)
+            summary = watch.summary()
+            assert summary["steps"] == summary["micro_steps"] == steps
+            assert summary["optimizers"][0]["steps"] == steps
+            assert summary["gradient_norm"]["measured_steps"] > 0
+            known = [row["gradient_norm"] for row in summary["parameters"]]
+            assert math.isclose(math.hypot(*known), summary["gradient_norm"]["last"], rel_tol=1e-5)
+
+
+def test_without_progress_nothing_is_written(capfd: pytest.CaptureFixture[str]) -> None:
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with gradtui.watch(model, optimizer, progress=False) as watch:
+        watch.freeze("bias")
+        watch.freeze("no such thing")
+        deadline = time.monotonic() + 20
+        while not {"applied", "rejected", "verified"} <= {entry.kind for entry in watch.state.log}:
+            train(model, optimizer, 1)
+            assert time.monotonic() < deadline
+    assert capfd.readouterr().err == ""
 
 
 def test_closing_leaves_torch_as_it_was() -> None:

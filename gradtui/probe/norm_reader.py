@@ -98,10 +98,14 @@ class NormReader:
         self._unsent = None
 
     def finish(self) -> None:
-        """Send what is still on its way, and the last rows if they were held back."""
+        """The run is over: send what is still to be sent."""
         self._loss = None
+        self.catch_up()
+
+    def catch_up(self) -> None:
+        """Send what is still on its way, and the last rows if they were held back. May wait for the device."""
         self._meter.finish()
-        last = self._unsent
+        last, self._unsent = self._unsent, None
         if last is not None:
             self._emit(GradientsMeasured(self._clock.at(), last.step, None, None, self._rows()))
 

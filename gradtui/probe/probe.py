@@ -83,6 +83,11 @@ class Probe:
         self.hooks.guard("ledger", self.examiner.finish)
         self._flush(self.clock.now())
 
+    def report(self) -> None:
+        """Emit what has been counted and measured so far. Training thread."""
+        self.hooks.guard("gradient norms", self.norms.catch_up)
+        self._flush(self.clock.now())
+
     # ---- forward
 
     def root_entered(self, now: int, module: nn.Module) -> bool:

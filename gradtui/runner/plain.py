@@ -27,10 +27,11 @@ _DRAIN_S = 0.25
 class PlainReporter:
     """Keeps a `RunState` from an event source and reports on it."""
 
-    def __init__(self, source: EventSource, state: RunState | None = None, *, progress_s: float = PROGRESS_S) -> None:
-        self.state = state if state is not None else RunState()
+    def __init__(self, source: EventSource, *, silent: bool = False) -> None:
+        """Report on what comes from `source`; a `silent` reporter writes only what it is told to say."""
+        self.state = RunState()
         self._source = source
-        self._progress_s = progress_s
+        self._silent = silent
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="gradtui-plain", daemon=True)
         self._owner = os.getpid()
@@ -64,8 +65,10 @@ class PlainReporter:
         seen = self.state.log_count
         while not self._stop.wait(_DRAIN_S):
             self.drain()
+            if self._silent:
+                continue
             seen = self._report_log(seen)
-            if monotonic() - reported >= self._progress_s:
+            if monotonic() - reported >= PROGRESS_S:
                 reported = monotonic()
                 self.say(progress_line(self.state))
 
