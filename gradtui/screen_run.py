@@ -7,7 +7,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from gradtui.runner.ending import Outcome
-from gradtui.runner.output_capture import OutputCapture, new_log
+from gradtui.runner.log_directory import new_log
+from gradtui.runner.output_capture import OutputCapture
 from gradtui.runner.plain import PlainReporter
 from gradtui.runner.script import Program
 from gradtui.runner.terminal import ControllingTerminal
