@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gradtui.runner.ending import Outcome
 from gradtui.runner.log_directory import new_log
-from gradtui.runner.output_capture import OutputCapture
+from gradtui.runner.output_capture import INPUT_REFUSED, OutputCapture
 from gradtui.runner.plain import PlainReporter
 from gradtui.runner.script import Program
 from gradtui.runner.terminal import ControllingTerminal
@@ -63,7 +63,7 @@ class ScreenRun:
         except KeyboardInterrupt:
             self._thread.stop()
         self._capture.stop(tail=_TAIL_LINES)
-        self._report_crash()
+        self._report_troubles()
         return outcome
 
     def _make_app(self) -> App[Any]:
@@ -90,6 +90,8 @@ class ScreenRun:
         self._capture.stop(tail=_TAIL_LINES)
         self.reporter.start()
 
-    def _report_crash(self) -> None:
+    def _report_troubles(self) -> None:
+        if self._capture.asked_for_input:
+            sys.stderr.write(INPUT_REFUSED)
         if self._thread.crash is not None:
             sys.stderr.write(f"gradtui: the dashboard failed; training was not touched\n{self._thread.crash}\n")

@@ -1,8 +1,8 @@
 """While the screen is up, everything the process writes goes to a log file, and the terminal stays the screen's.
 
 fds 1 and 2 are pointed at the file, so that C code, subprocesses and worker processes are captured as well; fd 0 is
-/dev/null, so that `input()` gets an end of file instead of fighting the screen for keys. A file, not a pipe: nothing can
-deadlock on a reader in this process, and the output survives a crash.
+/dev/null, so that `input()` gets an end of file instead of fighting the screen for keys, and a line in the log says why. A
+file, not a pipe: nothing can deadlock on a reader in this process, and the output survives a crash.
 
 `start` runs on the main thread before the script; `stop` on any thread.
 """
@@ -19,10 +19,17 @@ from pathlib import Path
 
 from gradtui.runner.descriptors import duplicate_aside, same_file
 from gradtui.runner.log_directory import lock_while_open
+from gradtui.runner.refused_input import notice_end_of_input
 from gradtui.transport.log_tail import last_lines
 
 _LINE_BUFFERED = 1
 """`_IOLBF` of <stdio.h>: 1 in glibc, musl and the BSDs."""
+
+INPUT_REFUSED = (
+    "gradtui: the script asked for input and got the end of the file: stdin belongs to the dashboard while it is up; "
+    "use --plain\n"
+)
+"""What the person is told, in the log at once and again at the end."""
 
 _NOTICE = "gradtui: the screen is closed; output from before is in {log}\n"
 
@@ -49,6 +56,8 @@ class OutputCapture:
         self.start_offset = 0
         """Bytes that the file held before this run."""
         self.active = False
+        self.asked_for_input = False
+        """The script has read stdin while that was not the script's."""
         self._columns = str(max(columns, 1)) if columns is not None else None
         self._announce = announce
         self._saved: dict[int, int | None] = {}
@@ -79,6 +88,7 @@ class OutputCapture:
         os.dup2(self._log_descriptor, 2)
         self.active = True
         self._owner = os.getpid()
+        notice_end_of_input(self._refuse_input)
         _line_buffer_python()
         _line_buffer_c()
         self._set_columns()
@@ -112,6 +122,13 @@ class OutputCapture:
         text += "".join(f"{line}\n" for line in (last_lines(str(self.log), tail) if tail else []))
         with contextlib.suppress(OSError):
             os.write(2, text.encode(errors="replace"))
+
+    def _refuse_input(self) -> None:
+        if not self.active or self.asked_for_input:
+            return
+        self.asked_for_input = True
+        # A prompt stands before it, most likely.
+        os.write(self._log_descriptor, f"\n{INPUT_REFUSED}".encode())
 
     def _put_back(self, descriptor: int) -> None:
         saved = self._saved.pop(descriptor, None)
