@@ -16,6 +16,7 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from gradtui.own_frames import strip_own_frames
 from gradtui.probe.hook_set import HookSet
 from gradtui.probe.module_trace import ModuleTracer
 from gradtui.probe.torch_private import (
@@ -86,10 +87,14 @@ def _module_call(
             # nothing in it (a loss function) tells nothing that the forward before it and the backward after it do not.
             if not hooks.active or current_graph_task_id() != -1 or not (self._modules or self._parameters):
                 return call(*args, **kwargs)
-            is_awaited = hooks.run("forward", listener.root_entered, self)
+            is_awaited = False
             try:
+                is_awaited = hooks.run("forward", listener.root_entered, self)
                 inside.add(thread)
                 return call(*args, **kwargs)
+            except BaseException as error:
+                strip_own_frames(error)
+                raise
             finally:
                 inside.discard(thread)
                 if is_awaited:
@@ -114,11 +119,17 @@ def _backward(original: Callable[..., Any], hooks: HookSet, listener: Listener) 
         accumulates = kwargs.get("accumulate_grad", original.__name__ == "backward")
         keeps_graph = bool(args[1]) if len(args) > 1 else bool(kwargs.get("retain_graph"))
         hooks.listen_here()
-        hooks.run("backward", listener.backward_began, outputs, accumulates, keeps_graph)
+        began = False
         try:
+            hooks.run("backward", listener.backward_began, outputs, accumulates, keeps_graph)
+            began = True
             return original(outputs, *args, **kwargs)
+        except BaseException as error:
+            strip_own_frames(error)
+            raise
         finally:
-            hooks.run("backward", listener.backward_ended, accumulates)
+            if began:
+                hooks.run("backward", listener.backward_ended, accumulates)
 
     return leave_to_python(run_backward)
 
@@ -134,7 +145,11 @@ def _init(
 ) -> Callable[..., Any]:
     @functools.wraps(original)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
-        original(self, *args, **kwargs)
+        try:
+            original(self, *args, **kwargs)
+        except BaseException as error:
+            strip_own_frames(error)
+            raise
         if hooks.active:
             hooks.run(part, made, self)
 
@@ -171,7 +186,11 @@ def _scaler_step(original: Callable[..., Any], hooks: HookSet, listener: Listene
         if not hooks.active or not self.is_enabled():
             return original(self, optimizer, *args, **kwargs)
         hooks.run("grad scaler", listener.scaler_stepping)
-        result = original(self, optimizer, *args, **kwargs)
+        try:
+            result = original(self, optimizer, *args, **kwargs)
+        except BaseException as error:
+            strip_own_frames(error)
+            raise
         hooks.run("grad scaler", listener.scaler_stepped, optimizer)
         return result
 
@@ -183,7 +202,11 @@ def _next_batch(original: Callable[..., Any], hooks: HookSet, listener: Listener
     def __next__(self: Any) -> Any:  # noqa: N807
         if hooks.active:
             hooks.run("data", listener.data_wanted)
-        return original(self)
+        try:
+            return original(self)
+        except BaseException as error:
+            strip_own_frames(error)
+            raise
 
     return leave_to_python(__next__)
 
@@ -193,7 +216,11 @@ def _step_pre_hook(hooks: HookSet, listener: Listener) -> Callable[..., None]:
         if hooks.active:
             # args[0] is the optimizer itself.
             closure = args[1] if len(args) > 1 else kwargs.get("closure")
-            hooks.run("optimizer", listener.step_began, optimizer, closure is not None)
+            try:
+                hooks.run("optimizer", listener.step_began, optimizer, closure is not None)
+            except BaseException as error:  # Ctrl+C while the run is held
+                strip_own_frames(error)
+                raise
 
     return leave_to_python(before_step)
 

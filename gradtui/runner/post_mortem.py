@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 
-from gradtui.runner.own_frames import PACKAGE_DIRECTORY
+from gradtui.own_frames import PACKAGE_DIRECTORY
 from gradtui.transport.log_tail import last_lines
 
 OUTPUT_LINES = 20

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-from gradtui.runner.own_frames import PACKAGE_DIRECTORY
+from gradtui.own_frames import PACKAGE_DIRECTORY
 from gradtui.runner.post_mortem import DUMP_LINES, OUTPUT_LINES, describe
 
 DUMP = f"""Fatal Python error: Segmentation fault
