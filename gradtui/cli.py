@@ -63,7 +63,7 @@ _FILE: dict[str, Any] = {"callback": _output_file, "metavar": "FILE"}
 @click.option("-m", "module", metavar="MODULE", help="Run a module, as python -m does; the rest are its arguments.")
 @click.option("--plain", is_flag=True, help="No dashboard: progress lines and a closing summary on stderr.")
 @click.option("--steps", type=click.IntRange(min=1), metavar="N", help="Stop cleanly after N optimizer steps.")
-@click.option("--summary", **_FILE, help="Write the closing summary to FILE as JSON.")
+@click.option("--summary", **_FILE, help="Write the summary to FILE as JSON, renewed while the run goes on.")
 @click.option("--budget", **_SHARE, help="Share of the step time that measuring may cost.")
 @click.option("--ui-budget", **_SHARE, help="Share of time that the dashboard may spend drawing.")
 @click.option("--log", **_FILE, help="Append the script's output to FILE while the screen is up.")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shutil
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from gradtui.runner.ending import Outcome
 from gradtui.runner.log_directory import new_log
@@ -15,6 +16,7 @@ from gradtui.runner.terminal import ControllingTerminal
 from gradtui.runner.terminal_lease import TerminalLease
 from gradtui.runner.training_run import TrainingRun
 from gradtui.settings import Settings
+from gradtui.state.run_state import RunState
 from gradtui.transport.log_tail import LogTail
 from gradtui.tui.driver import interrupt_script
 from gradtui.tui.proportions import output_columns
@@ -23,8 +25,15 @@ from gradtui.tui.ui_thread import UiThread
 if TYPE_CHECKING:
     from textual.app import App
 
+    from gradtui.tui.app import GradtuiApp
+
+T = TypeVar("T")
+
 _READY_S = 10.0
 """The script starts after the first paint, or after this long if the screen does not come up."""
+
+_ANSWER_S = 5.0
+"""The screen's thread is given so long to answer a question."""
 
 _TAIL_LINES = 15
 """Lines of the script's output repeated on the terminal once the screen is closed."""
@@ -49,6 +58,12 @@ class ScreenRun:
     def dropped(self) -> int:
         """Events that were not drained in time."""
         return self._training.events.dropped
+
+    def look(self, at: Callable[[RunState], T]) -> T | None:
+        """Return what `at` makes of the state, on the thread that owns it now; None where that has no time. Any thread."""
+        if self._thread.is_alive:
+            return self._thread.ask(lambda app: at(cast("GradtuiApp", app).run_state), _ANSWER_S)
+        return self.reporter.look(at)
 
     def execute(self) -> Outcome:
         """Run the script, then keep the screen up until the person leaves it."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import math
 import os
-import tempfile
+import threading
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -56,22 +56,17 @@ def summarise(state: RunState, *, dropped: int) -> dict[str, Any]:
 
 def write(summary: dict[str, Any], path: Path) -> None:
     """Write a summary to `path`, whole or not at all. Raises OSError."""
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    name = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
+    # The kernel applies the umask: asking for it would change it for a moment, under the script's own threads.
+    descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_CLOEXEC", 0), 0o666)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
             json.dump(summary, stream, indent=1, allow_nan=False)
             stream.write("\n")
-        os.chmod(name, 0o666 & ~_umask())
         os.replace(name, path)
     except BaseException:
         os.unlink(name)
         raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def _models(state: RunState) -> list[dict[str, Any]]:

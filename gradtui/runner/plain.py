@@ -10,7 +10,9 @@ import contextlib
 import math
 import os
 import threading
+from collections.abc import Callable
 from time import monotonic
+from typing import TypeVar
 
 from gradtui.protocol.vocabulary import STATE_NAMES, ParameterState, Phase
 from gradtui.runner.descriptors import duplicate_aside
@@ -22,6 +24,8 @@ PROGRESS_S = 5.0
 """Seconds between two progress lines."""
 
 _DRAIN_S = 0.25
+
+T = TypeVar("T")
 
 
 class PlainReporter:
@@ -84,6 +88,11 @@ class PlainReporter:
         """Take in what is waiting."""
         with self._lock:
             self._apply_waiting()
+
+    def look(self, at: Callable[[RunState], T]) -> T:
+        """Return what `at` makes of the state, which no event changes meanwhile. Any thread."""
+        with self._lock:
+            return at(self.state)
 
     def _apply_waiting(self) -> None:
         for event in self._source.drain(100_000):
