@@ -48,6 +48,7 @@ _GLYPH_WORDS = {
     "rejected": "refused, with the reason",
     "verified": "a freeze held still",
     "moved": "a frozen tensor moved",
+    "not finite": "gradients hold NaN or Inf",
     "probe": "a part of gradtui failed; training was not touched",
     "run": "the run itself",
     "model": "a model or an optimizer was found",
