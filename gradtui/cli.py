@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from gradtui import __version__
 from gradtui.settings import Settings, Target
 
 USAGE_ERROR = 2
@@ -72,7 +73,7 @@ _FILE: dict[str, Any] = {"callback": _output_file, "metavar": "FILE"}
 def _command(module: str | None, words: tuple[str, ...], show_version: bool, **options: Any) -> Settings | None:
     """Run a PyTorch training script, unedited, with a dashboard in the terminal."""
     if show_version:
-        click.echo(f"gradtui {_version()}")
+        click.echo(f"gradtui {__version__}")
         return None
     if module is not None:
         return Settings(target=Target(path=None, module=module, arguments=words), **options)
@@ -119,15 +120,6 @@ def _fence_module_arguments(argv: list[str]) -> list[str]:
             return argv
         index += 2 if word in takes_value else 1
     return argv
-
-
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("gradtui")
-    except PackageNotFoundError:
-        return "(not installed)"
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -76,7 +76,9 @@ class Watch:
     def __init__(self, *, progress: bool, budget: float) -> None:
         self._events = EventQueue()
         self._commands = CommandQueue()
-        self.probe = Probe(self._events.put, self._commands, cpu_allocator(), budget=budget)
+        allocator = cpu_allocator()
+        self._ledger = allocator.name
+        self.probe = Probe(self._events.put, self._commands, allocator, budget=budget)
         self._reporter = PlainReporter(self._events, silent=not progress)
         self._progress = progress
         self._sampler = SamplerThread(
@@ -125,7 +127,7 @@ class Watch:
         """Put the hooks on."""
         script = getattr(sys.modules["__main__"], "__file__", None) or "interactive"
         version = str(torch.__version__)
-        self._events.put(RunStarted(0.0, 0, script, (), os.getpid(), "cpu", "CPU malloc", version, None))
+        self._events.put(RunStarted(0.0, 0, script, (), os.getpid(), "cpu", self._ledger, version, None))
         set_active(self.probe)
         _watches.append(self)
         self.probe.attach()

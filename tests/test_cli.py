@@ -132,6 +132,13 @@ def test_help_and_version(word: str, capsys: pytest.CaptureFixture[str]) -> None
     assert err == ""
 
 
+def test_the_version_is_the_package_s_own(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("gradtui.cli.__version__", "12.3")
+    with pytest.raises(SystemExit):
+        parse(["--version"])
+    assert capsys.readouterr().out == "gradtui 12.3\n"
+
+
 def test_a_target_is_one_thing() -> None:
     for path, name in ((None, None), ("a.py", "b")):
         with pytest.raises(ValueError, match="either a path or a module"):

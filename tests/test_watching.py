@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 import gradtui
+from gradtui.probe.allocators import ResidentAllocator
 
 
 def train(model: nn.Module, optimizer: torch.optim.Optimizer, steps: int) -> None:
@@ -68,6 +69,12 @@ def test_without_progress_nothing_is_written(capfd: pytest.CaptureFixture[str]) 
             train(model, optimizer, 1)
             assert time.monotonic() < deadline
     assert capfd.readouterr().err == ""
+
+
+def test_the_summary_names_where_totals_come_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gradtui.watching.cpu_allocator", ResidentAllocator)
+    with gradtui.watch(nn.Linear(2, 2), progress=False) as watch:
+        assert watch.summary()["ledger"] == ResidentAllocator.name
 
 
 def test_closing_leaves_torch_as_it_was() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import weakref
 from _thread import get_ident
 from collections.abc import Callable
@@ -104,7 +105,10 @@ class HookSet:
         self._handles.append(handle)
 
     def leave_forked_children(self) -> None:
-        """Have the wrappers pass straight through in forked children (DataLoader workers): nobody views those."""
+        """Have the wrappers pass straight through in forked children (DataLoader workers): nobody views those.
+
+        Windows has no fork, and no such function.
+        """
         itself = weakref.ref(self)
 
         def deactivate() -> None:
@@ -112,7 +116,8 @@ class HookSet:
             if hooks is not None:
                 hooks.active = False
 
-        os.register_at_fork(after_in_child=deactivate)
+        if sys.platform != "win32":
+            os.register_at_fork(after_in_child=deactivate)
 
     def remove(self) -> None:
         """Take everything off. A name that somebody wrapped after us keeps their wrapper, and ours passes through."""

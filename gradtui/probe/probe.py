@@ -265,10 +265,8 @@ class Probe:
 
     def _flush(self, now: int) -> None:
         own, self._own_flushed = self.hooks.own_ns - self._own_flushed, self.hooks.own_ns
-        event = self.counter.flush(
-            now, self.clock.at(), self.phases.take(now), own, self.norms.every, self.examiner.every
-        )
-        self._emit(event)
+        phases = self.phases.take(now)
+        self._emit(self.counter.flush(now, self.clock.at(), phases, own, self.norms.every, self.examiner.every))
 
     def _failed(self, part: str, error: str, disabled: bool) -> None:
         self._emit(ProbeFailed(self.clock.at(), self.counter.steps, part, error, disabled))

@@ -68,6 +68,11 @@ class StepExaminer:
         """A step is examined every so many steps."""
         return self._cadence.every
 
+    @property
+    def device_index(self) -> int:
+        """Torch's number of the CUDA device that most of the models are on; 0 where there is none. Any thread."""
+        return self._ledger.device_index
+
     def tree_changed(self) -> None:
         """Parameters and modules have other places now."""
         self._frozen.clear()

@@ -38,9 +38,6 @@ _SENT_BY_KERNEL = 0x80
 _MAX_DUMP = 1 << 20
 """Bytes of faulthandler's dump that are read."""
 
-_training_lease: TerminalLease | None = None
-"""In the training process: its lease."""
-
 
 @dataclass
 class _Watch:
@@ -79,7 +76,7 @@ def supervise(child: Callable[[TerminalLease], int]) -> int:
         if terminal is not None:
             terminal.close()
         lease = TerminalLease(writing, supervisor)
-        _become_training_process(lease, before, dump)
+        _become_training_process(before, dump)
         raise SystemExit(child(lease))
     os.close(writing)
     for watched in _WATCHED:
@@ -87,14 +84,6 @@ def supervise(child: Callable[[TerminalLease], int]) -> int:
         signal.signal(watched, lambda _number, _frame: None)
     watch = _Watch(process, terminal, LeaseReader(reading))
     return _conclude(_wait(watch), watch, dump)
-
-
-def parent_is_gone() -> bool:
-    """Whether the supervisor has died: then nobody repairs the terminal, and a shell may be using it already.
-
-    False in a process that is not supervised, and in processes that the script forked.
-    """
-    return _training_lease is not None and _training_lease.supervisor_is_gone()
 
 
 def _open_terminal() -> ControllingTerminal | None:
@@ -113,9 +102,7 @@ def _dump_file() -> int | None:
         return None
 
 
-def _become_training_process(lease: TerminalLease, mask: Iterable[int], dump: int | None) -> None:
-    global _training_lease
-    _training_lease = lease
+def _become_training_process(mask: Iterable[int], dump: int | None) -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     if dump is not None and not faulthandler.is_enabled():
         with contextlib.suppress(OSError, ValueError):

@@ -14,7 +14,7 @@ from gradtui.probe.allocators import CudaAllocator, MallocAllocator, Reading, Re
 from gradtui.probe.memory_ledger import MemoryLedger, StorageCount
 from gradtui.probe.module_tree import build
 from gradtui.protocol.events import LedgerTaken, SavedBytesMeasured
-from gradtui.protocol.vocabulary import MEMORY_CATEGORIES, MemoryBytes, Phase
+from gradtui.protocol.vocabulary import MEMORY_CATEGORIES, MemoryBytes, ParameterInfo, Phase
 
 X = torch.linspace(-1, 1, 24).view(6, 4)
 
@@ -345,3 +345,40 @@ def test_what_one_optimizers_step_computed_is_attributed_in_the_next_ones() -> N
     assert of_generator.total - of_discriminator == 32 * (64 + 8) * 4
     assert of_discriminator == 32 * 16 * 4
     assert of_generator.unattributed == 0
+
+
+def test_the_device_followed_is_the_one_with_most_of_the_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Held:
+        def __init__(self, device: str) -> None:
+            self.device = torch.device(device)
+
+    class Tree:
+        parameters = (
+            ParameterInfo("a", ("a",), (1,), "float32", 1, 4, 0),
+            ParameterInfo("b", ("b",), (2,), "float32", 2, 8, 0),
+        )
+        devices = ("cpu", "cpu")
+
+        def live_parameters(self) -> list[tuple[int, Held]]:
+            return [(index, Held(device)) for index, device in enumerate(self.devices)]
+
+    monkeypatch.setattr(torch.cuda, "get_device_name", str)
+    monkeypatch.setattr("gradtui.probe.memory_ledger.device_allocator", lambda kind: OnADevice(kind))
+    ledger, tree = MemoryLedger(CountingAllocator()), Tree()
+    found = []
+    for tree.devices in (
+        ("cpu", "cpu"),
+        ("cuda:1", "cuda:2"),
+        ("cuda:3", "cuda:1"),
+        ("cuda", "cpu"),
+        ("cuda:1", "cpu"),
+    ):
+        ledger.follow(tree)  # type: ignore[arg-type]
+        found.append(ledger.device_index)
+    assert found == [0, 2, 1, 0, 0]
+
+
+class OnADevice(CountingAllocator):
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.device_type = kind
