@@ -17,6 +17,7 @@ from gradtui.runner.training_run import TrainingRun
 from gradtui.settings import Settings
 
 if TYPE_CHECKING:
+    from gradtui.runner.nursery import Nursery
     from gradtui.runner.terminal_lease import TerminalLease
 
 
@@ -40,9 +41,11 @@ def launch(settings: Settings) -> int:
 
     if why_no_screen() is not None:
         return _plain(settings, program)
+    from gradtui.runner.nursery import Nursery
     from gradtui.runner.supervisor import supervise
 
-    return supervise(lambda lease: _with_screen(settings, program, lease))
+    nursery = Nursery.open()
+    return supervise(lambda lease: _with_screen(settings, program, lease, nursery), nursery)
 
 
 def _plain(settings: Settings, program: Program) -> int:
@@ -56,10 +59,10 @@ def _plain(settings: Settings, program: Program) -> int:
     finish(outcome)
 
 
-def _with_screen(settings: Settings, program: Program, lease: TerminalLease) -> int:
+def _with_screen(settings: Settings, program: Program, lease: TerminalLease, nursery: Nursery | None) -> int:
     from gradtui.screen_run import ScreenRun
 
-    screen = ScreenRun(settings, program, lease)
+    screen = ScreenRun(settings, program, lease, nursery)
     with _renewed_summary(settings, lambda: screen.look(partial(summarise, dropped=screen.dropped))):
         outcome = screen.execute()
     if not outcome.forked:

@@ -25,7 +25,9 @@ from gradtui.tui.ui_thread import UiThread
 if TYPE_CHECKING:
     from textual.app import App
 
+    from gradtui.runner.nursery import Nursery
     from gradtui.tui.app import GradtuiApp
+    from gradtui.tui.plotting.plotter import Plotter
 
 T = TypeVar("T")
 
@@ -42,7 +44,9 @@ _TAIL_LINES = 15
 class ScreenRun:
     """Runs a script under the dashboard. When the person leaves or the app dies, training goes on without a screen."""
 
-    def __init__(self, settings: Settings, program: Program, lease: TerminalLease) -> None:
+    def __init__(
+        self, settings: Settings, program: Program, lease: TerminalLease, nursery: Nursery | None = None
+    ) -> None:
         log = settings.log or new_log(settings.target.name)
         self._training = TrainingRun(settings, program, str(log))
         self._settings = settings
@@ -51,7 +55,8 @@ class ScreenRun:
         )
         self._terminal = ControllingTerminal(lease)
         self._thread = UiThread(self._make_app, self._terminal, on_end=self._screen_ended)
-        self._left_early = False
+        self._nursery = nursery
+        self._plotter: Plotter | None = None
         self.reporter = PlainReporter(self._training.events)
 
     @property
@@ -83,7 +88,10 @@ class ScreenRun:
 
     def _make_app(self) -> App[Any]:
         from gradtui.tui.app import GradtuiApp
+        from gradtui.tui.plotting.plot_process import PlotProcess
+        from gradtui.tui.plotting.plotter import Plotter
 
+        self._plotter = Plotter(PlotProcess(starter=self._nursery))
         log = LogTail(self._capture.log, offset=self._capture.start_offset)
         return GradtuiApp(
             self._training.events,
@@ -91,10 +99,13 @@ class ScreenRun:
             log=log,
             ui_budget=self._settings.ui_budget,
             interrupt=interrupt_script,
+            pictures=self._plotter,
         )
 
     def _screen_ended(self, thread: UiThread) -> None:
         """On the app's thread, with the terminal restored: hand the run over to the plain report."""
+        if self._plotter is not None:
+            self._plotter.close()
         app = thread.app
         state = getattr(app, "run_state", None)
         if state is not None:

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from gradtui.runner.descriptors import duplicate_aside
+from gradtui.runner.nursery import Nursery
 from gradtui.runner.post_mortem import describe
 from gradtui.runner.terminal import ControllingTerminal
 from gradtui.runner.terminal_lease import LeaseReader, TerminalLease, lease_pipe
@@ -46,14 +47,15 @@ class _Watch:
     child: int
     terminal: ControllingTerminal | None
     lease: LeaseReader
+    nursery: Nursery | None
 
 
-def supervise(child: Callable[[TerminalLease], int]) -> int:
+def supervise(child: Callable[[TerminalLease], int], nursery: Nursery | None = None) -> int:
     """Fork, run `child` in the new process and wait for it in this one.
 
     Call it from the main thread before any other thread exists. `child` gets the lease with which the owner of the screen
     says when the terminal is in application mode; its result becomes the exit code of its process by way of a normal
-    interpreter shutdown.
+    interpreter shutdown. `nursery` is ended after it.
 
     Returns:
         In the supervisor only: the exit code to pass to `sys.exit`.
@@ -82,7 +84,7 @@ def supervise(child: Callable[[TerminalLease], int]) -> int:
     for watched in _WATCHED:
         # Some systems discard a signal whose action is the default, blocked or not, and `sigwait` would miss it.
         signal.signal(watched, lambda _number, _frame: None)
-    watch = _Watch(process, terminal, LeaseReader(reading))
+    watch = _Watch(process, terminal, LeaseReader(reading), nursery)
     return _conclude(_wait(watch), watch, dump)
 
 
@@ -157,6 +159,8 @@ def _stop_along(watch: _Watch) -> None:
 
 def _conclude(status: int, watch: _Watch, dump: int | None) -> int:
     """Repair the terminal if the screen was still up, say what happened, and end as the training process did."""
+    if watch.nursery is not None:
+        watch.nursery.end()
     state = watch.lease.read()
     if state.screen_up and watch.terminal is not None:
         watch.terminal.restore()
