@@ -132,13 +132,13 @@ class TerminalSession:
         self._gone = True
 
     def training_process(self) -> psutil.Process:
-        """The child of the supervisor that is of its group: the nursery has a session of its own."""
+        """The child of the supervisor that is of its session: the nursery has one of its own."""
 
         def found() -> list[psutil.Process]:
             children = psutil.Process(self.process.pid).children()
-            return [child for child in children if os.getpgid(child.pid) == os.getpgid(self.process.pid)]
+            return [child for child in children if os.getsid(child.pid) == os.getsid(self.process.pid)]
 
-        # The nursery is forked first, and leaves the group before anything else.
+        # The nursery is forked first, and leaves the session before anything else.
         self.wait_until(lambda: len(found()) == 1, "training process")
         return found()[0]
 
