@@ -103,11 +103,13 @@ class ScreenRun:
         )
 
     def _screen_ended(self, thread: UiThread) -> None:
-        """On the app's thread, with the terminal restored: hand the run over to the plain report."""
+        """On the app's thread, with the terminal restored."""
+        self._hand_over(getattr(thread.app, "run_state", None))
         if self._plotter is not None:
             self._plotter.close()
-        app = thread.app
-        state = getattr(app, "run_state", None)
+
+    def _hand_over(self, state: RunState | None) -> None:
+        """The plain report takes the run from here; what the screen knew is its to go on with."""
         if state is not None:
             self.reporter.state = state
         self._training.commands.close()
