@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from gradtui.protocol.commands import Command, Pause, Resume, RunSteps, StopTraining
-from gradtui.protocol.events import CommandApplied, LedgerTaken
+from gradtui.protocol.events import CommandApplied
 from gradtui.protocol.vocabulary import PROBLEM_STATES, ModuleInfo, ParameterState, Phase
 from gradtui.state.run_state import PhaseRecord, RunState, TreeState
 from gradtui.state.series import joint_norm
@@ -142,10 +142,20 @@ def has_trained(state: RunState) -> bool:
     return state.step > 0 or state.micro_steps > 0
 
 
-def newest_ledger(state: RunState) -> LedgerTaken | None:
-    """The ledger taken last, of whatever phase."""
-    ledgers = [record.last for record in state.phases.values() if record.last is not None]
-    return max(ledgers, key=lambda ledger: ledger.at, default=None)
+def fullest_phase(state: RunState, phases: tuple[Phase, ...]) -> Phase | None:
+    """Of the measured ones among `phases` the one that ends with the most bytes, None if none was measured."""
+    totals = {phase: last.held.total or 0 for phase in phases if (last := state.phases[phase].last) is not None}
+    return max(totals, key=lambda phase: totals[phase], default=None)
+
+
+def unexplained_at_load(state: RunState) -> int | None:
+    """Bytes that were in no category when the first forward began: what imports and data had taken by then.
+
+    None where that is not known or nothing was.
+    """
+    last = state.phases[Phase.LOAD].last
+    other = last.held.other if last is not None else None
+    return other if other is not None and other > 0 else None
 
 
 def highest_peak(state: RunState) -> tuple[Phase, PhaseRecord] | None:

@@ -116,10 +116,14 @@ ACTIONS: tuple[Action, ...] = (
     ),
     Action(
         "move_focus", ("shift+tab",), "Move the keys",
-        "Move the keys between the tree and the panel of lines, to scroll it.",
+        "Move the keys from the tree to the next panel that takes them: to choose a phase in memory, to scroll lines.",
         "Screen", "dashboard", mouse="click on it",
     ),
-    Action("show_memory", ("m",), "Show memory", "Show the memory panel.", "Screen", "dashboard"),
+    Action(
+        "show_memory", ("m",), "Show memory",
+        "Show the memory panel; once more, and ↑ ↓ choose the phase whose bytes it lists. esc goes back to the tree.",
+        "Screen", "dashboard", mouse="click on a phase",
+    ),
     Action("show_gradients", ("g",), "Show gradients", "Show the gradient panel.", "Screen", "dashboard"),
     Action("show_output", ("o",), "Show output", "Show what the script prints.", "Screen", "dashboard"),
     Action("show_events", ("e",), "Show events", "Show what was found, applied and refused.", "Screen", "dashboard"),

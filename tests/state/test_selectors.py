@@ -5,7 +5,7 @@ from fakes import coop_model, coop_run, row_of, started
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Pause, Resume, RunSteps, SetTrainable, StopTraining
-from gradtui.protocol.vocabulary import OptimizerInfo, Phase
+from gradtui.protocol.vocabulary import MemoryBytes, OptimizerInfo, Phase
 from gradtui.state import selectors
 from gradtui.state.reducer import apply
 from gradtui.state.run_state import RunState
@@ -77,13 +77,20 @@ def test_has_trained_needs_a_backward_or_a_step() -> None:
     assert selectors.has_trained(running())
 
 
-def test_the_newest_ledger_is_the_last_one_taken_of_any_phase() -> None:
-    assert selectors.newest_ledger(RunState()) is None
+def test_the_fullest_phase_is_among_those_asked_for_and_measured() -> None:
+    assert selectors.fullest_phase(RunState(), tuple(Phase)) is None
     state = running()
-    ledgers = [event for event in coop_run(5) if isinstance(event, ev.LedgerTaken)]
-    newest = selectors.newest_ledger(state)
-    assert newest is not None
-    assert newest.at == max(ledger.at for ledger in ledgers)
+    totals = {p: r.last.held.total or 0 for p, r in state.phases.items() if r.last is not None}
+    assert selectors.fullest_phase(state, tuple(Phase)) is max(totals, key=lambda phase: totals[phase])
+    assert selectors.fullest_phase(state, (Phase.LOAD, Phase.EVAL)) is Phase.LOAD
+
+
+@pytest.mark.parametrize(("other", "known"), [(None, None), (-5, None), (0, None), (7, 7)])
+def test_what_was_unexplained_at_load_is_known_only_if_it_was_measured(other: int | None, known: int | None) -> None:
+    state = RunState()
+    assert selectors.unexplained_at_load(state) is None
+    apply(state, ev.LedgerTaken(1.0, 0, Phase.LOAD, MemoryBytes(1, 0, 0, 0, 0, other, 8), None, True, True))
+    assert selectors.unexplained_at_load(state) == known
 
 
 def test_the_highest_peak_is_over_all_phases() -> None:

@@ -442,7 +442,7 @@ async def test_output_follows_its_end_until_one_scrolls_away() -> None:
     log = PrintedLog(*(f"line {number}" for number in range(50)))
     async with session(log=log) as run:
         assert "line 49" in run.dashboard.output.text
-        await run.press("shift+tab", "pageup")
+        await run.press("shift+tab", "shift+tab", "pageup")
         held = run.dashboard.output.text
         log.add("line 50")
         await run.pump()
@@ -452,6 +452,35 @@ async def test_output_follows_its_end_until_one_scrolls_away() -> None:
         assert "line 50" in run.dashboard.output.text
         await run.press("shift+tab")
         assert run.dashboard.tree_view.has_focus
+
+
+async def test_a_phase_is_chosen_by_the_keys_and_by_a_click() -> None:
+    async with session() as run:
+        memory = run.dashboard.memory
+        assert "end of forward" in memory.text
+        await run.press("m", "down")
+        assert memory.has_focus
+        assert "end of backward" in memory.text
+        assert run.row == "", "the tree's cursor stays"
+        row = next(y for y, line in enumerate(memory.text.splitlines()) if "load" in line)
+        await run.pilot.click(memory, offset=(20, row + 1))
+        await run.pilot.pause()
+        assert "end of load" in memory.text
+        await run.press("escape", "down")
+        assert run.row == "ctx"
+        assert "end of load" in memory.text, "the choice stays"
+
+
+async def test_the_keys_move_through_the_panels_that_take_them() -> None:
+    async with session() as run:
+        board = run.dashboard
+        stops = []
+        for _ in range(4):
+            stops.append(board.focused)
+            await run.press("shift+tab")
+        assert stops == [board.tree_view, board.memory, board.output, board.tree_view]
+        await run.press("m")
+        assert board.tree_view.has_focus, "m gives the keys back too"
 
 
 async def test_what_the_script_prints_cannot_command_the_terminal() -> None:

@@ -209,7 +209,10 @@ class Dashboard(Screen[None]):
         self.show_panel(names[(names.index(now) + 1) % len(names)])
 
     def action_show_memory(self) -> None:
-        self.show_panel("memory")
+        if self._is_shown("memory"):
+            (self.tree_view if self.memory.has_focus else self.memory).focus()
+        else:
+            self.show_panel("memory")
 
     def action_show_gradients(self) -> None:
         self.show_panel("gradients")
@@ -221,11 +224,10 @@ class Dashboard(Screen[None]):
         self.show_panel("events")
 
     def action_move_focus(self) -> None:
-        lines = self._panel(self._below if self._wide else self._beside)
-        if self.focused is lines or not lines.can_focus:
-            self.tree_view.focus()
-        else:
-            lines.focus()
+        shown = [self.tree_view, *(self._panel(name) for name in PANELS if self._is_shown(name))]
+        stops = [view for view in shown if view.can_focus]
+        now = next((place for place, view in enumerate(stops) if view is self.focused), -1)
+        stops[(now + 1) % len(stops)].focus()
 
     def action_filter(self) -> None:
         self.pane.open_filter()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gradtui.protocol.vocabulary import MEMORY_CATEGORIES, STATE_NAMES, ParameterState
+from gradtui.protocol.vocabulary import STATE_NAMES, ParameterState
 from gradtui.tui.actions import by_group
 from gradtui.tui.explanations import MEANINGS
 from gradtui.tui.lines import BLANK, Line, Span, wrap
 from gradtui.tui.palette import STATE_ROLES
 from gradtui.tui.panels.events import GLYPHS
+from gradtui.tui.panels.memory_parts import AT_LOAD, PARTS
 from gradtui.tui.pending_marks import FREEZE, MIXED, UNFREEZE
 from gradtui.tui.screens.text_dialog import TextDialog
 from gradtui.tui.tree_cells import TIED
@@ -23,7 +24,7 @@ _MARKS: tuple[tuple[str, str, str], ...] = (
     (UNFREEZE, "pending", "an unfreeze on its way"),
     (MIXED, "pending", "both, on different rows below"),
     (f"{TIED}2", "accent", "one tensor under two names (tied); it counts once"),
-    ("▲", "warning", "the peak within a phase; ≥ says that it was at least that much"),
+    ("▲", "warning", "the peak within a phase, where it is above what the phase ends with; ≥: at least that much"),
     ("–", "muted", "not known, or not there; never a zero"),
     ("×", "error", "NaN or Inf in a curve"),
 )
@@ -34,7 +35,8 @@ _CATEGORY_NAMES = {
     "gradients": "what .grad holds",
     "optimizer_state": "momentum, Adam's averages and the like",
     "activations": "what autograd keeps for backward",
-    "other": "measured, but none of the above: inputs, temporary results, fragmentation",
+    "other": "measured, but none of the above: inputs, temporary results, fragmentation; activations while they are unknown",
+    AT_LOAD: "as much of what nothing explains as was there before the first forward: imports and data",
 }
 
 _HEADER_WORDS: tuple[tuple[str, str], ...] = (
@@ -66,7 +68,7 @@ def help_lines(width: int) -> Sequence[Line]:
         name: Line = ((state.value, STATE_ROLES[state.value]), (f"  {STATE_NAMES[state]}", "strong"))
         lines += _entry(name, MEANINGS[state], _NAMES_WIDTH, width)
     lines += _heading("Memory")
-    for category in MEMORY_CATEGORIES:
+    for category in PARTS:
         sample: Line = ((f"{FULL} ", category), (category.replace("_", " "), "text"))
         lines += _entry(sample, _CATEGORY_NAMES[category], _NAMES_WIDTH, width)
     lines += _heading("Marks")
