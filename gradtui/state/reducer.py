@@ -20,8 +20,8 @@ def apply(state: RunState, event: ev.Event) -> None:
     """Fold one event into the state."""
     state.version += 1
     state.seconds = max(state.seconds, event.at)
-    if not isinstance(event, ev.GradientsMeasured):
-        # Gradients are read when the optimizer is about to apply them, and its step may still fail.
+    if isinstance(event, (ev.Progress, ev.RunEnded)):
+        # Only these come with the micro-steps and rates that belong to their step.
         state.step = max(state.step, event.step)
     change = _CHANGES.get(type(event))
     if change is not None:

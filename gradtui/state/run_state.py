@@ -97,6 +97,7 @@ class RunState:
     ended: RunEnded | None = None
     seconds: float = 0.0
     step: int = 0
+    """As of the newest `Progress`, like `micro_steps`: events may have told of later steps."""
     micro_steps: int = 0
     skipped_steps: int = 0
     steps_per_second: float | None = None

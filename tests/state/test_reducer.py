@@ -34,9 +34,18 @@ def test_every_event_has_its_change() -> None:
     assert set(_CHANGES) == kinds
 
 
-def test_version_time_and_step_grow_with_whatever_comes() -> None:
+def test_version_and_time_grow_with_whatever_comes() -> None:
     state = state_of(ev.PauseChanged(2.0, 5, False), ev.PauseChanged(1.0, 4, False))
-    assert (state.version, state.seconds, state.step) == (2, 2.0, 5)
+    assert (state.version, state.seconds) == (2, 2.0)
+
+
+def test_steps_and_micro_steps_are_of_one_moment() -> None:
+    state = state_of(progress(2, 2), ev.DeviceSampled(3.0, 5, "host", *[None] * 8))
+    assert (state.step, state.micro_steps) == (2, 2), "the micro-steps of step 5 are not known yet"
+    apply(state, progress(5, 3))
+    assert (state.step, state.micro_steps) == (5, 5)
+    apply(state, ev.RunEnded(4.0, 5, 0, None))
+    assert state.step == 5
 
 
 def test_a_step_counts_once_it_is_done_not_when_its_gradients_are_read() -> None:

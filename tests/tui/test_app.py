@@ -404,10 +404,10 @@ async def test_a_wide_screen_shows_both_and_changes_what_is_below() -> None:
 
 async def test_resizing_changes_the_layout_and_keeps_everything_alive() -> None:
     async with session((120, 36)) as run:
-        for size in ((80, 24), (40, 10), (20, 5), (200, 60), (99, 24), (100, 24)):
+        for size in ((80, 24), (40, 10), (20, 5), (200, 60), (99, 30), (100, 30), (100, 29), (160, 24)):
             await run.pilot.resize_terminal(*size)
             await run.pump()
-            assert run.dashboard.has_class("-wide" if size[0] >= 100 else "-narrow")
+            assert run.dashboard.has_class("-wide" if size[0] >= 100 and size[1] >= 30 else "-narrow")
         assert "CoOp" in run.dashboard.tree_view.text
 
 
@@ -430,9 +430,9 @@ async def test_the_gradient_panel_follows_the_cursor() -> None:
         assert "image_encoder.fc –" in run.dashboard.gradients.text.splitlines()[0]
 
 
-@pytest.mark.parametrize("size", [(80, 24), (81, 24), (99, 30), (100, 30), (160, 50)])
+@pytest.mark.parametrize("size", [(80, 24), (81, 24), (160, 24), (99, 30), (100, 30), (160, 50)])
 async def test_a_progress_bar_of_the_width_that_is_told_fits_in_one_line(size: tuple[int, int]) -> None:
-    bar = "#" * output_columns(size[0])
+    bar = "#" * output_columns(*size)
     async with session(size, log=PrintedLog(bar)) as run:
         await run.press("o")
         assert run.dashboard.output.text.split() == [bar]

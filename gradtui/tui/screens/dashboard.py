@@ -21,7 +21,7 @@ from gradtui.tui.panels.module_tree import ModuleTree
 from gradtui.tui.panels.output import OutputLog, OutputPanel
 from gradtui.tui.panels.pictures import Pictures
 from gradtui.tui.panels.tree_pane import TreePane
-from gradtui.tui.proportions import WIDE
+from gradtui.tui.proportions import is_wide
 from gradtui.tui.widgets.key_bar import KeyBar
 from gradtui.tui.widgets.line_view import LineView
 
@@ -84,11 +84,11 @@ class Dashboard(Screen[None]):
         yield KeyBar(footer_actions(), id="keys")
 
     def on_mount(self) -> None:
-        self._wide = self.app.size.width >= WIDE
+        self._wide = is_wide(self.app.size.width, self.app.size.height)
         self._arrange()
 
     def on_resize(self, event: events.Resize) -> None:
-        self._wide = event.size.width >= WIDE
+        self._wide = is_wide(event.size.width, event.size.height)
         self._arrange()
 
     # Drawing
