@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from gradtui.runner.clipping import clip, terminal_width
 from gradtui.runner.descriptors import duplicate_aside, same_file
 from gradtui.transport.log_tail import last_lines
 
@@ -112,7 +113,8 @@ class OutputCapture:
                 self._restore_size()
         self._announce(None)
         text = _NOTICE.format(log=self.log) if notice else ""
-        text += "".join(f"{line}\n" for line in (last_lines(str(self.log), tail) if tail else []))
+        width = terminal_width()
+        text += "".join(f"{clip(line, width)}\n" for line in (last_lines(str(self.log), tail) if tail else []))
         with contextlib.suppress(OSError):
             os.write(2, text.encode(errors="replace"))
 

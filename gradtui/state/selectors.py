@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from gradtui.protocol.commands import Command, Pause, Resume, RunSteps, StopTraining
+from gradtui.protocol.commands import Command, Pause, Resume, RunSteps, SetTrainable, StopTraining
 from gradtui.protocol.events import CommandApplied
 from gradtui.protocol.vocabulary import PROBLEM_STATES, ModuleInfo, ParameterState, Phase
 from gradtui.state.run_state import PhaseRecord, RunState, TreeState
@@ -167,6 +167,15 @@ def highest_peak(state: RunState) -> tuple[Phase, PhaseRecord] | None:
 def optimizers_of(state: RunState, parameter: int) -> list[int]:
     """Indices of the optimizers that own a parameter."""
     return [index for index, optimizer in enumerate(state.optimizers) if parameter in optimizer.parameters]
+
+
+def command_words(command: Command) -> str:
+    """What a command asks for, as it goes on from "cannot": `freeze ctx`."""
+    if isinstance(command, SetTrainable):
+        return f"{'unfreeze' if command.trainable else 'freeze'} {command.path or 'the model'}"
+    if isinstance(command, RunSteps):
+        return "run 1 step" if command.count == 1 else f"run {command.count} steps"
+    return {Pause: "pause", Resume: "go on", StopTraining: "stop training"}.get(type(command), "do that")
 
 
 def last_toggle(state: RunState, parameter: int) -> tuple[CommandApplied, Command | None] | None:

@@ -96,7 +96,7 @@ def test_a_module_sums_its_subtree_and_counts_its_states() -> None:
     assert "1,024 of the elements train" in shown
     assert "T 1 trained" in shown
     flow = sum(1 for info in MODEL.parameters if info.path.startswith("text_encoder."))
-    assert f"F {flow} frozen, flow-through" in shown
+    assert f"F {flow} frozen (flow-through)" in shown
 
 
 def test_kept_bytes_are_told_with_their_share_and_step() -> None:
