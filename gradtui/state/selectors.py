@@ -178,10 +178,10 @@ def command_words(command: Command) -> str:
     return {Pause: "pause", Resume: "go on", StopTraining: "stop training"}.get(type(command), "do that")
 
 
-def last_toggle(state: RunState, parameter: int) -> tuple[CommandApplied, Command | None] | None:
-    """The last intervention that changed a parameter, None if there was none."""
+def last_toggle(state: RunState, parameters: range) -> tuple[CommandApplied, Command | None] | None:
+    """The last intervention that changed one of these parameters, None if there was none."""
     for applied, command in reversed(state.interventions):
-        if parameter in applied.parameters:
+        if any(parameter in parameters for parameter in applied.parameters):
             return applied, command
     return None
 

@@ -6,7 +6,7 @@ An action named `x` is the method `action_x` of whatever its scope names.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from textual.binding import Binding, BindingType
@@ -89,7 +89,10 @@ ACTIONS: tuple[Action, ...] = (
         "Show only rows whose path contains a text, or matches a glob such as *.bias.",
         "Model", "dashboard", footer=5, label="filter",
     ),
-    Action("clear_filter", ("escape",), "Clear the filter", "Show every row again.", "Model", "dashboard"),
+    Action(
+        "back", ("escape",), "Back, or clear the filter",
+        "Go from a panel back to the tree; in the tree, show every row again.", "Model", "dashboard",
+    ),
     Action(
         "next_problem", ("exclamation_mark", "right_square_bracket"), "Next problem",
         "Go to the next parameter that is unreached, orphaned, zero, skipped, not finite, or moved while frozen.",
@@ -140,7 +143,25 @@ ACTIONS: tuple[Action, ...] = (
     Action("change_theme", (), "Choose a theme", "Choose among all themes.", "Screen", "app"),
 )  # fmt: skip
 
+_UP_DOWN = "up_down"
+_BACK = Action("back", ("escape",), "", "", "Model", "dashboard", label="tree")
+_ONE_DOWN = Action("one_down", (_UP_DOWN,), "", "", "Moving", "dashboard")
+
+_FOOTERS: dict[str, tuple[Action, ...]] = {
+    "memory": (replace(_ONE_DOWN, label="phase"), _BACK),
+    "output": (replace(_ONE_DOWN, label="scroll"), _BACK),
+    "events": (replace(_ONE_DOWN, label="scroll"), _BACK),
+}
+"""What the keys do first of all while a panel has them, by the panel's id."""
+
+_TYPING = (
+    Action("keep_filter", ("enter",), "", "", "Model", "dashboard", label="keep the filter"),
+    replace(_BACK, label="clear it"),
+    replace(_ONE_DOWN, label="row"),
+)
+
 _KEY_NAMES = {
+    _UP_DOWN: "↑↓",
     "slash": "/",
     "exclamation_mark": "!",
     "right_square_bracket": "]",
@@ -172,9 +193,12 @@ def bindings(scope: Scope) -> list[BindingType]:
     ]
 
 
-def footer_actions() -> list[Action]:
-    """Actions of the footer, the most important first."""
-    return sorted((action for action in ACTIONS if action.footer), key=lambda action: action.footer)
+def footer_actions(focused: str | None = None) -> list[Action]:
+    """Actions of the footer, the most important first, while the widget of this id has the keys."""
+    if focused == "filter":
+        return list(_TYPING)
+    usual = sorted((action for action in ACTIONS if action.footer), key=lambda action: action.footer)
+    return [*_FOOTERS.get(focused or "", ()), *usual]
 
 
 def by_group(actions: Iterable[Action] = ACTIONS) -> list[tuple[str, list[Action]]]:

@@ -113,10 +113,10 @@ def test_the_last_toggle_of_a_parameter() -> None:
     first = ev.CommandApplied(1.0, 3, 1, "froze ctx", (CTX,))
     second = ev.CommandApplied(2.0, 5, 2, "unfroze ctx", (CTX, CTX + 1))
     state = running(first, second)
-    found = selectors.last_toggle(state, CTX)
+    found = selectors.last_toggle(state, range(CTX, CTX + 1))
     assert found is not None
     assert found[0] is second
-    assert selectors.last_toggle(state, CTX + 2) is None
+    assert selectors.last_toggle(state, range(CTX + 2, CTX + 9)) is None
 
 
 def test_a_toggle_freezes_if_anything_trains_or_is_about_to() -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from fakes import (
     Node,
@@ -102,7 +104,9 @@ async def test_a_refusal_gives_the_row_back_and_says_why() -> None:
         await run.press("space")
         await run.put(ev.CommandRejected(2.0, 41, 1, "it is the last trainable parameter"))
         assert FREEZE not in run.dashboard.tree_view.text
-        assert any("last trainable parameter" in note.message for note in run.app._notifications)
+        assert any(
+            "cannot freeze ctx: it is the last trainable parameter" in note.message for note in run.app._notifications
+        )
         await run.press("e")
         assert "last trainable parameter" in " ".join(run.dashboard.events.text.split())
 
@@ -293,6 +297,29 @@ async def test_filtering_as_one_types_and_back() -> None:
         assert tree.has_focus
 
 
+async def test_the_footer_tells_what_the_keys_do_where_they_go() -> None:
+    async with session() as run:
+        keys = run.dashboard.keys
+        usual = keys.text
+        assert "space freeze" in usual
+        await run.press("slash", *"conv")
+        assert "space" not in keys.text, "it is a letter of the filter now"
+        await run.pilot.click(keys, offset=(keys.text.index("keep"), 0))
+        await run.pilot.pause()
+        assert (run.dashboard.tree_view.has_focus, keys.text) == (True, usual)
+        assert run.dashboard.pane.filter_input.display
+        await run.press("m")
+        assert keys.text.startswith(" ↑↓ phase  esc tree  space freeze")
+        before = run.dashboard.memory.text
+        await run.pilot.click(keys, offset=(1, 0))
+        await run.pilot.pause()
+        assert run.dashboard.memory.text != before
+        await run.press("escape")
+        assert run.dashboard.tree_view.rows.filter == "conv", "esc in a panel leaves the filter alone"
+        await run.press("escape")
+        assert run.dashboard.tree_view.rows.filter == ""
+
+
 async def test_a_filter_without_a_match_says_so() -> None:
     async with session() as run:
         await run.press("slash", *"xyz")
@@ -307,7 +334,7 @@ async def test_the_next_problem_is_found_wherever_it_hides() -> None:
     letters = list(states)
     letters[~last] = "U"
     async with session(events=[*coop_run(5), ev.ParametersClassified(5.0, 5, "".join(letters), trainable)]) as run:
-        assert "1 need a look" in str(run.dashboard.pane.border_subtitle)
+        assert "1 needs a look" in str(run.dashboard.pane.border_subtitle)
         await run.press("minus", "slash", *"conv", "enter", "exclamation_mark")
         assert run.row == "text_encoder.blocks.7.mlp.2.bias"
         await run.press("right_square_bracket")
@@ -562,15 +589,19 @@ async def test_an_event_that_cannot_be_understood_is_noted_and_the_rest_goes_on(
 # The clock
 
 
-async def test_with_a_clock_it_drains_by_itself_and_stops_with_the_app() -> None:
+async def test_with_a_clock_it_drains_by_itself_and_stops_with_the_app(monkeypatch: pytest.MonkeyPatch) -> None:
     app = GradtuiApp(ScriptedSource(coop_run(5)), RecordingSink(), refresh_hz=200, ui_budget=0, pictures=own_drawing())
-    async with app.run_test() as pilot:
-        for _ in range(2000):
-            await pilot.pause(0.005)
-            if app.run_state.step == 5 and "CoOp" in app.dashboard.tree_view.text:
-                break
-        assert app.run_state.step == 5
-        assert "CoOp" in app.dashboard.tree_view.text
+    shown = asyncio.Event()
+    draw = app.dashboard.draw
+
+    def draw_and_look(part: str) -> None:
+        draw(part)
+        if app.run_state.step == 5 and "CoOp" in app.dashboard.tree_view.text:
+            shown.set()
+
+    monkeypatch.setattr(app.dashboard, "draw", draw_and_look)
+    async with app.run_test():
+        await asyncio.wait_for(shown.wait(), 20)
         app.exit("leave")
     assert app.return_value == "leave"
 

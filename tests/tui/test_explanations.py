@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from fakes import coop_model, coop_run, row_of
+from fakes import coop_model, coop_run, coop_states, row_of
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable
@@ -55,6 +55,9 @@ def test_tied_names_are_all_named() -> None:
 def test_the_optimizer_that_owns_it_is_named_and_an_orphan_said() -> None:
     assert "In AdamW." in words(state_after(), "ctx")
     assert "In no optimizer" in words(state_after(), "logit_scale")
+    states, _ = coop_states(MODEL)
+    frozen = state_after(ev.ParametersClassified(9.0, 9, states, "0" * len(states)))
+    assert "In AdamW, which keeps the state it has for it." in words(frozen, "ctx")
     assert "No optimizer has been seen" in words(_only_model(), "ctx")
 
 
@@ -83,7 +86,9 @@ def test_what_was_done_to_it_and_what_is_on_its_way() -> None:
     ctx = ~row_of(MODEL, "ctx")
     state = state_after(ev.CommandApplied(2.0, 8, 1, "froze ctx", (ctx,)))
     assert "At step 8: froze ctx" in words(state, "ctx")
-    assert "Never" in words(state, "logit_scale")
+    assert "At step 8: froze ctx" in words(state, "")
+    for other in ("logit_scale", "text_encoder"):
+        assert "Never" in words(state, other)
     state.note_submitted(SetTrainable(2, "ctx", True))
     assert "will be unfrozen at the next step boundary" in words(state, "ctx")
     assert "1 tensor on the way" in words(state, "")
@@ -104,10 +109,12 @@ def test_kept_bytes_are_told_with_their_share_and_step() -> None:
     assert state.tree.saved is not None
     shown = words(state, "text_encoder")
     assert (
-        f"{state.tree.saved.total / 2**20:.1f} MiB here for backward, 100% of all it keeps (measured at step 2)"
+        f"{state.tree.saved.total / 2**20:.1f} MiB for backward, 100% of all; 0 B by its own operations (step 2)"
         in shown
     )
-    assert "keeps nothing here" in words(state, "image_encoder")
+    share = 512 * 1024 / state.tree.saved.total
+    assert f"512 KiB for backward, {share:.0%} of all (step 2)" in words(state, "text_encoder.blocks.0.mlp.0.weight")
+    assert "Nothing for backward" in words(state, "image_encoder")
 
 
 @pytest.mark.parametrize("width", [30, 60, 90])

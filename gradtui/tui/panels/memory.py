@@ -203,7 +203,11 @@ class MemoryPanel(LineView, can_focus=True):
         if rows is not None:
             event.stop()
             event.prevent_default()
-            self.choose(next_phase(self._state, self._chosen, rows))
+            self.move(rows)
+
+    def move(self, rows: int) -> None:
+        """Choose the phase so many rows below."""
+        self.choose(next_phase(self._state, self._chosen, rows))
 
     def on_click(self, event: events.Click) -> None:
         offset = event.get_content_offset(self)

@@ -23,7 +23,7 @@ from gradtui.tui.panels.pictures import Pictures
 from gradtui.tui.panels.tree_pane import TreePane
 from gradtui.tui.proportions import is_wide
 from gradtui.tui.widgets.key_bar import KeyBar
-from gradtui.tui.widgets.line_view import LineView
+from gradtui.tui.widgets.line_view import LineView, ScrollLines
 
 TALL = 45
 """Rows from which on the memory panel is high enough for its curve."""
@@ -54,6 +54,7 @@ class Dashboard(Screen[None]):
         self.gradients = GradientPanel(state, pictures, id="gradients")
         self.output = OutputPanel(state, log, id="output")
         self.events = EventsPanel(state, id="events")
+        self.keys = KeyBar(footer_actions(), id="keys")
         self._wide = True
         self._below = "output"
         self._beside = "memory"
@@ -81,7 +82,7 @@ class Dashboard(Screen[None]):
             yield self.gradients
             yield self.output
             yield self.events
-        yield KeyBar(footer_actions(), id="keys")
+        yield self.keys
 
     def on_mount(self) -> None:
         self._wide = is_wide(self.app.size.width, self.app.size.height)
@@ -90,6 +91,9 @@ class Dashboard(Screen[None]):
     def on_resize(self, event: events.Resize) -> None:
         self._wide = is_wide(event.size.width, event.size.height)
         self._arrange()
+
+    def on_descendant_focus(self) -> None:
+        self.keys.show(footer_actions(self.focused.id if self.focused is not None else None))
 
     # Drawing
 
@@ -232,8 +236,23 @@ class Dashboard(Screen[None]):
     def action_filter(self) -> None:
         self.pane.open_filter()
 
-    def action_clear_filter(self) -> None:
-        self.pane.clear_filter()
+    def action_keep_filter(self) -> None:
+        self.pane.keep_filter()
+
+    def action_back(self) -> None:
+        if self.focused is None or self.focused in (self.tree_view, self.pane.filter_input):
+            self.pane.clear_filter()
+        else:
+            self.tree_view.focus()
+
+    def action_one_down(self) -> None:
+        focused = self.focused
+        if focused is self.memory:
+            self.memory.move(1)
+        elif isinstance(focused, ScrollLines) and focused is not self.tree_view:
+            focused.scroll_lines(1)
+        else:
+            self.tree_view.move_to(self.tree_view.cursor + 1)
 
     def action_next_problem(self) -> None:
         if not self.tree_view.to_next_problem():

@@ -14,6 +14,7 @@ from gradtui.tui.panels.memory_parts import AT_LOAD, PARTS
 from gradtui.tui.pending_marks import FREEZE, MIXED, UNFREEZE
 from gradtui.tui.screens.text_dialog import TextDialog
 from gradtui.tui.tree_cells import TIED
+from gradtui.tui.tree_columns import SPARK_WIDTH
 from gradtui.tui.widgets.stacked_bar import FULL
 
 _KEYS_WIDTH = 28
@@ -38,6 +39,16 @@ _CATEGORY_NAMES = {
     "other": "measured, but none of the above: inputs, temporary results, fragmentation; activations while they are unknown",
     AT_LOAD: "as much of what nothing explains as was there before the first forward: imports and data",
 }
+
+_COLUMN_WORDS: tuple[tuple[str, str], ...] = (
+    ("state, st", "the state of the parameter, or all states there are in the module; the letters stand above"),
+    ("shape, type", "of the tensor"),
+    ("train", "elements in the module that are trainable"),
+    ("count, bytes", "elements, and what they take; a tensor with several names counts once"),
+    ("saved", "bytes that autograd saves in the module for backward: its activations"),
+    ("‖grad‖", "L2 norm of the gradient as the optimizer applied it"),
+    (f"last {SPARK_WIDTH}", "how that norm went in the newest measurements, on a log scale of their own range"),
+)
 
 _HEADER_WORDS: tuple[tuple[str, str], ...] = (
     ("step · micro", "executed optimizer steps, and backward passes"),
@@ -67,6 +78,9 @@ def help_lines(width: int) -> Sequence[Line]:
     for state in ParameterState:
         name: Line = ((state.value, STATE_ROLES[state.value]), (f"  {STATE_NAMES[state]}", "strong"))
         lines += _entry(name, MEANINGS[state], _NAMES_WIDTH, width)
+    lines += _heading("Columns")
+    for title, meaning in _COLUMN_WORDS:
+        lines += _entry(((title, "text"),), meaning, _NAMES_WIDTH, width)
     lines += _heading("Memory")
     for category in PARTS:
         sample: Line = ((f"{FULL} ", category), (category.replace("_", " "), "text"))
