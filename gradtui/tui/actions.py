@@ -11,6 +11,8 @@ from typing import Literal
 
 from textual.binding import Binding, BindingType
 
+from gradtui.state.selectors import RunStatus
+
 Scope = Literal["app", "dashboard", "tree"]
 
 GROUPS = ("Training", "Model", "Moving", "Screen")
@@ -90,8 +92,8 @@ ACTIONS: tuple[Action, ...] = (
         "Model", "dashboard", footer=5, label="filter",
     ),
     Action(
-        "back", ("escape",), "Back, or clear the filter",
-        "Go from a panel back to the tree; in the tree, show every row again.", "Model", "dashboard",
+        "back", ("escape",), "Clear the filter, or back to the tree",
+        "Show every row again; in another panel, go back to the tree.", "Model", "dashboard",
     ),
     Action(
         "next_problem", ("exclamation_mark", "right_square_bracket"), "Next problem",
@@ -193,11 +195,25 @@ def bindings(scope: Scope) -> list[BindingType]:
     ]
 
 
-def footer_actions(focused: str | None = None) -> list[Action]:
-    """Actions of the footer, the most important first, while the widget of this id has the keys."""
+_CHANGES_THE_RUN = ("toggle_trainable", "pause", "run_one_step")
+_HELD = (RunStatus.PAUSED, RunStatus.PAUSING)
+_OVER = (RunStatus.ENDED, RunStatus.INTERRUPTED, RunStatus.FAILED)
+
+
+def footer_actions(focused: str | None = None, status: RunStatus = RunStatus.RUNNING) -> list[Action]:
+    """Actions of the footer that mean something now, the most important first.
+
+    Args:
+        focused: id of the widget that has the keys.
+        status: what the run is doing.
+    """
     if focused == "filter":
         return list(_TYPING)
     usual = sorted((action for action in ACTIONS if action.footer), key=lambda action: action.footer)
+    if status in _OVER:
+        usual = [action for action in usual if action.id not in _CHANGES_THE_RUN]
+    if status in _HELD:
+        usual = [replace(action, label="go on") if action.id == "pause" else action for action in usual]
     return [*_FOOTERS.get(focused or "", ()), *usual]
 
 

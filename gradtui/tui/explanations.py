@@ -110,10 +110,9 @@ def _module(state: RunState, index: int) -> list[Fact]:
     sums = totals(tree, module)
     letters = Counter(tree.states[i] for i in subtree(module))
     known = letters.total() > letters["-"]
-    trainable = f"{sums.trainable:,}" if known else "an unknown number"
+    trainable = f"{sums.trainable:,} trainable" if known else "which train is not known yet"
     parameters = (
-        f"{_tensors(module.subtree_parameters)}, {_elements(sums.parameters)}, {bytes_text(sums.bytes).strip()}; "
-        f"{trainable} of the elements train."
+        f"{_tensors(module.subtree_parameters)}, {_elements(sums.parameters)} ({trainable}), {_size(sums.bytes)}"
     )
     facts = [Fact("type", ((printable(module.type_name), "strong"),))]
     if module.subtree_modules > 1:

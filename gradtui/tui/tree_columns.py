@@ -51,7 +51,7 @@ class Columns:
 
     def header(self) -> Line:
         """The line of column titles."""
-        title = " state" if self.state >= STATE_WIDTH else " st"
+        title = "state" if self.state >= STATE_WIDTH else " st"
         spans: list[Span] = [(pad(title, self.state + 1), "faint"), (pad("name", self.name), "faint")]
         for column in self.others:
             text = pad(column.title, column.width) if column.key == "spark" else pad_start(column.title, column.width)

@@ -16,7 +16,7 @@ from gradtui.protocol.vocabulary import Phase
 from gradtui.state.run_state import PhaseRecord, RunState
 from gradtui.state.selectors import fullest_phase, highest_peak
 from gradtui.tui.formatting import DASH, bytes_text, share_text
-from gradtui.tui.lines import BLANK, Line, fit, wrap
+from gradtui.tui.lines import BLANK, Line, Span, fit, line_width, wrap
 from gradtui.tui.panels.memory_bars import Look, phase_rows
 from gradtui.tui.panels.memory_legend import legend, names_only
 from gradtui.tui.panels.pictures import HeldRequest, Pictures
@@ -33,6 +33,8 @@ _BY_VALUE = (
 
 _LEAST_PHASES = 3
 """So many phases have a row before there are numbers for the parts."""
+
+_BETWEEN: Span = (" · ", "muted")
 
 LEAST_CURVE_ROWS = 6
 
@@ -56,7 +58,7 @@ def memory_view(state: RunState, width: int, height: int, look: Look = Look()) -
     numbers = legend(ledger, state, width, colour=look.colour)
     if height - len(numbers) < _LEAST_PHASES:
         numbers = [names_only(ledger, state, colour=look.colour)]
-    phases, notes = _what_fits(state, chosen, height - len(numbers))
+    phases, notes = _what_fits(state, chosen, width, height - len(numbers))
     if len(phases) + len(numbers) + len(notes) < height:
         numbers = [BLANK, *numbers]
     lines = [*phase_rows(state, phases, chosen, look, width), *numbers, *notes]
@@ -108,12 +110,14 @@ def _waiting(state: RunState, width: int) -> list[Line]:
     return wrap(((text, "muted"),), width)
 
 
-def _what_fits(state: RunState, chosen: Phase, room: int) -> tuple[list[Phase], list[Line]]:
+def _what_fits(state: RunState, chosen: Phase, width: int, room: int) -> tuple[list[Phase], list[Line]]:
     """The phases and the notes to show in `room` rows, the most valuable first, in the order of the screen."""
     shown = phases_shown(state)
     seen = [chosen, *(p for p in _BY_VALUE if p in shown and p is not chosen and state.phases[p].last is not None)]
     unseen = [phase for phase in shown if state.phases[phase].last is None]
     peak, device = _peak_line(state), _device_line(state.device)
+    if peak and device and line_width((*peak[0], _BETWEEN, *device[0])) <= width:
+        peak, device = [(*peak[0], _BETWEEN, *device[0])], []
     few = len(MAIN_PHASES) + 1
     by_value: list[Phase | Line] = [*seen[:few], *peak, *seen[few:], *unseen, *device]
     kept = by_value[: max(0, room)]
@@ -145,7 +149,7 @@ def _device_line(device: DeviceSampled | None) -> list[Line]:
         parts.append(f"reserved {bytes_text(device.reserved).strip()}")
     if device.utilisation is not None:
         parts.append(f"busy {share_text(device.utilisation).strip()}")
-    return [(("  " + " · ".join(parts or [f"host {DASH}"]), "muted"),)]
+    return [((" · ".join(parts or [f"host {DASH}"]), "muted"),)]
 
 
 def _of(total: int | None) -> str:

@@ -9,7 +9,7 @@ from gradtui.tui.lines import Line, Span, pad
 from gradtui.tui.panels.memory_bars import peak_worth_telling
 from gradtui.tui.panels.memory_parts import NAME_WIDTH, SHORT_NAME_WIDTH, Part, parts_of, sample
 
-_GAP = 2
+_GAP = 1
 _SAMPLE_WIDTH = 2
 _MOST_COLUMNS = 4
 

@@ -19,7 +19,7 @@ _PATTERNS = dict(zip(PARTS, "█▓▒▪░·┄"))
 _NAMES = {"optimizer_state": "optimizer", AT_LOAD: "at load"}
 _SHORT_NAMES = {
     "parameters": "params", "buffers": "buffers", "gradients": "grads", "optimizer_state": "optim",
-    "activations": "activ", "other": "other", AT_LOAD: "at load",
+    "activations": "activ", "other": "other", AT_LOAD: "loaded",
 }  # fmt: skip
 _WITH_ACTIVATIONS, _SHORT_WITH_ACTIVATIONS = "other+activ", "+activ"
 

@@ -11,7 +11,7 @@ from textual.content import Content
 from textual.screen import Screen
 
 from gradtui.state.run_state import RunState
-from gradtui.state.selectors import subtree
+from gradtui.state.selectors import run_status, subtree
 from gradtui.tui.actions import bindings, footer_actions
 from gradtui.tui.panels.events import EventsPanel
 from gradtui.tui.panels.gradients import GradientPanel, Selection, gradient_title
@@ -31,6 +31,8 @@ TALL = 45
 PANELS = ("memory", "gradients", "output", "events")
 _BELOW = ("output", "events")
 _TAB_NAMES = {"memory": "Memory", "gradients": "Gradients", "output": "Output", "events": "Events"}
+_ROOM_FOR_NAMES = 96
+"""Columns from which on the names of all panels fit beside each other on one of them."""
 _SHORT_TAB_NAMES = {"memory": "Mem", "gradients": "Grad", "output": "Output", "events": "Events"}
 
 INTERVALS: dict[str, float] = {
@@ -93,7 +95,11 @@ class Dashboard(Screen[None]):
         self._arrange()
 
     def on_descendant_focus(self) -> None:
-        self.keys.show(footer_actions(self.focused.id if self.focused is not None else None))
+        self._show_keys()
+
+    def _show_keys(self) -> None:
+        focused = self.focused.id if self.focused is not None else None
+        self.keys.show(footer_actions(focused, run_status(self._state)))
 
     # Drawing
 
@@ -103,9 +109,10 @@ class Dashboard(Screen[None]):
         return [*shown, "memory_curve"] if self._is_shown("memory") else shown
 
     def draw_header(self, facts: HeaderFacts) -> None:
-        """Repaint the header if it changed."""
+        """Repaint the header and the keys, which depend on what the run is doing, if they changed."""
         self.header.facts = facts
         self.header.redraw()
+        self._show_keys()
 
     def draw(self, part: str) -> None:
         """Repaint what changed in a part. What breaks in it is shown in its place."""
@@ -173,7 +180,7 @@ class Dashboard(Screen[None]):
             if name == "gradients"
             else ""
         )
-        key = (self._wide, self._below, self._beside, note)
+        key = (self._wide, self.app.size.width >= _ROOM_FOR_NAMES, self._below, self._beside, note)
         if self._titles.get(name) == key:
             return
         self._titles[name] = key
@@ -188,7 +195,8 @@ class Dashboard(Screen[None]):
         panel.border_subtitle = muted_note
 
     def _tabs(self, active: str) -> Content:
-        names, labels = (_BELOW, _TAB_NAMES) if self._wide else (PANELS, _SHORT_TAB_NAMES)
+        names = _BELOW if self._wide else PANELS
+        labels = _TAB_NAMES if self.app.size.width >= _ROOM_FOR_NAMES else _SHORT_TAB_NAMES
         tabs = [
             f"[bold $primary]{labels[name]}[/]"
             if name == active

@@ -17,8 +17,9 @@ from gradtui.tui.tree_cells import TIED
 from gradtui.tui.tree_columns import SPARK_WIDTH
 from gradtui.tui.widgets.stacked_bar import FULL
 
-_KEYS_WIDTH = 28
-_NAMES_WIDTH = 24
+_KEYS_WIDTH, _KEYS_WIDTH_NARROW = 28, 12
+_NAMES_WIDTH, _NAMES_WIDTH_NARROW = 25, 18
+_ROOM_FOR_COLUMNS = 90
 
 _MARKS: tuple[tuple[str, str, str], ...] = (
     (FREEZE, "pending", "a freeze on its way to the next step boundary"),
@@ -57,42 +58,45 @@ _HEADER_WORDS: tuple[tuple[str, str], ...] = (
 )
 
 _GLYPH_WORDS = {
-    "applied": "applied at a step boundary",
-    "rejected": "refused, with the reason",
-    "verified": "a freeze held still",
-    "moved": "a frozen tensor moved",
-    "probe": "a part of gradtui failed; training was not touched",
-    "run": "the run itself",
-    "model": "a model or an optimizer was found",
+    "applied": ("applied", "a freeze or unfreeze took effect, at a step boundary"),
+    "rejected": ("refused", "it would break the run; the reason stands beside it"),
+    "verified": ("held still", "the tensors of a freeze did not change"),
+    "moved": ("moved", "a frozen tensor changed"),
+    "probe": ("gradtui", "a part of gradtui failed; training was not touched"),
+    "run": ("run", "started, held, went on, ended"),
+    "model": ("found", "a model or an optimizer"),
 }
 
 
 def help_lines(width: int) -> Sequence[Line]:
     """The whole help at a width."""
     lines: list[Line] = []
+    wide = width >= _ROOM_FOR_COLUMNS
+    keys, names = (_KEYS_WIDTH, _NAMES_WIDTH) if wide else (_KEYS_WIDTH_NARROW, _NAMES_WIDTH_NARROW)
     for group, actions in by_group():
         lines += _heading(group)
         for action in actions:
-            lines += _entry(((action.all_keys, "key"),), action.help, _KEYS_WIDTH, width)
+            lines += _entry(((action.all_keys, "key"),), action.help, keys, width)
     lines += _heading("States of a parameter")
     for state in ParameterState:
         name: Line = ((state.value, STATE_ROLES[state.value]), (f"  {STATE_NAMES[state]}", "strong"))
-        lines += _entry(name, MEANINGS[state], _NAMES_WIDTH, width)
+        lines += _entry(name, MEANINGS[state], names, width)
     lines += _heading("Columns")
     for title, meaning in _COLUMN_WORDS:
-        lines += _entry(((title, "text"),), meaning, _NAMES_WIDTH, width)
+        lines += _entry(((title, "text"),), meaning, names, width)
     lines += _heading("Memory")
     for category in PARTS:
         sample: Line = ((f"{FULL} ", category), (category.replace("_", " "), "text"))
-        lines += _entry(sample, _CATEGORY_NAMES[category], _NAMES_WIDTH, width)
+        lines += _entry(sample, _CATEGORY_NAMES[category], names, width)
     lines += _heading("Marks")
     for mark, role, words in _MARKS:
-        lines += _entry(((mark, role),), words, _NAMES_WIDTH, width)
+        lines += _entry(((mark, role),), words, names, width)
+    lines += _heading("Events")
     for kind, (glyph, role) in GLYPHS.items():
-        lines += _entry(((glyph, role), (f"  {kind}", "text")), _GLYPH_WORDS[kind], _NAMES_WIDTH, width)
+        lines += _entry(((glyph, role), (f"  {_GLYPH_WORDS[kind][0]}", "text")), _GLYPH_WORDS[kind][1], names, width)
     lines += _heading("Header")
     for word, meaning in _HEADER_WORDS:
-        lines += _entry(((word, "text"),), meaning, _NAMES_WIDTH, width)
+        lines += _entry(((word, "text"),), meaning, names, width)
     return lines[1:]
 
 
