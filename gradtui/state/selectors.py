@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
 from enum import Enum
 
@@ -143,9 +144,15 @@ def has_trained(state: RunState) -> bool:
 
 
 def fullest_phase(state: RunState, phases: tuple[Phase, ...]) -> Phase | None:
-    """Of the measured ones among `phases` the one that ends with the most bytes, None if none was measured."""
-    totals = {phase: last.held.total or 0 for phase in phases if (last := state.phases[phase].last) is not None}
-    return max(totals, key=lambda phase: totals[phase], default=None)
+    """Of the measured ones among `phases` the one that ends with the most bytes, None if none was measured.
+
+    What is within 2 % of the most counts as much, and of those the first is taken: the answer does not change from step to
+    step where two phases hold about the same.
+    """
+    measured = {phase: last.held for phase in phases if (last := state.phases[phase].last) is not None}
+    totals = {phase: max(0, held.total or 0) for phase, held in measured.items()}
+    most = max(totals.values(), default=0)
+    return next((phase for phase, total in totals.items() if total >= 0.98 * most), None)
 
 
 def unexplained_at_load(state: RunState) -> int | None:
@@ -162,6 +169,16 @@ def highest_peak(state: RunState) -> tuple[Phase, PhaseRecord] | None:
     """The phase with the highest total so far, None while no peak is known."""
     known = [(phase, record) for phase, record in state.phases.items() if record.peak is not None]
     return max(known, key=lambda entry: entry[1].peak or 0, default=None)
+
+
+def total_norm_at(state: RunState, step: int | None) -> float | None:
+    """The norm of all gradients together at a step, None where it was not read then.
+
+    Totals may be read more often than the norms of single parameters: a part must not be set beside a later whole.
+    """
+    curve = state.gradient_norm
+    place = bisect_left(curve.steps, step) if step is not None else len(curve)
+    return curve.values[place] if place < len(curve) and curve.steps[place] == step else None
 
 
 def optimizers_of(state: RunState, parameter: int) -> list[int]:

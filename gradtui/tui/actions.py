@@ -48,9 +48,13 @@ class Action:
 
     @property
     def all_keys(self) -> str:
-        """Every way to it, for the help."""
-        keys = [*map(key_name, self.keys), *([self.mouse] if self.mouse else [])]
-        return ", ".join(keys) if keys else "ctrl+p"
+        """Every key for it; what has none is found among the commands."""
+        return ", ".join(map(key_name, self.keys)) or "ctrl+p"
+
+    @property
+    def all_help(self) -> str:
+        """What it does, and how the mouse does the same."""
+        return f"{self.help} Mouse: {self.mouse}." if self.mouse else self.help
 
 
 ACTIONS: tuple[Action, ...] = (

@@ -16,6 +16,7 @@ from gradtui.state.selectors import (
     saved_bytes,
     state_of,
     subtree,
+    total_norm_at,
     totals,
 )
 from gradtui.tui.formatting import bytes_text, norm_text, shape_text
@@ -96,7 +97,7 @@ def _parameter(state: RunState, index: int) -> list[Fact]:
         )
     facts += [
         Fact("module", ((_module_words(state, info.module), "text"),)),
-        Fact("saved", ((_saved_words(state, info.module), "text"),)),
+        Fact("", ((f"Saved in it: {_lower(_saved_words(state, info.module))}", "muted"),)),
         Fact("optimizer", ((_optimizer_words(state, index), "text"),)),
         Fact("gradient", ((_norm_words(state, state.tree.norms[index] if state.tree.norms else None), "text"),)),
         Fact("toggled", ((_toggle_words(state, range(index, index + 1)), "text"),)),
@@ -124,7 +125,7 @@ def _module(state: RunState, index: int) -> list[Fact]:
     facts += [_letter_fact(letter, count, first=i == 0) for i, (letter, count) in enumerate(letters.most_common())]
     if len(letters) == 1 and known:
         meaning = MEANINGS[ParameterState(next(iter(letters)))]
-        facts.append(Fact("", ((f"Each of them: {meaning[0].lower()}{meaning[1:]}", "text"),)))
+        facts.append(Fact("", ((f"Each of them: {_lower(meaning)}", "text"),)))
     waiting = sum(1 for i in pending_parameters(state) if i in subtree(module))
     if waiting:
         facts.append(Fact("pending", ((f"{_tensors(waiting)} on the way to the next step boundary.", "pending"),)))
@@ -160,7 +161,8 @@ def _stored(state: RunState, index: int, kind: ParameterState) -> str:
 
 def _module_words(state: RunState, index: int) -> str:
     module = state.tree.modules[index]
-    return f"{printable(module.path or module.name)} ({printable(module.type_name)})"
+    name, kind = printable(module.path or module.name), printable(module.type_name)
+    return kind if name == kind else f"{name} ({kind})"
 
 
 def _saved_words(state: RunState, index: int) -> str:
@@ -175,6 +177,10 @@ def _saved_words(state: RunState, index: int) -> str:
     share = f", {whole / saved.total:.0%} of all" if saved.total > 0 else ""
     inside = f"; {_size(own)} by its own operations" if own != whole else ""
     return f"{_size(whole)} for backward{share}{inside} {of_step}."
+
+
+def _lower(sentence: str) -> str:
+    return sentence[0].lower() + sentence[1:]
 
 
 def _size(size: int) -> str:
@@ -199,7 +205,7 @@ def _norm_words(state: RunState, norm: float | None) -> str:
             return "No backward pass has been seen yet."
         return "No gradient in the last measured step."
     step = f" at step {state.tree.norms_step:,}" if state.tree.norms_step is not None else ""
-    total = state.gradient_norm.last
+    total = total_norm_at(state, state.tree.norms_step)
     share = f"; the norm of all gradients together was {norm_text(total).strip()}" if total is not None else ""
     return f"L2 norm {norm_text(norm).strip()}{step}{share}."
 

@@ -85,6 +85,23 @@ def test_the_fullest_phase_is_among_those_asked_for_and_measured() -> None:
     assert selectors.fullest_phase(state, (Phase.LOAD, Phase.EVAL)) is Phase.LOAD
 
 
+def test_a_total_below_the_beginning_is_a_measurement_too() -> None:
+    less = ev.LedgerTaken(1.0, 1, Phase.FORWARD, MemoryBytes(1, 0, 0, 0, 0, -11, -10), None, True, True)
+    assert selectors.fullest_phase(state_after(less), tuple(Phase)) is Phase.FORWARD
+
+
+@pytest.mark.parametrize(("backward", "fullest"), [(101, Phase.FORWARD), (99, Phase.FORWARD), (103, Phase.BACKWARD)])
+def test_about_the_same_is_no_reason_to_change_the_fullest_phase(backward: int, fullest: Phase) -> None:
+    totals = {Phase.FORWARD: 100, Phase.BACKWARD: backward}
+    state = state_after(
+        *(
+            ev.LedgerTaken(1.0, 1, phase, MemoryBytes(total, 0, 0, 0, 0, 0, total), None, True, True)
+            for phase, total in totals.items()
+        )
+    )
+    assert selectors.fullest_phase(state, tuple(totals)) is fullest
+
+
 @pytest.mark.parametrize(("other", "known"), [(None, None), (-5, None), (0, None), (7, 7)])
 def test_what_was_unexplained_at_load_is_known_only_if_it_was_measured(other: int | None, known: int | None) -> None:
     state = RunState()
@@ -107,6 +124,13 @@ def test_the_optimizers_of_a_parameter() -> None:
     assert selectors.optimizers_of(state, CTX) == [0, 1]
     assert selectors.optimizers_of(state, CTX + 1) == [1]
     assert selectors.optimizers_of(state, CTX + 2) == []
+
+
+def test_a_total_is_told_of_the_step_that_is_asked_for() -> None:
+    state = state_after(*(ev.GradientsMeasured(1.0, step, float(step), None, None) for step in (2, 4, 6)))
+    assert [selectors.total_norm_at(state, step) for step in (None, 1, 2, 3, 4, 6, 7)] == [
+        None, None, 2.0, None, 4.0, 6.0, None,
+    ]  # fmt: skip
 
 
 def test_the_last_toggle_of_a_parameter() -> None:

@@ -39,6 +39,7 @@ def test_help_tells_of_every_action_and_key() -> None:
     words = " ".join(text.split())
     for action in ACTIONS:
         assert action.all_keys in words
+        assert action.mouse in words
         assert " ".join(action.help.split())[:30] in words
 
 

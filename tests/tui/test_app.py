@@ -457,6 +457,18 @@ async def test_the_gradient_panel_follows_the_cursor() -> None:
         assert "image_encoder.fc –" in run.dashboard.gradients.text.splitlines()[0]
 
 
+async def test_the_total_beside_a_row_is_of_the_same_step() -> None:
+    async with session() as run:
+        await run.go_to("ctx")
+        await run.pump()
+        both = run.dashboard.gradients.text.splitlines()[0]
+        await run.put(ev.GradientsMeasured(9.0, 41, 1e-9, None, None))
+        assert run.dashboard.gradients.text.splitlines()[0] == both
+        await run.go_to("")
+        await run.pump()
+        assert "1.00e-9" in run.dashboard.gradients.text.splitlines()[0]
+
+
 @pytest.mark.parametrize("size", [(80, 24), (81, 24), (160, 24), (99, 30), (100, 30), (160, 50)])
 async def test_a_progress_bar_of_the_width_that_is_told_fits_in_one_line(size: tuple[int, int]) -> None:
     bar = "#" * output_columns(*size)

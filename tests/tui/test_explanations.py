@@ -80,6 +80,8 @@ def test_the_last_norm_is_told_with_its_step() -> None:
     assert norm is not None
     assert f"L2 norm {norm:.2e}".replace("e-0", "e-") + " at step 10" in words(state, "ctx")
     assert "No gradient in the last measured step" in words(state, "logit_scale")
+    apply(state, ev.GradientsMeasured(9.0, 11, norm / 2, None, None))
+    assert f"{norm / 2:.2e}".replace("e-0", "e-") not in words(state, "ctx"), "a whole of another step"
 
 
 def test_what_was_done_to_it_and_what_is_on_its_way() -> None:

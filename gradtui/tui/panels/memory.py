@@ -29,7 +29,7 @@ MAIN_PHASES = (Phase.LOAD, Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)
 _BY_VALUE = (
     Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER, Phase.ZERO_GRAD, Phase.LOAD, Phase.EVAL, Phase.DATA, Phase.OTHER,
 )  # fmt: skip
-"""Which phases keep their row longest where there is no room for all."""
+"""Which phases keep their row longest where there is no room for all; a step is the first three."""
 
 _LEAST_PHASES = 3
 """So many phases have a row before there are numbers for the parts."""
@@ -87,10 +87,10 @@ def phases_shown(state: RunState) -> list[Phase]:
 
 
 def chosen_phase(state: RunState, wanted: Phase | None) -> Phase | None:
-    """The phase whose parts are shown: the wanted one if it was measured, else the main phase that ends with most bytes."""
+    """The phase whose parts are shown: the wanted one if it was measured, else that of a step which ends with most bytes."""
     if wanted is not None and state.phases[wanted].last is not None:
         return wanted
-    return fullest_phase(state, MAIN_PHASES) or fullest_phase(state, tuple(Phase))
+    return fullest_phase(state, _BY_VALUE[:3]) or fullest_phase(state, _BY_VALUE)
 
 
 def next_phase(state: RunState, wanted: Phase | None, rows: int) -> Phase | None:

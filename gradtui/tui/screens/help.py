@@ -17,7 +17,7 @@ from gradtui.tui.tree_cells import TIED
 from gradtui.tui.tree_columns import SPARK_WIDTH
 from gradtui.tui.widgets.stacked_bar import FULL
 
-_KEYS_WIDTH, _KEYS_WIDTH_NARROW = 28, 12
+_KEYS_WIDTH = 13
 _NAMES_WIDTH, _NAMES_WIDTH_NARROW = 25, 18
 _ROOM_FOR_COLUMNS = 90
 
@@ -72,11 +72,11 @@ def help_lines(width: int) -> Sequence[Line]:
     """The whole help at a width."""
     lines: list[Line] = []
     wide = width >= _ROOM_FOR_COLUMNS
-    keys, names = (_KEYS_WIDTH, _NAMES_WIDTH) if wide else (_KEYS_WIDTH_NARROW, _NAMES_WIDTH_NARROW)
+    names = _NAMES_WIDTH if wide else _NAMES_WIDTH_NARROW
     for group, actions in by_group():
         lines += _heading(group)
         for action in actions:
-            lines += _entry(((action.all_keys, "key"),), action.help, keys, width)
+            lines += _entry(((action.all_keys, "key"),), action.all_help, _KEYS_WIDTH, width)
     lines += _heading("States of a parameter")
     for state in ParameterState:
         name: Line = ((state.value, STATE_ROLES[state.value]), (f"  {STATE_NAMES[state]}", "strong"))
