@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import sys
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
@@ -17,7 +18,7 @@ from gradtui.probe.active import active_probe, set_active
 from gradtui.probe.allocators import cpu_allocator
 from gradtui.probe.phase_sampler import PhaseSampler
 from gradtui.probe.probe import Probe
-from gradtui.protocol.commands import SetTrainable
+from gradtui.protocol.commands import Command, SetTrainable
 from gradtui.protocol.events import RunStarted
 from gradtui.runner.plain import PROGRESS_S, PlainReporter, closing_lines
 from gradtui.samplers.sampler import SamplerThread
@@ -92,11 +93,14 @@ class Watch:
 
     def freeze(self, path: str) -> None:
         """Ask for a parameter, or a module's parameters, to be frozen at the next step boundary."""
-        self._commands.submit(lambda id_: SetTrainable(id_, path, False))
+        self._submit(lambda id_: SetTrainable(id_, path, False))
 
     def unfreeze(self, path: str) -> None:
         """Ask for a parameter, or a module's parameters, to be trained from the next step boundary on."""
-        self._commands.submit(lambda id_: SetTrainable(id_, path, True))
+        self._submit(lambda id_: SetTrainable(id_, path, True))
+
+    def _submit(self, make: Callable[[int], Command]) -> None:
+        self._reporter.submit(self._commands, make)
 
     def summary(self) -> dict[str, Any]:
         """The run so far, as `gradtui --summary` writes it."""
@@ -148,6 +152,9 @@ class WatchInRun(Watch):
     def state(self) -> RunState:
         """Nothing is known here: the events of the run go to its dashboard."""
         return self._nothing
+
+    def _submit(self, make: Callable[[int], Command]) -> None:
+        self._commands.submit(make)
 
     def summary(self) -> dict[str, Any]:
         """A summary in which everything is unknown; `--summary` writes the run's."""

@@ -38,6 +38,18 @@ def test_it_sees_what_is_trained_and_freezes_what_is_asked() -> None:
     assert [(entry["step"], entry["parameters"]) for entry in summary["interventions"]] == [(3, ["bias"])]
 
 
+def test_a_refusal_names_what_was_refused() -> None:
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with gradtui.watch(model, optimizer, progress=False) as watch:
+        train(model, optimizer, 2)
+        watch.unfreeze("bias")
+        train(model, optimizer, 1)
+    assert [entry.text for entry in watch.state.log if entry.kind == "rejected"] == [
+        "cannot unfreeze bias: bias is already trainable"
+    ]
+
+
 def test_closing_leaves_torch_as_it_was() -> None:
     before = nn.Module.__call__
     watch = gradtui.watch(nn.Linear(2, 2), progress=False)

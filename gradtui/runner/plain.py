@@ -10,13 +10,15 @@ import contextlib
 import math
 import os
 import threading
+from collections.abc import Callable
 from time import monotonic
 
+from gradtui.protocol.commands import Command
 from gradtui.protocol.vocabulary import STATE_NAMES, ModelInfo, ParameterState, Phase
 from gradtui.runner.descriptors import duplicate_aside
 from gradtui.state.reducer import apply
 from gradtui.state.run_state import RunState
-from gradtui.transport.channel import EventSource
+from gradtui.transport.channel import CommandSink, EventSource
 
 PROGRESS_S = 5.0
 """Seconds between two progress lines."""
@@ -76,6 +78,11 @@ class PlainReporter:
             if entry.kind in ("applied", "rejected", "verified", "moved", "probe"):
                 self.say(f"step {entry.step}: {entry.text}")
         return self.state.log_count
+
+    def submit(self, sink: CommandSink, make: Callable[[int], Command]) -> None:
+        """Submit a command, so that its answer is told together with what was asked."""
+        with self._lock:
+            self.state.note_submitted(sink.submit(make))
 
     def drain(self) -> None:
         """Take in what is waiting."""
