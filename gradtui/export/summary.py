@@ -37,7 +37,7 @@ def summarise(state: RunState, *, dropped: int) -> dict[str, Any]:
         "device": started.device if started else None,
         "ledger": started.ledger if started else None,
         "torch": started.torch_version if started else None,
-        "steps": state.step,
+        "steps": sum(state.optimizer_steps),
         "micro_steps": state.micro_steps,
         "skipped_steps": state.skipped_steps,
         "models": _models(state),

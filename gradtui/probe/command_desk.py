@@ -46,6 +46,7 @@ class CommandDesk:
             commands, toggle=self._toggle, applied=self._applied, rejected=self._rejected, held=held
         )
         self._step = 0
+        self._by_hand = False
         self._looked = False
         """The models have been compared with the tree at this boundary."""
         self._frozen: set[int] = set()
@@ -55,9 +56,12 @@ class CommandDesk:
         self.watches: list[FreezeWatch] = []
         """Freezes whose tensors are being watched."""
 
-    def cross(self, step: int) -> None:
-        """The training thread is at a step boundary. Raises `RunStopped` if the person ended the run."""
-        self._step = step
+    def cross(self, step: int, by_hand: bool) -> None:
+        """The training thread is at a step boundary. Raises `RunStopped` if the person ended the run.
+
+        `by_hand` says that the script has no optimizer and updates its parameters itself.
+        """
+        self._step, self._by_hand = step, by_hand
         self._looked = False
         self._boundary.cross(step)
 
@@ -98,6 +102,7 @@ class CommandDesk:
             scaled=self._norms.is_scaled,
             unreached=self._examiner.unreached(),
             untried=self._untried,
+            by_hand=self._by_hand and self._step > 0,
         )
         return interventions.set_trainable(command, self._view.tree, training)
 

@@ -17,8 +17,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from gradtui.probe.module_tree import compiled_module
-from gradtui.probe.torch_private import has_stand_ins
+from gradtui.probe.torch_private import compiled_module, has_stand_ins
 
 _MOST_PLACES = 32
 """A script that makes optimizers again and again (k-fold, meta-learning) gives its first so many a place of their own; after

@@ -12,12 +12,12 @@ import torch
 from torch.optim import Optimizer
 
 from gradtui.probe import optimizer_membership as membership
+from gradtui.probe.frozen_values import FrozenValues
 from gradtui.probe.memory_ledger import MemoryLedger
 from gradtui.probe.module_trace import OUTSIDE, ModuleTrace
 from gradtui.probe.module_tree import ModuleTree
 from gradtui.probe.parameter_states import ParameterFacts, classify
 from gradtui.probe.saved_tensors import GraphFacts, KnownTensors, walk
-from gradtui.probe.torch_private import version_of
 from gradtui.protocol.events import SavedBytesMeasured
 from gradtui.protocol.vocabulary import ParameterState, Phase
 
@@ -28,8 +28,10 @@ class Examination:
     def __init__(self, tree: ModuleTree, trace: ModuleTrace) -> None:
         self.ledgered: set[Phase] = set()
         """Phases whose bytes were already taken in this step."""
-        self._tree = tree
-        self._trace = trace
+        self.trace = trace
+        """Which modules ran when, in this step and in those before it that belong to the same round."""
+        self.tree = tree
+        """What the numbers of modules and parameters refer to."""
         self._largest: GraphFacts | None = None
         self._active: set[int] = set()
         self._passing: set[int] = set()
@@ -38,7 +40,7 @@ class Examination:
     def look_at_graph(self, outputs: Any, ledger: MemoryLedger) -> GraphFacts:
         """Walk the graph below the tensors that backward is about to run on."""
         roots = [output for output in _sequence(outputs) if isinstance(output, torch.Tensor)]
-        facts = walk(roots, self._trace, self._known_tensors(ledger))
+        facts = walk(roots, self.trace, self._known_tensors(ledger))
         self._active |= facts.active
         self._passing |= facts.passing
         self._opaque |= facts.opaque
@@ -47,7 +49,7 @@ class Examination:
         return facts
 
     def _known_tensors(self, ledger: MemoryLedger) -> KnownTensors:
-        tree = self._tree
+        tree = self.tree
         excluded = dict.fromkeys(ledger.excluded_storages(tree), OUTSIDE)
         leaves: dict[int, int] = {}
         for index, tensor in tree.live_parameters():
@@ -63,26 +65,29 @@ class Examination:
         if self._largest is None:
             return None
         by_module = self._largest.by_module
-        rows = tuple(by_module.get(index, 0) for index in range(len(self._tree.modules)))
+        rows = tuple(by_module.get(index, 0) for index in range(len(self.tree.modules)))
         return SavedBytesMeasured(at, step, rows, by_module.get(OUTSIDE, 0), self._largest.total)
 
     def classify(
         self,
         before: str,
-        stepped: Optimizer,
+        stepped: Optimizer | None,
         optimizers: Sequence[Optimizer],
         norms: Mapping[int, float],
-        frozen: FrozenVersions,
+        frozen: FrozenValues,
         *,
         skipped: bool,
     ) -> tuple[str, str]:
         """State letters and trainable flags of all parameters after `stepped` has run (or was skipped).
 
-        Parameters of other optimizers keep their letter: their gradients belong to another step.
+        Parameters of other optimizers keep their letter: their gradients belong to another step. `stepped` is None where
+        the script updates its parameters itself: then nobody can tell which of them it leaves out.
         """
-        tree = self._tree
+        tree = self.tree
         owner = {id(tensor): optimizer for optimizer in optimizers for tensor in membership.parameters(optimizer)}
-        owner |= {id(tensor): stepped for tensor in membership.parameters(stepped)}
+        if stepped is not None:
+            owner |= {id(tensor): stepped for tensor in membership.parameters(stepped)}
+        frozen.look([(index, tensor) for index, tensor in tree.live_parameters() if not tensor.requires_grad])
         letters = list(before if len(before) == len(tree.parameters) else "-" * len(tree.parameters))
         trainable = ["-"] * len(letters)
         for index, tensor in tree.live_parameters():
@@ -93,10 +98,10 @@ class Examination:
             has_gradient = tensor.requires_grad and tensor.grad is not None
             facts = ParameterFacts(
                 trainable=tensor.requires_grad,
-                in_optimizer=own is not None,
+                in_optimizer=own is not None or stepped is None,
                 has_gradient=has_gradient,
                 norm=norms.get(index) if has_gradient else None,
-                moved=frozen.moved(index, tensor),
+                moved=index in frozen.moved,
                 passing=None if tensor.requires_grad else self._passes(tree.parameters[index].module),
                 skipped=skipped,
             )
@@ -115,30 +120,8 @@ class Examination:
         return None if hidden else False
 
     def _ancestors(self, module: int) -> Iterator[int]:
-        while (module := self._tree.modules[module].parent) >= 0:
+        while (module := self.tree.modules[module].parent) >= 0:
             yield module
-
-
-class FrozenVersions:
-    """The version counters of frozen parameters, to tell which of them is written to although it is frozen.
-
-    Every in-place write to a tensor raises its counter, an optimizer's included.
-    """
-
-    def __init__(self) -> None:
-        self._versions: dict[int, int] = {}
-
-    def moved(self, index: int, tensor: torch.Tensor) -> bool:
-        """Whether a frozen parameter was written to since it was first seen frozen. A trainable one is forgotten."""
-        if tensor.requires_grad or tensor.is_inference():
-            self._versions.pop(index, None)
-            return False
-        version = version_of(tensor)
-        return version != self._versions.setdefault(index, version)
-
-    def clear(self) -> None:
-        """Forget everything: the parameters have other places now."""
-        self._versions.clear()
 
 
 def _sequence(outputs: Any) -> Sequence[Any]:

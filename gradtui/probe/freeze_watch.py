@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import torch
 
+from gradtui.probe.host_copy import HostCopy
 from gradtui.probe.torch_private import operations_are_observed, version_of
 
 VERIFY_STEPS = 10
@@ -52,7 +53,7 @@ class FreezeWatch:
             _Held(weakref.ref(tensor), path, version_of(tensor), _checksum(tensor) if measurable else None)
             for path, tensor in tensors
         ]
-        self._under_way: tuple[list[_Held], torch.Tensor, torch.cuda.Event | None] | None = None
+        self._under_way: tuple[list[_Held], HostCopy] | None = None
 
     def forget(self, tensors: Iterable[torch.Tensor]) -> None:
         """These have been toggled again: they are no part of this freeze any more."""
@@ -65,17 +66,15 @@ class FreezeWatch:
         frozen = [(held, tensor) for held, tensor in frozen if not tensor.requires_grad]
         if self._under_way is None:
             self._under_way = self._compare(frozen)
-        compared, differ, done = self._under_way
-        if done is not None and not done.query():  # type: ignore[no-untyped-call]
+        compared, differ = self._under_way
+        if not differ.is_there:
             return None
-        changed = {id(held) for held, differs in zip(compared, differ.tolist()) if differs}
+        changed = {id(held) for held, differs in zip(compared, differ.values()) if differs}
         moved = [held.path for held, tensor in frozen if id(held) in changed or version_of(tensor) != held.version]
         return Verdict(len(frozen), tuple(moved))
 
-    def _compare(
-        self, frozen: list[tuple[_Held, torch.Tensor]]
-    ) -> tuple[list[_Held], torch.Tensor, torch.cuda.Event | None]:
-        """Checksums of then and now as one tensor of booleans, on its way to the host."""
+    def _compare(self, frozen: list[tuple[_Held, torch.Tensor]]) -> tuple[list[_Held], HostCopy]:
+        """Those that have a checksum, and whether it differs from what it was, on its way to the host."""
         compared: list[_Held] = []
         differences: list[torch.Tensor] = []
         for held, tensor in frozen if not operations_are_observed() else ():
@@ -83,17 +82,9 @@ class FreezeWatch:
             if now is not None and held.checksum is not None and now.device == held.checksum.device:
                 compared.append(held)
                 differences.append(now != held.checksum)
-        if not differences:
-            return [], torch.zeros(0, dtype=torch.bool), None
-        home = next((part.device for part in differences if part.is_cuda), differences[0].device)
-        stacked = torch.stack([part.to(home, non_blocking=True) for part in differences])
-        if not stacked.is_cuda:
-            return compared, stacked, None
-        host = torch.empty(stacked.shape, dtype=torch.bool, device="cpu", pin_memory=True)
-        host.copy_(stacked, non_blocking=True)
-        done = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        done.record()
-        return compared, host, done
+        home = next((part.device for part in differences if part.is_cuda), torch.device("cpu"))
+        there = [part.to(home, non_blocking=True) for part in differences]
+        return compared, HostCopy(torch.stack(there) if there else torch.zeros(0, dtype=torch.bool))
 
 
 def _checksum(tensor: torch.Tensor) -> torch.Tensor | None:

@@ -74,6 +74,7 @@ def _spellings(path: str, tree: ModuleTree) -> Iterator[str]:
 
 def _freeze(chosen: dict[int, torch.Tensor], tree: ModuleTree, training: Training) -> str:
     optimizers = training.optimizers
+    refusals.refuse_by_hand(training)
     refusals.refuse_lbfgs(chosen, optimizers, "it moves frozen parameters too, along a direction it remembers")
     refusals.refuse_to_end_training(chosen, tree, training)
     with _all_or_nothing(chosen.values()):

@@ -28,13 +28,11 @@ class ModuleTrace:
 
     numbers: list[int] = field(default_factory=list)
     modules: list[int] = field(default_factory=list)
-    ran: set[int] = field(default_factory=set)
     _open: list[int] = field(default_factory=list)
 
     def entered(self, module: int) -> None:
         """A module's forward begins."""
         self._open.append(module)
-        self.ran.add(module)
         self._mark(module)
 
     def left(self) -> None:
@@ -63,9 +61,9 @@ class ModuleTracer:
         self._places: Mapping[int, int] = {}
         self._thread = 0
 
-    def begin(self, places: Mapping[int, int]) -> ModuleTrace:
-        """Begin a new trace; `places` holds the index of each known module by its id()."""
-        self._trace, self._places, self._thread = ModuleTrace(), places, get_ident()
+    def begin(self, places: Mapping[int, int], onto: ModuleTrace | None = None) -> ModuleTrace:
+        """Begin a new trace, or go on with `onto`; `places` holds the index of each known module by its id()."""
+        self._trace, self._places, self._thread = onto or ModuleTrace(), places, get_ident()
         self.on = True
         return self._trace
 

@@ -5,7 +5,6 @@ Runs on the training thread.
 
 from __future__ import annotations
 
-import sys
 import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,7 +13,7 @@ from typing import NamedTuple, TypeVar
 import torch
 from torch import nn
 
-from gradtui.probe.torch_private import is_lazy
+from gradtui.probe.torch_private import compiled_module, is_lazy
 from gradtui.protocol.vocabulary import ModelInfo, ModuleInfo, ParameterInfo
 
 T = TypeVar("T")
@@ -108,13 +107,6 @@ class ModuleTree:
             and self.modules == other.modules
             and self.models == other.models
         )
-
-
-def compiled_module(module: nn.Module) -> nn.Module | None:
-    """What `torch.compile` has wrapped in this module; None if it is no such wrapper."""
-    # Asked without importing dynamo, which takes most of a second: without it there are no such wrappers.
-    kind = getattr(sys.modules.get("torch._dynamo.eval_frame"), "OptimizedModule", None)
-    return module._modules.get("_orig_mod") if kind is not None and isinstance(module, kind) else None  # noqa: SLF001
 
 
 def build(models: Sequence[tuple[str, nn.Module]]) -> ModuleTree:

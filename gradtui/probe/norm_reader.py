@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -40,6 +41,7 @@ class NormReader:
         self._scaled_by: weakref.ref[Any] | None = None
         self._rows_at = 0
         self._readings = 0
+        self._finite = True
         self._unsent: NormReading | None = None
 
     @property
@@ -78,8 +80,11 @@ class NormReader:
             loss = loss / scale.to(loss.device, non_blocking=True)
         self._loss = loss
 
-    def measure(self, step: int, optimizer: Optimizer) -> None:
-        """Measure the gradients that `optimizer` applies as `step`; not where the script would see our operations."""
+    def measure(self, step: int, optimizer: Optimizer | None) -> None:
+        """Measure the gradients that `optimizer` (None: the script itself) applies as `step`.
+
+        Not where the script would see our operations.
+        """
         if operations_are_observed():
             return
         began = self._clock.now()
@@ -105,25 +110,30 @@ class NormReader:
         if last is not None:
             self._emit(GradientsMeasured(self._clock.at(), last.step, None, None, self._rows()))
 
-    def _gradients(self, optimizer: Optimizer) -> list[tuple[int, torch.Tensor]]:
-        tree = self._view.tree
+    def _gradients(self, optimizer: Optimizer | None) -> list[tuple[int, torch.Tensor]]:
         found: list[tuple[int, torch.Tensor]] = []
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                place = tree.owns(parameter)
-                gradient = parameter.grad
-                if gradient is not None and gradient.numel():
-                    found.append((place if place is not None else -1, gradient))
-                elif place is not None:
-                    self.latest.pop(place, None)
+        for place, parameter in self._applied_by(optimizer):
+            gradient = parameter.grad
+            if gradient is not None and gradient.numel():
+                found.append((place if place is not None else -1, gradient))
+            elif place is not None:
+                self.latest.pop(place, None)
         return found
+
+    def _applied_by(self, optimizer: Optimizer | None) -> Iterable[tuple[int | None, torch.Tensor]]:
+        tree = self._view.tree
+        if optimizer is None:
+            return tree.live_parameters()
+        return ((tree.owns(parameter), parameter) for group in optimizer.param_groups for parameter in group["params"])
 
     def _deliver(self, reading: NormReading) -> None:
         self._readings += 1
         self.latest.update(reading.norms)
         now = self._clock.now()
         rows = None
-        if self._readings <= _ALL_ROWS or now - self._rows_at >= _ROWS_NS:
+        was_finite, self._finite = self._finite, reading.total is None or math.isfinite(reading.total)
+        broke = was_finite and not self._finite
+        if self._readings <= _ALL_ROWS or now - self._rows_at >= _ROWS_NS or broke:
             rows = self._rows()
             self._rows_at = now
         self._unsent = reading if rows is None else None

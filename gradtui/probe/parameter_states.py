@@ -17,7 +17,7 @@ class ParameterFacts:
     has_gradient: bool
     norm: float | None
     moved: bool
-    """Its version counter grew since it was frozen (frozen parameters only)."""
+    """Its values changed since it was first seen frozen."""
     passing: bool | None
     """A gradient passes through its module to something outside it; None where that cannot be told."""
     skipped: bool

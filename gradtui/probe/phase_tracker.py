@@ -1,6 +1,6 @@
 """Which phase the training thread is in, and how long it has been in each. Pure: it is told what happens and when.
 
-A phase lasts from one happening to the next, so that the phases' seconds always add up to the run's:
+A phase lasts from one happening to the next, so that the phases' seconds always add up to the run's, but for pauses:
 `forward` goes on after the root module returns (the loss is part of it) until backward or the optimizer begins, `other` is
 what follows a backward (clipping, logging), `data` what follows a step. Innermost wins: a forward inside an optimizer's
 closure is `forward`.
@@ -22,6 +22,7 @@ class PhaseTracker:
         self.ended: Callable[[Phase], None] | None = None
         """Called with each phase that is left, when somebody wants to know."""
         self._since = now
+        self._held = False
         self._nanoseconds = dict.fromkeys(Phase, 0)
         self._counts = dict.fromkeys(Phase, 0)
         self._counts[Phase.LOAD] = 1
@@ -87,12 +88,14 @@ class PhaseTracker:
             self._switch(Phase.DATA, now, True)
 
     def pause_began(self, now: int) -> None:
-        """The person holds the training thread."""
-        self._interrupt(Phase.OTHER, now)
+        """The person holds the training thread: that time belongs to no phase."""
+        self._nanoseconds[self.phase] += now - self._since
+        self._held = True
 
     def pause_ended(self, now: int) -> None:
         """The person lets it go on."""
-        self._resume(now)
+        self._since = now
+        self._held = False
 
     def evaluation_was_training(self, nanoseconds: int) -> None:
         """A call taken for evaluation was followed by a backward: it was a forward after all.
@@ -106,8 +109,9 @@ class PhaseTracker:
 
     def take(self, now: int) -> tuple[PhaseTime, ...]:
         """Times and counts since the last `take`, of the phases that have any."""
-        self._nanoseconds[self.phase] += now - self._since
-        self._since = now
+        if not self._held:
+            self._nanoseconds[self.phase] += now - self._since
+            self._since = now
         taken = tuple(
             PhaseTime(phase, self._nanoseconds[phase] / 1e9, self._counts[phase])
             for phase in Phase

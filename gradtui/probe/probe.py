@@ -11,7 +11,6 @@ from torch.optim import Optimizer
 
 from gradtui.probe import torch_hooks
 from gradtui.probe.allocators import Allocator
-from gradtui.probe.boundary import RunStopped
 from gradtui.probe.cadence import Cadence, StepTime
 from gradtui.probe.command_desk import CommandDesk
 from gradtui.probe.evaluation import EvaluationGuess
@@ -49,7 +48,7 @@ class Probe:
         self.commands = commands
         self.clock = RunClock()
         self.hooks = HookSet(self._failed)
-        self.counter = StepCounter()
+        self.counter = StepCounter(stop_after)
         self.phases = PhaseTracker(self.clock.now())
         self.view = ModelsInView(emit, self.clock, self._tree_changed)
         self._step_time = StepTime()
@@ -61,7 +60,6 @@ class Probe:
         self.norms = NormReader(emit, self.clock, self.view, often)
         self.desk = CommandDesk(emit, self.clock, self.view, self.norms, self.examiner, commands, self._held)
         self._emit = emit
-        self._stop_after = stop_after
         self._steps = OpenSteps()
         self._evaluation = EvaluationGuess()
         self._boundary_open = True
@@ -128,7 +126,7 @@ class Probe:
             # Its forward was the boundary, and went by unnoticed: what is asked for waits for the next.
             self.phases.evaluation_was_training(trained_ns)
             self._boundary_open = False
-        elif self._boundary_open:
+        elif self._boundary_open and not (self.counter.by_hand and self.view.tree.parameters):
             # No module was called: the script computes with bare functions and tensors.
             self._cross_boundary()
         if self.norms.is_due:
@@ -140,11 +138,15 @@ class Probe:
 
     def backward_ended(self, now: int, accumulates: bool) -> None:
         """It ended."""
-        if accumulates:
-            self.counter.micro_steps += 1
-            self.phases.backward_ended(now, in_step=self._in_step())
-        else:
+        if not accumulates:
             self.phases.grad_ended(now)
+            return
+        self.counter.micro_steps += 1
+        self.phases.backward_ended(now, in_step=self._in_step())
+        if self._is_by_hand():
+            if self.norms.is_due:
+                self.hooks.guard("gradient norms", self.norms.measure, self.counter.steps + 1, None)
+            self._after_step(now, None)
 
     # ---- optimizer
 
@@ -199,9 +201,12 @@ class Probe:
             self.hooks.guard("gradient norms", self.norms.measure, self.counter.steps, optimizer)
         self._after_step(now, optimizer, skipped=True)
 
-    def _after_step(self, now: int, optimizer: Optimizer, *, skipped: bool) -> None:
+    def _after_step(self, now: int, optimizer: Optimizer | None, *, skipped: bool = False) -> None:
+        """A step has ended; `optimizer` is None where the script updates its parameters itself."""
         self._scaler_passed_on = True
-        if skipped:
+        if optimizer is None:
+            self.counter.stepped_by_hand()
+        elif skipped:
             self.counter.skipped()
         else:
             self.counter.stepped(self.view.stepped(optimizer, self.counter.steps + 1, self.counter.micro_steps))
@@ -213,14 +218,14 @@ class Probe:
             conclude = partial(self.examiner.conclude, skipped=skipped)
             self.hooks.guard("examination", conclude, optimizer, self.norms.latest)
         if self.desk.watches:
-            self.desk.verify(self.counter.steps)
+            self.hooks.guard("freeze watch", self.desk.verify, self.counter.steps)
         if self.counter.is_due(now):
             self._flush(now)
         if self._steps:
             return
         self._boundary_open = True
-        if self._stop_after is not None and self.counter.steps >= self._stop_after:
-            raise RunStopped
+        if optimizer is not None:
+            self.counter.stop_if_done()
 
     # ---- the rest
 
@@ -235,6 +240,10 @@ class Probe:
     def data_wanted(self, now: int) -> None:
         """A DataLoader is asked for a batch."""
         self.phases.data_began(now)
+
+    def _is_by_hand(self) -> bool:
+        """Whether the script updates its parameters itself: no optimizer has stepped yet, and there is none that could."""
+        return self.counter.none_by_optimizer and not self._steps and not self.view.live_optimizers()
 
     def _in_step(self) -> bool:
         if self._steps.drop_lost():
@@ -266,8 +275,11 @@ class Probe:
             return
         self._boundary_open = False
         executed = self.counter.steps
+        if self._is_by_hand():
+            # Not when its backward ended: what the script does with the gradients is part of its step.
+            self.counter.stop_if_done()
         if not self.desk.is_idle:
-            self.hooks.guard("commands", self.desk.cross, executed)
+            self.hooks.guard("commands", self.desk.cross, executed, self._is_by_hand())
         self.hooks.guard("examination", self.examiner.begin_step, executed)
         self.norms.begin_step(executed, forced=self.examiner.examination is not None)
 

@@ -37,6 +37,8 @@ class Training:
     """Parameters that backward was seen not to reach."""
     untried: Container[int] = ()
     """Parameters that were unfrozen so lately that no backward has run since."""
+    by_hand: bool = False
+    """There is no optimizer: the script updates its parameters itself."""
 
     @property
     def optimizers(self) -> list[Optimizer]:
@@ -96,6 +98,14 @@ def refuse_untrainable(chosen: Mapping[int, torch.Tensor], tree: ModuleTree, opt
             reason = membership.objection(*owners[id(tensor)], tensor, sparse=sparse)
             if reason is not None:
                 raise Refused(f"{path} cannot be trained by the optimizer that owns it: {reason}")
+
+
+def refuse_by_hand(training: Training) -> None:
+    """A freeze takes the gradient away, and code such as `p -= lr * p.grad` does not expect that."""
+    if training.by_hand:
+        raise Refused(
+            "this script updates its parameters itself, without an optimizer: a missing gradient may break it"
+        )
 
 
 def refuse_lbfgs(chosen: Mapping[int, torch.Tensor], optimizers: Sequence[Optimizer], why: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gradtui.probe.boundary import RunStopped
 from gradtui.protocol.events import PhaseTime, Progress
 
 FLUSH_NS = 16_000_000
@@ -11,21 +12,44 @@ FLUSH_NS = 16_000_000
 class StepCounter:
     """Totals of the run, and what has gone by since the last event."""
 
-    def __init__(self) -> None:
+    def __init__(self, stop_after: int | None = None) -> None:
         self.steps = 0
-        """Executed optimizer steps of all optimizers together."""
+        """Executed optimizer steps of all optimizers together; before the first of them, what `stepped_by_hand` counts."""
         self.micro_steps = 0
         """Outermost backward calls."""
         self._flushed = (0, 0)
+        self._stop_after = stop_after
         self._skipped = 0
+        self._by_hand = 0
         self._by_optimizer: list[int] = []
         self._flushed_at = 0
 
     def stepped(self, optimizer: int) -> None:
         """The optimizer at this place has stepped."""
-        self.steps += 1
+        self.steps += 1 - self._by_hand
+        self._by_hand = 0
         self._by_optimizer += [0] * (optimizer + 1 - len(self._by_optimizer))
         self._by_optimizer[optimizer] += 1
+
+    def stepped_by_hand(self) -> None:
+        """A backward ended in a script that has no optimizer: whatever it does with the gradients now is its step."""
+        self.steps += 1
+        self._by_hand += 1
+
+    @property
+    def by_hand(self) -> bool:
+        """Whether no optimizer has stepped so far, but the script has without one."""
+        return self._by_hand > 0
+
+    @property
+    def none_by_optimizer(self) -> bool:
+        """Whether no optimizer has stepped so far."""
+        return self.steps == self._by_hand
+
+    def stop_if_done(self) -> None:
+        """Raises `RunStopped` if the script was to be ended after so many steps."""
+        if self._stop_after is not None and self.steps >= self._stop_after:
+            raise RunStopped
 
     def skipped(self) -> None:
         """A loss scaler left a step out."""
@@ -49,7 +73,7 @@ class StepCounter:
         event = Progress(
             at,
             self.steps,
-            self.steps - steps,
+            max(0, self.steps - steps),
             self.micro_steps - micro_steps,
             self._skipped,
             tuple(self._by_optimizer),

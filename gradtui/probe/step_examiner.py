@@ -9,7 +9,8 @@ from torch.optim import Optimizer
 
 from gradtui.probe.allocators import Allocator
 from gradtui.probe.cadence import Cadence
-from gradtui.probe.examination import Examination, FrozenVersions
+from gradtui.probe.examination import Examination
+from gradtui.probe.frozen_values import FrozenValues
 from gradtui.probe.memory_ledger import MemoryLedger
 from gradtui.probe.models_in_view import ModelsInView
 from gradtui.probe.module_trace import ModuleTracer
@@ -51,7 +52,7 @@ class StepExaminer:
         self._counter = counter
         self._ledger = MemoryLedger(allocator)
         self._cadence = cadence
-        self._frozen = FrozenVersions()
+        self._frozen = FrozenValues()
         self._activations: int | None = 0
         self._forward_end: int | None = None
         """The total when the forward ended, if something came between it and backward."""
@@ -95,7 +96,8 @@ class StepExaminer:
 
     def begin_step(self, step: int) -> None:
         """The step after so many executed ones begins."""
-        if self.examination is not None:
+        before = self.examination
+        if before is not None:
             self._cadence.spent(self._spent_ns / 1e9)
             self._spent_ns = 0
             self.examination = None
@@ -107,7 +109,11 @@ class StepExaminer:
         self._phases.ended = self._guarded_end
         self._ledger.begin_phase()
         self._view.refresh(step, look_closer=True)
-        self.examination = Examination(self._view.tree, self.tracer.begin(self._view.tree.module_index))
+        tree = self._view.tree
+        # What one optimizer's step has computed may be used by the next one's: a GAN's generated images.
+        same_round = before is not None and before.tree is tree and step % self._view.round_length > 0
+        onto = before.trace if before is not None and same_round else None
+        self.examination = Examination(tree, self.tracer.begin(tree.module_index, onto))
         self._spent_ns += self._clock.now() - began
 
     def look_at_graph(self, outputs: Any, keeps_graph: bool) -> None:
@@ -179,8 +185,11 @@ class StepExaminer:
         exact = self._ledger.allocator.exact and activations is not None
         self._emit(LedgerTaken(self._clock.at(), self._counter.steps, phase, held, peak, peak_exact, exact))
 
-    def conclude(self, optimizer: Optimizer, norms: Mapping[int, float], *, skipped: bool) -> None:
-        """The optimizer of an examined step has run (or its step was skipped): tell what was seen."""
+    def conclude(self, optimizer: Optimizer | None, norms: Mapping[int, float], *, skipped: bool) -> None:
+        """The optimizer of an examined step has run (or its step was skipped): tell what was seen.
+
+        `optimizer` is None where the script updates its parameters itself.
+        """
         examination = self.examination
         if examination is None or operations_are_observed():
             return

@@ -181,6 +181,13 @@ def storage_key(tensor: torch.Tensor) -> int:
     return key
 
 
+def compiled_module(module: torch.nn.Module) -> torch.nn.Module | None:
+    """What `torch.compile` has wrapped in this module; None if it is no such wrapper."""
+    # Asked without importing dynamo, which takes most of a second: without it there are no such wrappers.
+    kind = getattr(sys.modules.get("torch._dynamo.eval_frame"), "OptimizedModule", None)
+    return module._modules.get("_orig_mod") if kind is not None and isinstance(module, kind) else None
+
+
 def is_lazy(tensor: torch.Tensor) -> bool:
     """Whether this is a lazy module's parameter that has no shape yet."""
     return isinstance(tensor, UninitializedTensorMixin)

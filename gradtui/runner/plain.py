@@ -75,7 +75,7 @@ class PlainReporter:
         """Write the log's entries from the `seen`-th on; the number of entries there have been."""
         log = self.state.log
         for entry in log[max(0, len(log) - (self.state.log_count - seen)) :]:
-            if entry.kind in ("applied", "rejected", "verified", "moved", "probe"):
+            if entry.kind in ("applied", "rejected", "verified", "moved", "not finite", "probe"):
                 self.say(f"step {entry.step}: {entry.text}")
         return self.state.log_count
 

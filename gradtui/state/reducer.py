@@ -95,6 +95,8 @@ def _gradients_measured(state: RunState, event: ev.GradientsMeasured) -> None:
         if state.norm_summary.of_earlier_models:
             state.norm_summary = NormSummary(since_step=state.norm_summary.replaced_at)
         summary = state.norm_summary
+        if not math.isfinite(event.total) and (summary.last is None or math.isfinite(summary.last)):
+            _note(state, event, "not finite", _not_finite(state, event))
         summary.first = event.total if summary.first is None else summary.first
         summary.last = event.total
         summary.measured_steps += 1
@@ -106,6 +108,14 @@ def _gradients_measured(state: RunState, event: ev.GradientsMeasured) -> None:
     if event.norms is not None and len(event.norms) == len(state.tree.parameters):
         state.tree.norms, state.tree.norms_step = event.norms, event.step
         state.history.append(event.step, event.norms)
+
+
+def _not_finite(state: RunState, event: ev.GradientsMeasured) -> str:
+    """What the first of several steps whose gradients are not finite has shown."""
+    known = zip(state.tree.parameters, event.norms or ())
+    paths = [info.path for info, norm in known if norm is not None and not math.isfinite(norm)]
+    shown = f" in {', '.join(paths[:3])}" + (f" and {len(paths) - 3} more" if len(paths) > 3 else "") if paths else ""
+    return f"gradients hold {'NaN' if math.isnan(event.total or 0.0) else 'Inf'}{shown}"
 
 
 def _ledger_taken(state: RunState, event: ev.LedgerTaken) -> None:

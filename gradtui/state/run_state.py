@@ -72,7 +72,7 @@ class LogEntry:
     at: float
     step: int
     kind: str
-    """"applied", "rejected", "verified", "moved", "probe", "run" or "model"."""
+    """"applied", "rejected", "verified", "moved", "not finite", "probe", "run" or "model"."""
     text: str
 
 

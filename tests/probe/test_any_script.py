@@ -149,7 +149,7 @@ def check(seen: Watched, script: Script) -> None:
     spent = sum(time.seconds for event in events for time in event.phases)
     assert spent == pytest.approx(events[-1].at, abs=0.01)
     for ledger in seen.all(LedgerTaken):
-        assert sum(getattr(ledger.held, category) for category in MEMORY_CATEGORIES) == ledger.held.total
+        assert sum(getattr(ledger.held, category) or 0 for category in MEMORY_CATEGORIES) == ledger.held.total
     for saved in seen.all(SavedBytesMeasured):
         assert sum(saved.by_module) + saved.unattributed == saved.total
     tree = seen.state.tree

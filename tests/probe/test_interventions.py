@@ -22,6 +22,7 @@ from watched import Watched, watched
 from zoo import SPECIMENS
 
 from gradtui.probe.freeze_watch import FreezeWatch, Verdict
+from gradtui.probe.host_copy import HostCopy
 from gradtui.probe.interventions import _size_words, set_trainable
 from gradtui.probe.module_tree import ModuleTree
 from gradtui.probe.refusals import Refused, Training
@@ -798,7 +799,9 @@ def test_a_verdict_that_a_device_has_not_told_yet_is_asked_for_again() -> None:
         seen.submit(freeze("2"))
         step(model, optimizer)
         (watching,) = seen.probe.desk.watches
-        watching._under_way = ([], torch.zeros(0, dtype=torch.bool), done)  # type: ignore[assignment]
+        copy = HostCopy(torch.zeros(0, dtype=torch.bool))
+        copy._done = done  # type: ignore[assignment]
+        watching._under_way = ([], copy)
         for _ in range(14):
             step(model, optimizer)
     (verified,) = seen.all(FreezeVerified)

@@ -320,3 +320,28 @@ def test_between_forward_and_backward_activations_are_unknown_and_old_gradients_
         assert taken.peak is not None
         assert taken.peak >= forward.held.total + 0.95 * gradients
     assert seen.ledgers(Phase.OPTIMIZER)[-1].held.activations == 0
+
+
+def test_what_one_optimizers_step_computed_is_attributed_in_the_next_ones() -> None:
+    # A GAN that generates once a round: the generator's backward runs through a forward of the discriminator's step.
+    torch.manual_seed(0)
+    generator = nn.Sequential(nn.Linear(8, 64), nn.Tanh(), nn.Linear(64, 16))
+    discriminator = nn.Linear(16, 1)
+    with watched() as seen:
+        optimizer_d = torch.optim.SGD(discriminator.parameters(), lr=0.1)
+        optimizer_g = torch.optim.SGD(generator.parameters(), lr=0.1)
+        for _ in range(3):
+            fake = generator(torch.ones(32, 8))
+            optimizer_d.zero_grad()
+            discriminator(fake.detach()).square().mean().backward()
+            optimizer_d.step()
+            optimizer_g.zero_grad()
+            discriminator(fake).mean().backward()
+            optimizer_g.step()
+    of_generator = seen.all(SavedBytesMeasured)[-1]
+    (root,) = (model.root for model in seen.state.tree.models if model.type_name == "Linear")
+    of_discriminator = of_generator.by_module[root]
+    # Tanh keeps its result, which is also the second layer's input; the first layer's input is the batch itself.
+    assert of_generator.total - of_discriminator == 32 * (64 + 8) * 4
+    assert of_discriminator == 32 * 16 * 4
+    assert of_generator.unattributed == 0

@@ -366,3 +366,17 @@ def test_an_optimizer_of_unknown_parameters_has_a_total_and_no_rows() -> None:
     (event,) = seen.all(GradientsMeasured)
     assert (event.total, event.norms) == (pytest.approx(expected, rel=1e-6), ())
     assert seen.all(OptimizersFound)[-1].optimizers == (OptimizerInfo("SGD", 1, (), 1),)
+
+
+def test_the_parameters_of_the_first_norm_that_is_not_finite_are_always_sent() -> None:
+    model = nn.Linear(3, 2)
+    with watched() as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+        for step in range(60):
+            optimizer.zero_grad()
+            (model(torch.ones(1, 3)).sum() * (math.nan if step >= 50 else 1.0)).backward()
+            optimizer.step()
+    broken = [event for event in seen.all(GradientsMeasured) if event.total is not None and math.isnan(event.total)]
+    assert broken[0].step == 51
+    assert broken[0].norms is not None
+    assert all(event.norms is None for event in broken[1:-1])

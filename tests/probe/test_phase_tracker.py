@@ -26,8 +26,6 @@ HAPPENINGS: dict[str, Callable[[PhaseTracker, int], None]] = {
     "zero_grad_began": lambda t, now: t.zero_grad_began(now),
     "zero_grad_ended": lambda t, now: t.zero_grad_ended(now),
     "data_began": lambda t, now: t.data_began(now),
-    "pause_began": lambda t, now: t.pause_began(now),
-    "pause_ended": lambda t, now: t.pause_ended(now),
 }
 
 
@@ -154,3 +152,18 @@ def test_taking_leaves_nothing_behind() -> None:
     tracker.take(20)
     assert tracker.take(20) == ()
     assert nanoseconds(tracker, 25) == {"forward": 5}
+
+
+def test_a_pause_belongs_to_no_phase() -> None:
+    tracker = PhaseTracker(0)
+    tracker.step_began(1_000)
+    tracker.step_ended(3_000)
+    tracker.pause_began(4_000)
+    assert {time.phase: round(time.seconds * 1e9) for time in tracker.take(9_000)} == {
+        Phase.LOAD: 1_000, Phase.OPTIMIZER: 2_000, Phase.DATA: 1_000,
+    }  # fmt: skip
+    tracker.pause_ended(20_000)
+    tracker.forward_began(20_500)
+    assert {time.phase: round(time.seconds * 1e9) for time in tracker.take(21_000)} == {
+        Phase.DATA: 500, Phase.FORWARD: 500,
+    }  # fmt: skip

@@ -290,3 +290,22 @@ def test_a_whole_run_folds_into_a_consistent_state() -> None:
     assert len(state.tree.states) == len(state.tree.parameters)
     assert state.tree.norms is not None
     assert len(state.loss) == len(state.gradient_norm) == 120
+
+
+def test_the_first_of_several_steps_that_are_not_finite_is_noted_with_its_parameters() -> None:
+    nan, inf = math.nan, math.inf
+    readings = [(1.0, (0.8, 0.6)), (inf, (3.0, inf)), (nan, (nan, nan)), (nan, (nan, nan)), (1.0, None), (nan, None)]
+    state = state_of(
+        found(MLP),
+        *(ev.GradientsMeasured(float(i), i, total, None, norms) for i, (total, norms) in enumerate(readings)),
+    )
+    noted = [(entry.step, entry.text) for entry in state.log if entry.kind == "not finite"]
+    assert noted == [(1, "gradients hold Inf in fc.bias"), (5, "gradients hold NaN")]
+
+
+def test_of_many_parameters_that_are_not_finite_some_are_named() -> None:
+    model = coop_model()
+    norms = (math.nan,) * len(model.parameters)
+    state = state_of(model, ev.GradientsMeasured(1.0, 1, math.nan, None, norms))
+    named = ", ".join(info.path for info in model.parameters[:3])
+    assert state.log[-1].text == f"gradients hold NaN in {named} and {len(norms) - 3} more"

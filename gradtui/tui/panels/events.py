@@ -12,6 +12,7 @@ GLYPHS: dict[str, tuple[str, str]] = {
     "rejected": ("✖", "warning"),
     "verified": ("◆", "good"),
     "moved": ("!", "error"),
+    "not finite": ("!", "error"),
     "probe": ("!", "warning"),
     "run": ("▶", "accent"),
     "model": ("◇", "muted"),
@@ -27,7 +28,7 @@ _MEMORY = 4_000
 def entry_lines(entry: LogEntry, width: int) -> list[Line]:
     """An entry, wrapped; lines after the first stand under its text."""
     glyph, role = GLYPHS.get(entry.kind, ("·", "muted"))
-    text_role = role if entry.kind in ("rejected", "moved", "probe") else "text"
+    text_role = role if entry.kind in ("rejected", "moved", "not finite", "probe") else "text"
     if width < _ROOM_FOR_COLUMNS:
         return wrap(
             (

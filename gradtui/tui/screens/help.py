@@ -62,6 +62,7 @@ _GLYPH_WORDS = {
     "rejected": ("refused", "it would break the run; the reason stands beside it"),
     "verified": ("held still", "the tensors of a freeze did not change"),
     "moved": ("moved", "a frozen tensor changed"),
+    "not finite": ("not finite", "gradients hold NaN or Inf"),
     "probe": ("gradtui", "a part of gradtui failed; training was not touched"),
     "run": ("run", "started, held, went on, ended"),
     "model": ("found", "a model or an optimizer"),

@@ -1,0 +1,116 @@
+"""Which frozen parameters change although they are frozen. Runs on the training thread, on examined steps.
+
+Every in-place write raises a tensor's version counter, an optimizer's included; a write through `.data` does not, and that
+is how averages of weights are often kept (`target.data.mul_(m).add_(...)`, `target.data = ...`). So a few elements spread
+over each tensor are compared as well: bit by bit, some tensors at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from gradtui.probe.host_copy import HostCopy
+from gradtui.probe.torch_private import version_of
+
+_ELEMENTS = 64
+"""Of each tensor."""
+_TENSORS = 64
+"""In one look: about five microseconds each."""
+_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+_Place = int
+
+
+class FrozenValues:
+    """What the frozen parameters were when they were first seen frozen, by their place in the tree."""
+
+    def __init__(self) -> None:
+        self.moved: set[_Place] = set()
+        """Those that have changed since."""
+        self._versions: dict[_Place, int] = {}
+        self._samples: dict[_Place, torch.Tensor] = {}
+        self._under_way: list[tuple[list[_Place], HostCopy]] = []
+        self._next: _Place = 0
+
+    def clear(self) -> None:
+        """Forget everything: the parameters have other places now."""
+        self.moved.clear()
+        self._versions.clear()
+        self._samples.clear()
+        self._under_way.clear()
+
+    def look(self, frozen: Sequence[tuple[_Place, torch.Tensor]]) -> None:
+        """Compare the parameters that are frozen now with what they were; what is no longer among them is forgotten."""
+        places = {place for place, _ in frozen}
+        for known in (self._versions, self._samples):
+            for place in [place for place in known if place not in places]:
+                del known[place]
+        for place, tensor in frozen:
+            if not tensor.is_inference():
+                version = version_of(tensor)
+                if self._versions.setdefault(place, version) != version:
+                    self.moved.add(place)
+        self._arrived()
+        if not self._under_way:
+            self._compare([(place, tensor) for place, tensor in self._turn(frozen) if place not in self.moved])
+        self.moved &= places
+
+    def _turn(self, frozen: Sequence[tuple[_Place, torch.Tensor]]) -> Sequence[tuple[_Place, torch.Tensor]]:
+        """Those whose values are looked at this time: the next so many, beginning again at the end."""
+        first = next((at for at, (place, _) in enumerate(frozen) if place >= self._next), 0)
+        chosen = frozen[first : first + _TENSORS]
+        self._next = chosen[-1][0] + 1 if chosen else 0
+        return chosen
+
+    def _compare(self, chosen: Sequence[tuple[_Place, torch.Tensor]]) -> None:
+        groups: dict[tuple[torch.device, torch.dtype], list[tuple[_Place, torch.Tensor, torch.Tensor]]] = {}
+        for place, tensor in chosen:
+            now = _sample(tensor)
+            if now is None:
+                continue
+            before = self._samples.get(place)
+            if before is None or (before.shape, before.dtype, before.device) != (now.shape, now.dtype, now.device):
+                self._samples[place] = now.clone()
+            else:
+                groups.setdefault((now.device, now.dtype), []).append((place, before, now))
+        for members in groups.values():
+            differs = torch.cat([before for _, before, _ in members]) != torch.cat([now for *_, now in members])
+            owners = [place for place, before, _ in members for _ in range(before.numel())]
+            self._under_way.append((owners, HostCopy(differs)))
+        self._arrived()
+
+    def _arrived(self) -> None:
+        waiting = []
+        for owners, copy in self._under_way:
+            if copy.is_there:
+                self.moved |= {place for place, differs in zip(owners, copy.values()) if differs}
+            else:
+                waiting.append((owners, copy))
+        self._under_way = waiting
+
+
+def _sample(tensor: torch.Tensor) -> torch.Tensor | None:
+    """The bits of a few elements spread over a tensor, as a view of it; None where they cannot be read safely."""
+    if type(tensor) not in (nn.Parameter, torch.Tensor) or tensor.layout is not torch.strided or tensor.is_meta:
+        return None
+    if not tensor.numel() or not _is_dense(tensor) or _is_capturing(tensor):
+        return None
+    plain = tensor.detach()
+    count = min(_ELEMENTS, plain.numel())
+    spread = plain.as_strided((count,), (plain.numel() // count,))
+    if spread.is_complex():
+        spread = torch.view_as_real(spread).flatten()
+    integers = _INTEGERS.get(spread.element_size())
+    return None if integers is None else spread.view(integers)
+
+
+def _is_dense(tensor: torch.Tensor) -> bool:
+    """Whether the tensor's elements are all there is between its first and its last, in whatever order."""
+    return sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride())) == tensor.numel() - 1
+
+
+def _is_capturing(tensor: torch.Tensor) -> bool:
+    return tensor.is_cuda and torch.cuda.is_current_stream_capturing()

@@ -1,0 +1,170 @@
+"""Loops that have no optimizer: the script itself changes its parameters by their gradients."""
+
+# Modules and parameters are more loosely typed in torch than a test uses them.
+# mypy: disable-error-code="operator,union-attr,arg-type,no-any-return,no-untyped-call,unused-ignore"
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+from watched import ScriptedCommands, watched
+
+from gradtui.probe.boundary import RunStopped
+from gradtui.protocol.commands import Pause, Resume, RunSteps, SetTrainable, StopTraining
+from gradtui.protocol.events import CommandApplied, CommandRejected, GradientsMeasured, PauseChanged
+from gradtui.protocol.vocabulary import ParameterState
+
+X = torch.linspace(-1, 1, 24).view(6, 4)
+
+
+def model_of_two() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
+
+
+def train(model: nn.Module, steps: int, each: Callable[[int], object] = lambda number: None) -> list[int]:
+    """The loop of many tutorials; the numbers of the iterations that ran to their end."""
+    done: list[int] = []
+    for number in range(steps):
+        each(number)
+        loss = model(X).square().mean()
+        model.zero_grad()
+        loss.backward()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                if parameter.grad is not None:
+                    parameter -= 0.1 * parameter.grad
+        done.append(number)
+    return done
+
+
+def test_each_backward_is_a_step() -> None:
+    with watched() as seen:
+        train(model_of_two(), 5)
+    assert (seen.state.step, seen.state.micro_steps) == (5, 5)
+    assert seen.state.optimizer_steps == []
+
+
+def test_a_pause_holds_and_a_step_runs() -> None:
+    commands = ScriptedCommands(
+        [lambda queue: queue.submit(lambda id_: RunSteps(id_, 1)), lambda queue: queue.submit(Resume)]
+    )
+    with watched(commands=commands) as seen:
+        train(model_of_two(), 5, lambda number: seen.submit(Pause) if number == 2 else None)
+    assert [(event.paused, event.step) for event in seen.all(PauseChanged)] == [
+        (True, 2), (False, 2), (True, 3), (False, 3),
+    ]  # fmt: skip
+
+
+def test_a_stop_ends_the_run_after_its_update() -> None:
+    done: list[int] = []
+    model = model_of_two()
+    with watched() as seen, pytest.raises(RunStopped):
+        train(model, 5, lambda number: (done.append(number), seen.submit(StopTraining) if number == 1 else None))
+    assert done == [0, 1]
+
+
+def test_a_number_of_steps_ends_the_run_after_their_updates() -> None:
+    stopped, whole = model_of_two(), model_of_two()
+    with watched(stop_after=3), pytest.raises(RunStopped):
+        train(stopped, 5)
+    train(whole, 3)
+    assert all(torch.equal(a, b) for a, b in zip(stopped.parameters(), whole.parameters()))
+
+
+def test_letters_and_norms_are_those_of_the_backward() -> None:
+    model = model_of_two()
+    model[0].requires_grad_(False)
+    with watched() as seen:
+        train(model, 3)
+    assert seen.state.tree.states == "CCTT"
+    measured = seen.all(GradientsMeasured)
+    assert [event.step for event in measured if event.total is not None] == [1, 2, 3]
+    # The gradients of the last backward are still there.
+    expected = [None, None, *(parameter.grad.norm().item() for parameter in model[1].parameters())]
+    assert seen.state.tree.norms is not None
+    assert list(seen.state.tree.norms) == [None if norm is None else pytest.approx(norm, rel=1e-5) for norm in expected]
+
+
+def test_a_freeze_is_refused_since_the_update_may_not_expect_it() -> None:
+    with watched() as seen:
+        train(model_of_two(), 3, lambda n: seen.submit(lambda id_: SetTrainable(id_, "0", False)) if n == 1 else None)
+    [refusal] = seen.all(CommandRejected)
+    assert "updates its parameters itself" in refusal.reason
+
+
+def test_an_unfreeze_is_applied() -> None:
+    model = model_of_two()
+    model[0].requires_grad_(False)
+    before = model[0].weight.detach().clone()
+    with watched() as seen:
+        train(model, 3, lambda n: seen.submit(lambda id_: SetTrainable(id_, "0", True)) if n == 1 else None)
+    [applied] = seen.all(CommandApplied)
+    assert applied.step == 1
+    assert not torch.equal(before, model[0].weight)
+    assert seen.state.tree.states == "TTTT"
+
+
+def test_tensors_without_a_module_have_their_boundary_at_backward() -> None:
+    commands = ScriptedCommands([lambda queue: queue.submit(Resume)])
+    weight = torch.zeros(4, 2, requires_grad=True)
+    with watched(commands=commands) as seen:
+        for number in range(4):
+            if number == 2:
+                seen.submit(Pause)
+            (X @ weight - 1).square().mean().backward()
+            with torch.no_grad():
+                weight -= 0.1 * weight.grad
+            weight.grad = None
+    assert [(event.paused, event.step) for event in seen.all(PauseChanged)] == [(True, 2), (False, 2)]
+
+
+def test_two_backwards_of_one_forward_have_no_boundary_between_them() -> None:
+    model = model_of_two()
+    held: list[int] = []
+    with watched() as seen:
+        for number in range(3):
+            output = model(X)
+            output.square().mean().backward(retain_graph=True)
+            if number == 1:
+                seen.submit(lambda id_: SetTrainable(id_, "0", True))
+            held.append(len(seen.all(CommandRejected)))
+            output.abs().mean().backward()
+            held.append(len(seen.all(CommandRejected)))
+    assert held == [0, 0, 0, 0, 1, 1]
+
+
+def test_a_backward_before_the_optimizer_is_there_is_no_step_of_it() -> None:
+    model = model_of_two()
+    with watched() as seen:
+        model(X).square().mean().backward()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(4):
+            optimizer.zero_grad()
+            model(X).square().mean().backward()
+            optimizer.step()
+    assert (seen.state.step, seen.state.micro_steps) == (4, 5)
+    assert seen.state.optimizer_steps == [4]
+
+
+def test_accumulation_before_the_first_step_has_no_boundary() -> None:
+    model = model_of_two()
+    with watched() as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for micro in range(4):
+            if micro == 1:
+                seen.submit(lambda id_: SetTrainable(id_, "0", False))
+            model(X).square().mean().backward()
+            assert not seen.all(CommandApplied)
+        optimizer.step()
+        model(X).square().mean().backward()
+        [applied] = seen.all(CommandApplied)
+    assert applied.step == 1
+
+
+def test_states_of_a_hand_made_loop_are_known_words() -> None:
+    with watched() as seen:
+        train(model_of_two(), 2)
+    assert {ParameterState(letter) for letter in seen.state.tree.states} == {ParameterState.TRAINED}

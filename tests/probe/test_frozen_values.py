@@ -1,0 +1,123 @@
+"""Which frozen parameters are seen to move, by whatever means they are written to."""
+
+# mypy: disable-error-code="operator,union-attr,arg-type,no-any-return,no-untyped-call,unused-ignore"
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+from watched import watched
+
+from gradtui.probe.frozen_values import FrozenValues
+
+Write = Callable[[torch.Tensor], object]
+
+
+def assign(tensor: torch.Tensor) -> None:
+    tensor.data = tensor.data * 0.5
+
+
+WRITES: dict[str, Write] = {
+    "in place": lambda tensor: tensor.detach().mul_(0.5),
+    "through .data": lambda tensor: tensor.data.mul_(0.5),
+    "of .data": assign,
+    "a copy through .data": lambda tensor: tensor.data.copy_(tensor.data + 1),
+    "not a number": lambda tensor: tensor.data.fill_(float("nan")),
+}
+
+
+def frozen(count: int = 1, dtype: torch.dtype = torch.float32) -> list[tuple[int, torch.Tensor]]:
+    torch.manual_seed(0)
+    return [(place, nn.Parameter(torch.randn(7, 11).to(dtype) + 1, requires_grad=False)) for place in range(count)]
+
+
+def looked(values: FrozenValues, tensors: list[tuple[int, torch.Tensor]], times: int = 1) -> set[int]:
+    for _ in range(times):
+        values.look(tensors)
+    return values.moved
+
+
+@pytest.mark.parametrize("name", list(WRITES))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.complex64])
+def test_a_write_is_seen_however_it_is_made(name: str, dtype: torch.dtype) -> None:
+    values, tensors = FrozenValues(), frozen(3, dtype)
+    assert looked(values, tensors, 3) == set()
+    WRITES[name](tensors[1][1])
+    assert looked(values, tensors) == {1}
+    assert looked(values, tensors, 3) == {1}
+
+
+def test_what_holds_still_never_moves_whatever_its_values() -> None:
+    values, tensors = FrozenValues(), frozen(4)
+    tensors[0][1].data.fill_(float("nan"))
+    tensors[1] = (1, nn.Parameter(torch.zeros(0), requires_grad=False))
+    tensors[2] = (2, nn.Parameter(torch.ones(3, dtype=torch.bool), requires_grad=False))
+    assert looked(values, tensors, 4) == set()
+
+
+def test_each_of_many_tensors_has_its_turn() -> None:
+    values, tensors = FrozenValues(), frozen(300)
+    looked(values, tensors, 5)
+    tensors[299][1].data.mul_(2)
+    tensors[150][1].data.mul_(2)
+    assert looked(values, tensors, 5) == {150, 299}
+
+
+def test_a_view_is_not_judged_by_its_neighbours() -> None:
+    whole = torch.zeros(10, 10)
+    columns = whole[:, 2:4]
+    values = FrozenValues()
+    looked(values, [(0, columns.data)], 2)
+    whole.data[:, 5] = 1.0
+    tensors = [(0, columns.data)]
+    assert looked(values, tensors, 2) == set()
+
+
+def test_another_order_of_elements_in_memory_is_read_as_well() -> None:
+    tensor = nn.Parameter(torch.randn(4, 3, 5, 5).to(memory_format=torch.channels_last), requires_grad=False)
+    values = FrozenValues()
+    looked(values, [(0, tensor)], 2)
+    tensor.data.add_(1)
+    assert looked(values, [(0, tensor)]) == {0}
+
+
+def test_what_was_unfrozen_begins_anew_when_it_is_frozen_again() -> None:
+    values, tensors = FrozenValues(), frozen(2)
+    looked(values, tensors, 2)
+    tensors[0][1].data.add_(1)
+    assert looked(values, tensors) == {0}
+    assert looked(values, tensors[1:]) == set()
+    tensors[0][1].data.add_(1)
+    assert looked(values, tensors, 3) == set()
+
+
+def test_nothing_is_kept_alive() -> None:
+    values, tensors = FrozenValues(), frozen(2)
+    looked(values, tensors, 3)
+    storage = weakref.ref(tensors[0][1])
+    del tensors
+    gc.collect()
+    assert storage() is None
+
+
+def test_an_average_of_weights_is_shown_as_moved() -> None:
+    # As in momentum contrast: the key encoder is frozen, and follows the query encoder through .data.
+    torch.manual_seed(0)
+    query, key = nn.Linear(4, 4), nn.Linear(4, 4).requires_grad_(False)
+    with watched() as seen:
+        optimizer = torch.optim.SGD(query.parameters(), lr=0.1)
+        for _ in range(4):
+            with torch.no_grad():
+                goal = key(torch.ones(2, 4))
+            (query(torch.ones(2, 4)) - goal).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            for own, other in zip(key.parameters(), query.parameters()):
+                own.data = own.data * 0.9 + other.data * 0.1
+    moved = [letter == "M" for letter in seen.state.tree.states]
+    assert moved == [flag == "0" for flag in seen.state.tree.trainable]
+    assert moved.count(True) == 2
