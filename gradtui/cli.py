@@ -38,6 +38,15 @@ def _share(_context: click.Context, _option: click.Parameter, value: str) -> flo
     return share
 
 
+def _steps(_context: click.Context, _option: click.Parameter, value: str | None) -> int | None:
+    """Read a number of steps, at least one."""
+    if value is None:
+        return None
+    if re.fullmatch(r"\+?[0-9]+", value.strip()) is None or int(value) < 1:
+        raise click.BadParameter(f"{value!r} is not a number of steps; write a whole number from 1 on")
+    return int(value)
+
+
 def _output_file(_context: click.Context, _option: click.Parameter, value: str | None) -> Path | None:
     """Take a file that can be written: one that cannot is refused now, not after hours of training."""
     if value is None:
@@ -63,7 +72,7 @@ _FILE: dict[str, Any] = {"callback": _output_file, "metavar": "FILE"}
 )
 @click.option("-m", "module", metavar="MODULE", help="Run a module, as python -m does; the rest are its arguments.")
 @click.option("--plain", is_flag=True, help="No dashboard: progress lines and a closing summary on stderr.")
-@click.option("--steps", type=click.IntRange(min=1), metavar="N", help="Stop cleanly after N optimizer steps.")
+@click.option("--steps", callback=_steps, metavar="N", help="Stop cleanly after N optimizer steps.")
 @click.option("--summary", **_FILE, help="Write the summary to FILE as JSON, renewed while the run goes on.")
 @click.option("--budget", **_SHARE, help="Share of the step time that measuring may cost.")
 @click.option("--ui-budget", **_SHARE, help="Share of time that the dashboard may spend drawing.")

@@ -50,9 +50,9 @@ class ScreenRun:
         log = settings.log or new_log(settings.target.name)
         self._training = TrainingRun(settings, program, str(log))
         self._settings = settings
-        self._capture = OutputCapture(
-            log, columns=output_columns(shutil.get_terminal_size().columns), announce=lease.output_in
-        )
+        terminal = shutil.get_terminal_size()
+        columns = output_columns(terminal.columns, terminal.lines)
+        self._capture = OutputCapture(log, columns=columns, announce=lease.output_in)
         self._terminal = ControllingTerminal(lease)
         self._thread = UiThread(self._make_app, self._terminal, on_end=self._screen_ended)
         self._nursery = nursery

@@ -81,6 +81,7 @@ def test_arguments_are_untouched(arguments: list[str]) -> None:
         (["--steps", "0", "train.py"], "--steps"),
         (["--steps", "-3", "train.py"], "--steps"),
         (["--steps", "1.5", "train.py"], "--steps"),
+        (["--steps", "x", "train.py"], "--steps': 'x' is not a number of steps; write a whole number from 1 on"),
         (["--steps"], "--steps"),
         (["--budget", "1", "train.py"], "write 1% or a number below 1"),
         (["--budget", "0%", "train.py"], "not above 0%"),

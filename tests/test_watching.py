@@ -77,6 +77,18 @@ def test_the_summary_names_where_totals_come_from(monkeypatch: pytest.MonkeyPatc
         assert watch.summary()["ledger"] == ResidentAllocator.name
 
 
+def test_a_refusal_names_what_was_refused() -> None:
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with gradtui.watch(model, optimizer, progress=False) as watch:
+        train(model, optimizer, 2)
+        watch.unfreeze("bias")
+        train(model, optimizer, 1)
+    assert [entry.text for entry in watch.state.log if entry.kind == "rejected"] == [
+        "cannot unfreeze bias: bias is already trainable"
+    ]
+
+
 def test_closing_leaves_torch_as_it_was() -> None:
     before = nn.Module.__call__
     watch = gradtui.watch(nn.Linear(2, 2), progress=False)

@@ -112,6 +112,7 @@ def _phase(record: PhaseRecord) -> dict[str, Any]:
 def _gradient_norm(state: RunState) -> dict[str, Any]:
     norms = state.norm_summary
     return {
+        "since_step": norms.since_step,
         "first": _number(norms.first),
         "last": _number(norms.last),
         "min": norms.smallest,

@@ -17,6 +17,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+from gradtui.runner.clipping import clip, terminal_width
 from gradtui.runner.descriptors import duplicate_aside, same_file
 from gradtui.runner.log_directory import lock_while_open
 from gradtui.runner.refused_input import notice_end_of_input
@@ -119,7 +120,8 @@ class OutputCapture:
                 self._restore_columns()
         self._announce(None)
         text = _NOTICE.format(log=self.log) if notice else ""
-        text += "".join(f"{line}\n" for line in (last_lines(str(self.log), tail) if tail else []))
+        width = terminal_width()
+        text += "".join(f"{clip(line, width)}\n" for line in (last_lines(str(self.log), tail) if tail else []))
         with contextlib.suppress(OSError):
             os.write(2, text.encode(errors="replace"))
 

@@ -22,6 +22,7 @@ import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from gradtui.runner.clipping import terminal_width
 from gradtui.runner.descriptors import duplicate_aside
 from gradtui.runner.nursery import Nursery
 from gradtui.runner.post_mortem import describe
@@ -168,7 +169,7 @@ def _conclude(status: int, watch: _Watch, dump: int | None) -> int:
     exit_code = os.WEXITSTATUS(status) if killed_by is None else 128 + killed_by
     if state.screen_up or killed_by not in (None, signal.SIGINT):
         stack = os.pread(dump, _MAX_DUMP, 0).decode(errors="replace") if dump is not None else ""
-        report = describe(killed_by, exit_code, state.log, stack)
+        report = describe(killed_by, exit_code, state.log, stack, width=terminal_width())
         with contextlib.suppress(OSError, ValueError):
             sys.stderr.write(report)
             sys.stderr.flush()

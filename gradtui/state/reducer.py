@@ -8,8 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from gradtui.protocol import events as ev
-from gradtui.protocol.commands import SetTrainable
-from gradtui.state.run_state import LogEntry, RunState
+from gradtui.protocol.commands import Pause, Resume, RunSteps, SetTrainable
+from gradtui.state.run_state import LogEntry, NormSummary, RunState
+from gradtui.state.selectors import command_words
 
 LOG_LENGTH = 1_000
 INTERVENTIONS_KEPT = 1_000
@@ -21,8 +22,8 @@ def apply(state: RunState, event: ev.Event) -> None:
     """Fold one event into the state."""
     state.version += 1
     state.seconds = max(state.seconds, event.at)
-    if not isinstance(event, ev.GradientsMeasured):
-        # Gradients are read when the optimizer is about to apply them, and its step may still fail.
+    if isinstance(event, (ev.Progress, ev.RunEnded)):
+        # Only these come with the micro-steps and rates that belong to their step.
         state.step = max(state.step, event.step)
     change = _CHANGES.get(type(event))
     if change is not None:
@@ -43,7 +44,9 @@ def _models_found(state: RunState, event: ev.ModelsFound) -> None:
     tree.version += 1
     state.history.clear()
     names = ", ".join(model.type_name for model in event.models)
-    _note(state, event, "model", f"found {names} ({len(event.parameters)} parameters)")
+    _note(state, event, "model", f"found {names} ({_count(unknown, 'tensor')})")
+    if state.norm_summary.measured_steps:
+        state.norm_summary.of_earlier_models, state.norm_summary.replaced_at = True, event.step
 
 
 def _device_found(state: RunState, event: ev.DeviceFound) -> None:
@@ -90,6 +93,8 @@ def _gradients_measured(state: RunState, event: ev.GradientsMeasured) -> None:
         state.loss.append(event.step, event.loss)
     if event.total is not None:
         state.gradient_norm.append(event.step, event.total)
+        if state.norm_summary.of_earlier_models:
+            state.norm_summary = NormSummary(since_step=state.norm_summary.replaced_at)
         summary = state.norm_summary
         if not math.isfinite(event.total) and (summary.last is None or math.isfinite(summary.last)):
             _note(state, event, "not finite", _not_finite(state, event))
@@ -150,12 +155,16 @@ def _applied(state: RunState, event: ev.CommandApplied) -> None:
         state.intervention_count += 1
         if len(state.interventions) > INTERVENTIONS_KEPT:
             del state.interventions[0]
+    if isinstance(event.command, (Pause, Resume, RunSteps)):
+        # That the run holds, or goes on, is an event of its own.
+        state.single_steps = isinstance(event.command, RunSteps)
+        return
     _note(state, event, "applied", event.text)
 
 
 def _rejected(state: RunState, event: ev.CommandRejected) -> None:
     state.pending.pop(event.command.id, None)
-    _note(state, event, "rejected", event.reason)
+    _note(state, event, "rejected", f"cannot {command_words(event.command)}: {event.reason}")
 
 
 def _verified(state: RunState, event: ev.FreezeVerified) -> None:
@@ -163,13 +172,16 @@ def _verified(state: RunState, event: ev.FreezeVerified) -> None:
         shown = ", ".join(event.moved[:3]) + (" …" if len(event.moved) > 3 else "")
         _note(state, event, "moved", f"{len(event.moved)} of {event.parameters} frozen tensors moved: {shown}")
         return
-    tensors = "tensor" if event.parameters == 1 else "tensors"
-    _note(state, event, "verified", f"{event.parameters} {tensors} held still for {event.steps} steps")
+    tensors, steps = _count(event.parameters, "tensor"), _count(event.steps, "step")
+    _note(state, event, "verified", f"{tensors} held still for {steps}")
 
 
 def _pause_changed(state: RunState, event: ev.PauseChanged) -> None:
     state.paused = event.paused
-    _note(state, event, "run", "paused" if event.paused else "running")
+    if event.paused or not state.single_steps:
+        _note(state, event, "run", "paused" if event.paused else "running")
+    if event.paused:
+        state.single_steps = False
 
 
 def _probe_failed(state: RunState, event: ev.ProbeFailed) -> None:
@@ -190,6 +202,10 @@ def _note(state: RunState, event: ev.Event, kind: str, text: str) -> None:
     state.log_count += 1
     if len(state.log) > LOG_LENGTH:
         del state.log[: LOG_LENGTH // 10]
+
+
+def _count(number: int, what: str) -> str:
+    return f"1 {what}" if number == 1 else f"{number:,} {what}s"
 
 
 def _smooth(old: float | None, new: float) -> float:

@@ -49,8 +49,14 @@ class TreeState:
 
 @dataclass
 class NormSummary:
-    """First, last and extreme values of the total gradient norm."""
+    """First, last and extreme values of the total gradient norm, of one set of models."""
 
+    since_step: int = 0
+    """The step at which the models were found that these norms are of; 0 for the first ones."""
+    of_earlier_models: bool = False
+    """Other models have been found since: the next norm begins a new summary."""
+    replaced_at: int = 0
+    """The step at which they were found."""
     first: float | None = None
     last: float | None = None
     smallest: float | None = None
@@ -97,11 +103,14 @@ class RunState:
     ended: RunEnded | None = None
     seconds: float = 0.0
     step: int = 0
+    """As of the newest `Progress`, like `micro_steps`: events may have told of later steps."""
     micro_steps: int = 0
     skipped_steps: int = 0
     steps_per_second: float | None = None
     phase: Phase = Phase.LOAD
     paused: bool = False
+    single_steps: bool = False
+    """The person asked for so many steps and another hold."""
     loss: Series = field(default_factory=Series)
     gradient_norm: Series = field(default_factory=Series)
     norm_summary: NormSummary = field(default_factory=NormSummary)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from watched import watched
 from zoo import SPECIMENS
 
+from gradtui.probe.interventions import _size_words
 from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.events import CommandApplied, CommandRejected, ProbeFailed
 
@@ -255,3 +256,29 @@ def test_a_flag_that_the_script_sets_is_shown() -> None:
     assert flags == ["000011", "000011", "001111", "001111"]
     assert seen.letters()["2.weight"] == "T"
     assert answers(seen) == []
+
+
+def test_a_freeze_says_what_the_optimizer_keeps_of_it() -> None:
+    model = small()
+    with watched() as seen:
+        optimizer = torch.optim.Adam(model.parameters())
+        step(model, optimizer)
+        for path in ("0", "2.bias"):
+            seen.submit(freeze(path))
+            step(model, optimizer)
+    sizes = {
+        path: sum(value.nbytes for p in parameters for value in optimizer.state[p].values())
+        for path, parameters in {"0": [*model[0].parameters()], "2.bias": [model[2].bias]}.items()
+    }
+    count = model[2].bias.numel()
+    assert answers(seen) == [
+        f"froze 0: 2 tensors, 40 parameters; Adam keeps its {sizes['0']} B of state",
+        f"froze 2.bias: 1 tensor, {count} parameter{'s' if count > 1 else ''}; Adam keeps its {sizes['2.bias']} B of state",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("size", "words"), [(1023, "1023 B"), (1 << 10, "1.0 KiB"), (3 << 19, "1.5 MiB"), (5 << 30, "5.0 GiB")]
+)
+def test_sizes_in_words(size: int, words: str) -> None:
+    assert _size_words(size) == words

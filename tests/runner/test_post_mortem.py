@@ -40,6 +40,14 @@ def test_signal_with_output_and_stack(tmp_path: Path) -> None:
     ]
 
 
+def test_repeated_lines_are_cut_to_the_terminal_and_the_log_is_named_whole(tmp_path: Path) -> None:
+    log = tmp_path / "run.log"
+    log.write_text("x" * 500 + "\n")
+    lines = describe(signal.SIGSEGV, 139, str(log), "", width=40).splitlines()
+    assert str(log) in lines[0]
+    assert lines[2] == "  " + "x" * 37 + "…"
+
+
 def test_nothing_known_but_the_signal() -> None:
     assert describe(signal.SIGKILL, 137, None, "") == "gradtui: training process died from SIGKILL (9)\n"
     assert "signal (63)" in describe(63, 191, None, "")
