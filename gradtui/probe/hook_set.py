@@ -38,6 +38,8 @@ class HookSet:
         """Time spent in our own callbacks so far, nanoseconds."""
         self.thread: int | None = None
         """The only thread that is listened to; None for any."""
+        self.first: Callable[[], None] | None = None
+        """Called before anything that is run: there may be something older to tell."""
         self._report = report
         self._failures: dict[str, int] = {}
         self._off: set[str] = set()
@@ -62,6 +64,8 @@ class HookSet:
         thread = self.thread
         if (thread is not None and thread != get_ident()) or part in self._off:
             return None
+        if self.first is not None:
+            self.first()
         now = perf_counter_ns()
         answer = None
         try:

@@ -58,7 +58,13 @@ class ModuleTracer:
 
     def __init__(self) -> None:
         self.on = False
-        """Read by the wrapper around every module call: a plain attribute, because that is the hottest place there is."""
+        """A trace is being filled."""
+        self.passes = False
+        """Module calls matter to nobody: they are within an outermost one, and nothing is being traced.
+
+        Read by the wrapper around every module call: a plain attribute, because that is the hottest place there is.
+        """
+        self._inside = False
         self._trace = ModuleTrace()
         self._places: Mapping[int, int] = {}
         self._thread = 0
@@ -67,12 +73,19 @@ class ModuleTracer:
         """Begin a new trace; `places` holds the index of each known module by its id()."""
         self._trace, self._places, self._thread = ModuleTrace(), places, get_ident()
         self.on = True
+        self.passes = False
         return self._trace
 
     def stop(self) -> None:
         """Trace no further. The trace so far belongs to whoever began it."""
         self.on = False
+        self.passes = self._inside
         self._trace, self._places = ModuleTrace(), {}
+
+    def outermost(self, running: bool) -> None:
+        """The only thread that is listened to enters an outermost module call, or leaves it."""
+        self._inside = running
+        self.passes = running and not self.on
 
     def entered(self, now: int, module: nn.Module) -> None:  # noqa: ARG002 - as every callback of a hook
         """A module is called."""
