@@ -64,7 +64,8 @@ class ModuleTracer:
 
         Read by the wrapper around every module call: a plain attribute, because that is the hottest place there is.
         """
-        self._inside = False
+        self.inside = False
+        """The only thread that is listened to is within an outermost module call."""
         self._trace = ModuleTrace()
         self._places: Mapping[int, int] = {}
         self._thread = 0
@@ -79,13 +80,8 @@ class ModuleTracer:
     def stop(self) -> None:
         """Trace no further. The trace so far belongs to whoever began it."""
         self.on = False
-        self.passes = self._inside
+        self.passes = self.inside
         self._trace, self._places = ModuleTrace(), {}
-
-    def outermost(self, running: bool) -> None:
-        """The only thread that is listened to enters an outermost module call, or leaves it."""
-        self._inside = running
-        self.passes = running and not self.on
 
     def entered(self, now: int, module: nn.Module) -> None:  # noqa: ARG002 - as every callback of a hook
         """A module is called."""

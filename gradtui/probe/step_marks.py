@@ -68,6 +68,7 @@ class StepMarks:
         """Take no more marks, and tell those there are: something else is about to be told."""
         if self._thread is not None:
             self._thread = None
+            self._within = 0
             if self._marks:
                 self._flush()
 
@@ -91,16 +92,8 @@ class StepMarks:
         self._marks.append(perf_counter_ns())
         return True
 
-    def backward(self) -> bool:
-        """An outermost backward begins; whether a mark says all there is to say."""
-        return not self.between and self.began(BACKWARD)
-
-    def step(self, optimizer: Optimizer) -> bool:
-        """An optimizer's step without a closure begins; whether a mark says all there is to say."""
-        return self._optimizer() is optimizer and self.began(STEP)
-
     def began(self, what: int) -> bool:
-        """Something began; whether a mark says all there is to say."""
+        """Gradients begin to be cleared, or a batch is asked for; whether a mark says all there is to say."""
         if self._thread != get_ident() or self._within:
             return False
         if what != DATA:
@@ -109,20 +102,43 @@ class StepMarks:
         self._marks.append(perf_counter_ns())
         return True
 
+    def backward(self) -> bool:
+        """An outermost backward begins; whether a mark says all there is to say."""
+        if self._thread != get_ident() or self._within or self.between:
+            return False
+        self._within = BACKWARD
+        self._marks.append(BACKWARD)
+        self._marks.append(perf_counter_ns())
+        return True
+
+    def step(self, optimizer: Optimizer) -> bool:
+        """An optimizer's step without a closure begins; whether a mark says all there is to say."""
+        if self._thread != get_ident() or self._within or self._optimizer() is not optimizer:
+            return False
+        self._within = STEP
+        self._marks.append(STEP)
+        self._marks.append(perf_counter_ns())
+        return True
+
     def ended(self, what: int) -> bool:
-        """It ended; whether a mark says all there is to say."""
-        if self._thread != get_ident() or self._within != what:
+        """What the calling thread had marked as begun has ended; whether a mark says all there is to say."""
+        if self._within != what:
             return False
         self._within = 0
         now = perf_counter_ns()
         self._marks.append(-what)
         self._marks.append(now)
-        if what == STEP:
-            self.between = True
         if now >= self._tell_at:
             self._tell_at = now + _TELL_NS
             self._flush()
         return True
+
+    def step_ended(self) -> bool:
+        """An optimizer's step has ended; whether a mark says all there is to say."""
+        if self._thread != get_ident() or self._within != STEP:
+            return False
+        self.between = True
+        return self.ended(STEP)
 
     def _flush(self) -> None:
         marks, self._marks = self._marks, []

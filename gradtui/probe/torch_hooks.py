@@ -18,7 +18,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from gradtui.probe.hook_set import HookSet
 from gradtui.probe.module_trace import ModuleTracer
-from gradtui.probe.step_marks import BACKWARD, DATA, STEP, ZERO_GRAD, StepMarks
+from gradtui.probe.step_marks import BACKWARD, DATA, ZERO_GRAD, StepMarks
 from gradtui.probe.torch_private import (
     backward_owner,
     current_graph_task_id,
@@ -102,12 +102,12 @@ def _module_call(  # noqa: C901 - as its one inner function
             try:
                 inside.add(thread)
                 if is_heard:
-                    tracer.outermost(True)
+                    tracer.inside, tracer.passes = True, not tracer.on
                 return call(*args, **kwargs)
             finally:
                 inside.discard(thread)
                 if is_heard:
-                    tracer.outermost(False)
+                    tracer.inside = tracer.passes = False
                 if is_awaited:
                     hooks.run("forward", listener.root_left, self)
         if not tracer.on:
@@ -122,20 +122,23 @@ def _module_call(  # noqa: C901 - as its one inner function
 
 
 def _backward(original: Callable[..., Any], hooks: HookSet, listener: Listener, marks: StepMarks) -> Callable[..., Any]:
+    accumulates_by_itself = original.__name__ == "backward"
+
     @functools.wraps(original)
     def run_backward(outputs: Any, *args: Any, **kwargs: Any) -> Any:
-        if not hooks.active or current_graph_task_id() != -1 or _is_traced(outputs):
-            return original(outputs, *args, **kwargs)
         # `torch.autograd.grad` does not accumulate into `.grad`; only `backward` passes this.
-        accumulates = kwargs.get("accumulate_grad", original.__name__ == "backward")
-        if not (accumulates and marks.backward()):
+        accumulates = kwargs.get("accumulate_grad", accumulates_by_itself)
+        is_marked = accumulates and marks.backward()
+        if not is_marked:
+            if not hooks.active or current_graph_task_id() != -1 or _is_traced(outputs):
+                return original(outputs, *args, **kwargs)
             keeps_graph = bool(args[1]) if len(args) > 1 else bool(kwargs.get("retain_graph"))
             hooks.listen_here()
             hooks.run("backward", listener.backward_began, outputs, accumulates, keeps_graph)
         try:
             return original(outputs, *args, **kwargs)
         finally:
-            if not marks.ended(BACKWARD):
+            if not (is_marked and marks.ended(BACKWARD)):
                 hooks.run("backward", listener.backward_ended, accumulates)
 
     return leave_to_python(run_backward)
@@ -164,14 +167,15 @@ def _zero_grad(
 ) -> Callable[..., Any]:
     @functools.wraps(original)
     def zero_grad(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if not hooks.active:
-            return original(self, *args, **kwargs)
-        if not marks.began(ZERO_GRAD):
+        is_marked = marks.began(ZERO_GRAD)
+        if not is_marked:
+            if not hooks.active:
+                return original(self, *args, **kwargs)
             hooks.run("zero_grad", listener.zero_grad_began)
         try:
             return original(self, *args, **kwargs)
         finally:
-            if not marks.ended(ZERO_GRAD):
+            if not (is_marked and marks.ended(ZERO_GRAD)):
                 hooks.run("zero_grad", listener.zero_grad_ended)
 
     return leave_to_python(zero_grad)
@@ -225,7 +229,7 @@ def _step_pre_hook(hooks: HookSet, listener: Listener, marks: StepMarks) -> Call
 
 def _step_post_hook(hooks: HookSet, listener: Listener, marks: StepMarks) -> Callable[..., None]:
     def after_step(optimizer: Optimizer, args: Any, kwargs: Any) -> None:  # noqa: ARG001
-        if hooks.active and not marks.ended(STEP):
+        if hooks.active and not marks.step_ended():
             hooks.run("optimizer", listener.step_ended, optimizer)
 
     return leave_to_python(after_step)

@@ -130,7 +130,7 @@ def test_a_command_is_applied_at_the_first_boundary_after_it(told: list[int]) ->
         for number in range(1, 13):
             step(model, optimizer)
             if number == 7:
-                seen.submit(lambda id: SetTrainable(id, "model.0", False))
+                seen.submit(lambda id: SetTrainable(id, "Sequential.0", False))
             if number == 10:
                 assert told
                 seen.submit(Pause)
