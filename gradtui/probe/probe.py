@@ -82,6 +82,7 @@ class Probe:
 
     def attach(self) -> None:
         """Put the hooks on."""
+        self.hooks.calibrate()
         torch_hooks.install(self.hooks, self, self.examiner.tracer, self._marked.marks)
 
     def detach(self) -> None:
