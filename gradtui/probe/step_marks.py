@@ -1,8 +1,8 @@
 """Steps that nobody looks at closely: noted as bare marks while they run, and told to the probe later, many in one go.
 
 On steps below a millisecond the hooks' Python code costs far more than its instructions: torch's own code has pushed it out
-of the processor's caches by the time of the next hook. A mark is two list appends; what it means is worked out for all marks
-together a few milliseconds later, when that code is warm. Nothing is lost by that: every mark carries its own time.
+of the processor's caches by the time of the next hook. A mark is two numbers added to a list; what it means is worked out for
+all marks together a few milliseconds later, when that code is warm. Every mark carries its own time, so nothing is lost.
 
 Marks are taken between two steps that are examined, and only while a step goes its plain way: the model and the optimizer that
 the last step had, and nothing that runs within something else. Whatever else happens, the marks are told first, and the
@@ -33,6 +33,7 @@ _PHASE_AFTER = {
     STEP: Phase.OPTIMIZER,
     -STEP: Phase.DATA,
     ZERO_GRAD: Phase.ZERO_GRAD,
+    DATA: Phase.DATA,
 }
 
 _TELL_NS = 16_000_000
@@ -55,6 +56,7 @@ class StepMarks:
         self._within = 0
         """What is running now, 0 if nothing is."""
         self._marks: list[int] = []
+        """What and when, added both at once: a Ctrl+C may come between any two calls."""
         self._tell_at = 0
 
     def begin(self, now: int, model: nn.Module, optimizer: Optimizer, steps: int) -> None:
@@ -74,8 +76,11 @@ class StepMarks:
 
     def phase(self) -> Phase | None:
         """The phase by the last mark, None if that does not tell; may be asked on any thread."""
-        marks = self._marks[-2:]
-        return _PHASE_AFTER.get(marks[0]) if marks else None
+        happened = self._marks[::2]
+        if happened and happened[-1] == -ZERO_GRAD:
+            # What was going on before goes on.
+            del happened[-2:]
+        return _PHASE_AFTER.get(happened[-1]) if happened else None
 
     def forward(self, model: nn.Module) -> bool:
         """An outermost module is called; whether a mark says all there is to say."""
@@ -88,8 +93,7 @@ class StepMarks:
                 return False
             self._steps_left -= 1
             self.between = False
-        self._marks.append(FORWARD)
-        self._marks.append(perf_counter_ns())
+        self._marks.extend((FORWARD, perf_counter_ns()))
         return True
 
     def began(self, what: int) -> bool:
@@ -98,8 +102,7 @@ class StepMarks:
             return False
         if what != DATA:
             self._within = what
-        self._marks.append(what)
-        self._marks.append(perf_counter_ns())
+        self._marks.extend((what, perf_counter_ns()))
         return True
 
     def backward(self) -> bool:
@@ -107,8 +110,7 @@ class StepMarks:
         if self._thread != get_ident() or self._within or self.between:
             return False
         self._within = BACKWARD
-        self._marks.append(BACKWARD)
-        self._marks.append(perf_counter_ns())
+        self._marks.extend((BACKWARD, perf_counter_ns()))
         return True
 
     def step(self, optimizer: Optimizer) -> bool:
@@ -116,8 +118,7 @@ class StepMarks:
         if self._thread != get_ident() or self._within or self._optimizer() is not optimizer:
             return False
         self._within = STEP
-        self._marks.append(STEP)
-        self._marks.append(perf_counter_ns())
+        self._marks.extend((STEP, perf_counter_ns()))
         return True
 
     def ended(self, what: int) -> bool:
@@ -126,8 +127,7 @@ class StepMarks:
             return False
         self._within = 0
         now = perf_counter_ns()
-        self._marks.append(-what)
-        self._marks.append(now)
+        self._marks.extend((-what, now))
         if now >= self._tell_at:
             self._tell_at = now + _TELL_NS
             self._flush()
