@@ -11,7 +11,7 @@ import time
 import torch
 from torch import nn
 
-SIZES = {"0.2": (2, 8, 8, "sgd"), "0.5": (6, 24, 16, "sgd"), "2": (6, 128, 128, "adam"), "20": (6, 224, 256, "adam")}
+SIZES = {"0.2": (2, 8, 8, "sgd"), "0.5": (6, 24, 16, "sgd"), "2": (6, 128, 128, "adam"), "20": (6, 288, 320, "adam")}
 """Milliseconds, about -> hidden layers, their width, batch size, optimizer."""
 
 parser = argparse.ArgumentParser()

@@ -28,8 +28,8 @@ from gradtui.probe.torch_private import found_inf, has_stand_ins
 from gradtui.protocol.events import Event, PauseChanged, ProbeFailed
 from gradtui.transport.in_process import CommandQueue
 
-_EXAMINATION_SHARE = 0.6
-"""Of the budget; the gradient norms have the rest."""
+_EXAMINATION_SHARE, _NORM_SHARE = 0.4, 0.25
+"""Of the budget; the rest is for what is done at every step, and for costs above the median that the cadences go by."""
 
 
 class Probe:
@@ -55,7 +55,7 @@ class Probe:
         self.view = ModelsInView(emit, self.clock, self._tree_changed)
         self._cost = OwnCost(self.hooks, self.clock.now())
         rarely = Cadence(budget * _EXAMINATION_SHARE, self._cost.step_time)
-        often = Cadence(budget * (1 - _EXAMINATION_SHARE), self._cost.step_time)
+        often = Cadence(budget * _NORM_SHARE, self._cost.step_time)
         guard = self.hooks.guard
         self.examiner = StepExaminer(emit, self.clock, self.view, self.phases, self.counter, allocator, rarely, guard)
         self.norms = NormReader(emit, self.clock, self.view, often)
