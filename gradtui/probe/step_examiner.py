@@ -58,7 +58,6 @@ class StepExaminer:
         """The total when the forward ended, if something came between it and backward."""
         self._letters = ""
         self._trainable = ""
-        self._spent_ns = 0
         self._evaluated_at = -_EVALUATION_NS
         self._guard = guard
         phases.ended = self._guarded_end
@@ -99,18 +98,21 @@ class StepExaminer:
         """The parameters that the backward examined last did not reach."""
         return frozenset(i for i, letter in enumerate(self._letters) if letter == ParameterState.UNREACHED.value)
 
-    def begin_step(self, step: int) -> None:
-        """The step after so many executed ones begins."""
+    def rests(self, step: int) -> int:
+        """How many steps after the one that follows so many executed ones are not to be examined."""
+        return self._cadence.rests(step)
+
+    def begin_step(self, step: int, cost: float) -> None:
+        """The step after so many executed ones begins; the one before took our hooks `cost` seconds."""
         before = self.examination
         if before is not None:
-            self._cadence.spent(self._spent_ns / 1e9)
-            self._spent_ns = 0
+            self._cadence.spent(cost)
             self.examination = None
         if not self._cadence.is_due(step, self._view.round_length) or operations_are_observed():
-            self.tracer.stop()
+            if self.tracer.on:
+                self.tracer.stop()
             self._phases.ended = None
             return
-        began = self._clock.now()
         self._phases.ended = self._guarded_end
         self._ledger.begin_phase()
         self._view.refresh(step, look_closer=True)
@@ -119,20 +121,17 @@ class StepExaminer:
         same_round = before is not None and before.tree is tree and step % self._view.round_length > 0
         onto = before.trace if before is not None and same_round else None
         self.examination = Examination(tree, self.tracer.begin(tree.module_index, onto))
-        self._spent_ns += self._clock.now() - began
 
     def look_at_graph(self, outputs: Any, keeps_graph: bool) -> None:
         """Backward is about to run on `outputs`."""
         examination = self.examination
         if examination is None or operations_are_observed():
             return
-        began = self._clock.now()
         facts = examination.look_at_graph(outputs, self._ledger)
         self._activations = facts.total
         # The forward ends here for the ledger: what autograd keeps is known only now.
         self._take(Phase.FORWARD, examination, stepped=False)
         self._activations = facts.total if keeps_graph else 0
-        self._spent_ns += self._clock.now() - began
 
     def _guarded_end(self, phase: Phase) -> None:
         # Phases end inside every hook: what fails here must not switch those off.
@@ -147,9 +146,7 @@ class StepExaminer:
         if phase is Phase.FORWARD:
             self._forward_left()
             return
-        began = self._clock.now()
         self._take(phase, examination, stepped=phase is Phase.OPTIMIZER)
-        self._spent_ns += self._clock.now() - began
 
     def _forward_left(self) -> None:
         """Something comes between forward and backward: what autograd keeps by now is known only when backward begins."""
@@ -190,7 +187,7 @@ class StepExaminer:
         exact = self._ledger.allocator.exact and activations is not None
         self._emit(LedgerTaken(self._clock.at(), self._counter.steps, phase, held, peak, peak_exact, exact))
 
-    def conclude(self, optimizer: Optimizer | None, norms: Mapping[int, float], *, skipped: bool) -> None:
+    def conclude(self, optimizer: Optimizer | None, norms: Mapping[int, float], skipped: bool) -> None:
         """The optimizer of an examined step has run (or its step was skipped): tell what was seen.
 
         `optimizer` is None where the script updates its parameters itself.
@@ -198,7 +195,6 @@ class StepExaminer:
         examination = self.examination
         if examination is None or operations_are_observed():
             return
-        began = self._clock.now()
         letters, trainable = examination.classify(
             self._letters, optimizer, self._view.live_optimizers(), norms, self._frozen, skipped=skipped
         )
@@ -207,7 +203,6 @@ class StepExaminer:
         if saved is not None:
             self._emit(saved)
         self.tracer.stop()
-        self._spent_ns += self._clock.now() - began
 
     def finish(self) -> None:
         """The run ends, and the phase it is in with it."""

@@ -156,7 +156,7 @@ def test_time_held_is_neither_training_nor_ours() -> None:
     with watched(commands=commands) as seen:
         real = seen.probe.clock.now
         train(4, at(2, seen, Pause))
-        assert seen.probe._step_time.seconds < 5
+        assert seen.probe._cost.step_time.seconds < 5
     assert sum(record.seconds for record in seen.state.phases.values()) < 5
     assert sum(event.own_seconds for event in seen.all(Progress)) < 5
 
