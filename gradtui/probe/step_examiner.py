@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from torch.optim import Optimizer
@@ -17,7 +18,7 @@ from gradtui.probe.module_trace import ModuleTracer
 from gradtui.probe.phase_tracker import PhaseTracker
 from gradtui.probe.run_clock import RunClock
 from gradtui.probe.step_counter import StepCounter
-from gradtui.probe.torch_private import operations_are_observed
+from gradtui.probe.torch_private import operations_are_observed, sequence_number
 from gradtui.protocol.events import DeviceFound, Event, LedgerTaken, ParametersClassified
 from gradtui.protocol.vocabulary import ParameterState, Phase
 
@@ -56,6 +57,8 @@ class StepExaminer:
         self._activations: int | None = 0
         self._forward_end: int | None = None
         """The total when the forward ended, if something came between it and backward."""
+        self._unsettled: list[tuple[LedgerTaken, int]] = []
+        """Taken between the two, and how far autograd had come: what it keeps can only be read when backward begins."""
         self._letters = ""
         self._trainable = ""
         self._evaluated_at = -_EVALUATION_NS
@@ -104,6 +107,7 @@ class StepExaminer:
 
     def begin_step(self, step: int, cost: float) -> None:
         """The step after so many executed ones begins; the one before took our hooks `cost` seconds."""
+        self._settle(None)
         before = self.examination
         if before is not None:
             self._cadence.spent(cost)
@@ -129,6 +133,7 @@ class StepExaminer:
             return
         facts = examination.look_at_graph(outputs, self._ledger)
         self._activations = facts.total
+        self._settle(facts.total)
         # The forward ends here for the ledger: what autograd keeps is known only now.
         self._take(Phase.FORWARD, examination, stepped=False)
         self._activations = facts.total if keeps_graph else 0
@@ -185,7 +190,23 @@ class StepExaminer:
             peak = max(self._forward_end, peak or 0)
             self._forward_end = None
         exact = self._ledger.allocator.exact and activations is not None
-        self._emit(LedgerTaken(self._clock.at(), self._counter.steps, phase, held, peak, peak_exact, exact))
+        taken = LedgerTaken(self._clock.at(), self._counter.steps, phase, held, peak, peak_exact, exact)
+        if activations is None:
+            self._unsettled.append((taken, sequence_number()))
+        else:
+            self._emit(taken)
+
+    def _settle(self, activations: int | None) -> None:
+        """Emit the ledgers that waited for the activations' bytes: exact if autograd has recorded nothing since."""
+        unsettled, self._unsettled = self._unsettled, []
+        for taken, number in unsettled:
+            if activations is not None:
+                other = taken.held.other - activations if taken.held.other is not None else None
+                held = replace(taken.held, activations=activations, other=other)
+                exact = self._ledger.allocator.exact and number == sequence_number()
+                self._emit(replace(taken, held=held, exact=exact))
+            else:
+                self._emit(taken)
 
     def conclude(self, optimizer: Optimizer | None, norms: Mapping[int, float], skipped: bool) -> None:
         """The optimizer of an examined step has run (or its step was skipped): tell what was seen.
@@ -207,6 +228,7 @@ class StepExaminer:
     def finish(self) -> None:
         """The run ends, and the phase it is in with it."""
         self._phase_ended(self._phases.phase)
+        self._settle(None)
 
     def _publish(self, letters: str, trainable: str, step: int) -> None:
         if (letters, trainable) != (self._letters, self._trainable):

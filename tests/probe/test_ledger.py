@@ -298,7 +298,9 @@ def test_the_cuda_allocator_reads_nothing_where_there_is_no_device() -> None:
     assert CudaAllocator().read() == Reading(0, 0)
 
 
-def test_between_forward_and_backward_activations_are_unknown_and_old_gradients_count_in_the_peak() -> None:
+def test_between_forward_and_backward_activations_are_those_of_the_backward_and_old_gradients_count_in_the_peak() -> (
+    None
+):
     # The order of many scripts: when the loss is there, the gradients of the step before are still held.
     model = nn.Sequential(nn.Linear(1024, 1024), nn.Tanh(), nn.Linear(1024, 1024))
     gradients = sum(parameter.nbytes for parameter in model.parameters())
@@ -310,9 +312,9 @@ def test_between_forward_and_backward_activations_are_unknown_and_old_gradients_
             loss.backward()
             optimizer.step()
     cleared = seen.ledgers(Phase.ZERO_GRAD)[-1]
-    assert cleared.held.activations is None
-    assert not cleared.exact
     forward = seen.ledgers(Phase.FORWARD)[-1]
+    assert cleared.held.activations == forward.held.activations
+    assert cleared.exact
     assert forward.held.activations
     assert forward.held.gradients == 0
     assert forward.held.total is not None
@@ -382,3 +384,28 @@ class OnADevice(CountingAllocator):
     def __init__(self, kind: str) -> None:
         super().__init__()
         self.device_type = kind
+
+
+def test_without_a_backward_the_activations_stay_unknown() -> None:
+    model = nn.Linear(4, 2)
+    with watched() as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        for last in (False, True):
+            loss = model(torch.ones(3, 4)).sum()
+            optimizer.zero_grad()
+            if not last:
+                loss.backward()
+                optimizer.step()
+    assert [ledger.held.activations is None for ledger in seen.ledgers(Phase.ZERO_GRAD)] == [False, True]
+
+
+def test_activations_are_an_estimate_where_the_loss_is_computed_later() -> None:
+    model = nn.Linear(4, 2)
+    with watched() as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        for _ in range(2):
+            output = model(torch.ones(3, 4))
+            optimizer.zero_grad()
+            output.square().mean().backward()
+            optimizer.step()
+    assert not seen.ledgers(Phase.ZERO_GRAD)[-1].exact
