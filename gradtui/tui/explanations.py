@@ -26,7 +26,7 @@ from gradtui.tui.palette import STATE_ROLES
 _LABEL_WIDTH = 11
 
 MEANINGS: dict[ParameterState, str] = {
-    ParameterState.TRAINED: "Backward stores a gradient for it, and an optimizer owns it and applies it.",
+    ParameterState.TRAINED: "Backward stores a gradient for it, and its optimizer (or the script itself) applies it.",
     ParameterState.ZERO: "It gets a gradient, and that gradient is exactly zero: only weight decay or momentum can move it.",
     ParameterState.UNREACHED: (
         "It is trainable, yet backward left its .grad empty: forward did not use it, its output was detached, or it ran "
@@ -190,7 +190,7 @@ def _size(size: int) -> str:
 def _optimizer_words(state: RunState, index: int) -> str:
     owners = optimizers_of(state, index)
     if not state.optimizers:
-        return "No optimizer has been seen yet."
+        return "None has been seen: the script updates it by itself." if state.step else "None has been seen yet."
     if not owners:
         return "In no optimizer, so no step moves it."
     names = ", ".join(f"{state.optimizers[i].type_name} (number {i + 1})" for i in owners)

@@ -58,7 +58,7 @@ def test_the_optimizer_that_owns_it_is_named_and_an_orphan_said() -> None:
     states, _ = coop_states(MODEL)
     frozen = state_after(ev.ParametersClassified(9.0, 9, states, "0" * len(states)))
     assert "In AdamW, which keeps the state it has for it." in words(frozen, "ctx")
-    assert "No optimizer has been seen" in words(_only_model(), "ctx")
+    assert "None has been seen yet" in words(_only_model(), "ctx")
 
 
 def _only_model() -> RunState:
@@ -123,3 +123,9 @@ def test_lines_keep_to_the_width(width: int) -> None:
     state = state_after()
     for path in ("ctx", "text_encoder.token_embedding.weight", "text_encoder", ""):
         assert all(line_width(line) <= width for line in detail_lines(explain(state, row_of(MODEL, path)), width))
+
+
+def test_a_script_without_an_optimizer_updates_its_parameters_itself() -> None:
+    state = _only_model()
+    state.step = 3
+    assert "the script updates it by itself" in words(state, "ctx")
