@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from gradtui import __version__
 from gradtui.settings import Settings, Target
 
 USAGE_ERROR = 2
@@ -35,6 +36,15 @@ def _share(_context: click.Context, _option: click.Parameter, value: str) -> flo
     if not (math.isfinite(share) and 0 < share <= 1):
         raise click.BadParameter(f"{value!r} is not above 0% and at most 100%")
     return share
+
+
+def _steps(_context: click.Context, _option: click.Parameter, value: str | None) -> int | None:
+    """Read a number of steps, at least one."""
+    if value is None:
+        return None
+    if re.fullmatch(r"\+?[0-9]+", value.strip()) is None or int(value) < 1:
+        raise click.BadParameter(f"{value!r} is not a number of steps; write a whole number from 1 on")
+    return int(value)
 
 
 def _output_file(_context: click.Context, _option: click.Parameter, value: str | None) -> Path | None:
@@ -62,8 +72,8 @@ _FILE: dict[str, Any] = {"callback": _output_file, "metavar": "FILE"}
 )
 @click.option("-m", "module", metavar="MODULE", help="Run a module, as python -m does; the rest are its arguments.")
 @click.option("--plain", is_flag=True, help="No dashboard: progress lines and a closing summary on stderr.")
-@click.option("--steps", type=click.IntRange(min=1), metavar="N", help="Stop cleanly after N optimizer steps.")
-@click.option("--summary", **_FILE, help="Write the closing summary to FILE as JSON.")
+@click.option("--steps", callback=_steps, metavar="N", help="Stop cleanly after N optimizer steps.")
+@click.option("--summary", **_FILE, help="Write the summary to FILE as JSON, renewed while the run goes on.")
 @click.option("--budget", **_SHARE, help="Share of the step time that measuring may cost.")
 @click.option("--ui-budget", **_SHARE, help="Share of time that the dashboard may spend drawing.")
 @click.option("--log", **_FILE, help="Append the script's output to FILE while the screen is up.")
@@ -72,7 +82,7 @@ _FILE: dict[str, Any] = {"callback": _output_file, "metavar": "FILE"}
 def _command(module: str | None, words: tuple[str, ...], show_version: bool, **options: Any) -> Settings | None:
     """Run a PyTorch training script, unedited, with a dashboard in the terminal."""
     if show_version:
-        click.echo(f"gradtui {_version()}")
+        click.echo(f"gradtui {__version__}")
         return None
     if module is not None:
         return Settings(target=Target(path=None, module=module, arguments=words), **options)
@@ -119,15 +129,6 @@ def _fence_module_arguments(argv: list[str]) -> list[str]:
             return argv
         index += 2 if word in takes_value else 1
     return argv
-
-
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("gradtui")
-    except PackageNotFoundError:
-        return "(not installed)"
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from gradtui.export import summary
+from gradtui.export.summary import summarise, write
+from gradtui.export.summary_file import SummaryFile
 from gradtui.runner.plain import PlainReporter, closing_lines
 from gradtui.runner.script import Program, ScriptError, finish, load
 from gradtui.runner.training_run import TrainingRun
 from gradtui.settings import Settings
-from gradtui.state.run_state import RunState
 
 if TYPE_CHECKING:
+    from gradtui.runner.nursery import Nursery
     from gradtui.runner.terminal_lease import TerminalLease
 
 
@@ -37,42 +41,56 @@ def launch(settings: Settings) -> int:
 
     if why_no_screen() is not None:
         return _plain(settings, program)
+    from gradtui.runner.nursery import Nursery
     from gradtui.runner.supervisor import supervise
 
-    return supervise(lambda lease: _with_screen(settings, program, lease))
+    nursery = Nursery.open()
+    return supervise(lambda lease: _with_screen(settings, program, lease, nursery), nursery)
 
 
 def _plain(settings: Settings, program: Program) -> int:
     training = TrainingRun(settings, program)
     reporter = PlainReporter(training.events)
     reporter.start()
-    outcome = training.execute()
+    with _renewed_summary(settings, lambda: reporter.look(partial(summarise, dropped=training.events.dropped))):
+        outcome = training.execute()
     if not outcome.forked:
         _conclude(settings, reporter, training.events.dropped)
     finish(outcome)
+
+
+def _with_screen(settings: Settings, program: Program, lease: TerminalLease, nursery: Nursery | None) -> int:
+    from gradtui.screen_run import ScreenRun
+
+    screen = ScreenRun(settings, program, lease, nursery)
+    with _renewed_summary(settings, lambda: screen.look(partial(summarise, dropped=screen.dropped))):
+        outcome = screen.execute()
+    if not outcome.forked:
+        _conclude(settings, screen.reporter, screen.dropped)
+    finish(outcome)
+
+
+@contextmanager
+def _renewed_summary(settings: Settings, summary: Callable[[], dict[str, Any] | None]) -> Iterator[None]:
+    """While this lasts the summary's file is renewed now and then, if there is to be one."""
+    if settings.summary is None:
+        yield
+        return
+    owner = os.getpid()
+    file = SummaryFile(settings.summary, summary)
+    file.start()
+    yield
+    if os.getpid() == owner:
+        file.stop()
 
 
 def _conclude(settings: Settings, reporter: PlainReporter, dropped: int) -> None:
     state = reporter.finish()
     for line in closing_lines(state):
         reporter.say(line)
-    _write_summary(settings, state, dropped, reporter)
-
-
-def _write_summary(settings: Settings, state: RunState, dropped: int, reporter: PlainReporter) -> None:
     if settings.summary is None:
         return
     try:
-        summary.write(summary.summarise(state, dropped=dropped), settings.summary)
+        write(summarise(state, dropped=dropped), settings.summary)
     except OSError as error:
         reporter.say(f"the summary could not be written to {settings.summary}: {error.strerror}")
-
-
-def _with_screen(settings: Settings, program: Program, lease: TerminalLease) -> int:
-    from gradtui.screen_run import ScreenRun
-
-    screen = ScreenRun(settings, program, lease)
-    outcome = screen.execute()
-    if not outcome.forked:
-        _conclude(settings, screen.reporter, screen.dropped)
-    finish(outcome)

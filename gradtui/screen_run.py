@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import shutil
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from gradtui.runner.ending import Outcome
-from gradtui.runner.output_capture import OutputCapture, new_log
+from gradtui.runner.log_directory import new_log
+from gradtui.runner.output_capture import INPUT_REFUSED, OutputCapture
 from gradtui.runner.plain import PlainReporter
 from gradtui.runner.script import Program
 from gradtui.runner.terminal import ControllingTerminal
 from gradtui.runner.terminal_lease import TerminalLease
 from gradtui.runner.training_run import TrainingRun
 from gradtui.settings import Settings
+from gradtui.state.run_state import RunState
 from gradtui.transport.log_tail import LogTail
 from gradtui.tui.driver import interrupt_script
 from gradtui.tui.proportions import output_columns
@@ -22,8 +25,17 @@ from gradtui.tui.ui_thread import UiThread
 if TYPE_CHECKING:
     from textual.app import App
 
+    from gradtui.runner.nursery import Nursery
+    from gradtui.tui.app import GradtuiApp
+    from gradtui.tui.plotting.plotter import Plotter
+
+T = TypeVar("T")
+
 _READY_S = 10.0
 """The script starts after the first paint, or after this long if the screen does not come up."""
+
+_ANSWER_S = 5.0
+"""The screen's thread is given so long to answer a question."""
 
 _TAIL_LINES = 15
 """Lines of the script's output repeated on the terminal once the screen is closed."""
@@ -32,22 +44,31 @@ _TAIL_LINES = 15
 class ScreenRun:
     """Runs a script under the dashboard. When the person leaves or the app dies, training goes on without a screen."""
 
-    def __init__(self, settings: Settings, program: Program, lease: TerminalLease) -> None:
+    def __init__(
+        self, settings: Settings, program: Program, lease: TerminalLease, nursery: Nursery | None = None
+    ) -> None:
         log = settings.log or new_log(settings.target.name)
         self._training = TrainingRun(settings, program, str(log))
         self._settings = settings
-        self._capture = OutputCapture(
-            log, columns=output_columns(shutil.get_terminal_size().columns), announce=lease.output_in
-        )
+        terminal = shutil.get_terminal_size()
+        columns = output_columns(terminal.columns, terminal.lines)
+        self._capture = OutputCapture(log, columns=columns, announce=lease.output_in)
         self._terminal = ControllingTerminal(lease)
         self._thread = UiThread(self._make_app, self._terminal, on_end=self._screen_ended)
-        self._left_early = False
+        self._nursery = nursery
+        self._plotter: Plotter | None = None
         self.reporter = PlainReporter(self._training.events)
 
     @property
     def dropped(self) -> int:
         """Events that were not drained in time."""
         return self._training.events.dropped
+
+    def look(self, at: Callable[[RunState], T]) -> T | None:
+        """Return what `at` makes of the state, on the thread that owns it now; None where that has no time. Any thread."""
+        if self._thread.is_alive:
+            return self._thread.ask(lambda app: at(cast("GradtuiApp", app).run_state), _ANSWER_S)
+        return self.reporter.look(at)
 
     def execute(self) -> Outcome:
         """Run the script, then keep the screen up until the person leaves it."""
@@ -62,12 +83,15 @@ class ScreenRun:
         except KeyboardInterrupt:
             self._thread.stop()
         self._capture.stop(tail=_TAIL_LINES)
-        self._report_crash()
+        self._report_troubles()
         return outcome
 
     def _make_app(self) -> App[Any]:
         from gradtui.tui.app import GradtuiApp
+        from gradtui.tui.plotting.plot_process import PlotProcess
+        from gradtui.tui.plotting.plotter import Plotter
 
+        self._plotter = Plotter(PlotProcess(starter=self._nursery))
         log = LogTail(self._capture.log, offset=self._capture.start_offset)
         return GradtuiApp(
             self._training.events,
@@ -75,12 +99,17 @@ class ScreenRun:
             log=log,
             ui_budget=self._settings.ui_budget,
             interrupt=interrupt_script,
+            pictures=self._plotter,
         )
 
     def _screen_ended(self, thread: UiThread) -> None:
-        """On the app's thread, with the terminal restored: hand the run over to the plain report."""
-        app = thread.app
-        state = getattr(app, "run_state", None)
+        """On the app's thread, with the terminal restored."""
+        self._hand_over(getattr(thread.app, "run_state", None))
+        if self._plotter is not None:
+            self._plotter.close()
+
+    def _hand_over(self, state: RunState | None) -> None:
+        """The plain report takes the run from here; what the screen knew is its to go on with."""
         if state is not None:
             self.reporter.state = state
         self._training.commands.close()
@@ -89,6 +118,8 @@ class ScreenRun:
         self._capture.stop(tail=_TAIL_LINES)
         self.reporter.start()
 
-    def _report_crash(self) -> None:
+    def _report_troubles(self) -> None:
+        if self._capture.asked_for_input:
+            sys.stderr.write(INPUT_REFUSED)
         if self._thread.crash is not None:
             sys.stderr.write(f"gradtui: the dashboard failed; training was not touched\n{self._thread.crash}\n")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import os
 import sys
+from _thread import get_ident
 from types import TracebackType
 from typing import Any
 
@@ -19,7 +19,7 @@ from gradtui.probe.phase_sampler import PhaseSampler
 from gradtui.probe.probe import Probe
 from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.events import RunStarted
-from gradtui.runner.plain import PROGRESS_S, PlainReporter, closing_lines
+from gradtui.runner.plain import PlainReporter, closing_lines
 from gradtui.samplers.sampler import SamplerThread
 from gradtui.settings import DEFAULT_SHARE
 from gradtui.state.run_state import RunState
@@ -42,7 +42,7 @@ def watch(
         model: the root module.
         optimizers: those that train it; one made later is found by itself.
         name: what to call the model; its class's name by default.
-        progress: write a progress line to stderr every few seconds.
+        progress: write a progress line to stderr every few seconds, what becomes of each toggle, and a closing summary.
         budget: share of the step time that measuring may cost, 0 to 1.
 
     Returns:
@@ -76,8 +76,10 @@ class Watch:
     def __init__(self, *, progress: bool, budget: float) -> None:
         self._events = EventQueue()
         self._commands = CommandQueue()
-        self.probe = Probe(self._events.put, self._commands, cpu_allocator(), budget=budget)
-        self._reporter = PlainReporter(self._events, progress_s=PROGRESS_S if progress else math.inf)
+        allocator = cpu_allocator()
+        self._ledger = allocator.name
+        self.probe = Probe(self._events.put, self._commands, allocator, budget=budget)
+        self._reporter = PlainReporter(self._events, silent=not progress)
         self._progress = progress
         self._sampler = SamplerThread(
             [PhaseSampler(self.probe.phases, self.probe.counter, self.probe.clock)],
@@ -99,7 +101,12 @@ class Watch:
         self._commands.submit(lambda id_: SetTrainable(id_, path, True))
 
     def summary(self) -> dict[str, Any]:
-        """The run so far, as `gradtui --summary` writes it."""
+        """The run so far, as `gradtui --summary` writes it.
+
+        Asked for on the training thread it is complete; on any other it may lack the last hundredths of a second.
+        """
+        if self.probe.hooks.thread == get_ident():
+            self.probe.report()
         self._reporter.drain()
         return summarise(self.state, dropped=self._events.dropped)
 
@@ -120,7 +127,7 @@ class Watch:
         """Put the hooks on."""
         script = getattr(sys.modules["__main__"], "__file__", None) or "interactive"
         version = str(torch.__version__)
-        self._events.put(RunStarted(0.0, 0, script, (), os.getpid(), "cpu", "CPU malloc", version, None))
+        self._events.put(RunStarted(0.0, 0, script, (), os.getpid(), "cpu", self._ledger, version, None))
         set_active(self.probe)
         _watches.append(self)
         self.probe.attach()

@@ -37,7 +37,7 @@ def with_screen(program, log, lease) -> int:
     from gradtui.tui.ui_thread import UiThread
 
     terminal = ControllingTerminal(lease)
-    capture = OutputCapture(log, columns=60, lines=10, announce=lease.output_in)
+    capture = OutputCapture(log, columns=60, announce=lease.output_in)
     capture.start()
 
     def screen_ended(ui: UiThread) -> None:

@@ -132,10 +132,15 @@ class TerminalSession:
         self._gone = True
 
     def training_process(self) -> psutil.Process:
-        """The child of the supervisor."""
-        found: list[psutil.Process] = []
-        self.wait_until(lambda: found.extend(psutil.Process(self.process.pid).children()) or found, "training process")
-        return found[0]
+        """The child of the supervisor that is of its session: the nursery has one of its own."""
+
+        def found() -> list[psutil.Process]:
+            children = psutil.Process(self.process.pid).children()
+            return [child for child in children if os.getsid(child.pid) == os.getsid(self.process.pid)]
+
+        # The nursery is forked first, and leaves the session before anything else.
+        self.wait_until(lambda: len(found()) == 1, "training process")
+        return found()[0]
 
     def wait_end(self) -> int:
         """Read to the end. Returns what a shell would show: the exit code, or 128 plus the signal."""

@@ -81,6 +81,7 @@ def test_arguments_are_untouched(arguments: list[str]) -> None:
         (["--steps", "0", "train.py"], "--steps"),
         (["--steps", "-3", "train.py"], "--steps"),
         (["--steps", "1.5", "train.py"], "--steps"),
+        (["--steps", "x", "train.py"], "--steps': 'x' is not a number of steps; write a whole number from 1 on"),
         (["--steps"], "--steps"),
         (["--budget", "1", "train.py"], "write 1% or a number below 1"),
         (["--budget", "0%", "train.py"], "not above 0%"),
@@ -130,6 +131,13 @@ def test_help_and_version(word: str, capsys: pytest.CaptureFixture[str]) -> None
     out, err = capsys.readouterr()
     assert "gradtui" in out
     assert err == ""
+
+
+def test_the_version_is_the_package_s_own(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("gradtui.cli.__version__", "12.3")
+    with pytest.raises(SystemExit):
+        parse(["--version"])
+    assert capsys.readouterr().out == "gradtui 12.3\n"
 
 
 def test_a_target_is_one_thing() -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,7 @@ import torch
 from torch import nn
 
 import gradtui
+from gradtui.probe.allocators import ResidentAllocator
 
 
 def train(model: nn.Module, optimizer: torch.optim.Optimizer, steps: int) -> None:
@@ -35,7 +39,54 @@ def test_it_sees_what_is_trained_and_freezes_what_is_asked() -> None:
     assert torch.equal(model.bias, held)
     assert summary["models"] == [{"name": "net", "type": "Linear", "parameters": 8, "trainable": 6}]
     assert summary["steps"] == summary["micro_steps"] == 8
-    assert [(entry["step"], entry["parameters"]) for entry in summary["interventions"]] == [(3, ["bias"])]
+    (intervention,) = summary["interventions"]
+    assert (intervention["step"], intervention["parameters"]) == (3, ["bias"])
+    assert (intervention["path"], intervention["trainable"]) == ("bias", False)
+
+
+def test_a_summary_asked_for_in_between_is_complete() -> None:
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with gradtui.watch(model, optimizer, progress=False) as watch:
+        for steps in range(1, 40):
+            train(model, optimizer, 1)
+            summary = watch.summary()
+            assert summary["steps"] == summary["micro_steps"] == steps
+            assert summary["optimizers"][0]["steps"] == steps
+            assert summary["gradient_norm"]["measured_steps"] > 0
+            known = [row["gradient_norm"] for row in summary["parameters"]]
+            assert math.isclose(math.hypot(*known), summary["gradient_norm"]["last"], rel_tol=1e-5)
+
+
+def test_without_progress_nothing_is_written(capfd: pytest.CaptureFixture[str]) -> None:
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with gradtui.watch(model, optimizer, progress=False) as watch:
+        watch.freeze("bias")
+        watch.freeze("no such thing")
+        deadline = time.monotonic() + 20
+        while not {"applied", "rejected", "verified"} <= {entry.kind for entry in watch.state.log}:
+            train(model, optimizer, 1)
+            assert time.monotonic() < deadline
+    assert capfd.readouterr().err == ""
+
+
+def test_the_summary_names_where_totals_come_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gradtui.watching.cpu_allocator", ResidentAllocator)
+    with gradtui.watch(nn.Linear(2, 2), progress=False) as watch:
+        assert watch.summary()["ledger"] == ResidentAllocator.name
+
+
+def test_a_refusal_names_what_was_refused() -> None:
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with gradtui.watch(model, optimizer, progress=False) as watch:
+        train(model, optimizer, 2)
+        watch.unfreeze("bias")
+        train(model, optimizer, 1)
+    assert [entry.text for entry in watch.state.log if entry.kind == "rejected"] == [
+        "cannot unfreeze bias: bias is already trainable"
+    ]
 
 
 def test_closing_leaves_torch_as_it_was() -> None:
@@ -75,3 +126,12 @@ def test_a_script_that_watches_itself_runs_either_way(tmp_path: Path, words: tup
         [sys.executable, *words, "own.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout) == (0, "1 False\n"), done.stderr
+
+
+def test_what_a_script_freezes_itself_is_in_the_summary_of_its_run(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(USES_WATCH, encoding="utf-8")
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent), "OMP_NUM_THREADS": "1"}
+    words = [sys.executable, "-m", "gradtui", "--plain", "--summary", "s.json", "own.py"]
+    subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, check=True)
+    (intervention,) = json.loads((tmp_path / "s.json").read_text(encoding="utf-8"))["interventions"]
+    assert (intervention["path"], intervention["trainable"], intervention["parameters"]) == ("bias", False, ["bias"])

@@ -122,13 +122,13 @@ class Watched:
 @contextmanager
 def watched(
     *,
-    budget: float = 1.0,
+    budget: float = 100.0,
     stop_after: int | None = None,
     commands: CommandQueue | None = None,
     allocator: Allocator | None = None,
     may_fail: bool = False,
 ) -> Iterator[Watched]:
-    """Attach a probe. With `budget` 1 every step is measured; a part of the probe that fails, fails the test."""
+    """Attach a probe. Without a `budget` every step is measured; a part of the probe that fails, fails the test."""
     queue = EventQueue(capacity=1_000_000)
     commands = commands if commands is not None else CommandQueue()
     probe = Probe(

@@ -4,7 +4,9 @@ Schema 1. Bytes, seconds and counts; `null` wherever something is unknown, and i
 (NaN, infinity). `steps` counts the executed optimizer steps of all optimizers together, `micro_steps` outermost backward
 calls. `state` is the letter of `gradtui.protocol.vocabulary.ParameterState`. A phase's `exact` says that every category was
 measured, `peak_exact` that `bytes_peak` is the phase's peak and not only a lower bound. `saved_bytes` of a parameter is what
-autograd keeps for backward in the operations of the module that owns it.
+autograd keeps for backward in the operations of the module that owns it. `bytes_end` is null for a phase whose end was never
+measured, one that did not occur included. `interventions` are the newest freezes and unfreezes that were applied, by whomever;
+older ones are counted in `interventions_dropped`. `exit_code` is null while the run goes on.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from __future__ import annotations
 import json
 import math
 import os
-import tempfile
+import threading
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -46,6 +48,7 @@ def summarise(state: RunState, *, dropped: int) -> dict[str, Any]:
         "gradient_norm": _gradient_norm(state),
         "parameters": _parameters(state),
         "interventions": _interventions(state),
+        "interventions_dropped": state.intervention_count - len(state.interventions),
         "findings": [],
         "cost": _cost(state, dropped),
     }
@@ -53,22 +56,17 @@ def summarise(state: RunState, *, dropped: int) -> dict[str, Any]:
 
 def write(summary: dict[str, Any], path: Path) -> None:
     """Write a summary to `path`, whole or not at all. Raises OSError."""
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    name = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
+    # The kernel applies the umask: asking for it would change it for a moment, under the script's own threads.
+    descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_CLOEXEC", 0), 0o666)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
             json.dump(summary, stream, indent=1, allow_nan=False)
             stream.write("\n")
-        os.chmod(name, 0o666 & ~_umask())
         os.replace(name, path)
     except BaseException:
         os.unlink(name)
         raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def _models(state: RunState) -> list[dict[str, Any]]:
@@ -114,6 +112,7 @@ def _phase(record: PhaseRecord) -> dict[str, Any]:
 def _gradient_norm(state: RunState) -> dict[str, Any]:
     norms = state.norm_summary
     return {
+        "since_step": norms.since_step,
         "first": _number(norms.first),
         "last": _number(norms.last),
         "min": norms.smallest,
@@ -150,11 +149,12 @@ def _interventions(state: RunState) -> list[dict[str, Any]]:
             "step": event.step,
             "seconds": event.at,
             "text": event.text,
-            "path": command.path if isinstance(command, SetTrainable) else None,
-            "trainable": command.trainable if isinstance(command, SetTrainable) else None,
+            "path": event.command.path,
+            "trainable": event.command.trainable,
             "parameters": [state.tree.parameters[i].path for i in event.parameters if i < len(state.tree.parameters)],
         }
-        for event, command in state.interventions
+        for event in state.interventions
+        if isinstance(event.command, SetTrainable)
     ]
 
 

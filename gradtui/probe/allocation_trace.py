@@ -11,6 +11,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from time import perf_counter_ns
 from typing import Any
 
 import torch
@@ -50,6 +51,9 @@ class AllocationTrace(OperationMode):  # type: ignore[no-untyped-call]
         self.modules: list[int] = [module_now()]
         """The module that was running at each."""
         self.allocations: list[Allocation] = []
+        self.operations = 0
+        self.own_ns = 0
+        """What following them has taken, beside what torch needs to show them to us."""
         self.is_whole = True
         """False if there were more events than are followed."""
         self._device_type = device_type
@@ -60,14 +64,19 @@ class AllocationTrace(OperationMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Run the operation, and note what storages it has made."""
+        began = perf_counter_ns()
         kwargs = kwargs or {}
         for tensor in _tensors(args):
             self._follow(tensor, is_new=False)
         for tensor in _tensors(tuple(kwargs.values())):
             self._follow(tensor, is_new=False)
+        self.own_ns += perf_counter_ns() - began
         result = func(*args, **kwargs)
+        began = perf_counter_ns()
         for tensor in _tensors((result,)):
             self._follow(tensor, is_new=True)
+        self.operations += 1
+        self.own_ns += perf_counter_ns() - began
         return result
 
     def know(self, tensor: torch.Tensor, kind: str, module: int) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from gradtui.probe.interventions import Applied
 from gradtui.probe.refusals import Refused
-from gradtui.protocol.commands import Command, Pause, Resume, RunSteps, SetTrainable, StopTraining
+from gradtui.protocol.commands import Command, Pause, Resume, RunSteps, SetTrainable, StopTraining, TraceStep
 from gradtui.transport.in_process import CommandQueue
 
 _LOOK_AROUND_S = 0.2
@@ -28,12 +28,14 @@ class Boundary:
         commands: CommandQueue,
         *,
         toggle: Callable[[SetTrainable], Applied],
+        trace: Callable[[], Applied],
         applied: Callable[[Command, Applied], None],
         rejected: Callable[[Command, str], None],
         held: Callable[[bool], None],
     ) -> None:
         self._commands = commands
         self._toggle = toggle
+        self._trace = trace
         self._applied = applied
         self._rejected = rejected
         self._held = held
@@ -78,6 +80,8 @@ class Boundary:
     def _apply(self, command: Command, step: int) -> Applied:
         if isinstance(command, SetTrainable):
             return self._toggle(command)
+        if isinstance(command, TraceStep):
+            return self._trace()
         if isinstance(command, Pause):
             self._hold_at = step
             return Applied("pause", ())

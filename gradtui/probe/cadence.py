@@ -13,7 +13,7 @@ _RAREST = 1_000
 
 
 class StepTime:
-    """Seconds that a step takes lately, all told."""
+    """Seconds that a step of the script's takes lately."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -27,9 +27,9 @@ class Cadence:
     """Decides step by step whether to measure.
 
     The first `warmup` steps are measured whatever they cost, until they have cost half a second together: a person looks
-    at them first. After that every k-th step is, with k = cost / (budget x step time), both smoothed. Where one round of
-    training takes several optimizer steps (a GAN), whole rounds are measured or left out, so that no optimizer is always
-    the one missed.
+    at them first. After that every k-th step is, counted from the last one measured, with k = cost / (budget x step time),
+    both smoothed. Where one round of training takes several optimizer steps (a GAN), whole rounds are measured or left
+    out, so that no optimizer is always the one missed.
     The cost is the median of the last few, since one measurement disturbed by another process would thin out the next
     hundred.
     """
@@ -41,16 +41,34 @@ class Cadence:
         self._warmup = warmup
         self._forced = 0
         self._total = 0.0
+        self._measured = 0
+        """The step with which the round began that was measured last."""
         self._costs: deque[float] = deque(maxlen=5)
 
     def force(self, steps: int = 1) -> None:
         """Measure the next `steps` steps whatever they cost: something has just changed."""
         self._forced = max(self._forced, steps)
 
-    def is_due(self, executed: int, round_length: int = 1) -> bool:
-        """Whether to measure the step after `executed` ones, in rounds of `round_length` optimizer steps."""
-        warming_up = executed < self._warmup and self._total < _WARMUP_S
-        return warming_up or self._forced > 0 or executed // round_length % self.every == 0
+    def is_due(self, executed: int, round_length: int = 1, *, wanted: bool = False) -> bool:
+        """Whether to measure the step after `executed` ones, in rounds of `round_length` optimizer steps.
+
+        Asked once a step. What is `wanted` for another reason is measured, and the next measurement counted from it.
+        """
+        began = executed - executed % round_length
+        due = wanted or self._is_forced(executed)
+        if due or began == self._measured or began >= self._measured + self.every * round_length:
+            self._measured = began
+            return True
+        return False
+
+    def rests(self, executed: int) -> int:
+        """How many steps in a row are not to be measured after the one that follows `executed` ones, in rounds of one step."""
+        if self._is_forced(executed + 1):
+            return 0
+        return max(0, self._measured + self.every - executed - 1)
+
+    def _is_forced(self, executed: int) -> bool:
+        return self._forced > 0 or (executed < self._warmup and self._total < _WARMUP_S)
 
     def spent(self, seconds: float) -> None:
         """One measurement was made and took this long."""

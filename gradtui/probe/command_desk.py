@@ -15,7 +15,7 @@ from gradtui.probe.freeze_watch import VERIFY_STEPS, FreezeWatch
 from gradtui.probe.interventions import Applied
 from gradtui.probe.models_in_view import ModelsInView
 from gradtui.probe.norm_reader import NormReader
-from gradtui.probe.refusals import Training
+from gradtui.probe.refusals import Refused, Training
 from gradtui.probe.run_clock import RunClock
 from gradtui.probe.step_examiner import StepExaminer
 from gradtui.probe.torch_private import operations_are_observed
@@ -43,7 +43,7 @@ class CommandDesk:
         self._norms = norms
         self._examiner = examiner
         self._boundary = Boundary(
-            commands, toggle=self._toggle, applied=self._applied, rejected=self._rejected, held=held
+            commands, toggle=self._toggle, trace=self._trace, applied=self._applied, rejected=self._rejected, held=held
         )
         self._step = 0
         self._by_hand = False
@@ -106,8 +106,14 @@ class CommandDesk:
         )
         return interventions.set_trainable(command, self._view.tree, training)
 
+    def _trace(self) -> Applied:
+        objection = self._examiner.trace_next()
+        if objection is not None:
+            raise Refused(objection)
+        return Applied("take the next step apart", ())
+
     def _applied(self, command: Command, applied: Applied) -> None:
-        self._emit(CommandApplied(self._clock.at(), self._step, command.id, applied.text, applied.parameters))
+        self._emit(CommandApplied(self._clock.at(), self._step, command, applied.text, applied.parameters))
         if not isinstance(command, SetTrainable):
             return
         changed = self._named(applied.parameters)
@@ -127,4 +133,4 @@ class CommandDesk:
         return {path: tensor for path, tensor in live if tensor is not None}
 
     def _rejected(self, command: Command, reason: str) -> None:
-        self._emit(CommandRejected(self._clock.at(), self._step, command.id, reason))
+        self._emit(CommandRejected(self._clock.at(), self._step, command, reason))

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import torch
 
+from gradtui.probe.host_copy import HostCopy
 from gradtui.probe.torch_private import multi_tensor_norms
 
 _RING = 4
@@ -38,8 +39,7 @@ class _UnderWay:
     step: int
     indices: list[int]
     with_loss: bool
-    values: torch.Tensor
-    done: torch.cuda.Event
+    copy: HostCopy
 
 
 class GradientMeter:
@@ -73,32 +73,23 @@ class GradientMeter:
                 return
             home = next((part.device for part in stacked if part.is_cuda), stacked[0].device)
             values = torch.cat([part.to(home, non_blocking=True) for part in stacked])
-        if values.is_cuda:
-            self._start_reading(step, indices, with_loss, values)
-        else:
-            # On the CPU this is the step's one host read; the numbers are already there.
-            self._deliver(_reading(step, indices, with_loss, values.tolist()))
-
-    def _start_reading(self, step: int, indices: list[int], with_loss: bool, values: torch.Tensor) -> None:
-        host = torch.empty(values.shape, dtype=values.dtype, device="cpu", pin_memory=True)
-        host.copy_(values, non_blocking=True)
-        done = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        done.record(torch.cuda.current_stream(values.device))
-        self._under_way.append(_UnderWay(step, indices, with_loss, host, done))
+        # The step's one host read.
+        self._under_way.append(_UnderWay(step, indices, with_loss, HostCopy(values)))
+        self.poll()
         if len(self._under_way) > _RING:
             self._under_way.popleft()
             self.dropped += 1
 
     def poll(self) -> None:
         """Deliver the readings that a device has finished; never waits."""
-        while self._under_way and self._under_way[0].done.query():  # type: ignore[no-untyped-call]
+        while self._under_way and self._under_way[0].copy.is_there:
             ready = self._under_way.popleft()
-            self._deliver(_reading(ready.step, ready.indices, ready.with_loss, ready.values.tolist()))
+            self._deliver(_reading(ready.step, ready.indices, ready.with_loss, ready.copy.values()))
 
     def finish(self) -> None:
         """Deliver what is still under way; may wait for the device, since the run is over."""
         if self._under_way:
-            self._under_way[-1].done.synchronize()
+            self._under_way[-1].copy.wait()
         self.poll()
 
 

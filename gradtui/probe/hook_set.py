@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import weakref
 from _thread import get_ident
 from collections.abc import Callable
@@ -16,6 +17,11 @@ from time import perf_counter_ns
 from typing import Any, Protocol
 
 from gradtui.probe.torch_private import leave_to_python, living_threads
+
+_COLD = 12
+"""A hook takes a short step this many times longer than an empty one takes in a tight loop, besides what it times itself: the
+script's operations have pushed our code out of the caches, and ours theirs. Seen at steps of 0.2 and 0.5 ms with and without
+(benchmarks/step_cost.py); 10 to 15 on one machine, so an estimate."""
 
 MOST_FAILURES = 3
 """A part that failed this often is switched off for the rest of the run."""
@@ -28,6 +34,10 @@ class Removable(Protocol):
         """Take the hook off."""
 
 
+def _nothing(now: int) -> None:
+    """An empty callback."""
+
+
 class HookSet:
     """The patches and handles of one probe, and the time spent in them."""
 
@@ -35,9 +45,13 @@ class HookSet:
         self.active = True
         """False once removed: wrappers that somebody else has wrapped in turn then pass straight through."""
         self.own_ns = 0
-        """Time spent in our own callbacks so far, nanoseconds."""
+        """Time spent in our own callbacks so far, nanoseconds, with what a hook is known to cost besides."""
+        self.hidden_ns = 0
+        """What each hook costs that it cannot time itself: an estimate, 0 until `calibrate`."""
         self.thread: int | None = None
         """The only thread that is listened to; None for any."""
+        self.first: Callable[[], None] | None = None
+        """Called before anything that is run: there may be something older to tell."""
         self._report = report
         self._failures: dict[str, int] = {}
         self._off: set[str] = set()
@@ -62,6 +76,8 @@ class HookSet:
         thread = self.thread
         if (thread is not None and thread != get_ident()) or part in self._off:
             return None
+        if self.first is not None:
+            self.first()
         now = perf_counter_ns()
         answer = None
         try:
@@ -70,8 +86,23 @@ class HookSet:
             # Not even one raised while reporting, as happens close to Python's recursion limit.
             with contextlib.suppress(Exception):
                 self._failed(part, error)
-        self.own_ns += perf_counter_ns() - now
+        self.own_ns += perf_counter_ns() - now + self.hidden_ns
         return answer
+
+    def calibrate(self) -> None:
+        """Estimate `hidden_ns` on this machine: less than a millisecond of empty hooks."""
+        self.hidden_ns = _COLD * min(self._empty_hook_ns() for _ in range(5))
+        self.own_ns = 0
+
+    def _empty_hook_ns(self, times: int = 100) -> int:
+        began = perf_counter_ns()
+        for _ in range(times):
+            self.run("calibration", _nothing)
+        return (perf_counter_ns() - began) // times
+
+    def charge(self, nanoseconds: int) -> None:
+        """Count what something of ours has cost outside of hooks."""
+        self.own_ns += nanoseconds
 
     def guard(self, part: str, callback: Callable[..., object], *arguments: Any) -> None:
         """As `run`, for a part within one that is being timed: what fails here leaves the outer part whole."""
@@ -104,7 +135,10 @@ class HookSet:
         self._handles.append(handle)
 
     def leave_forked_children(self) -> None:
-        """Have the wrappers pass straight through in forked children (DataLoader workers): nobody views those."""
+        """Have the wrappers pass straight through in forked children (DataLoader workers): nobody views those.
+
+        Windows has no fork, and no such function.
+        """
         itself = weakref.ref(self)
 
         def deactivate() -> None:
@@ -112,7 +146,8 @@ class HookSet:
             if hooks is not None:
                 hooks.active = False
 
-        os.register_at_fork(after_in_child=deactivate)
+        if sys.platform != "win32":
+            os.register_at_fork(after_in_child=deactivate)
 
     def remove(self) -> None:
         """Take everything off. A name that somebody wrapped after us keeps their wrapper, and ours passes through."""

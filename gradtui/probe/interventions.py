@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
+from torch.optim import Optimizer
 
 from gradtui.probe import optimizer_membership as membership
 from gradtui.probe import refusals
@@ -81,7 +82,29 @@ def _freeze(chosen: dict[int, torch.Tensor], tree: ModuleTree, training: Trainin
             tensor.requires_grad_(False)
             # A zero or stale gradient still moves a parameter under momentum or weight decay; None does not.
             tensor.grad = None
-    return ""
+    return _state_that_stays(chosen.values(), optimizers)
+
+
+def _state_that_stays(frozen: Iterable[torch.Tensor], optimizers: Iterable[Optimizer]) -> str:
+    """A frozen parameter's optimizer state is kept: an unfreeze then goes on with the momentum it had."""
+    owners = membership.owners(optimizers)
+    sizes: dict[str, int] = {}
+    for tensor in frozen:
+        if id(tensor) in owners:
+            optimizer = owners[id(tensor)][0]
+            state = optimizer.state.get(tensor)
+            values = state.values() if isinstance(state, dict) else ()
+            kept = [value for value in values if isinstance(value, torch.Tensor) and value.layout is torch.strided]
+            name = type(optimizer).__name__
+            sizes[name] = sizes.get(name, 0) + sum(value.nbytes for value in kept)
+    return "".join(f"; {name} keeps its {_size_words(size)} of state" for name, size in sizes.items() if size)
+
+
+def _size_words(size: int) -> str:
+    for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if size >= 1 << power:
+            return f"{size / (1 << power):.1f} {unit}"
+    return f"{size} B"
 
 
 def _unfreeze(chosen: dict[int, torch.Tensor], tree: ModuleTree, training: Training) -> str:
@@ -135,4 +158,4 @@ def _extent(path: str, chosen: dict[int, torch.Tensor], tree: ModuleTree) -> str
         if (listed := tree.parameters[place].path) != path and path and not listed.startswith(f"{path}.")
     ]
     tied = f" (tied to {', '.join(elsewhere[:3])}{' …' if len(elsewhere) > 3 else ''})" if elsewhere else ""
-    return f"{tensors}, {size:,} parameters{tied}"
+    return f"{tensors}, {size:,} parameter{'' if size == 1 else 's'}{tied}"

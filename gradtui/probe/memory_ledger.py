@@ -58,6 +58,8 @@ class MemoryLedger:
 
     def __init__(self, cpu: Allocator) -> None:
         self.allocator = cpu
+        self.device_index = 0
+        """Torch's number of the CUDA device that most of the models' bytes are on; 0 as long as there is none."""
         self._cpu = cpu
         self._before: Reading = cpu.read()
         self._optimizer_state: tuple[tuple[tuple[int, int], ...], int] | None = None
@@ -73,6 +75,7 @@ class MemoryLedger:
         for index, tensor in tree.live_parameters():
             sizes[tensor.device] = sizes.get(tensor.device, 0) + tree.parameters[index].bytes
         home = max(sizes, key=lambda device: sizes[device], default=torch.device("cpu"))
+        self.device_index = (home.index or 0) if home.type == "cuda" else 0
         if home.type == self.allocator.device_type:
             return None
         self.allocator = self._cpu if home.type == "cpu" else device_allocator(home.type)

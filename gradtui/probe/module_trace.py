@@ -61,7 +61,14 @@ class ModuleTracer:
 
     def __init__(self) -> None:
         self.on = False
-        """Read by the wrapper around every module call: a plain attribute, because that is the hottest place there is."""
+        """A trace is being filled."""
+        self.passes = False
+        """Module calls matter to nobody: they are within an outermost one, and nothing is being traced.
+
+        Read by the wrapper around every module call: a plain attribute, because that is the hottest place there is.
+        """
+        self.inside = False
+        """The only thread that is listened to is within an outermost module call."""
         self._trace = ModuleTrace()
         self._places: Mapping[int, int] = {}
         self._thread = 0
@@ -70,11 +77,13 @@ class ModuleTracer:
         """Begin a new trace, or go on with `onto`; `places` holds the index of each known module by its id()."""
         self._trace, self._places, self._thread = onto or ModuleTrace(), places, get_ident()
         self.on = True
+        self.passes = False
         return self._trace
 
     def stop(self) -> None:
         """Trace no further. The trace so far belongs to whoever began it."""
         self.on = False
+        self.passes = self.inside
         self._trace, self._places = ModuleTrace(), {}
 
     def entered(self, now: int, module: nn.Module) -> None:  # noqa: ARG002 - as every callback of a hook

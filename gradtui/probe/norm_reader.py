@@ -29,6 +29,8 @@ class NormReader:
     def __init__(self, emit: Callable[[Event], None], clock: RunClock, view: ModelsInView, cadence: Cadence) -> None:
         self.is_due = True
         """Whether the present step is measured."""
+        self._wanted = True
+        """It is measured for the sake of an examination, which bears its cost."""
         self.latest: dict[int, float] = {}
         """Parameter index -> its norm, as its optimizer applied it last. On a device one reading old."""
         self._emit = emit
@@ -62,9 +64,23 @@ class NormReader:
         """A GradScaler multiplies a loss of this step; it is shown without that factor."""
         self._scaled_by = weakref.ref(scaler)
 
-    def begin_step(self, executed: int, *, forced: bool) -> None:
-        """The step after so many executed ones begins; `forced` says that it is examined, so its norms are wanted too."""
-        self.is_due = forced or self._cadence.is_due(executed, self._view.round_length)
+    def begin_step(self, executed: int, cost: float, *, wanted: bool) -> None:
+        """The step after so many executed ones begins; the one before took our hooks `cost` seconds.
+
+        `wanted` says that it is examined: then its norms are needed too.
+        """
+        if self.is_due and not self._wanted:
+            self._cadence.spent(cost)
+        self._wanted = wanted
+        self.is_due = self._cadence.is_due(executed, self._view.round_length, wanted=wanted)
+        self.poll()
+
+    def rests(self, executed: int) -> int:
+        """How many steps after the one that follows `executed` ones are not to be measured."""
+        return self._cadence.rests(executed)
+
+    def poll(self) -> None:
+        """Send the readings that a device has finished."""
         self._meter.poll()
 
     def saw_loss(self, outputs: Any) -> None:
@@ -87,11 +103,9 @@ class NormReader:
         """
         if operations_are_observed():
             return
-        began = self._clock.now()
         gradients = self._gradients(optimizer)
         scale = getattr(optimizer, "grad_scale", None)
         self._meter.measure(step, gradients, self._loss, scale if isinstance(scale, torch.Tensor) else None)
-        self._cadence.spent((self._clock.now() - began) / 1e9)
 
     def stepped(self) -> None:
         """A step has ended, executed or not."""
@@ -103,10 +117,14 @@ class NormReader:
         self._unsent = None
 
     def finish(self) -> None:
-        """Send what is still on its way, and the last rows if they were held back."""
+        """The run is over: send what is still to be sent."""
         self._loss = None
+        self.catch_up()
+
+    def catch_up(self) -> None:
+        """Send what is still on its way, and the last rows if they were held back. May wait for the device."""
         self._meter.finish()
-        last = self._unsent
+        last, self._unsent = self._unsent, None
         if last is not None:
             self._emit(GradientsMeasured(self._clock.at(), last.step, None, None, self._rows()))
 

@@ -6,6 +6,7 @@ says that it ended, since post-hooks do not run then. The Python stack tells how
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from torch.optim import Optimizer
@@ -23,9 +24,10 @@ class OpenStep(NamedTuple):
 
 
 class OpenSteps:
-    """The running calls, outermost first."""
+    """The running calls, outermost first. `lost` is told how many are left when some turn out to have raised."""
 
-    def __init__(self) -> None:
+    def __init__(self, lost: Callable[[int], None]) -> None:
+        self._lost = lost
         self._open: list[OpenStep] = []
 
     def __bool__(self) -> bool:
@@ -49,11 +51,16 @@ class OpenSteps:
             return self._open.pop()
         return None
 
-    def drop_lost(self, *, besides: int = 0) -> bool:
-        """Forget steps that raised; whether there were any. `besides`: running ones that are not entered here yet."""
+    def are_running(self) -> bool:
+        """Whether any step is really running."""
+        self.drop_lost()
+        return bool(self._open)
+
+    def drop_lost(self, *, besides: int = 0) -> None:
+        """Forget steps that raised. `besides`: running ones that are not entered here yet."""
         if not self._open:
-            return False
+            return
         running = max(0, optimizer_steps_on_stack() - besides)
-        lost = len(self._open) > running
-        del self._open[running:]
-        return lost
+        if len(self._open) > running:
+            del self._open[running:]
+            self._lost(self.depth)

@@ -22,7 +22,7 @@ class PhaseSampler:
 
     def sample(self) -> PhaseSampled | None:
         """The phase now, None if it is as it was."""
-        now = (self._phases.phase, self._counter.micro_steps)
+        now = (self._phases.marked() or self._phases.phase, self._counter.micro_steps)
         if now == self._last:
             return None
         self._last = now

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from torch import nn
@@ -11,23 +10,27 @@ from torch.optim import Optimizer
 
 from gradtui.probe import torch_hooks
 from gradtui.probe.allocators import Allocator
-from gradtui.probe.cadence import Cadence, StepTime
+from gradtui.probe.cadence import Cadence
 from gradtui.probe.command_desk import CommandDesk
 from gradtui.probe.evaluation import EvaluationGuess
+from gradtui.probe.grad_scalers import GradScalers
 from gradtui.probe.hook_set import HookSet
+from gradtui.probe.marked_steps import MarkedSteps
 from gradtui.probe.models_in_view import ModelsInView
 from gradtui.probe.norm_reader import NormReader
 from gradtui.probe.open_steps import OpenSteps
+from gradtui.probe.own_cost import OwnCost
 from gradtui.probe.phase_tracker import PhaseTracker
 from gradtui.probe.run_clock import RunClock
 from gradtui.probe.step_counter import StepCounter
 from gradtui.probe.step_examiner import StepExaminer
+from gradtui.probe.step_traces import StepTraces
 from gradtui.probe.torch_private import found_inf, has_stand_ins
 from gradtui.protocol.events import Event, PauseChanged, ProbeFailed
 from gradtui.transport.in_process import CommandQueue
 
-_EXAMINATION_SHARE = 0.6
-"""Of the budget; the gradient norms have the rest."""
+_EXAMINATION_SHARE, _NORM_SHARE, _TRACE_SHARE = 0.35, 0.2, 0.15
+"""Of the budget; the rest is for what is done at every step, and for costs above the median that the cadences go by."""
 
 
 class Probe:
@@ -51,37 +54,43 @@ class Probe:
         self.counter = StepCounter(stop_after)
         self.phases = PhaseTracker(self.clock.now())
         self.view = ModelsInView(emit, self.clock, self._tree_changed)
-        self._step_time = StepTime()
-        rarely = Cadence(budget * _EXAMINATION_SHARE, self._step_time)
-        often = Cadence(budget * (1 - _EXAMINATION_SHARE), self._step_time)
+        self._cost = OwnCost(self.hooks, self.clock.now())
+        rarely = Cadence(budget * _EXAMINATION_SHARE, self._cost.step_time)
+        seldom = Cadence(budget * _TRACE_SHARE, self._cost.step_time, warmup=0)
+        self._traces = StepTraces(seldom if budget > 0 else None, self.view, self.hooks.charge)
         self.examiner = StepExaminer(
-            emit, self.clock, self.view, self.phases, self.counter, allocator, rarely, self.hooks.guard
+            emit, self.clock, self.view, self.phases, self.counter, allocator, rarely, self._traces, self.hooks.guard
         )
-        self.norms = NormReader(emit, self.clock, self.view, often)
+        self.norms = NormReader(emit, self.clock, self.view, Cadence(budget * _NORM_SHARE, self._cost.step_time))
         self.desk = CommandDesk(emit, self.clock, self.view, self.norms, self.examiner, commands, self._held)
         self._emit = emit
-        self._steps = OpenSteps()
+        self._steps = OpenSteps(self._steps_lost)
+        self._scalers = GradScalers(self.norms, self._left_out)
         self._evaluation = EvaluationGuess()
         self._boundary_open = True
         """A step has ended (or none has begun), and nothing of the next one has run yet."""
-        self._scaler_passed_on = False
-        """The optimizer's own step ran within the running `GradScaler.step`."""
-        self._stepped_at = self.clock.now()
-        self._held_since = 0
-        self._own_flushed = 0
+        self._marked = MarkedSteps(
+            commands.waiting, self.phases, self.counter, self.view, self._steps, self._cost, self._marks_told
+        )
 
     def attach(self) -> None:
         """Put the hooks on."""
-        torch_hooks.install(self.hooks, self, self.examiner.tracer)
+        self.hooks.calibrate()
+        torch_hooks.install(self.hooks, self, self._scalers, self.examiner.tracer, self._marked.marks)
 
     def detach(self) -> None:
         """Take the hooks off and emit what is left to say. The script's objects keep nothing of ours."""
         self.hooks.remove()
+        self._marked.marks.leave()
         self.hooks.guard("gradient norms", self.norms.finish)
         self.hooks.guard("ledger", self.examiner.finish)
         self._flush(self.clock.now())
 
-    # ---- forward
+    def report(self) -> None:
+        """Emit what has been counted and measured so far. Training thread."""
+        self._marked.marks.leave()
+        self.hooks.guard("gradient norms", self.norms.catch_up)
+        self._flush(self.clock.now())
 
     def root_entered(self, now: int, module: nn.Module) -> bool:
         """A module is called from outside any other. Says whether it matters when it returns."""
@@ -90,7 +99,7 @@ class Probe:
             # While other tensors stand in for a model's parameters (torch.func), nobody could say whose they are.
             has_parameters = not has_stand_ins(module)
             if has_parameters:
-                self._search()
+                self.hooks.guard("models", self.view.refresh, self.counter.steps)
         if self._evaluation.is_evaluation(module):
             self._evaluation.began(module, now)
             self.hooks.guard("ledger", self.examiner.evaluation_began)
@@ -101,10 +110,12 @@ class Probe:
             if self._boundary_open:
                 self._cross_boundary()
                 now = self.clock.now()
+                self._marked.begin(now, module, self._rests())
         self.phases.forward_began(now)
         if not self.examiner.tracer.on:
             return False
         self.examiner.tracer.entered(now, module)
+        self._traces.enter()
         return True
 
     def root_left(self, now: int, module: nn.Module) -> None:
@@ -112,14 +123,14 @@ class Probe:
         if self._evaluation.ended(module, now):
             self.phases.eval_ended(now)
         else:
+            self._traces.leave()
             self.examiner.tracer.left(now)
-
-    # ---- backward
 
     def backward_began(self, now: int, outputs: Any, accumulates: bool, keeps_graph: bool) -> None:
         """An outermost backward or `autograd.grad` begins."""
         if not accumulates:
             self.phases.grad_began(now)
+            self._traces.enter()
             return
         trained_ns = self._evaluation.backward(now)
         if trained_ns is not None:
@@ -135,20 +146,20 @@ class Probe:
             self.hooks.guard("examination", self.examiner.look_at_graph, outputs, keeps_graph)
             now = self.clock.now()
         self.phases.backward_began(now)
+        self._traces.enter()
 
     def backward_ended(self, now: int, accumulates: bool) -> None:
         """It ended."""
+        self._traces.leave()
         if not accumulates:
             self.phases.grad_ended(now)
             return
         self.counter.micro_steps += 1
-        self.phases.backward_ended(now, in_step=self._in_step())
+        self.phases.backward_ended(now, in_step=self._steps.are_running())
         if self._is_by_hand():
             if self.norms.is_due:
                 self.hooks.guard("gradient norms", self.norms.measure, self.counter.steps + 1, None)
             self._after_step(now, None)
-
-    # ---- optimizer
 
     def optimizer_made(self, now: int, optimizer: Optimizer) -> None:  # noqa: ARG002
         """An optimizer was constructed."""
@@ -156,11 +167,10 @@ class Probe:
 
     def step_began(self, now: int, optimizer: Optimizer, with_closure: bool) -> None:
         """`Optimizer.step` is called; a subclass that calls its parent's step reports twice."""
-        if self._steps.drop_lost(besides=1):
-            self.phases.steps_open(self._steps.depth)
+        self._steps.drop_lost(besides=1)
         self.view.discovery.saw_optimizer(optimizer)
         if self.view.discovery.dirty:
-            self._search()
+            self.hooks.guard("models", self.view.refresh, self.counter.steps)
         if with_closure and self._boundary_open:
             # The whole iteration runs within this step.
             self._cross_boundary()
@@ -169,54 +179,44 @@ class Probe:
         if self.norms.is_due and not with_closure:
             self.hooks.guard("gradient norms", self.norms.measure, self.counter.steps + 1, optimizer)
         self.phases.step_began(now)
+        if not with_closure:
+            self._traces.enter()
 
     def step_ended(self, now: int, optimizer: Optimizer) -> None:
         """`Optimizer.step` returned. Raises `RunStopped` when the number of steps is reached."""
         step = self._steps.ended(optimizer)
         if step is None or step.nested:
             return
+        if not step.with_closure:
+            self._traces.leave()
         if self.norms.is_due and step.with_closure:
             # A closure's gradients exist only now; they stay as they were applied until they are cleared.
             self.hooks.guard("gradient norms", self.norms.measure, self.counter.steps + 1, optimizer)
         self.phases.step_ended(now)
         self._after_step(now, optimizer, skipped=found_inf(optimizer))
 
-    def scaler_made(self, now: int, scaler: Any) -> None:  # noqa: ARG002
-        """A GradScaler was constructed."""
-        self.norms.saw_scaler(scaler)
-
-    def scaler_scaled(self, now: int, scaler: Any) -> None:  # noqa: ARG002
-        """`GradScaler.scale` is called on what will be passed to backward."""
-        self.norms.saw_scaling(scaler)
-
-    def scaler_stepping(self, now: int) -> None:  # noqa: ARG002
-        """`GradScaler.step` is called; it may leave the optimizer's step out."""
-        self._scaler_passed_on = False
-
-    def scaler_stepped(self, now: int, optimizer: Optimizer) -> None:
-        """It returned."""
-        if self._scaler_passed_on:
-            return
+    def _left_out(self, now: int, optimizer: Optimizer) -> None:
+        """A GradScaler has left this optimizer's step out."""
         if self.norms.is_due:
             self.hooks.guard("gradient norms", self.norms.measure, self.counter.steps, optimizer)
         self._after_step(now, optimizer, skipped=True)
 
     def _after_step(self, now: int, optimizer: Optimizer | None, *, skipped: bool = False) -> None:
         """A step has ended; `optimizer` is None where the script updates its parameters itself."""
-        self._scaler_passed_on = True
+        self._scalers.passed_on()
         if optimizer is None:
             self.counter.stepped_by_hand()
         elif skipped:
             self.counter.skipped()
         else:
-            self.counter.stepped(self.view.stepped(optimizer, self.counter.steps + 1, self.counter.micro_steps))
-        self._step_time.add((now - self._stepped_at) / 1e9)
-        self._stepped_at = now
+            place = self.view.stepped(optimizer, self.counter.steps + 1, self.counter.micro_steps)
+            self.counter.stepped(place)
+            self._marked.stepped(optimizer, place)
+        self._cost.step_ended(now)
         if self.norms.is_due:
             self.norms.stepped()
         if self.examiner.examination is not None:
-            conclude = partial(self.examiner.conclude, skipped=skipped)
-            self.hooks.guard("examination", conclude, optimizer, self.norms.latest)
+            self.hooks.guard("examination", self.examiner.conclude, optimizer, self.norms.latest, skipped)
         if self.desk.watches:
             self.hooks.guard("freeze watch", self.desk.verify, self.counter.steps)
         if self.counter.is_due(now):
@@ -227,7 +227,19 @@ class Probe:
         if optimizer is not None:
             self.counter.stop_if_done()
 
-    # ---- the rest
+    def _marks_told(self, now: int) -> None:
+        """Steps that were only marked have been counted, up to this moment."""
+        self._boundary_open = self._marked.marks.between
+        self.norms.poll()
+        if self.counter.is_due(now):
+            self._flush(now)
+
+    def _rests(self) -> int:
+        """How many steps after the present one nobody wants to look at; negative if this one is looked at."""
+        if self.norms.is_due or self.norms.is_scaled or self.desk.watches or not self.desk.is_idle:
+            return -1
+        executed = self.counter.steps
+        return min(self.norms.rests(executed), self.examiner.rests(executed), self.counter.rests())
 
     def zero_grad_began(self, now: int) -> None:
         """Gradients are being cleared."""
@@ -245,13 +257,9 @@ class Probe:
         """Whether the script updates its parameters itself: no optimizer has stepped yet, and there is none that could."""
         return self.counter.none_by_optimizer and not self._steps and not self.view.live_optimizers()
 
-    def _in_step(self) -> bool:
-        if self._steps.drop_lost():
-            self.phases.steps_open(self._steps.depth)
-        return bool(self._steps)
-
-    def _search(self) -> None:
-        self.hooks.guard("models", self.view.refresh, self.counter.steps)
+    def _steps_lost(self, left: int) -> None:
+        self.phases.steps_open(left)
+        self._traces.drop()
 
     def _tree_changed(self) -> None:
         self.examiner.tree_changed()
@@ -259,39 +267,34 @@ class Probe:
         self.desk.tree_changed()
 
     def _flush(self, now: int) -> None:
-        own, self._own_flushed = self.hooks.own_ns - self._own_flushed, self.hooks.own_ns
-        event = self.counter.flush(
-            now, self.clock.at(), self.phases.take(now), own, self.norms.every, self.examiner.every
-        )
-        self._emit(event)
+        own, phases = self._cost.to_report(), self.phases.take(now)
+        self._emit(self.counter.flush(now, self.clock.at(), phases, own, self.norms.every, self.examiner.every))
 
     def _failed(self, part: str, error: str, disabled: bool) -> None:
         self._emit(ProbeFailed(self.clock.at(), self.counter.steps, part, error, disabled))
 
-    # ---- the boundary
-
     def _cross_boundary(self) -> None:
-        if self._in_step():
+        if self._steps.are_running():
             return
         self._boundary_open = False
         executed = self.counter.steps
         if self._is_by_hand():
             # Not when its backward ended: what the script does with the gradients is part of its step.
             self.counter.stop_if_done()
+        # Read before the run may be held: the time of that is taken off only when it goes on.
+        cost = self._cost.of_step()
         if not self.desk.is_idle:
             self.hooks.guard("commands", self.desk.cross, executed, self._is_by_hand())
-        self.hooks.guard("examination", self.examiner.begin_step, executed)
-        self.norms.begin_step(executed, forced=self.examiner.examination is not None)
+        self.hooks.guard("examination", self.examiner.begin_step, executed, cost)
+        self.norms.begin_step(executed, cost, wanted=self.examiner.examination is not None)
 
     def _held(self, held: bool) -> None:
         now = self.clock.now()
         if held:
-            self._held_since = now
+            self._cost.pause_began(now)
             self.phases.pause_began(now)
             self._flush(now)
         else:
-            # Neither our own cost nor the step's time: the person asked for it.
-            self.hooks.own_ns -= now - self._held_since
-            self._stepped_at += now - self._held_since
+            self._cost.pause_ended(now)
             self.phases.pause_ended(now)
         self._emit(PauseChanged(self.clock.at(), self.counter.steps, held))

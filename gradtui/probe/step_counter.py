@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from gradtui.probe.boundary import RunStopped
 from gradtui.protocol.events import PhaseTime, Progress
 
@@ -50,6 +52,10 @@ class StepCounter:
         """Raises `RunStopped` if the script was to be ended after so many steps."""
         if self._stop_after is not None and self.steps >= self._stop_after:
             raise RunStopped
+
+    def rests(self) -> int:
+        """How many steps after the next one are certainly not the last: that one must raise where it ends."""
+        return sys.maxsize if self._stop_after is None else self._stop_after - self.steps - 2
 
     def skipped(self) -> None:
         """A loss scaler left a step out."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from torch.optim import Optimizer
@@ -17,7 +18,8 @@ from gradtui.probe.module_trace import ModuleTracer
 from gradtui.probe.phase_tracker import PhaseTracker
 from gradtui.probe.run_clock import RunClock
 from gradtui.probe.step_counter import StepCounter
-from gradtui.probe.torch_private import operations_are_observed
+from gradtui.probe.step_traces import StepTraces
+from gradtui.probe.torch_private import operations_are_observed, sequence_number
 from gradtui.protocol.events import DeviceFound, Event, LedgerTaken, ParametersClassified
 from gradtui.protocol.vocabulary import ParameterState, Phase
 
@@ -40,6 +42,7 @@ class StepExaminer:
         counter: StepCounter,
         allocator: Allocator,
         cadence: Cadence,
+        traces: StepTraces,
         guard: Callable[..., None],
     ) -> None:
         self.tracer = ModuleTracer()
@@ -52,13 +55,17 @@ class StepExaminer:
         self._counter = counter
         self._ledger = MemoryLedger(allocator)
         self._cadence = cadence
+        self._traces = traces
+        self._phase_place = 0
+        """Where on the traced step's curve the present phase began."""
         self._frozen = FrozenValues()
         self._activations: int | None = 0
         self._forward_end: int | None = None
         """The total when the forward ended, if something came between it and backward."""
+        self._unsettled: list[tuple[LedgerTaken, int]] = []
+        """Taken between the two, and how far autograd had come: what it keeps can only be read when backward begins."""
         self._letters = ""
         self._trainable = ""
-        self._spent_ns = 0
         self._evaluated_at = -_EVALUATION_NS
         self._guard = guard
         phases.ended = self._guarded_end
@@ -68,12 +75,18 @@ class StepExaminer:
         """A step is examined every so many steps."""
         return self._cadence.every
 
+    @property
+    def device_index(self) -> int:
+        """Torch's number of the CUDA device that most of the models are on; 0 where there is none. Any thread."""
+        return self._ledger.device_index
+
     def tree_changed(self) -> None:
         """Parameters and modules have other places now."""
         self._frozen.clear()
         self._letters = self._trainable = ""
         self.examination = None
         self.tracer.stop()
+        self._traces.drop()
         self._cadence.force()
         device = self._ledger.follow(self._view.tree)
         if device is not None:
@@ -94,18 +107,29 @@ class StepExaminer:
         """The parameters that the backward examined last did not reach."""
         return frozenset(i for i, letter in enumerate(self._letters) if letter == ParameterState.UNREACHED.value)
 
-    def begin_step(self, step: int) -> None:
-        """The step after so many executed ones begins."""
+    def rests(self, step: int) -> int:
+        """How many steps after the one that follows so many executed ones are not to be examined."""
+        return min(self._cadence.rests(step), self._traces.rests(step, self._ledger.allocator.device_type))
+
+    def trace_next(self) -> str | None:
+        """Take the next step apart; why not, in words, if that cannot be."""
+        return self._traces.ask(self._ledger.allocator.device_type)
+
+    def begin_step(self, step: int, cost: float) -> None:
+        """The step after so many executed ones begins; the one before took our hooks `cost` seconds."""
+        self._settle(None)
         before = self.examination
         if before is not None:
-            self._cadence.spent(self._spent_ns / 1e9)
-            self._spent_ns = 0
+            self._cadence.spent(cost)
             self.examination = None
-        if not self._cadence.is_due(step, self._view.round_length) or operations_are_observed():
-            self.tracer.stop()
+        traced = self._traces.is_due(step, self._ledger.allocator.device_type)
+        due = self._cadence.is_due(step, self._view.round_length, wanted=traced)
+        self._traces.drop()
+        if not due or operations_are_observed():
+            if self.tracer.on:
+                self.tracer.stop()
             self._phases.ended = None
             return
-        began = self._clock.now()
         self._phases.ended = self._guarded_end
         self._ledger.begin_phase()
         self._view.refresh(step, look_closer=True)
@@ -114,20 +138,23 @@ class StepExaminer:
         same_round = before is not None and before.tree is tree and step % self._view.round_length > 0
         onto = before.trace if before is not None and same_round else None
         self.examination = Examination(tree, self.tracer.begin(tree.module_index, onto))
-        self._spent_ns += self._clock.now() - began
+        if traced and self._ledger.total is not None:
+            self._traces.begin(self.examination.trace, self._ledger.allocator.device_type, self._ledger.total)
+            self._phase_place = 0
 
     def look_at_graph(self, outputs: Any, keeps_graph: bool) -> None:
         """Backward is about to run on `outputs`."""
         examination = self.examination
         if examination is None or operations_are_observed():
             return
-        began = self._clock.now()
         facts = examination.look_at_graph(outputs, self._ledger)
         self._activations = facts.total
+        self._settle(facts.total)
         # The forward ends here for the ledger: what autograd keeps is known only now.
         self._take(Phase.FORWARD, examination, stepped=False)
         self._activations = facts.total if keeps_graph else 0
-        self._spent_ns += self._clock.now() - began
+        if self._traces.current is not None:
+            self._traces.current.measured(self._ledger.total)
 
     def _guarded_end(self, phase: Phase) -> None:
         # Phases end inside every hook: what fails here must not switch those off.
@@ -136,15 +163,14 @@ class StepExaminer:
     def _phase_ended(self, phase: Phase) -> None:
         if phase is Phase.LOAD and self.examination is None and not operations_are_observed():
             self._emit_ledger(Phase.LOAD, 0)
+        self._traces.phase(self._phases.phase)
         examination = self.examination
         if examination is None or operations_are_observed():
             return
         if phase is Phase.FORWARD:
             self._forward_left()
             return
-        began = self._clock.now()
         self._take(phase, examination, stepped=phase is Phase.OPTIMIZER)
-        self._spent_ns += self._clock.now() - began
 
     def _forward_left(self) -> None:
         """Something comes between forward and backward: what autograd keeps by now is known only when backward begins."""
@@ -182,10 +208,30 @@ class StepExaminer:
             # The gradients of the step before may have been there when it ended, and be gone when backward begins.
             peak = max(self._forward_end, peak or 0)
             self._forward_end = None
+        if self._traces.current is not None:
+            # What a kernel itself allocates is not seen, so this is a lower bound too, if a much closer one.
+            peak = max(peak or 0, self._traces.current.highest_since(self._phase_place))
+            self._phase_place = self._traces.current.place
         exact = self._ledger.allocator.exact and activations is not None
-        self._emit(LedgerTaken(self._clock.at(), self._counter.steps, phase, held, peak, peak_exact, exact))
+        taken = LedgerTaken(self._clock.at(), self._counter.steps, phase, held, peak, peak_exact, exact)
+        if activations is None:
+            self._unsettled.append((taken, sequence_number()))
+        else:
+            self._emit(taken)
 
-    def conclude(self, optimizer: Optimizer | None, norms: Mapping[int, float], *, skipped: bool) -> None:
+    def _settle(self, activations: int | None) -> None:
+        """Emit the ledgers that waited for the activations' bytes: exact if autograd has recorded nothing since."""
+        unsettled, self._unsettled = self._unsettled, []
+        for taken, number in unsettled:
+            if activations is not None:
+                other = taken.held.other - activations if taken.held.other is not None else None
+                held = replace(taken.held, activations=activations, other=other)
+                exact = self._ledger.allocator.exact and number == sequence_number()
+                self._emit(replace(taken, held=held, exact=exact))
+            else:
+                self._emit(taken)
+
+    def conclude(self, optimizer: Optimizer | None, norms: Mapping[int, float], skipped: bool) -> None:
         """The optimizer of an examined step has run (or its step was skipped): tell what was seen.
 
         `optimizer` is None where the script updates its parameters itself.
@@ -193,7 +239,6 @@ class StepExaminer:
         examination = self.examination
         if examination is None or operations_are_observed():
             return
-        began = self._clock.now()
         letters, trainable = examination.classify(
             self._letters, optimizer, self._view.live_optimizers(), norms, self._frozen, skipped=skipped
         )
@@ -201,12 +246,16 @@ class StepExaminer:
         saved = examination.saved_bytes(self._clock.at(), self._counter.steps)
         if saved is not None:
             self._emit(saved)
+        traced = self._traces.conclude(self._clock.at(), self._counter.steps)
+        if traced is not None:
+            self._emit(traced)
         self.tracer.stop()
-        self._spent_ns += self._clock.now() - began
 
     def finish(self) -> None:
         """The run ends, and the phase it is in with it."""
         self._phase_ended(self._phases.phase)
+        self._settle(None)
+        self._traces.drop()
 
     def _publish(self, letters: str, trainable: str, step: int) -> None:
         if (letters, trainable) != (self._letters, self._trainable):

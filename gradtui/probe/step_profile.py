@@ -34,7 +34,10 @@ def phase_at(marks: Sequence[PhaseMark], place: int) -> Phase:
 def holdings(
     allocations: Iterable[Allocation], place: int, total: int, marks: Sequence[PhaseMark]
 ) -> tuple[Holding, ...]:
-    """Who holds the bytes at a place on the curve, largest first, by category and module; the rest as `other`."""
+    """Who holds the bytes at a place on the curve, largest first, by category and module, and what nobody is known to hold.
+
+    Beyond the largest so many, a category's are added up under no module.
+    """
     sums: dict[tuple[str, int], list[int]] = {}
     for allocation in allocations:
         if allocation.born <= place and (allocation.died < 0 or allocation.died > place):
@@ -42,11 +45,16 @@ def holdings(
             entry = sums.setdefault((kind, allocation.module), [0, 0])
             entry[0] += allocation.nbytes
             entry[1] += 1
-    held = [Holding(kind, module, size, tensors) for (kind, module), (size, tensors) in sums.items()]
+    order = sorted(sums, key=lambda entry: -sums[entry][0])
+    shown = {entry: sums[entry] for entry in order[:_MOST_HOLDINGS]}
+    for entry in order[_MOST_HOLDINGS:]:
+        elsewhere = shown.setdefault((entry[0], OUTSIDE), [0, 0])
+        elsewhere[0] += sums[entry][0]
+        elsewhere[1] += sums[entry][1]
+    held = [Holding(kind, module, size, tensors) for (kind, module), (size, tensors) in shown.items()]
     held.sort(key=lambda holding: -holding.bytes)
-    shown = held[:_MOST_HOLDINGS]
-    rest = total - sum(holding.bytes for holding in shown)
-    return (*shown, Holding("other", OUTSIDE, rest, 0))
+    rest = total - sum(holding.bytes for holding in held)
+    return (*held, Holding("other", OUTSIDE, rest, 0))
 
 
 def _kind(allocation: Allocation, marks: Sequence[PhaseMark]) -> str:

@@ -34,6 +34,7 @@ class StepTracer:
         self._modules = modules
         self._optimizers = [weakref.ref(optimizer) for optimizer in optimizers]
         self._marks: list[PhaseMark] = []
+        self._depth = 0
         self._trace = AllocationTrace(device_type, total, self._module_now)
         self._name_all()
 
@@ -41,13 +42,32 @@ class StepTracer:
         """This phase begins."""
         self._marks.append(PhaseMark(len(self._trace.curve) - 1, phase))
 
+    @property
+    def own_ns(self) -> int:
+        """Nanoseconds that following has taken so far."""
+        return self._trace.own_ns
+
+    @property
+    def operations(self) -> int:
+        """How many operations were followed."""
+        return self._trace.operations
+
     def enter(self) -> None:
-        """A call of the script's begins whose operations are watched."""
+        """A call of the script's begins whose operations are followed; it may be within another (a step in backward)."""
+        self._depth += 1
         self._trace.enter()
 
     def leave(self) -> None:
         """It has ended."""
+        self._depth -= 1
+        if self._depth <= 0:
+            self._trace.leave()
+            self._depth = 0
+
+    def abandon(self) -> None:
+        """Follow nothing any further, and say nothing."""
         self._trace.leave()
+        self._trace.close()
 
     def measured(self, total: int | None) -> None:
         """What the allocator says is allocated now."""

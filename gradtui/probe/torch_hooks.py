@@ -16,8 +16,10 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from gradtui.own_frames import strip_own_frames
 from gradtui.probe.hook_set import HookSet
 from gradtui.probe.module_trace import ModuleTracer
+from gradtui.probe.step_marks import BACKWARD, DATA, ZERO_GRAD, StepMarks
 from gradtui.probe.torch_private import (
     backward_owner,
     current_graph_task_id,
@@ -37,48 +39,65 @@ class Listener(Protocol):
     def optimizer_made(self, now: int, optimizer: Optimizer) -> None: ...
     def step_began(self, now: int, optimizer: Optimizer, with_closure: bool) -> None: ...
     def step_ended(self, now: int, optimizer: Optimizer) -> None: ...
-    def scaler_made(self, now: int, scaler: Any) -> None: ...
-    def scaler_scaled(self, now: int, scaler: Any) -> None: ...
-    def scaler_stepping(self, now: int) -> None: ...
-    def scaler_stepped(self, now: int, optimizer: Optimizer) -> None: ...
     def zero_grad_began(self, now: int) -> None: ...
     def zero_grad_ended(self, now: int) -> None: ...
     def data_wanted(self, now: int) -> None: ...
 
 
-def install(hooks: HookSet, listener: Listener, tracer: ModuleTracer) -> None:
-    """Put every wrapper and hook on; `hooks.remove()` takes them off."""
-    hooks.patch(nn.Module, "__call__", lambda original: _module_call(original, hooks, listener, tracer))
+class ScalerListener(Protocol):
+    """What a `GradScaler` does, told in the same way."""
+
+    def made(self, now: int, scaler: Any) -> None: ...
+    def scaled(self, now: int, scaler: Any) -> None: ...
+    def stepping(self, now: int) -> None: ...
+    def stepped(self, now: int, optimizer: Optimizer) -> None: ...
+
+
+def install(
+    hooks: HookSet, listener: Listener, scalers: ScalerListener, tracer: ModuleTracer, marks: StepMarks
+) -> None:
+    """Put every wrapper and hook on; `hooks.remove()` takes them off.
+
+    What happens at every step is first offered to `marks`; the listener hears at once what they do not take.
+    """
+    hooks.patch(nn.Module, "__call__", lambda original: _module_call(original, hooks, listener, tracer, marks))
     owner, name = backward_owner()
-    hooks.patch(owner, name, lambda original: _backward(original, hooks, listener))
+    hooks.patch(owner, name, lambda original: _backward(original, hooks, listener, marks))
     hooks.patch(Optimizer, "__init__", lambda original: _init(original, hooks, "optimizer", listener.optimizer_made))
     for clearing in (Optimizer, nn.Module):
-        hooks.patch(clearing, "zero_grad", lambda original: _zero_grad(original, hooks, listener))
+        hooks.patch(clearing, "zero_grad", lambda original: _zero_grad(original, hooks, listener, marks))
     scaler = torch.amp.GradScaler
-    hooks.patch(scaler, "__init__", lambda original: _init(original, hooks, "grad scaler", listener.scaler_made))
-    hooks.patch(scaler, "scale", lambda original: _scaler_scale(original, hooks, listener))
-    hooks.patch(scaler, "step", lambda original: _scaler_step(original, hooks, listener))
+    hooks.patch(scaler, "__init__", lambda original: _init(original, hooks, "grad scaler", scalers.made))
+    hooks.patch(scaler, "scale", lambda original: _scaler_scale(original, hooks, scalers))
+    hooks.patch(scaler, "step", lambda original: _scaler_step(original, hooks, scalers))
     iterator = data_loader_iterator()
     if iterator is not None:
-        hooks.patch(iterator, "__next__", lambda original: _next_batch(original, hooks, listener))
-    hooks.keep(register_optimizer_step_pre_hook(_step_pre_hook(hooks, listener)))
-    hooks.keep(register_optimizer_step_post_hook(_step_post_hook(hooks, listener)))
+        hooks.patch(iterator, "__next__", lambda original: _next_batch(original, hooks, listener, marks))
+    hooks.keep(register_optimizer_step_pre_hook(_step_pre_hook(hooks, listener, marks)))
+    hooks.keep(register_optimizer_step_post_hook(_step_post_hook(hooks, listener, marks)))
     hooks.leave_forked_children()
 
 
-def _module_call(
-    original: Callable[..., Any], hooks: HookSet, listener: Listener, tracer: ModuleTracer
+def _module_call(  # noqa: C901 - as its one inner function
+    original: Callable[..., Any], hooks: HookSet, listener: Listener, tracer: ModuleTracer, marks: StepMarks
 ) -> Callable[..., Any]:
     inside: set[int] = set()
     """Threads that are running a module now."""
     is_plain = is_plain_module_call(original)
+    is_dynamo = torch.compiler.is_dynamo_compiling
 
     @functools.wraps(original)
-    def __call__(self: nn.Module, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
+    def __call__(self: nn.Module, *args: Any, **kwargs: Any) -> Any:  # noqa: N807, C901, PLR0912 - every frame more is felt here
         # Nothing may be read before this test: while dynamo traces, whatever is read becomes a guard.
+        if is_dynamo():
+            return original(self, *args, **kwargs)
+        if tracer.passes:
+            if is_plain and self._compiled_call_impl is None:
+                # What the original does, without its frame: deep models meet Python's recursion limit no sooner.
+                return self._call_impl(*args, **kwargs)  # type: ignore[no-untyped-call]
+            return original(self, *args, **kwargs)
         if torch.compiler.is_compiling():
             return original(self, *args, **kwargs)
-        # What the original does, without its frame, so that deep models meet Python's recursion limit no sooner.
         call = (self._compiled_call_impl or self._call_impl) if is_plain else functools.partial(original, self)
         thread = get_ident()
         if thread not in inside:
@@ -86,12 +105,22 @@ def _module_call(
             # nothing in it (a loss function) tells nothing that the forward before it and the backward after it do not.
             if not hooks.active or current_graph_task_id() != -1 or not (self._modules or self._parameters):
                 return call(*args, **kwargs)
-            is_awaited = hooks.run("forward", listener.root_entered, self)
+            is_awaited = False
+            is_heard = False
             try:
+                is_awaited = not marks.forward(self) and hooks.run("forward", listener.root_entered, self)
+                is_heard = thread == hooks.thread
                 inside.add(thread)
+                if is_heard:
+                    tracer.inside, tracer.passes = True, not tracer.on
                 return call(*args, **kwargs)
+            except BaseException as error:
+                strip_own_frames(error)
+                raise
             finally:
                 inside.discard(thread)
+                if is_heard:
+                    tracer.inside = tracer.passes = False
                 if is_awaited:
                     hooks.run("forward", listener.root_left, self)
         if not tracer.on:
@@ -105,20 +134,31 @@ def _module_call(
     return __call__
 
 
-def _backward(original: Callable[..., Any], hooks: HookSet, listener: Listener) -> Callable[..., Any]:
+def _backward(original: Callable[..., Any], hooks: HookSet, listener: Listener, marks: StepMarks) -> Callable[..., Any]:
+    accumulates_by_itself = original.__name__ == "backward"
+
     @functools.wraps(original)
     def run_backward(outputs: Any, *args: Any, **kwargs: Any) -> Any:
-        if not hooks.active or current_graph_task_id() != -1 or _is_traced(outputs):
-            return original(outputs, *args, **kwargs)
         # `torch.autograd.grad` does not accumulate into `.grad`; only `backward` passes this.
-        accumulates = kwargs.get("accumulate_grad", original.__name__ == "backward")
-        keeps_graph = bool(args[1]) if len(args) > 1 else bool(kwargs.get("retain_graph"))
-        hooks.listen_here()
-        hooks.run("backward", listener.backward_began, outputs, accumulates, keeps_graph)
+        accumulates = kwargs.get("accumulate_grad", accumulates_by_itself)
+        is_marked = accumulates and marks.backward()
+        began = is_marked
+        if not is_marked:
+            if not hooks.active or current_graph_task_id() != -1 or _is_traced(outputs):
+                return original(outputs, *args, **kwargs)
+            hooks.listen_here()
         try:
+            if not is_marked:
+                keeps_graph = bool(args[1]) if len(args) > 1 else bool(kwargs.get("retain_graph"))
+                hooks.run("backward", listener.backward_began, outputs, accumulates, keeps_graph)
+                began = True
             return original(outputs, *args, **kwargs)
+        except BaseException as error:
+            strip_own_frames(error)
+            raise
         finally:
-            hooks.run("backward", listener.backward_ended, accumulates)
+            if began and not (is_marked and marks.ended(BACKWARD)):
+                hooks.run("backward", listener.backward_ended, accumulates)
 
     return leave_to_python(run_backward)
 
@@ -134,73 +174,97 @@ def _init(
 ) -> Callable[..., Any]:
     @functools.wraps(original)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
-        original(self, *args, **kwargs)
+        try:
+            original(self, *args, **kwargs)
+        except BaseException as error:
+            strip_own_frames(error)
+            raise
         if hooks.active:
             hooks.run(part, made, self)
 
     return leave_to_python(__init__)
 
 
-def _zero_grad(original: Callable[..., Any], hooks: HookSet, listener: Listener) -> Callable[..., Any]:
+def _zero_grad(
+    original: Callable[..., Any], hooks: HookSet, listener: Listener, marks: StepMarks
+) -> Callable[..., Any]:
     @functools.wraps(original)
     def zero_grad(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if not hooks.active:
-            return original(self, *args, **kwargs)
-        hooks.run("zero_grad", listener.zero_grad_began)
+        is_marked = marks.began(ZERO_GRAD)
+        if not is_marked:
+            if not hooks.active:
+                return original(self, *args, **kwargs)
+            hooks.run("zero_grad", listener.zero_grad_began)
         try:
             return original(self, *args, **kwargs)
         finally:
-            hooks.run("zero_grad", listener.zero_grad_ended)
+            if not (is_marked and marks.ended(ZERO_GRAD)):
+                hooks.run("zero_grad", listener.zero_grad_ended)
 
     return leave_to_python(zero_grad)
 
 
-def _scaler_scale(original: Callable[..., Any], hooks: HookSet, listener: Listener) -> Callable[..., Any]:
+def _scaler_scale(original: Callable[..., Any], hooks: HookSet, scalers: ScalerListener) -> Callable[..., Any]:
     @functools.wraps(original)
     def scale(self: Any, *args: Any, **kwargs: Any) -> Any:
         if hooks.active and self.is_enabled():
-            hooks.run("grad scaler", listener.scaler_scaled, self)
+            hooks.run("grad scaler", scalers.scaled, self)
         return original(self, *args, **kwargs)
 
     return leave_to_python(scale)
 
 
-def _scaler_step(original: Callable[..., Any], hooks: HookSet, listener: Listener) -> Callable[..., Any]:
+def _scaler_step(original: Callable[..., Any], hooks: HookSet, scalers: ScalerListener) -> Callable[..., Any]:
     @functools.wraps(original)
     def step(self: Any, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
         if not hooks.active or not self.is_enabled():
             return original(self, optimizer, *args, **kwargs)
-        hooks.run("grad scaler", listener.scaler_stepping)
-        result = original(self, optimizer, *args, **kwargs)
-        hooks.run("grad scaler", listener.scaler_stepped, optimizer)
+        hooks.run("grad scaler", scalers.stepping)
+        try:
+            result = original(self, optimizer, *args, **kwargs)
+        except BaseException as error:
+            strip_own_frames(error)
+            raise
+        hooks.run("grad scaler", scalers.stepped, optimizer)
         return result
 
     return leave_to_python(step)
 
 
-def _next_batch(original: Callable[..., Any], hooks: HookSet, listener: Listener) -> Callable[..., Any]:
+def _next_batch(
+    original: Callable[..., Any], hooks: HookSet, listener: Listener, marks: StepMarks
+) -> Callable[..., Any]:
     @functools.wraps(original)
     def __next__(self: Any) -> Any:  # noqa: N807
-        if hooks.active:
+        if hooks.active and not marks.began(DATA):
             hooks.run("data", listener.data_wanted)
-        return original(self)
+        try:
+            return original(self)
+        except BaseException as error:
+            strip_own_frames(error)
+            raise
 
     return leave_to_python(__next__)
 
 
-def _step_pre_hook(hooks: HookSet, listener: Listener) -> Callable[..., None]:
+def _step_pre_hook(hooks: HookSet, listener: Listener, marks: StepMarks) -> Callable[..., None]:
     def before_step(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         if hooks.active:
             # args[0] is the optimizer itself.
             closure = args[1] if len(args) > 1 else kwargs.get("closure")
-            hooks.run("optimizer", listener.step_began, optimizer, closure is not None)
+            try:
+                if closure is not None or not marks.step(optimizer):
+                    hooks.run("optimizer", listener.step_began, optimizer, closure is not None)
+            except BaseException as error:  # Ctrl+C while the run is held
+                strip_own_frames(error)
+                raise
 
     return leave_to_python(before_step)
 
 
-def _step_post_hook(hooks: HookSet, listener: Listener) -> Callable[..., None]:
+def _step_post_hook(hooks: HookSet, listener: Listener, marks: StepMarks) -> Callable[..., None]:
     def after_step(optimizer: Optimizer, args: Any, kwargs: Any) -> None:  # noqa: ARG001
-        if hooks.active:
+        if hooks.active and not marks.step_ended():
             hooks.run("optimizer", listener.step_ended, optimizer)
 
     return leave_to_python(after_step)

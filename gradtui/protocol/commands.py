@@ -1,6 +1,6 @@
 """What the person asked for: frozen dataclasses of plain data, applied on the training thread at a step boundary.
 
-`id` is chosen by the sender and comes back in `CommandApplied` or `CommandRejected`.
+`id` is chosen by the sender; the whole command comes back in `CommandApplied` or `CommandRejected`.
 """
 
 from __future__ import annotations
@@ -38,6 +38,11 @@ class RunSteps(Command):
     """Let `count` optimizer steps run, then hold again."""
 
     count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TraceStep(Command):
+    """Follow every allocation of the next step."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gradtui.protocol.commands import Command
 from gradtui.protocol.vocabulary import Holding, MemoryBytes, ModelInfo, ModuleInfo, OptimizerInfo, ParameterInfo, Phase
 
 
@@ -183,7 +184,7 @@ class DeviceSampled(Event):
 class CommandApplied(Event):
     """A command took effect on the training thread at this step. `parameters` are indices of the parameters it changed."""
 
-    command: int
+    command: Command
     text: str
     parameters: tuple[int, ...]
 
@@ -192,13 +193,16 @@ class CommandApplied(Event):
 class CommandRejected(Event):
     """A command was refused, and why, in words."""
 
-    command: int
+    command: Command
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class FreezeVerified(Event):
-    """How the tensors of a freeze fared over `steps` steps: `moved` names those whose version counter changed."""
+    """How the tensors of a freeze fared over `steps` steps: `moved` names those whose version counter changed.
+
+    `command` is the id of the `SetTrainable` that froze them.
+    """
 
     command: int
     parameters: int

@@ -44,8 +44,8 @@ STATE_NAMES: dict[ParameterState, str] = {
     ParameterState.TRAINED: "trained",
     ParameterState.ZERO: "zero gradient",
     ParameterState.UNREACHED: "unreached",
-    ParameterState.FLOW_THROUGH: "frozen, flow-through",
-    ParameterState.CUT: "frozen, cut",
+    ParameterState.FLOW_THROUGH: "frozen (flow-through)",
+    ParameterState.CUT: "frozen (cut)",
     ParameterState.ORPHAN: "orphan",
     ParameterState.MOVED: "moved while frozen",
     ParameterState.NOT_FINITE: "not finite",
@@ -93,7 +93,7 @@ class Holding:
 
     kind: str
     module: int
-    """Place in the tree, -1 outside of any known module."""
+    """Place in the tree, -1 outside of any known module, or in several that hold little."""
     bytes: int
     tensors: int
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import NoReturn
 
-from gradtui.runner.own_frames import strip_own_frames
+from gradtui.own_frames import strip_own_frames
 
 
 @dataclass(frozen=True)

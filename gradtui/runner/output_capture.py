@@ -1,8 +1,8 @@
 """While the screen is up, everything the process writes goes to a log file, and the terminal stays the screen's.
 
 fds 1 and 2 are pointed at the file, so that C code, subprocesses and worker processes are captured as well; fd 0 is
-/dev/null, so that `input()` gets an end of file instead of fighting the screen for keys. A file, not a pipe: nothing can
-deadlock on a reader in this process, and the output survives a crash.
+/dev/null, so that `input()` gets an end of file instead of fighting the screen for keys, and a line in the log says why. A
+file, not a pipe: nothing can deadlock on a reader in this process, and the output survives a crash.
 
 `start` runs on the main thread before the script; `stop` on any thread.
 """
@@ -12,19 +12,25 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import re
 import sys
-import tempfile
 import threading
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
+from gradtui.runner.clipping import clip, terminal_width
 from gradtui.runner.descriptors import duplicate_aside, same_file
+from gradtui.runner.log_directory import lock_while_open
+from gradtui.runner.refused_input import notice_end_of_input
 from gradtui.transport.log_tail import last_lines
 
 _LINE_BUFFERED = 1
 """`_IOLBF` of <stdio.h>: 1 in glibc, musl and the BSDs."""
+
+INPUT_REFUSED = (
+    "gradtui: the script asked for input and got the end of the file: stdin belongs to the dashboard while it is up; "
+    "use --plain\n"
+)
+"""What the person is told, in the log at once and again at the end."""
 
 _NOTICE = "gradtui: the screen is closed; output from before is in {log}\n"
 
@@ -37,7 +43,6 @@ class OutputCapture:
         log: Path,
         *,
         columns: int | None = None,
-        lines: int | None = None,
         announce: Callable[[str | None], None] = lambda _log: None,
     ) -> None:
         """Prepare a capture into the file `log`, which is appended to.
@@ -46,17 +51,18 @@ class OutputCapture:
             log: the file; its directory must exist.
             columns: width that tables and progress bars of the script should fit: most ask COLUMNS where the output is
                 no terminal (newer versions of tqdm draw a short bar there instead). None leaves the environment alone.
-            lines: likewise LINES.
             announce: told the log's path when output starts to go there, and None when it goes to the terminal again.
         """
         self.log = log
         self.start_offset = 0
         """Bytes that the file held before this run."""
         self.active = False
-        self._size = {"COLUMNS": columns, "LINES": lines}
+        self.asked_for_input = False
+        """The script has read stdin while that was not the script's."""
+        self._columns = str(max(columns, 1)) if columns is not None else None
         self._announce = announce
         self._saved: dict[int, int | None] = {}
-        self._environ_before: dict[str, str | None] = {}
+        self._columns_before: str | None = None
         self._log_descriptor = -1
         self._owner = os.getpid()
         self._lock = threading.Lock()
@@ -71,6 +77,7 @@ class OutputCapture:
         opened = os.open(self.log, flags, 0o600)
         self._log_descriptor = duplicate_aside(opened)
         os.close(opened)
+        lock_while_open(self._log_descriptor)
         self.start_offset = os.fstat(self._log_descriptor).st_size
         _flush_python()
         for descriptor in (0, 1, 2):
@@ -82,9 +89,10 @@ class OutputCapture:
         os.dup2(self._log_descriptor, 2)
         self.active = True
         self._owner = os.getpid()
+        notice_end_of_input(self._refuse_input)
         _line_buffer_python()
         _line_buffer_c()
-        self._set_size()
+        self._set_columns()
         self._announce(str(self.log))
 
     def stop(self, *, notice: bool = True, tail: int = 0) -> None:
@@ -109,12 +117,20 @@ class OutputCapture:
                     self._put_back(descriptor)
             self._put_back(0)
             if threading.current_thread() is threading.main_thread():
-                self._restore_size()
+                self._restore_columns()
         self._announce(None)
         text = _NOTICE.format(log=self.log) if notice else ""
-        text += "".join(f"{line}\n" for line in (last_lines(str(self.log), tail) if tail else []))
+        width = terminal_width()
+        text += "".join(f"{clip(line, width)}\n" for line in (last_lines(str(self.log), tail) if tail else []))
         with contextlib.suppress(OSError):
             os.write(2, text.encode(errors="replace"))
+
+    def _refuse_input(self) -> None:
+        if not self.active or self.asked_for_input:
+            return
+        self.asked_for_input = True
+        # A prompt stands before it, most likely.
+        os.write(self._log_descriptor, f"\n{INPUT_REFUSED}".encode())
 
     def _put_back(self, descriptor: int) -> None:
         saved = self._saved.pop(descriptor, None)
@@ -125,44 +141,19 @@ class OutputCapture:
                 os.dup2(saved, descriptor)
                 os.close(saved)
 
-    def _set_size(self) -> None:
-        for name, value in self._size.items():
-            if value is not None:
-                self._environ_before[name] = os.environ.get(name)
-                os.environ[name] = str(max(value, 1))
+    def _set_columns(self) -> None:
+        if self._columns is not None:
+            self._columns_before = os.environ.get("COLUMNS")
+            os.environ["COLUMNS"] = self._columns
 
-    def _restore_size(self) -> None:
+    def _restore_columns(self) -> None:
         """Only ever on the main thread: another thread's setenv can pull the environment from under C code."""
-        for name, before in self._environ_before.items():
-            if os.environ.get(name) != str(max(self._size[name] or 1, 1)):
-                continue  # the script has set its own
-            if before is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = before
-
-
-def new_log(name: str, environ: Mapping[str, str] = os.environ) -> Path:
-    """Create an empty log file for a run of the script called `name`.
-
-    It lies in `$XDG_STATE_HOME/gradtui/` (`~/.local/state` where that is not set), or in a directory for temporary files
-    where that cannot be written. Only its owner can read it.
-
-    Raises:
-        OSError: no place can be written.
-    """
-    stem = re.sub(r"[^\w.-]+", "_", name.removesuffix(".py"))[:80]
-    file_name = f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log"
-    state = environ.get("XDG_STATE_HOME", "")
-    home = Path(state) if os.path.isabs(state) else Path(os.path.expanduser("~")) / ".local" / "state"
-    with contextlib.suppress(OSError):
-        directory = home / "gradtui"
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        os.close(os.open(directory / file_name, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
-        return directory / file_name
-    descriptor, path = tempfile.mkstemp(prefix=f"{stem}-", suffix=".log")
-    os.close(descriptor)
-    return Path(path)
+        if self._columns is None or os.environ.get("COLUMNS") != self._columns:
+            return  # the script has set its own
+        if self._columns_before is None:
+            os.environ.pop("COLUMNS", None)
+        else:
+            os.environ["COLUMNS"] = self._columns_before
 
 
 def _duplicate_if_open(descriptor: int) -> int | None:

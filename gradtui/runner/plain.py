@@ -10,9 +10,11 @@ import contextlib
 import math
 import os
 import threading
+from collections.abc import Callable
 from time import monotonic
+from typing import TypeVar
 
-from gradtui.protocol.vocabulary import STATE_NAMES, ParameterState, Phase
+from gradtui.protocol.vocabulary import STATE_NAMES, ModelInfo, ParameterState, Phase
 from gradtui.runner.descriptors import duplicate_aside
 from gradtui.state.reducer import apply
 from gradtui.state.run_state import RunState
@@ -23,14 +25,17 @@ PROGRESS_S = 5.0
 
 _DRAIN_S = 0.25
 
+T = TypeVar("T")
+
 
 class PlainReporter:
     """Keeps a `RunState` from an event source and reports on it."""
 
-    def __init__(self, source: EventSource, state: RunState | None = None, *, progress_s: float = PROGRESS_S) -> None:
-        self.state = state if state is not None else RunState()
+    def __init__(self, source: EventSource, *, silent: bool = False) -> None:
+        """Report on what comes from `source`; a `silent` reporter writes only what it is told to say."""
+        self.state = RunState()
         self._source = source
-        self._progress_s = progress_s
+        self._silent = silent
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="gradtui-plain", daemon=True)
         self._owner = os.getpid()
@@ -64,8 +69,10 @@ class PlainReporter:
         seen = self.state.log_count
         while not self._stop.wait(_DRAIN_S):
             self.drain()
+            if self._silent:
+                continue
             seen = self._report_log(seen)
-            if monotonic() - reported >= self._progress_s:
+            if monotonic() - reported >= PROGRESS_S:
                 reported = monotonic()
                 self.say(progress_line(self.state))
 
@@ -81,6 +88,11 @@ class PlainReporter:
         """Take in what is waiting."""
         with self._lock:
             self._apply_waiting()
+
+    def look(self, at: Callable[[RunState], T]) -> T:
+        """Return what `at` makes of the state, which no event changes meanwhile. Any thread."""
+        with self._lock:
+            return at(self.state)
 
     def _apply_waiting(self) -> None:
         for event in self._source.drain(100_000):
@@ -112,16 +124,18 @@ def closing_lines(state: RunState) -> list[str]:
     """What there is to say when the run has ended."""
     tree = state.tree
     if state.step == 0 and state.micro_steps == 0:
-        return ["the script ran to its end without training anything: no backward, no optimizer step"]
+        failed = state.ended is not None and (state.ended.error is not None or state.ended.exit_code != 0)
+        happened = "failed before it trained anything" if failed else "ran to its end without training anything"
+        return [f"the script {happened}: no backward, no optimizer step"]
     lines = [
         f"{state.step} steps, {state.micro_steps} micro-steps in {state.seconds:.1f} s"
         + (f", {state.skipped_steps} skipped" if state.skipped_steps else "")
     ]
-    lines += [f"model {model.name} ({model.type_name})" for model in tree.models]
+    lines += [f"model {_model_words(model)}" for model in tree.models]
     letters = {letter: tree.states.count(letter) for letter in dict.fromkeys(tree.states)}
     named = [f"{count} {STATE_NAMES[ParameterState(letter)]}" for letter, count in letters.items()]
     if named:
-        lines.append("parameters: " + ", ".join(named))
+        lines.append("parameter tensors: " + ", ".join(named))
     elapsed = math.fsum(record.seconds for record in state.phases.values())
     for phase in Phase:
         record = state.phases[phase]
@@ -129,12 +143,19 @@ def closing_lines(state: RunState) -> list[str]:
             lines.append(_phase_line(phase, record.seconds, elapsed, record.peak, record.peak_exact))
     norms = state.norm_summary
     if norms.last is not None:
-        lines.append(f"gradient norm {norms.first:.3g} → {norms.last:.3g}, read at {norms.measured_steps} steps")
+        since = f" since the models changed at step {norms.since_step}" if norms.since_step else ""
+        steps = "1 step" if norms.measured_steps == 1 else f"{norms.measured_steps} steps"
+        lines.append(f"gradient norm {norms.first:.3g} → {norms.last:.3g}, read at {steps}{since}")
     cost = state.cost
     if cost.steps:
         share = 100 * cost.own_seconds / cost.step_seconds if cost.step_seconds else 0.0
         lines.append(f"measuring took {cost.own_seconds * 1e6 / cost.steps:.0f} µs a step, {share:.1f} %")
     return lines
+
+
+def _model_words(model: ModelInfo) -> str:
+    # Many scripts call the variable "model", which says nothing.
+    return model.type_name if model.name in ("model", model.type_name) else f"{model.name} ({model.type_name})"
 
 
 def _phase_line(phase: Phase, seconds: float, elapsed: float, peak: int | None, exact: bool) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import signal
 
-from gradtui.runner.own_frames import PACKAGE_DIRECTORY
+from gradtui.own_frames import PACKAGE_DIRECTORY
+from gradtui.runner.clipping import clip
 from gradtui.transport.log_tail import last_lines
 
 OUTPUT_LINES = 20
@@ -14,7 +15,7 @@ DUMP_LINES = 40
 """How much of the crashing thread's stack is shown."""
 
 
-def describe(killed_by: int | None, exit_code: int, log: str | None, dump: str) -> str:
+def describe(killed_by: int | None, exit_code: int, log: str | None, dump: str, *, width: int | None = None) -> str:
     """Write the report on an unclean end: what happened, the end of the output, and where the crash was.
 
     Args:
@@ -22,6 +23,7 @@ def describe(killed_by: int | None, exit_code: int, log: str | None, dump: str) 
         exit_code: the code to name in that case.
         log: the file that the output went to at that time; None where it went to the terminal.
         dump: what faulthandler wrote, possibly nothing.
+        width: columns of the terminal, to which repeated lines are cut; None to leave them whole.
     """
     if killed_by is not None:
         happened = f"training process died from {_signal_name(killed_by)} ({killed_by})"
@@ -30,7 +32,7 @@ def describe(killed_by: int | None, exit_code: int, log: str | None, dump: str) 
     lines = [f"gradtui: {happened}" + (f"; output is in {log}" if log is not None else "")]
     tail = last_lines(log, OUTPUT_LINES) if log is not None else []
     if tail:
-        lines += ["gradtui: last lines of the output:", *(f"  {line}" for line in tail)]
+        lines += ["gradtui: last lines of the output:", *(clip(f"  {line}", width) for line in tail)]
     stack = _crashing_thread(dump)
     if stack:
         lines += ["gradtui: where it was:", *(f"  {line}" for line in stack)]

@@ -16,9 +16,9 @@ from importlib.machinery import ModuleSpec, SourceFileLoader, SourcelessFileLoad
 from types import CodeType, ModuleType
 from typing import Any
 
+from gradtui.own_frames import strip_own_frames
 from gradtui.runner.ending import Outcome, conclude, finish
 from gradtui.runner.module_search import ModuleSearchError, find_early, find_late, searching_first
-from gradtui.runner.own_frames import strip_own_frames
 from gradtui.settings import Target
 
 __all__ = ["Outcome", "Program", "ScriptError", "Target", "finish", "load", "run", "strip_own_frames"]

@@ -22,7 +22,9 @@ import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from gradtui.runner.clipping import terminal_width
 from gradtui.runner.descriptors import duplicate_aside
+from gradtui.runner.nursery import Nursery
 from gradtui.runner.post_mortem import describe
 from gradtui.runner.terminal import ControllingTerminal
 from gradtui.runner.terminal_lease import LeaseReader, TerminalLease, lease_pipe
@@ -38,9 +40,6 @@ _SENT_BY_KERNEL = 0x80
 _MAX_DUMP = 1 << 20
 """Bytes of faulthandler's dump that are read."""
 
-_training_lease: TerminalLease | None = None
-"""In the training process: its lease."""
-
 
 @dataclass
 class _Watch:
@@ -49,14 +48,15 @@ class _Watch:
     child: int
     terminal: ControllingTerminal | None
     lease: LeaseReader
+    nursery: Nursery | None
 
 
-def supervise(child: Callable[[TerminalLease], int]) -> int:
+def supervise(child: Callable[[TerminalLease], int], nursery: Nursery | None = None) -> int:
     """Fork, run `child` in the new process and wait for it in this one.
 
     Call it from the main thread before any other thread exists. `child` gets the lease with which the owner of the screen
     says when the terminal is in application mode; its result becomes the exit code of its process by way of a normal
-    interpreter shutdown.
+    interpreter shutdown. `nursery` is ended after it.
 
     Returns:
         In the supervisor only: the exit code to pass to `sys.exit`.
@@ -79,22 +79,14 @@ def supervise(child: Callable[[TerminalLease], int]) -> int:
         if terminal is not None:
             terminal.close()
         lease = TerminalLease(writing, supervisor)
-        _become_training_process(lease, before, dump)
+        _become_training_process(before, dump)
         raise SystemExit(child(lease))
     os.close(writing)
     for watched in _WATCHED:
         # Some systems discard a signal whose action is the default, blocked or not, and `sigwait` would miss it.
         signal.signal(watched, lambda _number, _frame: None)
-    watch = _Watch(process, terminal, LeaseReader(reading))
+    watch = _Watch(process, terminal, LeaseReader(reading), nursery)
     return _conclude(_wait(watch), watch, dump)
-
-
-def parent_is_gone() -> bool:
-    """Whether the supervisor has died: then nobody repairs the terminal, and a shell may be using it already.
-
-    False in a process that is not supervised, and in processes that the script forked.
-    """
-    return _training_lease is not None and _training_lease.supervisor_is_gone()
 
 
 def _open_terminal() -> ControllingTerminal | None:
@@ -113,9 +105,7 @@ def _dump_file() -> int | None:
         return None
 
 
-def _become_training_process(lease: TerminalLease, mask: Iterable[int], dump: int | None) -> None:
-    global _training_lease
-    _training_lease = lease
+def _become_training_process(mask: Iterable[int], dump: int | None) -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     if dump is not None and not faulthandler.is_enabled():
         with contextlib.suppress(OSError, ValueError):
@@ -173,11 +163,13 @@ def _conclude(status: int, watch: _Watch, dump: int | None) -> int:
     state = watch.lease.read()
     if state.screen_up and watch.terminal is not None:
         watch.terminal.restore()
+    if watch.nursery is not None:
+        watch.nursery.end()
     killed_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
     exit_code = os.WEXITSTATUS(status) if killed_by is None else 128 + killed_by
     if state.screen_up or killed_by not in (None, signal.SIGINT):
         stack = os.pread(dump, _MAX_DUMP, 0).decode(errors="replace") if dump is not None else ""
-        report = describe(killed_by, exit_code, state.log, stack)
+        report = describe(killed_by, exit_code, state.log, stack, width=terminal_width())
         with contextlib.suppress(OSError, ValueError):
             sys.stderr.write(report)
             sys.stderr.flush()

@@ -49,11 +49,6 @@ class TrainingRun:
         self.events.put(RunEnded(at, step, outcome.exit_code, outcome.error))
         return outcome
 
-    def viewer_left(self) -> None:
-        """Nobody watches any more: nothing is queued from now on, and a held run goes on."""
-        self.commands.close()
-        self.events.close()
-
     def _watch(self) -> tuple[Probe, SamplerThread] | None:
         try:
             return self._attach()
@@ -90,7 +85,7 @@ class TrainingRun:
         put(RunStarted(0.0, 0, *self._identity(), "cpu", allocator.name, version, self.log))
         samplers = (
             PhaseSampler(probe.phases, probe.counter, clock),
-            DeviceSampler(clock.at, lambda: probe.counter.steps),
+            DeviceSampler(clock.at, lambda: probe.counter.steps, lambda: probe.examiner.device_index),
         )
         sampler = SamplerThread(
             samplers, put, lambda part, error: put(ProbeFailed(clock.at(), probe.counter.steps, part, error, True))

@@ -19,11 +19,14 @@ class _Allocator:
 
 
 class DeviceSampler:
-    """Host memory of this process, the allocator's totals, and what NVML says of device `index`."""
+    """Host memory of this process, and of one CUDA device the allocator's totals and what NVML says.
+
+    `index` tells torch's number of the device that most of the models are on.
+    """
 
     period_s = 1.0
 
-    def __init__(self, at: Callable[[], float], step: Callable[[], int], index: int = 0) -> None:
+    def __init__(self, at: Callable[[], float], step: Callable[[], int], index: Callable[[], int]) -> None:
         self._at = at
         self._step = step
         self._index = index
@@ -34,8 +37,9 @@ class DeviceSampler:
         """One reading. Touches CUDA only once the script has initialised it, so that no context is made by looking."""
         memory = self._process.memory_info()
         in_use = torch.cuda.is_available() and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-        allocator = self._allocator() if in_use else _Allocator()
-        device = self._nvml.read(self._index) if self._nvml is not None and in_use else DeviceReading()
+        index = self._index()
+        allocator = _allocator(index) if in_use else _Allocator()
+        device = self._nvml.read(index) if self._nvml is not None and in_use else DeviceReading()
         return DeviceSampled(
             at=self._at(),
             step=self._step(),
@@ -50,9 +54,10 @@ class DeviceSampler:
             utilisation=device.utilisation,
         )
 
-    def _allocator(self) -> _Allocator:
-        stats = torch.cuda.memory_stats_as_nested_dict(self._index)
-        return _Allocator(
-            stats.get("allocated_bytes", {}).get("all", {}).get("current"),
-            stats.get("reserved_bytes", {}).get("all", {}).get("current"),
-        )
+
+def _allocator(index: int) -> _Allocator:
+    stats = torch.cuda.memory_stats_as_nested_dict(index)
+    return _Allocator(
+        stats.get("allocated_bytes", {}).get("all", {}).get("current"),
+        stats.get("reserved_bytes", {}).get("all", {}).get("current"),
+    )

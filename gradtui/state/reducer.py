@@ -8,11 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 from gradtui.protocol import events as ev
-from gradtui.protocol.commands import SetTrainable
+from gradtui.protocol.commands import Pause, Resume, RunSteps, SetTrainable, TraceStep
 from gradtui.protocol.vocabulary import Phase
-from gradtui.state.run_state import LogEntry, RunState
+from gradtui.state.run_state import LogEntry, NormSummary, RunState
+from gradtui.state.selectors import command_words
 
 LOG_LENGTH = 1_000
+INTERVENTIONS_KEPT = 1_000
 _SMOOTHING = 0.3
 """Weight of the newest sample in the moving averages of the header (rate, cost)."""
 
@@ -21,8 +23,8 @@ def apply(state: RunState, event: ev.Event) -> None:
     """Fold one event into the state."""
     state.version += 1
     state.seconds = max(state.seconds, event.at)
-    if not isinstance(event, ev.GradientsMeasured):
-        # Gradients are read when the optimizer is about to apply them, and its step may still fail.
+    if isinstance(event, (ev.Progress, ev.RunEnded)):
+        # Only these come with the micro-steps and rates that belong to their step.
         state.step = max(state.step, event.step)
     change = _CHANGES.get(type(event))
     if change is not None:
@@ -40,10 +42,13 @@ def _models_found(state: RunState, event: ev.ModelsFound) -> None:
     unknown = len(event.parameters)
     tree.states, tree.trainable = "-" * unknown, "-" * unknown
     tree.norms, tree.norms_step, tree.saved = None, None, None
+    state.traced = None
     tree.version += 1
     state.history.clear()
     names = ", ".join(model.type_name for model in event.models)
-    _note(state, event, "model", f"found {names} ({len(event.parameters)} parameters)")
+    _note(state, event, "model", f"found {names} ({_count(unknown, 'tensor')})")
+    if state.norm_summary.measured_steps:
+        state.norm_summary.of_earlier_models, state.norm_summary.replaced_at = True, event.step
 
 
 def _device_found(state: RunState, event: ev.DeviceFound) -> None:
@@ -90,6 +95,8 @@ def _gradients_measured(state: RunState, event: ev.GradientsMeasured) -> None:
         state.loss.append(event.step, event.loss)
     if event.total is not None:
         state.gradient_norm.append(event.step, event.total)
+        if state.norm_summary.of_earlier_models:
+            state.norm_summary = NormSummary(since_step=state.norm_summary.replaced_at)
         summary = state.norm_summary
         if not math.isfinite(event.total) and (summary.last is None or math.isfinite(summary.last)):
             _note(state, event, "not finite", _not_finite(state, event))
@@ -128,6 +135,11 @@ def _ledger_taken(state: RunState, event: ev.LedgerTaken) -> None:
         record.peak = event.peak if record.peak is None else max(record.peak, event.peak)
 
 
+def _step_traced(state: RunState, event: ev.StepTraced) -> None:
+    if len(event.highest) == len(state.tree.modules):
+        state.traced = event
+
+
 def _saved_bytes(state: RunState, event: ev.SavedBytesMeasured) -> None:
     if len(event.by_module) == len(state.tree.modules):
         state.tree.saved = event
@@ -147,15 +159,25 @@ def _device_sampled(state: RunState, event: ev.DeviceSampled) -> None:
 
 
 def _applied(state: RunState, event: ev.CommandApplied) -> None:
-    command = state.pending.pop(event.command, None)
-    if isinstance(command, SetTrainable) or event.parameters:
-        state.interventions.append((event, command))
+    state.pending.pop(event.command.id, None)
+    if isinstance(event.command, SetTrainable):
+        state.interventions.append(event)
+        state.intervention_count += 1
+        if len(state.interventions) > INTERVENTIONS_KEPT:
+            del state.interventions[0]
+    if isinstance(event.command, TraceStep):
+        # What it shows is an event of its own.
+        return
+    if isinstance(event.command, (Pause, Resume, RunSteps)):
+        # That the run holds, or goes on, is an event of its own.
+        state.single_steps = isinstance(event.command, RunSteps)
+        return
     _note(state, event, "applied", event.text)
 
 
 def _rejected(state: RunState, event: ev.CommandRejected) -> None:
-    state.pending.pop(event.command, None)
-    _note(state, event, "rejected", event.reason)
+    state.pending.pop(event.command.id, None)
+    _note(state, event, "rejected", f"cannot {command_words(event.command)}: {event.reason}")
 
 
 def _verified(state: RunState, event: ev.FreezeVerified) -> None:
@@ -163,13 +185,16 @@ def _verified(state: RunState, event: ev.FreezeVerified) -> None:
         shown = ", ".join(event.moved[:3]) + (" …" if len(event.moved) > 3 else "")
         _note(state, event, "moved", f"{len(event.moved)} of {event.parameters} frozen tensors moved: {shown}")
         return
-    tensors = "tensor" if event.parameters == 1 else "tensors"
-    _note(state, event, "verified", f"{event.parameters} {tensors} held still for {event.steps} steps")
+    tensors, steps = _count(event.parameters, "tensor"), _count(event.steps, "step")
+    _note(state, event, "verified", f"{tensors} held still for {steps}")
 
 
 def _pause_changed(state: RunState, event: ev.PauseChanged) -> None:
     state.paused = event.paused
-    _note(state, event, "run", "paused" if event.paused else "running")
+    if event.paused or not state.single_steps:
+        _note(state, event, "run", "paused" if event.paused else "running")
+    if event.paused:
+        state.single_steps = False
 
 
 def _probe_failed(state: RunState, event: ev.ProbeFailed) -> None:
@@ -192,6 +217,10 @@ def _note(state: RunState, event: ev.Event, kind: str, text: str) -> None:
         del state.log[: LOG_LENGTH // 10]
 
 
+def _count(number: int, what: str) -> str:
+    return f"1 {what}" if number == 1 else f"{number:,} {what}s"
+
+
 def _smooth(old: float | None, new: float) -> float:
     return new if old is None else old + _SMOOTHING * (new - old)
 
@@ -205,6 +234,7 @@ _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     ev.GradientsMeasured: _gradients_measured,
     ev.LedgerTaken: _ledger_taken,
     ev.SavedBytesMeasured: _saved_bytes,
+    ev.StepTraced: _step_traced,
     ev.ParametersClassified: _classified,
     ev.PhaseSampled: _phase_sampled,
     ev.DeviceSampled: _device_sampled,

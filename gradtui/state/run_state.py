@@ -12,6 +12,7 @@ from gradtui.protocol.events import (
     RunEnded,
     RunStarted,
     SavedBytesMeasured,
+    StepTraced,
 )
 from gradtui.protocol.vocabulary import ModelInfo, ModuleInfo, OptimizerInfo, ParameterInfo, Phase
 from gradtui.state.growth import GrowthWatch
@@ -50,8 +51,14 @@ class TreeState:
 
 @dataclass
 class NormSummary:
-    """First, last and extreme values of the total gradient norm."""
+    """First, last and extreme values of the total gradient norm, of one set of models."""
 
+    since_step: int = 0
+    """The step at which the models were found that these norms are of; 0 for the first ones."""
+    of_earlier_models: bool = False
+    """Other models have been found since: the next norm begins a new summary."""
+    replaced_at: int = 0
+    """The step at which they were found."""
     first: float | None = None
     last: float | None = None
     smallest: float | None = None
@@ -98,11 +105,14 @@ class RunState:
     ended: RunEnded | None = None
     seconds: float = 0.0
     step: int = 0
+    """As of the newest `Progress`, like `micro_steps`: events may have told of later steps."""
     micro_steps: int = 0
     skipped_steps: int = 0
     steps_per_second: float | None = None
     phase: Phase = Phase.LOAD
     paused: bool = False
+    single_steps: bool = False
+    """The person asked for so many steps and another hold."""
     loss: Series = field(default_factory=Series)
     gradient_norm: Series = field(default_factory=Series)
     norm_summary: NormSummary = field(default_factory=NormSummary)
@@ -115,11 +125,16 @@ class RunState:
     cost: CostRecord = field(default_factory=CostRecord)
     pending: dict[int, Command] = field(default_factory=dict)
     """Commands submitted by this viewer and not yet answered, by id."""
-    interventions: list[tuple[CommandApplied, Command | None]] = field(default_factory=list)
+    interventions: list[CommandApplied] = field(default_factory=list)
+    """The newest freezes and unfreezes, whoever asked for them."""
+    intervention_count: int = 0
+    """How many there have been."""
     log: list[LogEntry] = field(default_factory=list)
     """The newest entries."""
     log_count: int = 0
     """How many entries there have been."""
+    traced: StepTraced | None = None
+    """The step that was taken apart last, of these models."""
     growth: GrowthWatch = field(default_factory=GrowthWatch)
     """Whether memory at the end of a step rises and rises."""
     problems: dict[str, str] = field(default_factory=dict)

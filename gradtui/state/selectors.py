@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
 from enum import Enum
 
-from gradtui.protocol.commands import Command, Pause, Resume, RunSteps, StopTraining
-from gradtui.protocol.events import CommandApplied, LedgerTaken
+from gradtui.protocol.commands import Command, Pause, Resume, RunSteps, SetTrainable, StopTraining, TraceStep
+from gradtui.protocol.events import CommandApplied
 from gradtui.protocol.vocabulary import PROBLEM_STATES, ModuleInfo, ParameterState, Phase
 from gradtui.state.run_state import PhaseRecord, RunState, TreeState
 from gradtui.state.series import joint_norm
@@ -142,10 +143,26 @@ def has_trained(state: RunState) -> bool:
     return state.step > 0 or state.micro_steps > 0
 
 
-def newest_ledger(state: RunState) -> LedgerTaken | None:
-    """The ledger taken last, of whatever phase."""
-    ledgers = [record.last for record in state.phases.values() if record.last is not None]
-    return max(ledgers, key=lambda ledger: ledger.at, default=None)
+def fullest_phase(state: RunState, phases: tuple[Phase, ...]) -> Phase | None:
+    """Of the measured ones among `phases` the one that ends with the most bytes, None if none was measured.
+
+    What is within 2 % of the most counts as much, and of those the first is taken: the answer does not change from step to
+    step where two phases hold about the same.
+    """
+    measured = {phase: last.held for phase in phases if (last := state.phases[phase].last) is not None}
+    totals = {phase: max(0, held.total or 0) for phase, held in measured.items()}
+    most = max(totals.values(), default=0)
+    return next((phase for phase, total in totals.items() if total >= 0.98 * most), None)
+
+
+def unexplained_at_load(state: RunState) -> int | None:
+    """Bytes that were in no category when the first forward began: what imports and data had taken by then.
+
+    None where that is not known or nothing was.
+    """
+    last = state.phases[Phase.LOAD].last
+    other = last.held.other if last is not None else None
+    return other if other is not None and other > 0 else None
 
 
 def highest_peak(state: RunState) -> tuple[Phase, PhaseRecord] | None:
@@ -154,16 +171,37 @@ def highest_peak(state: RunState) -> tuple[Phase, PhaseRecord] | None:
     return max(known, key=lambda entry: entry[1].peak or 0, default=None)
 
 
+def total_norm_at(state: RunState, step: int | None) -> float | None:
+    """The norm of all gradients together at a step, None where it was not read then.
+
+    Totals may be read more often than the norms of single parameters: a part must not be set beside a later whole.
+    """
+    curve = state.gradient_norm
+    place = bisect_left(curve.steps, step) if step is not None else len(curve)
+    return curve.values[place] if place < len(curve) and curve.steps[place] == step else None
+
+
 def optimizers_of(state: RunState, parameter: int) -> list[int]:
     """Indices of the optimizers that own a parameter."""
     return [index for index, optimizer in enumerate(state.optimizers) if parameter in optimizer.parameters]
 
 
-def last_toggle(state: RunState, parameter: int) -> tuple[CommandApplied, Command | None] | None:
-    """The last intervention that changed a parameter, None if there was none."""
-    for applied, command in reversed(state.interventions):
-        if parameter in applied.parameters:
-            return applied, command
+def command_words(command: Command) -> str:
+    """What a command asks for, as it goes on from "cannot": `freeze ctx`."""
+    if isinstance(command, SetTrainable):
+        return f"{'unfreeze' if command.trainable else 'freeze'} {command.path or 'the model'}"
+    if isinstance(command, RunSteps):
+        return "run 1 step" if command.count == 1 else f"run {command.count} steps"
+    return {Pause: "pause", Resume: "go on", StopTraining: "stop training", TraceStep: "take a step apart"}.get(
+        type(command), "do that"
+    )
+
+
+def last_toggle(state: RunState, parameters: range) -> CommandApplied | None:
+    """The last intervention that changed one of these parameters, None if there was none."""
+    for applied in reversed(state.interventions):
+        if any(parameter in parameters for parameter in applied.parameters):
+            return applied
     return None
 
 

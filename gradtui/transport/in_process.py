@@ -11,7 +11,7 @@ import itertools
 import math
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 
 from gradtui.protocol.commands import Command
 from gradtui.protocol.events import (
@@ -100,6 +100,8 @@ class CommandQueue:
     def __init__(self) -> None:
         self.closed = False
         self._queue: deque[Command] = deque()
+        self.waiting: Sized = self._queue
+        """Whether anything waits: the training thread asks at every step, and a deque answers without Python code."""
         self._ids = itertools.count(1)
         self._arrived = threading.Event()
 

@@ -6,10 +6,12 @@ An action named `x` is the method `action_x` of whatever its scope names.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from textual.binding import Binding, BindingType
+
+from gradtui.state.selectors import RunStatus
 
 Scope = Literal["app", "dashboard", "tree"]
 
@@ -46,9 +48,13 @@ class Action:
 
     @property
     def all_keys(self) -> str:
-        """Every way to it, for the help."""
-        keys = [*map(key_name, self.keys), *([self.mouse] if self.mouse else [])]
-        return ", ".join(keys) if keys else "ctrl+p"
+        """Every key for it; what has none is found among the commands."""
+        return ", ".join(map(key_name, self.keys)) or "ctrl+p"
+
+    @property
+    def all_help(self) -> str:
+        """What it does, and how the mouse does the same."""
+        return f"{self.help} Mouse: {self.mouse}." if self.mouse else self.help
 
 
 ACTIONS: tuple[Action, ...] = (
@@ -89,7 +95,10 @@ ACTIONS: tuple[Action, ...] = (
         "Show only rows whose path contains a text, or matches a glob such as *.bias.",
         "Model", "dashboard", footer=5, label="filter",
     ),
-    Action("clear_filter", ("escape",), "Clear the filter", "Show every row again.", "Model", "dashboard"),
+    Action(
+        "back", ("escape",), "Clear the filter, or back to the tree",
+        "Show every row again; in another panel, go back to the tree.", "Model", "dashboard",
+    ),
     Action(
         "next_problem", ("exclamation_mark", "right_square_bracket"), "Next problem",
         "Go to the next parameter that is unreached, orphaned, zero, skipped, not finite, or moved while frozen.",
@@ -116,10 +125,14 @@ ACTIONS: tuple[Action, ...] = (
     ),
     Action(
         "move_focus", ("shift+tab",), "Move the keys",
-        "Move the keys between the tree and the panel of lines, to scroll it.",
+        "Move the keys from the tree to the next panel that takes them: to choose a phase in memory, to scroll lines.",
         "Screen", "dashboard", mouse="click on it",
     ),
-    Action("show_memory", ("m",), "Show memory", "Show the memory panel.", "Screen", "dashboard"),
+    Action(
+        "show_memory", ("m",), "Show memory",
+        "Show the memory panel; once more, and ↑ ↓ choose the phase whose bytes it lists. esc goes back to the tree.",
+        "Screen", "dashboard", mouse="click on a phase",
+    ),
     Action("show_gradients", ("g",), "Show gradients", "Show the gradient panel.", "Screen", "dashboard"),
     Action("show_output", ("o",), "Show output", "Show what the script prints.", "Screen", "dashboard"),
     Action("show_events", ("e",), "Show events", "Show what was found, applied and refused.", "Screen", "dashboard"),
@@ -136,7 +149,25 @@ ACTIONS: tuple[Action, ...] = (
     Action("change_theme", (), "Choose a theme", "Choose among all themes.", "Screen", "app"),
 )  # fmt: skip
 
+_UP_DOWN = "up_down"
+_BACK = Action("back", ("escape",), "", "", "Model", "dashboard", label="tree")
+_ONE_DOWN = Action("one_down", (_UP_DOWN,), "", "", "Moving", "dashboard")
+
+_FOOTERS: dict[str, tuple[Action, ...]] = {
+    "memory": (replace(_ONE_DOWN, label="phase"), _BACK),
+    "output": (replace(_ONE_DOWN, label="scroll"), _BACK),
+    "events": (replace(_ONE_DOWN, label="scroll"), _BACK),
+}
+"""What the keys do first of all while a panel has them, by the panel's id."""
+
+_TYPING = (
+    Action("keep_filter", ("enter",), "", "", "Model", "dashboard", label="keep the filter"),
+    replace(_BACK, label="clear it"),
+    replace(_ONE_DOWN, label="row"),
+)
+
 _KEY_NAMES = {
+    _UP_DOWN: "↑↓",
     "slash": "/",
     "exclamation_mark": "!",
     "right_square_bracket": "]",
@@ -168,9 +199,26 @@ def bindings(scope: Scope) -> list[BindingType]:
     ]
 
 
-def footer_actions() -> list[Action]:
-    """Actions of the footer, the most important first."""
-    return sorted((action for action in ACTIONS if action.footer), key=lambda action: action.footer)
+_CHANGES_THE_RUN = ("toggle_trainable", "pause", "run_one_step")
+_HELD = (RunStatus.PAUSED, RunStatus.PAUSING)
+_OVER = (RunStatus.ENDED, RunStatus.INTERRUPTED, RunStatus.FAILED)
+
+
+def footer_actions(focused: str | None = None, status: RunStatus = RunStatus.RUNNING) -> list[Action]:
+    """Actions of the footer that mean something now, the most important first.
+
+    Args:
+        focused: id of the widget that has the keys.
+        status: what the run is doing.
+    """
+    if focused == "filter":
+        return list(_TYPING)
+    usual = sorted((action for action in ACTIONS if action.footer), key=lambda action: action.footer)
+    if status in _OVER:
+        usual = [action for action in usual if action.id not in _CHANGES_THE_RUN]
+    if status in _HELD:
+        usual = [replace(action, label="go on") if action.id == "pause" else action for action in usual]
+    return [*_FOOTERS.get(focused or "", ()), *usual]
 
 
 def by_group(actions: Iterable[Action] = ACTIONS) -> list[tuple[str, list[Action]]]:

@@ -159,7 +159,11 @@ class GradtuiApp(App[str]):
     def _announce(self, event: Event) -> None:
         """Say at once what the person should not have to look for."""
         if isinstance(event, CommandRejected):
-            self.notify(event.reason, title="Refused", severity="warning", timeout=8, markup=False)
+            # The log says what was refused too, which the event alone does not.
+            said = next(
+                (entry.text for entry in reversed(self.run_state.log) if entry.kind == "rejected"), event.reason
+            )
+            self.notify(said, title="Refused", severity="warning", timeout=8, markup=False)
         elif isinstance(event, FreezeVerified) and event.moved:
             self.notify(f"{event.moved[0]} moved while frozen", severity="error", timeout=8, markup=False)
         elif isinstance(event, RunEnded) and event.error is not None:

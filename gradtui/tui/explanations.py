@@ -16,6 +16,7 @@ from gradtui.state.selectors import (
     saved_bytes,
     state_of,
     subtree,
+    total_norm_at,
     totals,
 )
 from gradtui.tui.formatting import bytes_text, norm_text, shape_text
@@ -25,7 +26,7 @@ from gradtui.tui.palette import STATE_ROLES
 _LABEL_WIDTH = 11
 
 MEANINGS: dict[ParameterState, str] = {
-    ParameterState.TRAINED: "Backward stores a gradient for it, and an optimizer owns it and applies it.",
+    ParameterState.TRAINED: "Backward stores a gradient for it, and its optimizer (or the script itself) applies it.",
     ParameterState.ZERO: "It gets a gradient, and that gradient is exactly zero: only weight decay or momentum can move it.",
     ParameterState.UNREACHED: (
         "It is trainable, yet backward left its .grad empty: forward did not use it, its output was detached, or it ran "
@@ -96,9 +97,10 @@ def _parameter(state: RunState, index: int) -> list[Fact]:
         )
     facts += [
         Fact("module", ((_module_words(state, info.module), "text"),)),
+        Fact("", ((f"Saved in it: {_lower(_saved_words(state, info.module))}", "muted"),)),
         Fact("optimizer", ((_optimizer_words(state, index), "text"),)),
         Fact("gradient", ((_norm_words(state, state.tree.norms[index] if state.tree.norms else None), "text"),)),
-        Fact("toggled", ((_toggle_words(state, index), "text"),)),
+        Fact("toggled", ((_toggle_words(state, range(index, index + 1)), "text"),)),
     ]
     return facts
 
@@ -109,10 +111,9 @@ def _module(state: RunState, index: int) -> list[Fact]:
     sums = totals(tree, module)
     letters = Counter(tree.states[i] for i in subtree(module))
     known = letters.total() > letters["-"]
-    trainable = f"{sums.trainable:,}" if known else "an unknown number"
+    trainable = f"{sums.trainable:,} trainable" if known else "which train is not known yet"
     parameters = (
-        f"{_tensors(module.subtree_parameters)}, {_elements(sums.parameters)}, {bytes_text(sums.bytes).strip()}; "
-        f"{trainable} of the elements train."
+        f"{_tensors(module.subtree_parameters)}, {_elements(sums.parameters)} ({trainable}), {_size(sums.bytes)}"
     )
     facts = [Fact("type", ((printable(module.type_name), "strong"),))]
     if module.subtree_modules > 1:
@@ -124,13 +125,14 @@ def _module(state: RunState, index: int) -> list[Fact]:
     facts += [_letter_fact(letter, count, first=i == 0) for i, (letter, count) in enumerate(letters.most_common())]
     if len(letters) == 1 and known:
         meaning = MEANINGS[ParameterState(next(iter(letters)))]
-        facts.append(Fact("", ((f"Each of them: {meaning[0].lower()}{meaning[1:]}", "text"),)))
+        facts.append(Fact("", ((f"Each of them: {_lower(meaning)}", "text"),)))
     waiting = sum(1 for i in pending_parameters(state) if i in subtree(module))
     if waiting:
         facts.append(Fact("pending", ((f"{_tensors(waiting)} on the way to the next step boundary.", "pending"),)))
     facts += [
-        Fact("kept", ((_kept_words(state, index), "text"),)),
+        Fact("saved", ((_saved_words(state, index), "text"),)),
         Fact("gradient", ((_norm_words(state, sums.norm), "text"),)),
+        Fact("toggled", ((_toggle_words(state, subtree(module)), "text"),)),
     ]
     return facts
 
@@ -158,34 +160,43 @@ def _stored(state: RunState, index: int, kind: ParameterState) -> str:
 
 
 def _module_words(state: RunState, index: int) -> str:
-    module, saved = state.tree.modules[index], state.tree.saved
-    name = f"{printable(module.path or module.name)} ({printable(module.type_name)})."
-    if saved is None or module.subtree_modules == 1:
-        return f"{name} {_kept_words(state, index)}"
-    own = bytes_text(saved.by_module[index]).strip()
-    return f"{name} Autograd keeps {own} for its own operations. {_kept_words(state, index)[:-1]}, the modules in it included."
+    module = state.tree.modules[index]
+    name, kind = printable(module.path or module.name), printable(module.type_name)
+    return kind if name == kind else f"{name} ({kind})"
 
 
-def _kept_words(state: RunState, index: int) -> str:
-    kept = saved_bytes(state.tree, index)
-    if kept is None or state.tree.saved is None:
-        return "What autograd keeps here for backward has not been measured yet."
-    at = f"measured at step {state.tree.saved.step:,}"
-    if kept == 0:
-        return f"Autograd keeps nothing here for backward ({at})."
-    whole = state.tree.saved.total
-    share = f", {kept / whole:.0%} of all it keeps" if whole > 0 else ""
-    return f"Autograd keeps {bytes_text(kept).strip()} here for backward{share} ({at})."
+def _saved_words(state: RunState, index: int) -> str:
+    """What autograd saves for backward: of the module's own operations, and of its subtree where that is more."""
+    saved = state.tree.saved
+    whole = saved_bytes(state.tree, index)
+    if whole is None or saved is None:
+        return "What autograd saves for backward has not been measured yet."
+    own, of_step = saved.by_module[index], f"(step {saved.step:,})"
+    if whole == 0:
+        return f"Nothing for backward {of_step}."
+    share = f", {whole / saved.total:.0%} of all" if saved.total > 0 else ""
+    inside = f"; {_size(own)} by its own operations" if own != whole else ""
+    return f"{_size(whole)} for backward{share}{inside} {of_step}."
+
+
+def _lower(sentence: str) -> str:
+    return sentence[0].lower() + sentence[1:]
+
+
+def _size(size: int) -> str:
+    return bytes_text(size).strip()
 
 
 def _optimizer_words(state: RunState, index: int) -> str:
     owners = optimizers_of(state, index)
     if not state.optimizers:
-        return "No optimizer has been seen yet."
+        return "None has been seen: the script updates it by itself." if state.step else "None has been seen yet."
     if not owners:
         return "In no optimizer, so no step moves it."
     names = ", ".join(f"{state.optimizers[i].type_name} (number {i + 1})" for i in owners)
-    return f"In {names}." if len(state.optimizers) > 1 else f"In {state.optimizers[owners[0]].type_name}."
+    name = names if len(state.optimizers) > 1 else state.optimizers[owners[0]].type_name
+    # A freeze takes nothing out of an optimizer: momentum and averages stay, and so do their bytes.
+    return f"In {name}, which keeps the state it has for it." if state.tree.trainable[index] == "0" else f"In {name}."
 
 
 def _norm_words(state: RunState, norm: float | None) -> str:
@@ -194,16 +205,15 @@ def _norm_words(state: RunState, norm: float | None) -> str:
             return "No backward pass has been seen yet."
         return "No gradient in the last measured step."
     step = f" at step {state.tree.norms_step:,}" if state.tree.norms_step is not None else ""
-    total = state.gradient_norm.last
+    total = total_norm_at(state, state.tree.norms_step)
     share = f"; the norm of all gradients together was {norm_text(total).strip()}" if total is not None else ""
     return f"L2 norm {norm_text(norm).strip()}{step}{share}."
 
 
-def _toggle_words(state: RunState, index: int) -> str:
-    found = last_toggle(state, index)
-    if found is None:
+def _toggle_words(state: RunState, parameters: range) -> str:
+    applied = last_toggle(state, parameters)
+    if applied is None:
         return "Never, as far as this screen knows."
-    applied, _ = found
     return f"At step {applied.step:,}: {printable(applied.text)}"
 
 

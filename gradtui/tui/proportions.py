@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-WIDE = 100
-"""Columns from which on memory and gradients stand beside the tree, and output or events below."""
+_WIDE, _HIGH = 100, 30
 
 
-def output_columns(columns: int) -> int:
-    """Cells of a line of the output panel on a terminal of this width: what progress bars should be told."""
-    panel = columns if columns >= WIDE else columns - columns // 2
+def is_wide(columns: int, rows: int) -> bool:
+    """Whether memory and gradients stand beside the tree, and output or events below: three panels need their height too."""
+    return columns >= _WIDE and rows >= _HIGH
+
+
+def output_columns(columns: int, rows: int) -> int:
+    """Cells of a line of the output panel on a terminal of this size: what progress bars should be told."""
+    panel = columns if is_wide(columns, rows) else columns - columns // 2
     frame_padding_and_thumb = 5
     return max(10, panel - frame_padding_and_thumb)

@@ -33,11 +33,12 @@ def toggle(state: RunState, row: int | None) -> Make | Refusal:
         path, parameters = tree.parameters[~row].path, range(~row, ~row + 1)
     else:
         path, parameters = tree.modules[row].path, subtree(tree.modules[row])
+    name = path or "the model"
     if not parameters:
-        return Refusal(f"{path} has no parameters.")
+        return Refusal(f"There is nothing to freeze in {name}: it has no parameters.")
     wish = trainable_wish(state, parameters)
     if wish is None:
-        return Refusal(f"Whether {path} trains is not known before the first step.")
+        return Refusal(f"Whether {name} trains is not known before the first step.")
     return lambda number: SetTrainable(number, path, wish)
 
 

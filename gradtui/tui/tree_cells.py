@@ -14,7 +14,8 @@ from gradtui.tui.tree_totals import TreeTotals
 
 TIED = "≡"
 FOLDED, UNFOLDED = "▸", "▾"
-_INDENT = 2
+_INDENT, _INDENT_NARROW = 2, 1
+_ROOM_TO_INDENT = 22
 _MEMORY = 2_000
 """Rows whose text is remembered."""
 
@@ -25,6 +26,7 @@ class TreeCells:
     def __init__(self, tree: TreeState, rows: TreeRows, totals: TreeTotals, columns: Columns) -> None:
         self.tree, self.rows, self.totals, self.columns = tree, rows, totals, columns
         self.pending = NOTHING_PENDING
+        self._indent = _INDENT if columns.name >= _ROOM_TO_INDENT else _INDENT_NARROW
         self._made: dict[int, tuple[object, Line]] = {}
 
     def line(self, row: int) -> Line:
@@ -59,7 +61,7 @@ class TreeCells:
 
     def marker_column(self, row: int) -> int:
         """The cell of a module row in which its fold marker stands."""
-        return self.columns.state + 1 + _INDENT * self.rows.depth(row)
+        return self.columns.state + 1 + self._indent * self.rows.depth(row)
 
     def state_cell(self, row: int) -> Line:
         """State letters, with a mark while a toggle is on its way."""
@@ -82,12 +84,13 @@ class TreeCells:
 
     def _name_cell(self, row: int) -> Line:
         width = self.columns.name
-        indent = " " * min(_INDENT * self.rows.depth(row), max(0, width - 8))
+        indent = " " * min(self._indent * self.rows.depth(row), max(0, width - 8))
         if row >= 0:
             return fit(self._module_name(row, indent, width), width)
         info = self.tree.parameters[~row]
         name = printable(info.path.rpartition(".")[2])
-        spans: list[Span] = [(indent, ""), (elide(name, max(1, width - len(indent) - 3)), "text")]
+        tied = 3 if len(info.names) > 1 else 0
+        spans: list[Span] = [(indent, ""), (elide(name, max(1, width - len(indent) - tied)), "text")]
         if len(info.names) > 1:
             spans.append((f" {TIED}{len(info.names)}", "accent"))
         return fit(spans, width)

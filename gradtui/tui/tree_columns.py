@@ -30,10 +30,10 @@ STATE_WIDTH, STATE_WIDTH_NARROW = 5, 4
 _BY_PRIORITY = (
     Column("count", "count", formatting.COUNT_WIDTH, 0),
     Column("norm", "‖grad‖", formatting.NORM_WIDTH, 12),
-    Column("spark", "lately", SPARK_WIDTH, _LEAST_NAME),
+    Column("spark", f"last {SPARK_WIDTH}", SPARK_WIDTH, _LEAST_NAME),
     Column("bytes", "bytes", formatting.BYTES_WIDTH, _LEAST_NAME),
     Column("shape", "shape", 10, _LEAST_NAME),
-    Column("kept", "kept", formatting.BYTES_WIDTH, _LEAST_NAME),
+    Column("kept", "saved", formatting.BYTES_WIDTH, _LEAST_NAME),
     Column("trainable", "train", formatting.COUNT_WIDTH, _GOOD_NAME),
     Column("dtype", "type", 4, _GOOD_NAME),
 )
@@ -51,7 +51,8 @@ class Columns:
 
     def header(self) -> Line:
         """The line of column titles."""
-        spans: list[Span] = [(pad(" st", self.state + 1), "faint"), (pad("name", self.name), "faint")]
+        title = "state" if self.state >= STATE_WIDTH else " st"
+        spans: list[Span] = [(pad(title, self.state + 1), "faint"), (pad("name", self.name), "faint")]
         for column in self.others:
             text = pad(column.title, column.width) if column.key == "spark" else pad_start(column.title, column.width)
             spans.append((" " * _GAP + text, "faint"))

@@ -13,13 +13,16 @@ import signal
 import threading
 import traceback
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from concurrent.futures import Future, wait
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gradtui.tui.driver import Terminal, bound_driver, terminal_size
 
 if TYPE_CHECKING:
     from textual.app import App
     from textual.pilot import Pilot
+
+T = TypeVar("T")
 
 
 class UiThread:
@@ -48,6 +51,7 @@ class UiThread:
         self._ready = threading.Event()
         self._started = False
         self._leave: Callable[[], object] = lambda: None
+        self._soon: Callable[[Callable[[], object]], object] = lambda _call: None
         self._owner = os.getpid()
         # A daemon, and so are the threads it starts: a hung screen cannot keep the process from ending.
         self._thread = threading.Thread(target=self._run, name="gradtui-ui", daemon=True)
@@ -90,6 +94,29 @@ class UiThread:
         self._terminal.left()
         return False
 
+    def ask(self, question: Callable[[App[Any]], T], timeout: float) -> T | None:
+        """Put a question to the app on its own thread, where nothing of it changes meanwhile. Any other thread.
+
+        Returns:
+            The answer; None where the app is not up or does not find the time.
+
+        Raises:
+            Exception: whatever `question` raises.
+        """
+        app, answer = self.app, Future[T]()
+        if app is None or not self._started or not self.is_alive:
+            return None
+
+        def put() -> None:
+            try:
+                answer.set_result(question(app))
+            except Exception as error:  # noqa: BLE001 (it is the asker's)
+                answer.set_exception(error)
+
+        with contextlib.suppress(RuntimeError):  # its loop has closed meanwhile
+            self._soon(put)
+        return answer.result() if wait([answer], timeout).done else None
+
     def join(self, timeout: float | None = None) -> bool:
         """Wait for the app to end by itself. Returns whether it has."""
         self._thread.join(timeout)
@@ -130,6 +157,7 @@ class UiThread:
     async def _main(self, app: App[Any]) -> None:
         async def when_mounted(pilot: Pilot[Any]) -> None:
             loop, context = asyncio.get_running_loop(), contextvars.copy_context()
+            self._soon = loop.call_soon_threadsafe
             self._leave = lambda: loop.call_soon_threadsafe(app.exit, context=context)
             pilot.app.call_after_refresh(self._say_ready)
 

@@ -15,20 +15,20 @@ from gradtui.export.summary import SCHEMA, summarise, write
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.vocabulary import Phase
-from gradtui.state.reducer import apply
+from gradtui.state.reducer import INTERVENTIONS_KEPT, apply
 from gradtui.state.run_state import RunState
 
 TOP = {
     "schema", "script", "arguments", "exit_code", "seconds", "device", "ledger", "torch",
     "steps", "micro_steps", "skipped_steps", "models", "optimizers", "phases", "gradient_norm",
-    "parameters", "interventions", "findings", "cost",
+    "parameters", "interventions", "interventions_dropped", "findings", "cost",
 }  # fmt: skip
 BYTES = {"parameters", "buffers", "gradients", "optimizer_state", "activations", "other", "total"}
 KEYS = {
     "models": {"name", "type", "parameters", "trainable"},
     "optimizers": {"type", "parameters", "groups", "steps"},
     "phase": {"seconds", "count", "bytes_end", "bytes_peak", "peak_exact", "exact"},
-    "gradient_norm": {"first", "last", "min", "max", "measured_steps", "not_finite_steps"},
+    "gradient_norm": {"since_step", "first", "last", "min", "max", "measured_steps", "not_finite_steps"},
     "parameters": {
         "path", "names", "shape", "dtype", "bytes", "trainable", "state", "gradient_norm", "saved_bytes",
     },
@@ -49,8 +49,8 @@ def run(*events: ev.Event) -> RunState:
 
 def test_a_run_has_every_documented_key() -> None:
     state = run(*coop_run())
-    state.note_submitted(SetTrainable(7, "text_encoder.blocks.7", True))
-    apply(state, ev.CommandApplied(9.0, 120, 7, "unfroze text_encoder.blocks.7", (2, 3)))
+    asked = SetTrainable(7, "text_encoder.blocks.7", True)
+    apply(state, ev.CommandApplied(9.0, 120, asked, "unfroze text_encoder.blocks.7", (2, 3)))
     apply(state, ev.RunEnded(9.5, 120, 0, None))
     summary = round_trip(state, dropped=3)
     assert set(summary) == TOP
@@ -72,6 +72,15 @@ def test_a_run_has_every_documented_key() -> None:
     assert intervention["path"] == "text_encoder.blocks.7"
     assert intervention["parameters"] == [state.tree.parameters[i].path for i in (2, 3)]
     assert intervention["trainable"] is True
+    assert summary["interventions_dropped"] == 0
+
+
+def test_interventions_that_were_not_kept_are_counted() -> None:
+    state = run(*coop_run(2))
+    for number in range(INTERVENTIONS_KEPT + 3):
+        apply(state, ev.CommandApplied(9.0, 2, SetTrainable(number, "ctx", False), "froze ctx", (0,)))
+    summary = round_trip(state)
+    assert (len(summary["interventions"]), summary["interventions_dropped"]) == (INTERVENTIONS_KEPT, 3)
 
 
 def test_an_empty_run_is_null_where_nothing_is_known() -> None:

@@ -178,7 +178,7 @@ def test_holdings_at_a_place_by_kind_and_module() -> None:
     del kept
 
 
-def test_many_holdings_are_summed_up_in_other() -> None:
+def test_many_small_holdings_are_summed_up_by_kind() -> None:
     place = [0]
     with AllocationTrace("cpu", 0, lambda: place[0]) as watching:
         kept = []
@@ -187,8 +187,12 @@ def test_many_holdings_are_summed_up_in_other() -> None:
             kept.append(bytes_of(100 - number))
     found = holdings(watching.allocations, 40, watching.curve[40], [PhaseMark(0, Phase.BACKWARD)])
     assert sum(holding.bytes for holding in found) == watching.curve[40]
-    assert [holding.bytes for holding in found[:2]] == [100, 99]
-    assert {holding.kind for holding in found[:-1]} == {"temporaries"}
+    small = sum(range(61, 89))
+    assert found == (
+        Holding("temporaries", OUTSIDE, small, 28),
+        *(Holding("temporaries", number, 100 - number, 1) for number in range(12)),
+        Holding("other", OUTSIDE, 0, 0),
+    )
 
 
 def test_the_phase_of_a_place() -> None:

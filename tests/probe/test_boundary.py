@@ -156,7 +156,7 @@ def test_time_held_is_neither_training_nor_ours() -> None:
     with watched(commands=commands) as seen:
         real = seen.probe.clock.now
         train(4, at(2, seen, Pause))
-        assert seen.probe._step_time.seconds < 5
+        assert seen.probe._cost.step_time.seconds < 5
     assert sum(record.seconds for record in seen.state.phases.values()) < 5
     assert sum(event.own_seconds for event in seen.all(Progress)) < 5
 
@@ -279,6 +279,7 @@ def boundary(queue: CommandQueue, log: list[object]) -> Boundary:
     return Boundary(
         queue,
         toggle=toggle,
+        trace=lambda: Applied("trace", ()),
         applied=lambda command, applied: log.append((command.id, applied.text)),
         rejected=lambda command, reason: log.append((command.id, reason)),
         held=log.append,
@@ -486,7 +487,7 @@ def test_commands_before_the_first_forward_wait_for_it() -> None:
         assert seen.all(CommandApplied) == []
         assert [command.path for command in seen.state.pending_toggles()] == ["0", "1.bias"]
         model = train(3)
-    assert [(event.command, event.step) for event in seen.all(CommandApplied)] == [(1, 0), (2, 0), (3, 0), (4, 0)]
+    assert [(event.command.id, event.step) for event in seen.all(CommandApplied)] == [(1, 0), (2, 0), (3, 0), (4, 0)]
     assert [p.requires_grad for p in model.parameters()] == [False, False, True, False]
     assert seen.state.pending == {}
 

@@ -73,10 +73,10 @@ def test_a_forced_measurement_is_made_and_counted_off() -> None:
     cadence.spent(0.01)
     assert not cadence.is_due(1)
     cadence.force(2)
-    for _ in range(2):
-        assert cadence.is_due(1)
+    for executed in (2, 3):
+        assert cadence.is_due(executed)
         cadence.spent(0.01)
-    assert not cadence.is_due(1)
+    assert not cadence.is_due(4)
 
 
 @pytest.mark.parametrize("round_length", [2, 3])
@@ -106,3 +106,38 @@ def test_a_dear_warm_up_is_cut_short() -> None:
             measured += 1
             cadence.spent(0.4)
     assert measured == 2
+
+
+def test_measurements_are_counted_from_the_last_one() -> None:
+    """However the rate changes in between: two multiples of two different rates may lie side by side."""
+    gaps: list[tuple[int, int]] = []
+    cadence = Cadence(0.01, of_steps(0.01), warmup=0)
+    last, every = 0, 0
+    for executed in range(20_000):
+        if cadence.is_due(executed):
+            gaps.append((executed - last, every))
+            cadence.spent(0.001 * (8 + executed % 7))
+            last, every = executed, cadence.every
+    assert len({every for _, every in gaps}) > 1
+    assert all(gap == every for gap, every in gaps)
+
+
+def test_what_is_wanted_for_another_reason_puts_the_next_measurement_off() -> None:
+    cadence = Cadence(0.01, of_steps(0.01), warmup=0)
+    assert cadence.is_due(0)
+    cadence.spent(0.001)
+    assert cadence.every == 10
+    assert cadence.is_due(7, wanted=True)
+    assert [executed for executed in range(8, 40) if cadence.is_due(executed)] == [17, 27, 37]
+
+
+@given(st.integers(1, 40), st.integers(0, 60))
+def test_the_steps_said_to_rest_are_those_that_are_not_due(every: int, executed: int) -> None:
+    cadence = Cadence(1.0, of_steps(1.0), warmup=3)
+    cadence.is_due(0)
+    cadence.spent(float(every))
+    assert cadence.every == every
+    asked = [step for step in range(1, executed + 1) if cadence.is_due(step)]
+    rests = cadence.rests(executed)
+    later = list(range(executed + 1, executed + rests + 2))
+    assert [cadence.is_due(step) for step in later] == [False] * rests + [True], asked

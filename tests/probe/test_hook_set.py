@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import os
+import sys
 import threading
 import weakref
 from collections.abc import Callable
@@ -135,3 +137,11 @@ def test_nothing_is_left_to_a_fork_once_the_hooks_are_gone() -> None:
     del hooks
     gc.collect()
     assert gone() is None
+
+
+def test_where_there_is_no_fork_there_is_nothing_to_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    hooks, _ = hook_set()
+    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.delattr(os, "register_at_fork")
+    hooks.leave_forked_children()
+    assert hooks.active

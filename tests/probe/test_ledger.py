@@ -14,7 +14,7 @@ from gradtui.probe.allocators import CudaAllocator, MallocAllocator, Reading, Re
 from gradtui.probe.memory_ledger import MemoryLedger, StorageCount
 from gradtui.probe.module_tree import build
 from gradtui.protocol.events import LedgerTaken, SavedBytesMeasured
-from gradtui.protocol.vocabulary import MEMORY_CATEGORIES, MemoryBytes, Phase
+from gradtui.protocol.vocabulary import MEMORY_CATEGORIES, MemoryBytes, ParameterInfo, Phase
 
 X = torch.linspace(-1, 1, 24).view(6, 4)
 
@@ -181,7 +181,7 @@ def test_the_peak_of_a_phase_is_not_that_of_an_earlier_one() -> None:
     model = nn.Linear(4, 2)
     with watched(allocator=allocator, budget=0.0) as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        for step in range(1_003):
+        for step in range(1_020):
             allocator.total = 5_000_000 if step == 15 else 1_000_000
             model(X).sum().backward()
             optimizer.step()
@@ -298,7 +298,9 @@ def test_the_cuda_allocator_reads_nothing_where_there_is_no_device() -> None:
     assert CudaAllocator().read() == Reading(0, 0)
 
 
-def test_between_forward_and_backward_activations_are_unknown_and_old_gradients_count_in_the_peak() -> None:
+def test_between_forward_and_backward_activations_are_those_of_the_backward_and_old_gradients_count_in_the_peak() -> (
+    None
+):
     # The order of many scripts: when the loss is there, the gradients of the step before are still held.
     model = nn.Sequential(nn.Linear(1024, 1024), nn.Tanh(), nn.Linear(1024, 1024))
     gradients = sum(parameter.nbytes for parameter in model.parameters())
@@ -310,9 +312,9 @@ def test_between_forward_and_backward_activations_are_unknown_and_old_gradients_
             loss.backward()
             optimizer.step()
     cleared = seen.ledgers(Phase.ZERO_GRAD)[-1]
-    assert cleared.held.activations is None
-    assert not cleared.exact
     forward = seen.ledgers(Phase.FORWARD)[-1]
+    assert cleared.held.activations == forward.held.activations
+    assert cleared.exact
     assert forward.held.activations
     assert forward.held.gradients == 0
     assert forward.held.total is not None
@@ -362,3 +364,65 @@ def test_what_a_script_keeps_of_each_step_is_noticed() -> None:
     # 256 KiB of output a step, and no category that it belongs to.
     assert "in other" in growth.text
     assert "5.7 MiB" in growth.text or "5.8 MiB" in growth.text
+
+
+def test_the_device_followed_is_the_one_with_most_of_the_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Held:
+        def __init__(self, device: str) -> None:
+            self.device = torch.device(device)
+
+    class Tree:
+        parameters = (
+            ParameterInfo("a", ("a",), (1,), "float32", 1, 4, 0),
+            ParameterInfo("b", ("b",), (2,), "float32", 2, 8, 0),
+        )
+        devices = ("cpu", "cpu")
+
+        def live_parameters(self) -> list[tuple[int, Held]]:
+            return [(index, Held(device)) for index, device in enumerate(self.devices)]
+
+    monkeypatch.setattr(torch.cuda, "get_device_name", str)
+    monkeypatch.setattr("gradtui.probe.memory_ledger.device_allocator", lambda kind: OnADevice(kind))
+    ledger, tree = MemoryLedger(CountingAllocator()), Tree()
+    found = []
+    for tree.devices in (
+        ("cpu", "cpu"),
+        ("cuda:1", "cuda:2"),
+        ("cuda:3", "cuda:1"),
+        ("cuda", "cpu"),
+        ("cuda:1", "cpu"),
+    ):
+        ledger.follow(tree)  # type: ignore[arg-type]
+        found.append(ledger.device_index)
+    assert found == [0, 2, 1, 0, 0]
+
+
+class OnADevice(CountingAllocator):
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.device_type = kind
+
+
+def test_without_a_backward_the_activations_stay_unknown() -> None:
+    model = nn.Linear(4, 2)
+    with watched() as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        for last in (False, True):
+            loss = model(torch.ones(3, 4)).sum()
+            optimizer.zero_grad()
+            if not last:
+                loss.backward()
+                optimizer.step()
+    assert [ledger.held.activations is None for ledger in seen.ledgers(Phase.ZERO_GRAD)] == [False, True]
+
+
+def test_activations_are_an_estimate_where_the_loss_is_computed_later() -> None:
+    model = nn.Linear(4, 2)
+    with watched() as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        for _ in range(2):
+            output = model(torch.ones(3, 4))
+            optimizer.zero_grad()
+            output.square().mean().backward()
+            optimizer.step()
+    assert not seen.ledgers(Phase.ZERO_GRAD)[-1].exact

@@ -23,6 +23,7 @@ from watched import Watched, watched
 from zoo import SPECIMENS
 
 from gradtui.probe import torch_hooks
+from gradtui.probe.grad_scalers import GradScalers
 from gradtui.probe.hook_set import MOST_FAILURES
 from gradtui.probe.probe import Probe
 from gradtui.protocol.events import ProbeFailed
@@ -307,9 +308,10 @@ def test_the_scripts_profiler_counts_its_own_operations_only() -> None:
         assert train() == alone
 
 
-LISTENER = [
-    name
-    for name in vars(torch_hooks.Listener)
+LISTENERS = [
+    (kind, name)
+    for kind, protocol in ((Probe, torch_hooks.Listener), (GradScalers, torch_hooks.ScalerListener))
+    for name in vars(protocol)
     if name.endswith(("entered", "left", "began", "ended", "made", "scaled", "stepping", "stepped", "wanted"))
 ]
 
@@ -332,15 +334,15 @@ def everything(model: nn.Module) -> None:
 
 
 def test_the_listeners_methods_are_all_there() -> None:
-    assert len(LISTENER) == 14
+    assert len(LISTENERS) == 14
 
 
 def bits(model: nn.Module) -> list[bytes]:
     return [parameter.detach().numpy().tobytes() for parameter in model.parameters()]
 
 
-@pytest.mark.parametrize("name", LISTENER)
-def test_a_hook_that_raises_never_reaches_the_script(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("kind", "name"), LISTENERS)
+def test_a_hook_that_raises_never_reaches_the_script(kind: type, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     base = small()
     alone = copy.deepcopy(base)
     everything(alone)
@@ -348,7 +350,7 @@ def test_a_hook_that_raises_never_reaches_the_script(name: str, monkeypatch: pyt
     def broken(*arguments: object) -> None:
         raise BrokenError(name)
 
-    monkeypatch.setattr(Probe, name, broken)
+    monkeypatch.setattr(kind, name, broken)
     model = copy.deepcopy(base)
     with watched(may_fail=True) as seen:
         everything(model)

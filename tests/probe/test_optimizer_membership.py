@@ -550,6 +550,6 @@ def test_any_toggles_are_the_same_script(name: str, to_none: bool, frozen: set[i
 
         assert script.train(ask, to_none=to_none) == expected
     assert [p.requires_grad for p in script.model.parameters()] == [p.requires_grad for p in edited.model.parameters()]
-    answers = [event.command for event in seen.events if isinstance(event, (CommandApplied, CommandRejected))]
+    answers = [event.command.id for event in seen.events if isinstance(event, (CommandApplied, CommandRejected))]
     assert answers == list(range(1, len(toggles) + 1))
     assert all(event.moved == () for event in seen.all(FreezeVerified))

@@ -78,7 +78,7 @@ class Optimizer:
 
 
 def test_the_steps_of_parents_are_nested(monkeypatch: pytest.MonkeyPatch) -> None:
-    steps = OpenSteps()
+    steps = OpenSteps(lambda left: None)
     one, two = Optimizer(), Optimizer()
     assert not steps
     outer = steps.began(one, True)
@@ -98,14 +98,17 @@ def test_steps_that_are_no_longer_running_are_dropped(monkeypatch: pytest.Monkey
 
     running = 0
     monkeypatch.setattr(open_steps, "optimizer_steps_on_stack", lambda: running)
-    steps = OpenSteps()
-    assert not steps.drop_lost()
+    left: list[int] = []
+    steps = OpenSteps(left.append)
+    steps.drop_lost()
     for _ in range(3):
         steps.began(Optimizer(), False)
     running = 3
-    assert not steps.drop_lost()
-    assert steps.drop_lost(besides=1)
-    assert steps.depth == 2
+    steps.drop_lost()
+    assert left == []
+    steps.drop_lost(besides=1)
+    assert left == [2]
     running = 0
-    assert steps.drop_lost()
+    assert not steps.are_running()
+    assert left == [2, 0]
     assert not steps

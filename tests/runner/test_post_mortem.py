@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-from gradtui.runner.own_frames import PACKAGE_DIRECTORY
+from gradtui.own_frames import PACKAGE_DIRECTORY
 from gradtui.runner.post_mortem import DUMP_LINES, OUTPUT_LINES, describe
 
 DUMP = f"""Fatal Python error: Segmentation fault
@@ -38,6 +38,14 @@ def test_signal_with_output_and_stack(tmp_path: Path) -> None:
         '    File "/home/person/train.py", line 12 in step',
         '    File "/home/person/train.py", line 40 in <module>',
     ]
+
+
+def test_repeated_lines_are_cut_to_the_terminal_and_the_log_is_named_whole(tmp_path: Path) -> None:
+    log = tmp_path / "run.log"
+    log.write_text("x" * 500 + "\n")
+    lines = describe(signal.SIGSEGV, 139, str(log), "", width=40).splitlines()
+    assert str(log) in lines[0]
+    assert lines[2] == "  " + "x" * 37 + "…"
 
 
 def test_nothing_known_but_the_signal() -> None:

@@ -227,9 +227,3 @@ def subprocess_of(program: str, *arguments: str):
 
     environ = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.run([sys.executable, "-c", program, *arguments], env=environ, capture_output=True, timeout=60)
-
-
-def test_parent_is_gone_is_false_where_nobody_supervises() -> None:
-    from gradtui.runner.supervisor import parent_is_gone
-
-    assert parent_is_gone() is False

@@ -101,7 +101,7 @@ def test_stopping_before_the_start_is_no_error() -> None:
 
 def test_the_host_is_told_where_there_is_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    sample = DeviceSampler(lambda: 2.5, lambda: 7).sample()
+    sample = DeviceSampler(lambda: 2.5, lambda: 7, lambda: 0).sample()
     assert (sample.at, sample.step, sample.source) == (2.5, 7, "host")
     assert sample.host_total == psutil.virtual_memory().total
     assert sample.host_rss is not None
@@ -164,6 +164,21 @@ def test_the_device_is_the_one_torch_means(visible: str, handle: str, monkeypatc
     asked: list[object] = []
     Nvml(driver(GetName=lambda given: asked.append(given) or "x")).read(1)
     assert asked == [handle]
+
+
+def test_the_sampler_reads_the_device_that_the_models_are_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    home = [0]
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    stats = {"allocated_bytes": {"all": {"current": 10}}, "reserved_bytes": {"all": {"current": 20}}}
+    monkeypatch.setattr(torch.cuda, "memory_stats_as_nested_dict", lambda index: stats if index == 1 else {})
+    sampler = DeviceSampler(lambda: 2.5, lambda: 7, lambda: home[0])
+    sampler._nvml = Nvml(driver(GetName=lambda handle: handle))
+    first = sampler.sample()
+    assert (first.source, first.allocated, first.reserved) == ("handle 0", None, None)
+    home[0] = 1
+    second = sampler.sample()
+    assert (second.source, second.allocated, second.reserved) == ("handle 1", 10, 20)
 
 
 def test_a_device_that_the_driver_does_not_know_is_unknown() -> None:

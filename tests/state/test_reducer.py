@@ -9,9 +9,9 @@ import pytest
 from fakes import Node, coop_model, coop_run, found, held, started
 
 from gradtui.protocol import events as ev
-from gradtui.protocol.commands import Pause, SetTrainable
+from gradtui.protocol.commands import Pause, Resume, RunSteps, SetTrainable, StopTraining
 from gradtui.protocol.vocabulary import OptimizerInfo, Phase
-from gradtui.state.reducer import _CHANGES, LOG_LENGTH, apply
+from gradtui.state.reducer import _CHANGES, INTERVENTIONS_KEPT, LOG_LENGTH, apply
 from gradtui.state.run_state import RunState
 
 MLP = Node("Mlp", "Mlp", (), (Node("fc", "Linear", (("weight", (4, 2)), ("bias", (4,)))),))
@@ -34,9 +34,18 @@ def test_every_event_has_its_change() -> None:
     assert set(_CHANGES) == kinds
 
 
-def test_version_time_and_step_grow_with_whatever_comes() -> None:
+def test_version_and_time_grow_with_whatever_comes() -> None:
     state = state_of(ev.PauseChanged(2.0, 5, False), ev.PauseChanged(1.0, 4, False))
-    assert (state.version, state.seconds, state.step) == (2, 2.0, 5)
+    assert (state.version, state.seconds) == (2, 2.0)
+
+
+def test_steps_and_micro_steps_are_of_one_moment() -> None:
+    state = state_of(progress(2, 2), ev.DeviceSampled(3.0, 5, "host", *[None] * 8))
+    assert (state.step, state.micro_steps) == (2, 2), "the micro-steps of step 5 are not known yet"
+    apply(state, progress(5, 3))
+    assert (state.step, state.micro_steps) == (5, 5)
+    apply(state, ev.RunEnded(4.0, 5, 0, None))
+    assert state.step == 5
 
 
 def test_a_step_counts_once_it_is_done_not_when_its_gradients_are_read() -> None:
@@ -150,12 +159,85 @@ def test_an_answered_command_is_no_longer_pending() -> None:
     for command in (freeze, again, pause):
         state.note_submitted(command)
     assert state.pending_toggles() == [freeze, again]
-    apply(state, ev.CommandApplied(1.0, 1, 1, "froze fc", (0, 1)))
-    apply(state, ev.CommandRejected(1.0, 1, 2, "fc is already frozen"))
-    apply(state, ev.CommandApplied(1.0, 1, 3, "pause", ()))
+    apply(state, ev.CommandApplied(1.0, 1, freeze, "froze fc", (0, 1)))
+    apply(state, ev.CommandRejected(1.0, 1, again, "fc is already frozen"))
+    apply(state, ev.CommandApplied(1.0, 1, pause, "pause", ()))
     assert state.pending == {}
-    assert [(event.text, command) for event, command in state.interventions] == [("froze fc", freeze)]
-    assert [entry.kind for entry in state.log[-3:]] == ["applied", "rejected", "applied"]
+    assert [(event.text, event.command) for event in state.interventions] == [("froze fc", freeze)]
+    assert [entry.kind for entry in state.log[-3:]] == ["model", "applied", "rejected"]
+
+
+def test_a_refusal_names_what_was_refused() -> None:
+    state = state_of(found(MLP))
+    asked = [
+        SetTrainable(1, "fc", False),
+        SetTrainable(2, "", True),
+        Pause(3),
+        Resume(4),
+        RunSteps(5, 2),
+        StopTraining(6),
+    ]
+    for command in asked:
+        state.note_submitted(command)
+        apply(state, ev.CommandRejected(1.0, 1, command, "it is so"))
+    assert [entry.text for entry in state.log if entry.kind == "rejected"] == [
+        "cannot freeze fc: it is so",
+        "cannot unfreeze the model: it is so",
+        "cannot pause: it is so",
+        "cannot go on: it is so",
+        "cannot run 2 steps: it is so",
+        "cannot stop training: it is so",
+    ]
+
+
+def test_holding_and_going_on_are_one_line_each() -> None:
+    state = state_of(found(MLP))
+    del state.log[:]
+
+    def ask(command: Pause | Resume | RunSteps, *then: bool) -> list[str]:
+        before = len(state.log)
+        state.note_submitted(command)
+        apply(state, ev.CommandApplied(1.0, 1, command, "words", ()))
+        for paused in then:
+            apply(state, ev.PauseChanged(1.0, 1, paused))
+        return [entry.text for entry in state.log[before:]]
+
+    assert ask(Pause(1), True) == ["paused"]
+    assert ask(RunSteps(2), False, True) == ["paused"], "a single step ends in another hold"
+    assert ask(Resume(3), False) == ["running"]
+    assert ask(RunSteps(4), True) == ["paused"]
+    assert ask(RunSteps(5), False) == []
+    assert ask(Resume(6)) == []
+    assert [ask(Pause(7), True), ask(Resume(8), False)] == [["paused"], ["running"]]
+
+
+def test_norms_of_other_models_are_summed_up_apart() -> None:
+    state = state_of(found(MLP), ev.GradientsMeasured(1.0, 1, 8.0, None, None))
+    apply(state, coop_model())
+    assert state.norm_summary.last == 8.0, "until there is another norm"
+    for step, norm in ((5, 2.0), (6, 3.0)):
+        apply(state, ev.GradientsMeasured(2.0, step, norm, None, None))
+    summary = state.norm_summary
+    assert (summary.first, summary.last, summary.measured_steps, summary.since_step) == (2.0, 3.0, 2, 0)
+    apply(state, dataclasses.replace(coop_model(blocks=1), step=6))
+    apply(state, ev.GradientsMeasured(3.0, 7, 1.0, None, None))
+    assert (state.norm_summary.first, state.norm_summary.since_step) == (1.0, 6)
+
+
+def test_tensors_are_called_tensors() -> None:
+    assert state_of(found(MLP)).log[-1].text == "found Mlp (2 tensors)"
+    one = Node("Scale", "Scale", (("s", ()),))
+    assert state_of(found(one)).log[-1].text == "found Scale (1 tensor)"
+
+
+def test_interventions_that_nobody_here_asked_for_are_known_and_of_many_only_the_newest_are_kept() -> None:
+    state = state_of(found(MLP))
+    count = INTERVENTIONS_KEPT + 7
+    for number in range(count):
+        asked = SetTrainable(number, "fc", bool(number % 2))
+        apply(state, ev.CommandApplied(1.0, number, asked, "done", (0, 1)))
+    assert state.intervention_count == count
+    assert [event.command.id for event in state.interventions] == list(range(7, count))
 
 
 def test_a_freeze_that_held_and_one_that_did_not_read_differently() -> None:

@@ -5,7 +5,7 @@ from fakes import coop_model, coop_run, row_of, started
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Pause, Resume, RunSteps, SetTrainable, StopTraining
-from gradtui.protocol.vocabulary import OptimizerInfo, Phase
+from gradtui.protocol.vocabulary import MemoryBytes, OptimizerInfo, Phase
 from gradtui.state import selectors
 from gradtui.state.reducer import apply
 from gradtui.state.run_state import RunState
@@ -77,13 +77,37 @@ def test_has_trained_needs_a_backward_or_a_step() -> None:
     assert selectors.has_trained(running())
 
 
-def test_the_newest_ledger_is_the_last_one_taken_of_any_phase() -> None:
-    assert selectors.newest_ledger(RunState()) is None
+def test_the_fullest_phase_is_among_those_asked_for_and_measured() -> None:
+    assert selectors.fullest_phase(RunState(), tuple(Phase)) is None
     state = running()
-    ledgers = [event for event in coop_run(5) if isinstance(event, ev.LedgerTaken)]
-    newest = selectors.newest_ledger(state)
-    assert newest is not None
-    assert newest.at == max(ledger.at for ledger in ledgers)
+    totals = {p: r.last.held.total or 0 for p, r in state.phases.items() if r.last is not None}
+    assert selectors.fullest_phase(state, tuple(Phase)) is max(totals, key=lambda phase: totals[phase])
+    assert selectors.fullest_phase(state, (Phase.LOAD, Phase.EVAL)) is Phase.LOAD
+
+
+def test_a_total_below_the_beginning_is_a_measurement_too() -> None:
+    less = ev.LedgerTaken(1.0, 1, Phase.FORWARD, MemoryBytes(1, 0, 0, 0, 0, -11, -10), None, True, True)
+    assert selectors.fullest_phase(state_after(less), tuple(Phase)) is Phase.FORWARD
+
+
+@pytest.mark.parametrize(("backward", "fullest"), [(101, Phase.FORWARD), (99, Phase.FORWARD), (103, Phase.BACKWARD)])
+def test_about_the_same_is_no_reason_to_change_the_fullest_phase(backward: int, fullest: Phase) -> None:
+    totals = {Phase.FORWARD: 100, Phase.BACKWARD: backward}
+    state = state_after(
+        *(
+            ev.LedgerTaken(1.0, 1, phase, MemoryBytes(total, 0, 0, 0, 0, 0, total), None, True, True)
+            for phase, total in totals.items()
+        )
+    )
+    assert selectors.fullest_phase(state, tuple(totals)) is fullest
+
+
+@pytest.mark.parametrize(("other", "known"), [(None, None), (-5, None), (0, None), (7, 7)])
+def test_what_was_unexplained_at_load_is_known_only_if_it_was_measured(other: int | None, known: int | None) -> None:
+    state = RunState()
+    assert selectors.unexplained_at_load(state) is None
+    apply(state, ev.LedgerTaken(1.0, 0, Phase.LOAD, MemoryBytes(1, 0, 0, 0, 0, other, 8), None, True, True))
+    assert selectors.unexplained_at_load(state) == known
 
 
 def test_the_highest_peak_is_over_all_phases() -> None:
@@ -102,14 +126,19 @@ def test_the_optimizers_of_a_parameter() -> None:
     assert selectors.optimizers_of(state, CTX + 2) == []
 
 
+def test_a_total_is_told_of_the_step_that_is_asked_for() -> None:
+    state = state_after(*(ev.GradientsMeasured(1.0, step, float(step), None, None) for step in (2, 4, 6)))
+    assert [selectors.total_norm_at(state, step) for step in (None, 1, 2, 3, 4, 6, 7)] == [
+        None, None, 2.0, None, 4.0, 6.0, None,
+    ]  # fmt: skip
+
+
 def test_the_last_toggle_of_a_parameter() -> None:
-    first = ev.CommandApplied(1.0, 3, 1, "froze ctx", (CTX,))
-    second = ev.CommandApplied(2.0, 5, 2, "unfroze ctx", (CTX, CTX + 1))
+    first = ev.CommandApplied(1.0, 3, SetTrainable(1, "ctx", False), "froze ctx", (CTX,))
+    second = ev.CommandApplied(2.0, 5, SetTrainable(2, "ctx", True), "unfroze ctx", (CTX, CTX + 1))
     state = running(first, second)
-    found = selectors.last_toggle(state, CTX)
-    assert found is not None
-    assert found[0] is second
-    assert selectors.last_toggle(state, CTX + 2) is None
+    assert selectors.last_toggle(state, range(CTX, CTX + 1)) is second
+    assert selectors.last_toggle(state, range(CTX + 2, CTX + 9)) is None
 
 
 def test_a_toggle_freezes_if_anything_trains_or_is_about_to() -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from gradtui.state.selectors import RunStatus
 from gradtui.tui.actions import ACTIONS, GROUPS, Scope, bindings, by_group, footer_actions
 from gradtui.tui.app import GradtuiApp
 from gradtui.tui.panels.module_tree import ModuleTree
@@ -38,6 +39,7 @@ def test_help_tells_of_every_action_and_key() -> None:
     words = " ".join(text.split())
     for action in ACTIONS:
         assert action.all_keys in words
+        assert action.mouse in words
         assert " ".join(action.help.split())[:30] in words
 
 
@@ -50,6 +52,14 @@ def test_the_footer_has_a_word_for_each_of_its_actions_in_order() -> None:
     actions = footer_actions()
     assert [action.footer for action in actions] == list(range(1, len(actions) + 1))
     assert all(action.label for action in actions)
+
+
+def test_the_footer_offers_only_what_means_something_now() -> None:
+    labels = {action.id: action.label for action in footer_actions(status=RunStatus.PAUSED)}
+    assert labels["pause"] == "go on"
+    over = {action.id for action in footer_actions(status=RunStatus.FAILED)}
+    assert over.isdisjoint({"toggle_trainable", "pause", "run_one_step"})
+    assert {"explain", "leave", "help"} <= over
 
 
 def test_eighty_columns_show_the_keys_that_matter() -> None:

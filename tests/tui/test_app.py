@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from fakes import (
     Node,
@@ -82,7 +84,8 @@ async def test_space_freezes_a_parameter_shows_it_pending_and_then_applied() -> 
         assert line.startswith(FREEZE + "T")
         states, trainable = coop_states(MODEL)
         frozen = states.replace("T", "C"), trainable.replace("1", "0")
-        await run.put(ev.CommandApplied(2.0, 41, 1, "froze ctx", (CTX,)), ev.ParametersClassified(2.0, 41, *frozen))
+        applied = ev.CommandApplied(2.0, 41, SetTrainable(1, "ctx", False), "froze ctx", (CTX,))
+        await run.put(applied, ev.ParametersClassified(2.0, 41, *frozen))
         line = run.dashboard.tree_view.text.splitlines()[1]
         assert line.startswith(" C")
 
@@ -100,9 +103,11 @@ async def test_a_refusal_gives_the_row_back_and_says_why() -> None:
     async with session() as run:
         await run.go_to("ctx")
         await run.press("space")
-        await run.put(ev.CommandRejected(2.0, 41, 1, "it is the last trainable parameter"))
+        await run.put(ev.CommandRejected(2.0, 41, SetTrainable(1, "ctx", False), "it is the last trainable parameter"))
         assert FREEZE not in run.dashboard.tree_view.text
-        assert any("last trainable parameter" in note.message for note in run.app._notifications)
+        assert any(
+            "cannot freeze ctx: it is the last trainable parameter" in note.message for note in run.app._notifications
+        )
         await run.press("e")
         assert "last trainable parameter" in " ".join(run.dashboard.events.text.split())
 
@@ -120,11 +125,11 @@ async def test_pause_go_on_and_single_steps() -> None:
     async with session() as run:
         await run.press("p")
         assert "pausing" in run.dashboard.header.text
-        await run.put(ev.CommandApplied(2.0, 40, 1, "paused", ()), ev.PauseChanged(2.0, 40, True))
+        await run.put(ev.CommandApplied(2.0, 40, Pause(1), "paused", ()), ev.PauseChanged(2.0, 40, True))
         assert "paused" in run.dashboard.header.text
         await run.press("n", "p")
         assert run.sink.submitted == [Pause(1), RunSteps(2, 1), Pause(3)]
-        await run.put(*(ev.CommandApplied(2.0, 40, number, "done", ()) for number in (2, 3)))
+        await run.put(*(ev.CommandApplied(2.0, 40, done, "done", ()) for done in (RunSteps(2), Pause(3))))
         await run.press("p")
         assert run.sink.submitted[-1] == Resume(4)
 
@@ -202,7 +207,7 @@ async def test_enter_explains_the_row_and_keeps_up_with_the_run() -> None:
         assert isinstance(run.app.screen, DetailDialog)
         shown = run.app.screen.query_one("#dialog-lines")
         assert "T trained" in shown.text  # type: ignore[attr-defined]
-        run.source.put(ev.CommandApplied(2.0, 41, 9, "froze ctx", (CTX,)))
+        run.source.put(ev.CommandApplied(2.0, 41, SetTrainable(9, "ctx", False), "froze ctx", (CTX,)))
         await run.pump()
         run.app.screen.update()
         await run.pilot.pause()
@@ -293,6 +298,29 @@ async def test_filtering_as_one_types_and_back() -> None:
         assert tree.has_focus
 
 
+async def test_the_footer_tells_what_the_keys_do_where_they_go() -> None:
+    async with session() as run:
+        keys = run.dashboard.keys
+        usual = keys.text
+        assert "space freeze" in usual
+        await run.press("slash", *"conv")
+        assert "space" not in keys.text, "it is a letter of the filter now"
+        await run.pilot.click(keys, offset=(keys.text.index("keep"), 0))
+        await run.pilot.pause()
+        assert (run.dashboard.tree_view.has_focus, keys.text) == (True, usual)
+        assert run.dashboard.pane.filter_input.display
+        await run.press("m")
+        assert keys.text.startswith(" ↑↓ phase  esc tree  space freeze")
+        before = run.dashboard.memory.text
+        await run.pilot.click(keys, offset=(1, 0))
+        await run.pilot.pause()
+        assert run.dashboard.memory.text != before
+        await run.press("escape")
+        assert run.dashboard.tree_view.rows.filter == "conv", "esc in a panel leaves the filter alone"
+        await run.press("escape")
+        assert run.dashboard.tree_view.rows.filter == ""
+
+
 async def test_a_filter_without_a_match_says_so() -> None:
     async with session() as run:
         await run.press("slash", *"xyz")
@@ -307,7 +335,7 @@ async def test_the_next_problem_is_found_wherever_it_hides() -> None:
     letters = list(states)
     letters[~last] = "U"
     async with session(events=[*coop_run(5), ev.ParametersClassified(5.0, 5, "".join(letters), trainable)]) as run:
-        assert "1 need a look" in str(run.dashboard.pane.border_subtitle)
+        assert "1 needs a look" in str(run.dashboard.pane.border_subtitle)
         await run.press("minus", "slash", *"conv", "enter", "exclamation_mark")
         assert run.row == "text_encoder.blocks.7.mlp.2.bias"
         await run.press("right_square_bracket")
@@ -404,10 +432,10 @@ async def test_a_wide_screen_shows_both_and_changes_what_is_below() -> None:
 
 async def test_resizing_changes_the_layout_and_keeps_everything_alive() -> None:
     async with session((120, 36)) as run:
-        for size in ((80, 24), (40, 10), (20, 5), (200, 60), (99, 24), (100, 24)):
+        for size in ((80, 24), (40, 10), (20, 5), (200, 60), (99, 30), (100, 30), (100, 29), (160, 24)):
             await run.pilot.resize_terminal(*size)
             await run.pump()
-            assert run.dashboard.has_class("-wide" if size[0] >= 100 else "-narrow")
+            assert run.dashboard.has_class("-wide" if size[0] >= 100 and size[1] >= 30 else "-narrow")
         assert "CoOp" in run.dashboard.tree_view.text
 
 
@@ -430,9 +458,21 @@ async def test_the_gradient_panel_follows_the_cursor() -> None:
         assert "image_encoder.fc –" in run.dashboard.gradients.text.splitlines()[0]
 
 
-@pytest.mark.parametrize("size", [(80, 24), (81, 24), (99, 30), (100, 30), (160, 50)])
+async def test_the_total_beside_a_row_is_of_the_same_step() -> None:
+    async with session() as run:
+        await run.go_to("ctx")
+        await run.pump()
+        both = run.dashboard.gradients.text.splitlines()[0]
+        await run.put(ev.GradientsMeasured(9.0, 41, 1e-9, None, None))
+        assert run.dashboard.gradients.text.splitlines()[0] == both
+        await run.go_to("")
+        await run.pump()
+        assert "1.00e-9" in run.dashboard.gradients.text.splitlines()[0]
+
+
+@pytest.mark.parametrize("size", [(80, 24), (81, 24), (160, 24), (99, 30), (100, 30), (160, 50)])
 async def test_a_progress_bar_of_the_width_that_is_told_fits_in_one_line(size: tuple[int, int]) -> None:
-    bar = "#" * output_columns(size[0])
+    bar = "#" * output_columns(*size)
     async with session(size, log=PrintedLog(bar)) as run:
         await run.press("o")
         assert run.dashboard.output.text.split() == [bar]
@@ -442,7 +482,7 @@ async def test_output_follows_its_end_until_one_scrolls_away() -> None:
     log = PrintedLog(*(f"line {number}" for number in range(50)))
     async with session(log=log) as run:
         assert "line 49" in run.dashboard.output.text
-        await run.press("shift+tab", "pageup")
+        await run.press("shift+tab", "shift+tab", "pageup")
         held = run.dashboard.output.text
         log.add("line 50")
         await run.pump()
@@ -452,6 +492,35 @@ async def test_output_follows_its_end_until_one_scrolls_away() -> None:
         assert "line 50" in run.dashboard.output.text
         await run.press("shift+tab")
         assert run.dashboard.tree_view.has_focus
+
+
+async def test_a_phase_is_chosen_by_the_keys_and_by_a_click() -> None:
+    async with session() as run:
+        memory = run.dashboard.memory
+        assert "end of forward" in memory.text
+        await run.press("m", "down")
+        assert memory.has_focus
+        assert "end of backward" in memory.text
+        assert run.row == "", "the tree's cursor stays"
+        row = next(y for y, line in enumerate(memory.text.splitlines()) if "load" in line)
+        await run.pilot.click(memory, offset=(20, row + 1))
+        await run.pilot.pause()
+        assert "end of load" in memory.text
+        await run.press("escape", "down")
+        assert run.row == "ctx"
+        assert "end of load" in memory.text, "the choice stays"
+
+
+async def test_the_keys_move_through_the_panels_that_take_them() -> None:
+    async with session() as run:
+        board = run.dashboard
+        stops = []
+        for _ in range(4):
+            stops.append(board.focused)
+            await run.press("shift+tab")
+        assert stops == [board.tree_view, board.memory, board.output, board.tree_view]
+        await run.press("m")
+        assert board.tree_view.has_focus, "m gives the keys back too"
 
 
 async def test_what_the_script_prints_cannot_command_the_terminal() -> None:
@@ -533,15 +602,19 @@ async def test_an_event_that_cannot_be_understood_is_noted_and_the_rest_goes_on(
 # The clock
 
 
-async def test_with_a_clock_it_drains_by_itself_and_stops_with_the_app() -> None:
+async def test_with_a_clock_it_drains_by_itself_and_stops_with_the_app(monkeypatch: pytest.MonkeyPatch) -> None:
     app = GradtuiApp(ScriptedSource(coop_run(5)), RecordingSink(), refresh_hz=200, ui_budget=0, pictures=own_drawing())
-    async with app.run_test() as pilot:
-        for _ in range(2000):
-            await pilot.pause(0.005)
-            if app.run_state.step == 5 and "CoOp" in app.dashboard.tree_view.text:
-                break
-        assert app.run_state.step == 5
-        assert "CoOp" in app.dashboard.tree_view.text
+    shown = asyncio.Event()
+    draw = app.dashboard.draw
+
+    def draw_and_look(part: str) -> None:
+        draw(part)
+        if app.run_state.step == 5 and "CoOp" in app.dashboard.tree_view.text:
+            shown.set()
+
+    monkeypatch.setattr(app.dashboard, "draw", draw_and_look)
+    async with app.run_test():
+        await asyncio.wait_for(shown.wait(), 20)
         app.exit("leave")
     assert app.return_value == "leave"
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from fakes import coop_model, coop_run, row_of
+from fakes import coop_model, coop_run, coop_states, row_of
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable
@@ -55,7 +55,10 @@ def test_tied_names_are_all_named() -> None:
 def test_the_optimizer_that_owns_it_is_named_and_an_orphan_said() -> None:
     assert "In AdamW." in words(state_after(), "ctx")
     assert "In no optimizer" in words(state_after(), "logit_scale")
-    assert "No optimizer has been seen" in words(_only_model(), "ctx")
+    states, _ = coop_states(MODEL)
+    frozen = state_after(ev.ParametersClassified(9.0, 9, states, "0" * len(states)))
+    assert "In AdamW, which keeps the state it has for it." in words(frozen, "ctx")
+    assert "None has been seen yet" in words(_only_model(), "ctx")
 
 
 def _only_model() -> RunState:
@@ -68,7 +71,7 @@ def test_before_anything_is_measured_nothing_is_made_up() -> None:
     shown = words(_only_model(), "ctx")
     assert "not been measured" in shown
     assert "No backward pass has been seen" in shown
-    assert "an unknown number of the elements train" in words(_only_model(), "")
+    assert "which train is not known yet" in words(_only_model(), "")
 
 
 def test_the_last_norm_is_told_with_its_step() -> None:
@@ -77,13 +80,17 @@ def test_the_last_norm_is_told_with_its_step() -> None:
     assert norm is not None
     assert f"L2 norm {norm:.2e}".replace("e-0", "e-") + " at step 10" in words(state, "ctx")
     assert "No gradient in the last measured step" in words(state, "logit_scale")
+    apply(state, ev.GradientsMeasured(9.0, 11, norm / 2, None, None))
+    assert f"{norm / 2:.2e}".replace("e-0", "e-") not in words(state, "ctx"), "a whole of another step"
 
 
 def test_what_was_done_to_it_and_what_is_on_its_way() -> None:
     ctx = ~row_of(MODEL, "ctx")
-    state = state_after(ev.CommandApplied(2.0, 8, 1, "froze ctx", (ctx,)))
+    state = state_after(ev.CommandApplied(2.0, 8, SetTrainable(1, "ctx", False), "froze ctx", (ctx,)))
     assert "At step 8: froze ctx" in words(state, "ctx")
-    assert "Never" in words(state, "logit_scale")
+    assert "At step 8: froze ctx" in words(state, "")
+    for other in ("logit_scale", "text_encoder"):
+        assert "Never" in words(state, other)
     state.note_submitted(SetTrainable(2, "ctx", True))
     assert "will be unfrozen at the next step boundary" in words(state, "ctx")
     assert "1 tensor on the way" in words(state, "")
@@ -92,11 +99,10 @@ def test_what_was_done_to_it_and_what_is_on_its_way() -> None:
 def test_a_module_sums_its_subtree_and_counts_its_states() -> None:
     shown = words(state_after(), "")
     elements = sum(info.count for info in MODEL.parameters)
-    assert f"{len(MODEL.parameters)} tensors, {elements:,} elements" in shown
-    assert "1,024 of the elements train" in shown
+    assert f"{len(MODEL.parameters)} tensors, {elements:,} elements (1,024 trainable)" in shown
     assert "T 1 trained" in shown
     flow = sum(1 for info in MODEL.parameters if info.path.startswith("text_encoder."))
-    assert f"F {flow} frozen, flow-through" in shown
+    assert f"F {flow} frozen (flow-through)" in shown
 
 
 def test_kept_bytes_are_told_with_their_share_and_step() -> None:
@@ -104,10 +110,12 @@ def test_kept_bytes_are_told_with_their_share_and_step() -> None:
     assert state.tree.saved is not None
     shown = words(state, "text_encoder")
     assert (
-        f"{state.tree.saved.total / 2**20:.1f} MiB here for backward, 100% of all it keeps (measured at step 2)"
+        f"{state.tree.saved.total / 2**20:.1f} MiB for backward, 100% of all; 0 B by its own operations (step 2)"
         in shown
     )
-    assert "keeps nothing here" in words(state, "image_encoder")
+    share = 512 * 1024 / state.tree.saved.total
+    assert f"512 KiB for backward, {share:.0%} of all (step 2)" in words(state, "text_encoder.blocks.0.mlp.0.weight")
+    assert "Nothing for backward" in words(state, "image_encoder")
 
 
 @pytest.mark.parametrize("width", [30, 60, 90])
@@ -115,3 +123,9 @@ def test_lines_keep_to_the_width(width: int) -> None:
     state = state_after()
     for path in ("ctx", "text_encoder.token_embedding.weight", "text_encoder", ""):
         assert all(line_width(line) <= width for line in detail_lines(explain(state, row_of(MODEL, path)), width))
+
+
+def test_a_script_without_an_optimizer_updates_its_parameters_itself() -> None:
+    state = _only_model()
+    state.step = 3
+    assert "the script updates it by itself" in words(state, "ctx")

@@ -73,7 +73,7 @@ def test_pause_and_resume_take_turns_even_before_the_answer() -> None:
     assert made(requests.pause(state)) == Pause(7)
     state.note_submitted(Pause(1))
     assert made(requests.pause(state)) == Resume(7)
-    apply(state, ev.CommandApplied(1.0, 3, 1, "paused", ()))
+    apply(state, ev.CommandApplied(1.0, 3, Pause(1), "paused", ()))
     apply(state, ev.PauseChanged(1.0, 3, True))
     assert made(requests.pause(state)) == Resume(7)
     state.note_submitted(Resume(2))

@@ -83,6 +83,21 @@ def test_start_ready_stop(terminal: NotedTerminal) -> None:
     assert ended == ["None ['entered', 'left']"]
 
 
+def test_a_question_is_answered_on_the_app_s_thread(terminal: NotedTerminal) -> None:
+    ui = UiThread(Idle, terminal)
+    assert ui.ask(lambda app: app, 1.0) is None
+    ui.start()
+    assert ui.wait_ready(PATIENCE)
+    assert ui.ask(lambda app: (app, threading.current_thread().name), PATIENCE) == (ui.app, "gradtui-ui")
+    with pytest.raises(ZeroDivisionError):
+        ui.ask(lambda _app: 1 / 0, PATIENCE)
+    go_on = threading.Event()
+    assert ui.ask(lambda _app: go_on.wait(PATIENCE), 0.01) is None
+    go_on.set()
+    assert ui.stop()
+    assert ui.ask(lambda app: app, 1.0) is None
+
+
 def test_app_that_leaves_by_itself(terminal: NotedTerminal) -> None:
     class Leaving(App[None]):
         def on_mount(self) -> None:

@@ -20,7 +20,7 @@ GLYPHS: dict[str, tuple[str, str]] = {
 }
 """Glyph and role of each kind of entry."""
 
-_STEP_WIDTH = 13
+_STEP_WIDTH, _STEP_WIDTH_NARROW = 13, 9
 _ROOM_FOR_COLUMNS, _ROOM_FOR_TIME = 60, 80
 _MEMORY = 4_000
 """Entries whose wrapped lines are remembered."""
@@ -32,7 +32,13 @@ def entry_lines(entry: LogEntry, width: int) -> list[Line]:
     text_role = role if entry.kind in ("rejected", "moved", "not finite", "probe") else "text"
     if width < _ROOM_FOR_COLUMNS:
         return wrap(
-            ((f"{glyph} ", role), (f"step {entry.step:,}  ", "muted"), (printable(entry.text), text_role)), width, 2
+            (
+                (f"{glyph} ", role),
+                (f"step {entry.step:,}".ljust(_STEP_WIDTH_NARROW) + " ", "muted"),
+                (printable(entry.text), text_role),
+            ),
+            width,
+            2,
         )
     when: list[Span] = [(f"{glyph} ", role), (f"step {entry.step:,}".ljust(_STEP_WIDTH), "muted")]
     if width >= _ROOM_FOR_TIME:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gradtui.state.run_state import RunState
-from gradtui.state.selectors import has_trained
+from gradtui.state.selectors import has_trained, total_norm_at
 from gradtui.tui.formatting import NORM_WIDTH, norm_text
 from gradtui.tui.lines import Line, Span, elide_start, line_width, pad, printable, width_of, wrap
 from gradtui.tui.norm_curve import NormCurve
@@ -109,6 +109,7 @@ class GradientPanel(LineView):
         chosen, self._row, self._total = self.selection, None, self._state.gradient_norm.last
         if chosen is not None:
             self._row = RowNorms(chosen.name, *self._norms.points(self._state.history, chosen.first, chosen.last))
+            self._total = total_norm_at(self._state, self._row.steps[-1]) if self._row.steps else self._total
         return gradient_request(self._state, self._row, width, height)
 
     def redraw_curve(self) -> None:

@@ -58,8 +58,8 @@ class _Layout:
     digits: int = 9
     spark: int = 10
     phase_apart: bool = True
+    ui: bool = True
     cost_share: bool = True
-    cost_label: bool = True
     gap: int = 2
 
 
@@ -71,10 +71,10 @@ _REDUCTIONS: tuple[dict[str, object], ...] = (
     {"spark": 0},
     {"phase_apart": False},
     {"script": 12},
-    {"cost_label": False},
     {"gap": 1},
     {"cost_share": False},
     {"digits": 5},
+    {"ui": False},
 )
 
 
@@ -107,7 +107,9 @@ def _fields(state: RunState, facts: HeaderFacts, layout: _Layout) -> tuple[Line,
         left.append(sparkline(state.loss.values[-layout.spark :], layout.spark, "muted"))
     if layout.phase_apart:
         left.append(((pad(_phase(state), _PHASE_WIDTH), "accent"),))
-    right: list[Line] = [_cost(state, layout), (("ui ", "faint"), (share_text(facts.ui_share), "muted"))]
+    right: list[Line] = [_cost(state, layout)]
+    if layout.ui:
+        right.append((("ui ", "faint"), (share_text(facts.ui_share), "muted")))
     start: Line = () if layout.brand or layout.gap == 1 else ((" ", ""),)
     return (*start, *_joined(left, gap)), (gap, *_joined(right, gap))
 
@@ -158,8 +160,7 @@ def _loss(loss: float | None) -> Span:
 
 
 def _cost(state: RunState, layout: _Layout) -> Line:
-    spans: list[Span] = [("cost ", "faint")] if layout.cost_label else []
-    spans.append((microseconds_text(state.cost.recent_us), "muted"))
+    spans: list[Span] = [("cost ", "faint"), (microseconds_text(state.cost.recent_us), "muted")]
     if layout.cost_share:
         spans.append((" " + share_text(state.cost.recent_share), "muted"))
     return tuple(spans)

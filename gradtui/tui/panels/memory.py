@@ -1,4 +1,4 @@
-"""Memory by phase: what is held at the end of each, what it peaked at, and the totals over steps.
+"""Memory by phase: what is held at the end of each, the parts of one of them as numbers, and the totals over steps.
 
 UI thread; all but the widget is pure.
 """
@@ -7,86 +7,99 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
-from gradtui.protocol.events import DeviceSampled, LedgerTaken
-from gradtui.protocol.vocabulary import MEMORY_CATEGORIES, MemoryBytes, Phase
+from textual import events
+
+from gradtui.protocol.events import DeviceSampled
+from gradtui.protocol.vocabulary import Phase
 from gradtui.state.run_state import PhaseRecord, RunState
-from gradtui.state.selectors import highest_peak, newest_ledger
+from gradtui.state.selectors import fullest_phase, highest_peak
 from gradtui.tui.formatting import DASH, bytes_text, share_text
-from gradtui.tui.lines import BLANK, Line, Span, fit, line_width, pad, wrap
+from gradtui.tui.lines import BLANK, Line, Span, fit, line_width, wrap
+from gradtui.tui.panels.memory_bars import Look, phase_rows
+from gradtui.tui.panels.memory_legend import legend, names_only
 from gradtui.tui.panels.pictures import HeldRequest, Pictures
 from gradtui.tui.plotting.request import PlotRequest, Series
 from gradtui.tui.widgets.line_view import LineView
-from gradtui.tui.widgets.stacked_bar import FULL, stacked_bar
 
 MAIN_PHASES = (Phase.LOAD, Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)
 """Phases that have a row from the start; the others get one when they are first seen."""
 
-_NAMES = {"optimizer_state": "optimizer"}
-_SHORT_NAMES = {
-    "parameters": "params", "buffers": "buf", "gradients": "grads", "optimizer_state": "optim", "activations": "act",
-    "other": "other",
-}  # fmt: skip
-_PATTERNS = {
-    "parameters": "█",
-    "buffers": "▓",
-    "gradients": "▒",
-    "optimizer_state": "▪",
-    "activations": "░",
-    "other": "·",
-}
-"""What the bars are made of where there is no colour."""
+_BY_VALUE = (
+    Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER, Phase.ZERO_GRAD, Phase.LOAD, Phase.EVAL, Phase.DATA, Phase.OTHER,
+)  # fmt: skip
+"""Which phases keep their row longest where there is no room for all; a step is the first three."""
 
-_PHASE_WIDTH = max(len(phase) for phase in Phase) + 1
-_TOTAL_WIDTH, _PEAK_WIDTH = 9, 11
-_LEAST_BAR, _GOOD_BAR = 6, 10
-_NAME_WIDTH, _SHORT_NAME_WIDTH = 12, 8
-_LEGEND_GAP = 2
+_LEAST_PHASES = 3
+"""So many phases have a row before there are numbers for the parts."""
+
+_BETWEEN: Span = (" · ", "muted")
+
 LEAST_CURVE_ROWS = 6
 
 
 @dataclass(frozen=True)
 class MemoryView:
-    """The text of the panel, and how many rows below it are left for the curve (0: none)."""
+    """The text of the panel, the phase that each line belongs to, and how many rows below are left for the curve."""
 
     lines: tuple[Line, ...]
-    curve_rows: int
+    phases: tuple[Phase | None, ...]
+    curve_rows: int = 0
 
 
-def memory_view(state: RunState, width: int, height: int, *, colour: bool = True) -> MemoryView:
-    """Lay the panel out: bars first, then as much of legend, peak and device as there is room for, then the curve."""
-    ledger = newest_ledger(state)
-    if ledger is None:
-        return MemoryView(tuple(_waiting(state, width)), 0)
-    bars = _bars(state, width, height, colour)
-    legend = _legend(_fullest(state) or ledger, width, colour)
-    notes = [*_peak_line(state), *_device_line(state.device)]
-    room = height - len(bars) - len(notes)
-    if room > len(legend):
-        legend = [BLANK, *legend]
-    elif room < len(legend):
-        legend = _short_legend(width, colour)
-        notes = notes[: max(0, height - len(bars) - len(legend))]
-    lines = [*bars, *legend, *notes]
+def memory_view(state: RunState, width: int, height: int, look: Look = Look()) -> MemoryView:  # noqa: B008 - frozen
+    """Lay the panel out: the phases and the numbers of the chosen one's parts, then notes and curve as there is room."""
+    chosen = chosen_phase(state, look.chosen)
+    ledger = state.phases[chosen].last if chosen is not None else None
+    if chosen is None or ledger is None:
+        lines = _waiting(state, width)
+        return MemoryView(tuple(lines), (None,) * len(lines))
+    numbers = legend(ledger, state, width, colour=look.colour)
+    if height - len(numbers) < _LEAST_PHASES:
+        numbers = [names_only(ledger, state, colour=look.colour)]
+    phases, notes = _what_fits(state, chosen, width, height - len(numbers))
+    if len(phases) + len(numbers) + len(notes) < height:
+        numbers = [BLANK, *numbers]
+    lines = [*phase_rows(state, phases, chosen, look, width), *numbers, *notes]
+    owners = (*phases, *(None,) * (len(lines) - len(phases)))
     rest = height - len(lines) - 1
     if rest >= LEAST_CURVE_ROWS:
-        return MemoryView(tuple(fit(line, width) for line in (*lines, BLANK)), rest)
-    return MemoryView(tuple(fit(line, width) for line in lines[:height]), 0)
+        return MemoryView(tuple(fit(line, width) for line in (*lines, BLANK)), (*owners, None), rest)
+    return MemoryView(tuple(fit(line, width) for line in lines[:height]), owners[:height])
 
 
 def memory_title(state: RunState) -> str:
-    """Where the numbers come from, and whether all of them were measured."""
-    ledger = newest_ledger(state)
+    """Where the numbers come from, and whether one of them is an estimate."""
     source = state.started.ledger if state.started else ""
-    if ledger is None:
+    ledgers = [record.last for record in state.phases.values() if record.last is not None]
+    # What is not known at all is a dash, and no estimate.
+    measured = [ledger for ledger in ledgers if ledger.held.activations is not None]
+    if not measured:
         return source
-    return f"{source}, {'exact' if ledger.exact else 'partly estimated'}"
+    return f"{source}, {'exact' if all(ledger.exact for ledger in measured) else 'partly estimated'}"
 
 
 def phases_shown(state: RunState) -> list[Phase]:
-    """The phases that have a row: the four of every training first, then whatever else was seen."""
+    """The phases that have a row where there is room: the four of every training first, then whatever else was seen."""
     others = [p for p in Phase if p not in MAIN_PHASES and state.phases[p].last is not None]
     return [*MAIN_PHASES, *others]
+
+
+def chosen_phase(state: RunState, wanted: Phase | None) -> Phase | None:
+    """The phase whose parts are shown: the wanted one if it was measured, else that of a step which ends with most bytes."""
+    if wanted is not None and state.phases[wanted].last is not None:
+        return wanted
+    return fullest_phase(state, _BY_VALUE[:3]) or fullest_phase(state, _BY_VALUE)
+
+
+def next_phase(state: RunState, wanted: Phase | None, rows: int) -> Phase | None:
+    """The phase so many rows below the chosen one, among those that were measured."""
+    measured = [phase for phase in phases_shown(state) if state.phases[phase].last is not None]
+    chosen = chosen_phase(state, wanted)
+    if chosen is None:
+        return None
+    return measured[min(max(0, measured.index(chosen) + rows), len(measured) - 1)]
 
 
 def _waiting(state: RunState, width: int) -> list[Line]:
@@ -97,93 +110,18 @@ def _waiting(state: RunState, width: int) -> list[Line]:
     return wrap(((text, "muted"),), width)
 
 
-def _fullest(state: RunState) -> LedgerTaken | None:
-    """The ledger of the main phase that ends with the most bytes: the one whose parts a person wants to know."""
-    ledgers = [state.phases[phase].last for phase in MAIN_PHASES]
-    return max(
-        (ledger for ledger in ledgers if ledger is not None), key=lambda ledger: ledger.held.total or 0, default=None
-    )
-
-
-def _bars(state: RunState, width: int, height: int, colour: bool) -> list[Line]:
-    phases = phases_shown(state)
-    beside = width - _PHASE_WIDTH - _TOTAL_WIDTH - _PEAK_WIDTH
-    tall = beside < _GOOD_BAR and height >= 2 * len(phases) + 8
-    bar_width = width if tall else max(4, beside if beside >= _LEAST_BAR else width - _PHASE_WIDTH - _TOTAL_WIDTH)
-    full = max((_extent(state.phases[phase].last) for phase in phases), default=0) or 1
-    lines: list[Line] = []
-    for phase in phases:
-        last = state.phases[phase].last
-        name: Span = (pad(phase.value, _PHASE_WIDTH), "text" if last else "faint")
-        numbers = _numbers(last, with_peak=tall or beside >= _LEAST_BAR)
-        bar = _bar(last, full, bar_width, colour)
-        if tall:
-            gap = width - _PHASE_WIDTH - line_width(numbers)
-            lines += [(name, (" " * gap, ""), *numbers), bar]
-        else:
-            lines.append((name, *bar, *numbers))
-    return lines
-
-
-def _extent(ledger: LedgerTaken | None) -> int:
-    if ledger is None:
-        return 0
-    known = sum(max(0, size or 0) for size in _sizes(ledger.held))
-    return max(known, ledger.held.total or 0, ledger.peak or 0)
-
-
-def _sizes(held: MemoryBytes) -> list[int | None]:
-    return [getattr(held, category) for category in MEMORY_CATEGORIES]
-
-
-def _bar(ledger: LedgerTaken | None, full: int, width: int, colour: bool) -> Line:
-    if ledger is None:
-        return ((" " * width, ""),)
-    parts = [(role, float(size or 0)) for role, size in zip(MEMORY_CATEGORIES, _sizes(ledger.held))]
-    patterns = "" if colour else "".join(_PATTERNS[category] for category in MEMORY_CATEGORIES)
-    return stacked_bar(parts, full, width, ledger.peak, patterns)
-
-
-def _numbers(ledger: LedgerTaken | None, *, with_peak: bool) -> Line:
-    total = bytes_text(ledger.held.total if ledger else None)
-    spans: list[Span] = [(" " + total, "text" if ledger and ledger.held.total is not None else "faint")]
-    if with_peak:
-        peak = ledger.peak if ledger else None
-        if ledger is None or peak is None:
-            spans.append((" " * _PEAK_WIDTH, ""))
-        else:
-            spans += [(" ▲", "warning"), (" " if ledger.peak_exact else "≥", "muted"), (bytes_text(peak), "muted")]
-    return tuple(spans)
-
-
-def _legend(ledger: LedgerTaken, width: int, colour: bool) -> list[Line]:
-    heading: Line = ((f"at the end of {ledger.phase}, step {ledger.step:,}", "faint"),)
-    sizes = list(zip(MEMORY_CATEGORIES, _sizes(ledger.held)))
-    name_width = _NAME_WIDTH if width >= 2 * (_NAME_WIDTH + 10) + _LEGEND_GAP else _SHORT_NAME_WIDTH
-    entries = [_legend_entry(category, size, name_width, colour) for category, size in sizes]
-    columns = max(1, min(3, (width + _LEGEND_GAP) // (name_width + 10 + _LEGEND_GAP)))
-    rows = -(-len(entries) // columns)
-    lines: list[Line] = [heading]
-    for row in range(rows):
-        spans: list[Span] = []
-        for column, entry in enumerate(entries[row::rows]):
-            spans += ((" " * _LEGEND_GAP, ""), *entry) if column else entry
-        lines.append(tuple(spans))
-    return lines
-
-
-def _legend_entry(category: str, size: int | None, name_width: int, colour: bool) -> Line:
-    sample = FULL if colour else _PATTERNS[category]
-    name = _NAMES.get(category, category) if name_width >= _NAME_WIDTH else _SHORT_NAMES[category]
-    return ((sample + " ", category), (pad(name, name_width), "muted"), (bytes_text(size), "text" if size else "faint"))
-
-
-def _short_legend(width: int, colour: bool) -> list[Line]:
-    spans: list[Span] = []
-    for category in MEMORY_CATEGORIES:
-        sample = FULL if colour else _PATTERNS[category]
-        spans += [(sample, category), (f"{_SHORT_NAMES[category]} ", "muted")]
-    return [fit(spans, width)]
+def _what_fits(state: RunState, chosen: Phase, width: int, room: int) -> tuple[list[Phase], list[Line]]:
+    """The phases and the notes to show in `room` rows, the most valuable first, in the order of the screen."""
+    shown = phases_shown(state)
+    seen = [chosen, *(p for p in _BY_VALUE if p in shown and p is not chosen and state.phases[p].last is not None)]
+    unseen = [phase for phase in shown if state.phases[phase].last is None]
+    peak, device = _peak_line(state), _device_line(state.device)
+    if peak and device and line_width((*peak[0], _BETWEEN, *device[0])) <= width:
+        peak, device = [(*peak[0], _BETWEEN, *device[0])], []
+    few = len(MAIN_PHASES) + 1
+    by_value: list[Phase | Line] = [*seen[:few], *peak, *seen[few:], *unseen, *device]
+    kept = by_value[: max(0, room)]
+    return [phase for phase in shown if phase in kept], [line for line in (*peak, *device) if line in kept]
 
 
 def _peak_line(state: RunState) -> list[Line]:
@@ -211,7 +149,7 @@ def _device_line(device: DeviceSampled | None) -> list[Line]:
         parts.append(f"reserved {bytes_text(device.reserved).strip()}")
     if device.utilisation is not None:
         parts.append(f"busy {share_text(device.utilisation).strip()}")
-    return [(("  " + " · ".join(parts or [f"host {DASH}"]), "muted"),)]
+    return [((" · ".join(parts or [f"host {DASH}"]), "muted"),)]
 
 
 def _of(total: int | None) -> str:
@@ -231,17 +169,23 @@ def memory_request(state: RunState, width: int, height: int) -> PlotRequest | No
     return PlotRequest(width, height, series, unit="bytes")
 
 
-class MemoryPanel(LineView):
-    """The bars, and the curve of totals where there is room for it."""
+class MemoryPanel(LineView, can_focus=True):
+    """The bars, the parts of the chosen phase, and the curve of totals where there is room for it."""
+
+    _MOVES: ClassVar[dict[str, int]] = {"up": -1, "k": -1, "down": 1, "j": 1, "home": -len(Phase), "end": len(Phase)}
 
     def __init__(self, state: RunState, pictures: Pictures, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._state = state
         self._pictures = pictures
         self._curve = HeldRequest()
+        self._rows: tuple[Phase | None, ...] = ()
+        self._chosen: Phase | None = None
 
     def lines_for(self, width: int, height: int) -> Sequence[Line]:
-        view = memory_view(self._state, width, height, colour=not self.app.no_color)
+        look = Look(self._chosen, focused=self.has_focus, colour=not self.app.no_color)
+        view = memory_view(self._state, width, height, look)
+        self._rows = view.phases
         if not view.curve_rows:
             return view.lines
         request = self._curve.request(width, view.curve_rows, lambda w, h: memory_request(self._state, w, h))
@@ -250,4 +194,33 @@ class MemoryPanel(LineView):
     def redraw_curve(self) -> None:
         """Repaint with a new curve. It moves slowly and costs more than the bars, so it is not drawn as often."""
         self._curve.renew()
+        self.redraw()
+
+    def choose(self, phase: Phase | None) -> None:
+        """Show the parts of this phase; None for the one that holds most."""
+        self._chosen = phase
+        self.redraw()
+
+    def on_key(self, event: events.Key) -> None:
+        """Choose a phase by the usual keys; plain keys rather than actions, because they mean nothing elsewhere."""
+        rows = self._MOVES.get(event.key)
+        if rows is not None:
+            event.stop()
+            event.prevent_default()
+            self.move(rows)
+
+    def move(self, rows: int) -> None:
+        """Choose the phase so many rows below."""
+        self.choose(next_phase(self._state, self._chosen, rows))
+
+    def on_click(self, event: events.Click) -> None:
+        offset = event.get_content_offset(self)
+        phase = self._rows[offset.y] if offset is not None and 0 <= offset.y < len(self._rows) else None
+        if phase is not None and self._state.phases[phase].last is not None:
+            self.choose(phase)
+
+    def on_focus(self) -> None:
+        self.redraw()
+
+    def on_blur(self) -> None:
         self.redraw()

@@ -45,7 +45,7 @@ def tree_title(state: RunState, trainable: int | None, width: int) -> str:
     elements = count_text(sum(info.count for info in tree.parameters)).strip()
     train = count_text(trainable).strip()
     if width < _ROOM_FOR_WORDS:
-        return f"{train} of {elements} train"
+        return f"{train} of {elements} trainable"
     names = " + ".join(printable(model.type_name) for model in tree.models)
     return f"{elide(names, width - _ROOM_FOR_WORDS + 12)}, {elements} parameters, {train} trainable"
 
@@ -85,6 +85,11 @@ class TreePane(Vertical):
         self.filter_input.display = True
         self.filter_input.focus()
 
+    def keep_filter(self) -> None:
+        """Go back to the tree; the filter stays in force and in sight if there is one."""
+        self.filter_input.display = bool(self.filter_input.value)
+        self.tree_view.focus()
+
     def clear_filter(self) -> None:
         """Show every row again and go back to the tree."""
         self.filter_input.value = ""
@@ -105,8 +110,7 @@ class TreePane(Vertical):
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.stop()
-        self.filter_input.display = bool(event.value)
-        self.tree_view.focus()
+        self.keep_filter()
 
     def _update_titles(self) -> None:
         rows = self.tree_view.rows
@@ -119,7 +123,7 @@ class TreePane(Vertical):
         self.border_title = Content.assemble(
             ("Model", "bold"), (f"  {titles[0]}" if titles[0] else "", "$foreground-muted")
         )
-        look = f"! {problems:,} need a look" if problems else ""
+        look = f"! {problems:,} need{'s' if problems == 1 else ''} a look" if problems else ""
         parts = [(matching, "$foreground-muted"), (look, "$warning")]
         shown = [part for part in parts if part[0]]
         self.border_subtitle = Content("  ").join(Content.styled(text, style) for text, style in shown)

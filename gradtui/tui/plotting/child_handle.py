@@ -13,8 +13,9 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import Protocol
 
 from gradtui.tui.plotting.messages import MessageReader
 
@@ -30,34 +31,59 @@ _START = (
 )
 
 
-def default_command() -> list[str]:
-    """The command of the plot child for this process: the same Python, without warnings."""
-    return [sys.executable, "-W", "ignore", "-c", _START, _PACKAGE_ROOT, str(os.getpid())]
+def default_command(parent: int | None = None) -> list[str]:
+    """The command of the plot child: the same Python, without warnings. `parent` is who starts it; this process by default."""
+    return [sys.executable, "-W", "ignore", "-c", _START, _PACKAGE_ROOT, str(parent or os.getpid())]
+
+
+class Started(Protocol):
+    """What is used of `subprocess.Popen`."""
+
+    pid: int
+
+    def kill(self) -> None: ...
+    def poll(self) -> int | None: ...
+    def wait(self, timeout: float | None = None) -> int: ...
+
+
+class Starter(Protocol):
+    """Starts processes, each in a session of its own: Ctrl+C, Ctrl+Z and a stop of our process group do not reach them."""
+
+    parent: int
+    """The process whose children they are."""
+
+    def start(self, command: Sequence[str], stdin: int, stdout: int, stderr: int) -> Started:
+        """Start one with these descriptors. Raises OSError where that fails."""
+        ...
+
+
+class OwnChildren:
+    """Starts them as children of this process."""
+
+    def __init__(self) -> None:
+        self.parent = os.getpid()
+
+    def start(self, command: Sequence[str], stdin: int, stdout: int, stderr: int) -> Started:
+        """Start one."""
+        return subprocess.Popen(
+            command, stdin=stdin, stdout=stdout, stderr=stderr, close_fds=True, start_new_session=True
+        )
 
 
 class ChildHandle:
-    """A running child, in a session of its own: Ctrl+C, Ctrl+Z and a stop of our process group do not reach it.
+    """A running child. Raises OSError where the process cannot be started."""
 
-    Raises OSError where the process cannot be started.
-    """
-
-    def __init__(self, command: Sequence[str], log: int | None = None) -> None:
+    def __init__(self, command: Sequence[str], log: int | None = None, starter: Starter | None = None) -> None:
         """`log` is a file descriptor for what the child says on stderr; without it that is dropped."""
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL if log is None else log,
-            bufsize=0,
-            close_fds=True,
-            start_new_session=True,
-        )
-        if self._process.stdin is None or self._process.stdout is None:
-            raise OSError("no pipes to the plot child")
-        self._input, self._output = self._process.stdin, self._process.stdout
+        with ExitStack() as theirs, ExitStack() as ours:
+            stdin, self._input = _pipe(theirs, ours)
+            self._output, stdout = _pipe(ours, theirs)
+            stderr = _closed_with(theirs, os.open(os.devnull, os.O_WRONLY)) if log is None else log
+            self._process = (starter or OwnChildren()).start(command, stdin, stdout, stderr)
+            self._pipes = ours.pop_all()
         for pipe in (self._input, self._output):
-            os.set_blocking(pipe.fileno(), False)
-            _enlarge(pipe.fileno())
+            os.set_blocking(pipe, False)
+            _enlarge(pipe)
         self._unsent = b""
         self._reader = MessageReader()
         self.moved = 0
@@ -77,7 +103,7 @@ class ChildHandle:
         """Write more of what is queued. Raises OSError where the child is gone."""
         while self._unsent:
             try:
-                written = os.write(self._input.fileno(), self._unsent)
+                written = os.write(self._input, self._unsent)
             except BlockingIOError:
                 return
             self._unsent = self._unsent[written:]
@@ -88,7 +114,7 @@ class ChildHandle:
         nonsense."""
         while True:
             try:
-                data = os.read(self._output.fileno(), _READ_SIZE)
+                data = os.read(self._output, _READ_SIZE)
             except BlockingIOError:
                 return
             if not data:
@@ -100,9 +126,8 @@ class ChildHandle:
         """End the child at once, without waiting for it; `reaped` or `wait` must follow."""
         with suppress(OSError):
             self._process.kill()
-        for pipe in (self._input, self._output):
-            with suppress(OSError):
-                pipe.close()
+        with suppress(OSError):
+            self._pipes.close()
 
     def reaped(self) -> bool:
         """Whether the killed child has left the process table."""
@@ -112,6 +137,16 @@ class ChildHandle:
         """Wait for a killed child to leave the process table, about a second at most."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_KILL_SECONDS)
+
+
+def _pipe(reading: ExitStack, writing: ExitStack) -> tuple[int, int]:
+    read, write = os.pipe()
+    return _closed_with(reading, read), _closed_with(writing, write)
+
+
+def _closed_with(stack: ExitStack, descriptor: int) -> int:
+    stack.callback(os.close, descriptor)
+    return descriptor
 
 
 def _enlarge(descriptor: int) -> None:

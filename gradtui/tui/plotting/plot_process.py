@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from gradtui.tui.plotting.ansi import parse
 from gradtui.tui.plotting.chart import Chart
-from gradtui.tui.plotting.child_handle import ChildHandle, default_command
+from gradtui.tui.plotting.child_handle import ChildHandle, OwnChildren, Starter, default_command
 from gradtui.tui.plotting.frame import compose
 from gradtui.tui.plotting.layout import LABEL_WIDTH
 from gradtui.tui.plotting.messages import drawing_of, encode_drawing, packed, style_keys
@@ -75,11 +75,14 @@ class PlotProcess:
         command: Sequence[str] | None = None,
         *,
         log: int | None = None,
+        starter: Starter | None = None,
         patience: Patience = Patience(),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """The child starts with the first submitted chart. `log` is a file descriptor for its stderr."""
-        self._command, self._log = command, log
+        """The child starts with the first submitted chart, by `starter`, as a child of this process by default. `log` is a
+        file descriptor for its stderr."""
+        self._starter = starter or OwnChildren()
+        self._command, self._log = command or default_command(self._starter.parent), log
         self._patience, self._clock = patience, clock
         self._owner = os.getpid()
         self._restarts = Restarts(patience.first_pause)
@@ -152,7 +155,7 @@ class PlotProcess:
     def _start(self) -> None:
         self._first_answer = None
         try:
-            self._child = ChildHandle(self._command or default_command(), self._log)
+            self._child = ChildHandle(self._command, self._log, self._starter)
             self._send_next(self._child)
         except (OSError, ValueError):
             self._fail()

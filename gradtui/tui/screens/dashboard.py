@@ -11,7 +11,7 @@ from textual.content import Content
 from textual.screen import Screen
 
 from gradtui.state.run_state import RunState
-from gradtui.state.selectors import subtree
+from gradtui.state.selectors import run_status, subtree
 from gradtui.tui.actions import bindings, footer_actions
 from gradtui.tui.panels.events import EventsPanel
 from gradtui.tui.panels.gradients import GradientPanel, Selection, gradient_title
@@ -21,9 +21,9 @@ from gradtui.tui.panels.module_tree import ModuleTree
 from gradtui.tui.panels.output import OutputLog, OutputPanel
 from gradtui.tui.panels.pictures import Pictures
 from gradtui.tui.panels.tree_pane import TreePane
-from gradtui.tui.proportions import WIDE
+from gradtui.tui.proportions import is_wide
 from gradtui.tui.widgets.key_bar import KeyBar
-from gradtui.tui.widgets.line_view import LineView
+from gradtui.tui.widgets.line_view import LineView, ScrollLines
 
 TALL = 45
 """Rows from which on the memory panel is high enough for its curve."""
@@ -31,6 +31,8 @@ TALL = 45
 PANELS = ("memory", "gradients", "output", "events")
 _BELOW = ("output", "events")
 _TAB_NAMES = {"memory": "Memory", "gradients": "Gradients", "output": "Output", "events": "Events"}
+_ROOM_FOR_NAMES = 96
+"""Columns from which on the names of all panels fit beside each other on one of them."""
 _SHORT_TAB_NAMES = {"memory": "Mem", "gradients": "Grad", "output": "Output", "events": "Events"}
 
 INTERVALS: dict[str, float] = {
@@ -54,6 +56,7 @@ class Dashboard(Screen[None]):
         self.gradients = GradientPanel(state, pictures, id="gradients")
         self.output = OutputPanel(state, log, id="output")
         self.events = EventsPanel(state, id="events")
+        self.keys = KeyBar(footer_actions(), id="keys")
         self._wide = True
         self._below = "output"
         self._beside = "memory"
@@ -81,15 +84,22 @@ class Dashboard(Screen[None]):
             yield self.gradients
             yield self.output
             yield self.events
-        yield KeyBar(footer_actions(), id="keys")
+        yield self.keys
 
     def on_mount(self) -> None:
-        self._wide = self.app.size.width >= WIDE
+        self._wide = is_wide(self.app.size.width, self.app.size.height)
         self._arrange()
 
     def on_resize(self, event: events.Resize) -> None:
-        self._wide = event.size.width >= WIDE
+        self._wide = is_wide(event.size.width, event.size.height)
         self._arrange()
+
+    def on_descendant_focus(self) -> None:
+        self._show_keys()
+
+    def _show_keys(self) -> None:
+        focused = self.focused.id if self.focused is not None else None
+        self.keys.show(footer_actions(focused, run_status(self._state)))
 
     # Drawing
 
@@ -99,9 +109,10 @@ class Dashboard(Screen[None]):
         return [*shown, "memory_curve"] if self._is_shown("memory") else shown
 
     def draw_header(self, facts: HeaderFacts) -> None:
-        """Repaint the header if it changed."""
+        """Repaint the header and the keys, which depend on what the run is doing, if they changed."""
         self.header.facts = facts
         self.header.redraw()
+        self._show_keys()
 
     def draw(self, part: str) -> None:
         """Repaint what changed in a part. What breaks in it is shown in its place."""
@@ -169,7 +180,7 @@ class Dashboard(Screen[None]):
             if name == "gradients"
             else ""
         )
-        key = (self._wide, self._below, self._beside, note)
+        key = (self._wide, self.app.size.width >= _ROOM_FOR_NAMES, self._below, self._beside, note)
         if self._titles.get(name) == key:
             return
         self._titles[name] = key
@@ -184,7 +195,8 @@ class Dashboard(Screen[None]):
         panel.border_subtitle = muted_note
 
     def _tabs(self, active: str) -> Content:
-        names, labels = (_BELOW, _TAB_NAMES) if self._wide else (PANELS, _SHORT_TAB_NAMES)
+        names = _BELOW if self._wide else PANELS
+        labels = _TAB_NAMES if self.app.size.width >= _ROOM_FOR_NAMES else _SHORT_TAB_NAMES
         tabs = [
             f"[bold $primary]{labels[name]}[/]"
             if name == active
@@ -209,7 +221,10 @@ class Dashboard(Screen[None]):
         self.show_panel(names[(names.index(now) + 1) % len(names)])
 
     def action_show_memory(self) -> None:
-        self.show_panel("memory")
+        if self._is_shown("memory"):
+            (self.tree_view if self.memory.has_focus else self.memory).focus()
+        else:
+            self.show_panel("memory")
 
     def action_show_gradients(self) -> None:
         self.show_panel("gradients")
@@ -221,17 +236,31 @@ class Dashboard(Screen[None]):
         self.show_panel("events")
 
     def action_move_focus(self) -> None:
-        lines = self._panel(self._below if self._wide else self._beside)
-        if self.focused is lines or not lines.can_focus:
-            self.tree_view.focus()
-        else:
-            lines.focus()
+        shown = [self.tree_view, *(self._panel(name) for name in PANELS if self._is_shown(name))]
+        stops = [view for view in shown if view.can_focus]
+        now = next((place for place, view in enumerate(stops) if view is self.focused), -1)
+        stops[(now + 1) % len(stops)].focus()
 
     def action_filter(self) -> None:
         self.pane.open_filter()
 
-    def action_clear_filter(self) -> None:
-        self.pane.clear_filter()
+    def action_keep_filter(self) -> None:
+        self.pane.keep_filter()
+
+    def action_back(self) -> None:
+        if self.focused is None or self.focused in (self.tree_view, self.pane.filter_input):
+            self.pane.clear_filter()
+        else:
+            self.tree_view.focus()
+
+    def action_one_down(self) -> None:
+        focused = self.focused
+        if focused is self.memory:
+            self.memory.move(1)
+        elif isinstance(focused, ScrollLines) and focused is not self.tree_view:
+            focused.scroll_lines(1)
+        else:
+            self.tree_view.move_to(self.tree_view.cursor + 1)
 
     def action_next_problem(self) -> None:
         if not self.tree_view.to_next_problem():

@@ -4,26 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gradtui.protocol.vocabulary import MEMORY_CATEGORIES, STATE_NAMES, ParameterState
+from gradtui.protocol.vocabulary import STATE_NAMES, ParameterState
 from gradtui.tui.actions import by_group
 from gradtui.tui.explanations import MEANINGS
 from gradtui.tui.lines import BLANK, Line, Span, wrap
 from gradtui.tui.palette import STATE_ROLES
 from gradtui.tui.panels.events import GLYPHS
+from gradtui.tui.panels.memory_parts import AT_LOAD, PARTS
 from gradtui.tui.pending_marks import FREEZE, MIXED, UNFREEZE
 from gradtui.tui.screens.text_dialog import TextDialog
 from gradtui.tui.tree_cells import TIED
+from gradtui.tui.tree_columns import SPARK_WIDTH
 from gradtui.tui.widgets.stacked_bar import FULL
 
-_KEYS_WIDTH = 28
-_NAMES_WIDTH = 24
+_KEYS_WIDTH = 13
+_NAMES_WIDTH, _NAMES_WIDTH_NARROW = 25, 18
+_ROOM_FOR_COLUMNS = 90
 
 _MARKS: tuple[tuple[str, str, str], ...] = (
     (FREEZE, "pending", "a freeze on its way to the next step boundary"),
     (UNFREEZE, "pending", "an unfreeze on its way"),
     (MIXED, "pending", "both, on different rows below"),
     (f"{TIED}2", "accent", "one tensor under two names (tied); it counts once"),
-    ("▲", "warning", "the peak within a phase; ≥ says that it was at least that much"),
+    ("▲", "warning", "the peak within a phase, where it is above what the phase ends with; ≥: at least that much"),
     ("–", "muted", "not known, or not there; never a zero"),
     ("×", "error", "NaN or Inf in a curve"),
 )
@@ -34,8 +37,19 @@ _CATEGORY_NAMES = {
     "gradients": "what .grad holds",
     "optimizer_state": "momentum, Adam's averages and the like",
     "activations": "what autograd keeps for backward",
-    "other": "measured, but none of the above: inputs, temporary results, fragmentation",
+    "other": "measured, but none of the above: inputs, temporary results, fragmentation; activations while they are unknown",
+    AT_LOAD: "as much of what nothing explains as was there before the first forward: imports and data",
 }
+
+_COLUMN_WORDS: tuple[tuple[str, str], ...] = (
+    ("state, st", "the state of the parameter, or all states there are in the module; the letters stand above"),
+    ("shape, type", "of the tensor"),
+    ("train", "elements in the module that are trainable"),
+    ("count, bytes", "elements, and what they take; a tensor with several names counts once"),
+    ("saved", "bytes that autograd saves in the module for backward: its activations"),
+    ("‖grad‖", "L2 norm of the gradient as the optimizer applied it"),
+    (f"last {SPARK_WIDTH}", "how that norm went in the newest measurements, on a log scale of their own range"),
+)
 
 _HEADER_WORDS: tuple[tuple[str, str], ...] = (
     ("step · micro", "executed optimizer steps, and backward passes"),
@@ -44,41 +58,47 @@ _HEADER_WORDS: tuple[tuple[str, str], ...] = (
 )
 
 _GLYPH_WORDS = {
-    "applied": "applied at a step boundary",
-    "rejected": "refused, with the reason",
-    "verified": "a freeze held still",
-    "moved": "a frozen tensor moved",
-    "not finite": "gradients hold NaN or Inf",
-    "growth": "memory rises step after step",
-    "probe": "a part of gradtui failed; training was not touched",
-    "run": "the run itself",
-    "model": "a model or an optimizer was found",
+    "applied": ("applied", "a freeze or unfreeze took effect, at a step boundary"),
+    "rejected": ("refused", "it would break the run; the reason stands beside it"),
+    "verified": ("held still", "the tensors of a freeze did not change"),
+    "moved": ("moved", "a frozen tensor changed"),
+    "not finite": ("not finite", "gradients hold NaN or Inf"),
+    "growth": ("growth", "memory rises step after step"),
+    "probe": ("gradtui", "a part of gradtui failed; training was not touched"),
+    "run": ("run", "started, held, went on, ended"),
+    "model": ("found", "a model or an optimizer"),
 }
 
 
 def help_lines(width: int) -> Sequence[Line]:
     """The whole help at a width."""
     lines: list[Line] = []
+    wide = width >= _ROOM_FOR_COLUMNS
+    names = _NAMES_WIDTH if wide else _NAMES_WIDTH_NARROW
     for group, actions in by_group():
         lines += _heading(group)
         for action in actions:
-            lines += _entry(((action.all_keys, "key"),), action.help, _KEYS_WIDTH, width)
+            lines += _entry(((action.all_keys, "key"),), action.all_help, _KEYS_WIDTH, width)
     lines += _heading("States of a parameter")
     for state in ParameterState:
         name: Line = ((state.value, STATE_ROLES[state.value]), (f"  {STATE_NAMES[state]}", "strong"))
-        lines += _entry(name, MEANINGS[state], _NAMES_WIDTH, width)
+        lines += _entry(name, MEANINGS[state], names, width)
+    lines += _heading("Columns")
+    for title, meaning in _COLUMN_WORDS:
+        lines += _entry(((title, "text"),), meaning, names, width)
     lines += _heading("Memory")
-    for category in MEMORY_CATEGORIES:
+    for category in PARTS:
         sample: Line = ((f"{FULL} ", category), (category.replace("_", " "), "text"))
-        lines += _entry(sample, _CATEGORY_NAMES[category], _NAMES_WIDTH, width)
+        lines += _entry(sample, _CATEGORY_NAMES[category], names, width)
     lines += _heading("Marks")
     for mark, role, words in _MARKS:
-        lines += _entry(((mark, role),), words, _NAMES_WIDTH, width)
+        lines += _entry(((mark, role),), words, names, width)
+    lines += _heading("Events")
     for kind, (glyph, role) in GLYPHS.items():
-        lines += _entry(((glyph, role), (f"  {kind}", "text")), _GLYPH_WORDS[kind], _NAMES_WIDTH, width)
+        lines += _entry(((glyph, role), (f"  {_GLYPH_WORDS[kind][0]}", "text")), _GLYPH_WORDS[kind][1], names, width)
     lines += _heading("Header")
     for word, meaning in _HEADER_WORDS:
-        lines += _entry(((word, "text"),), meaning, _NAMES_WIDTH, width)
+        lines += _entry(((word, "text"),), meaning, names, width)
     return lines[1:]
 
 

@@ -41,6 +41,12 @@ class KeyBar(LineView):
         super().__init__(id=id)
         self._actions = actions
 
+    def show(self, actions: Sequence[Action]) -> None:
+        """Show other actions from now on."""
+        if actions != self._actions:
+            self._actions = actions
+            self.redraw()
+
     def lines_for(self, width: int, height: int) -> Sequence[Line]:  # noqa: ARG002
         spans: list[Span] = [(" ", "")]
         for index, (_, action) in enumerate(key_bar(self._actions, width)):

@@ -6,11 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradtui.protocol import events as ev
-from gradtui.protocol.vocabulary import MEMORY_CATEGORIES, MemoryBytes, Phase
+from gradtui.protocol.vocabulary import MemoryBytes, Phase
 from gradtui.state.reducer import apply
 from gradtui.state.run_state import RunState
+from gradtui.tui.formatting import bytes_text
 from gradtui.tui.lines import Line, line_width
-from gradtui.tui.panels.memory import memory_request, memory_title, memory_view
+from gradtui.tui.panels.memory import MAIN_PHASES, memory_request, memory_title, memory_view, next_phase
+from gradtui.tui.panels.memory_bars import CHOSEN_MARK, Look
+from gradtui.tui.panels.memory_parts import AT_LOAD, PARTS, parts_of
 
 SIZES = [(36, 20), (43, 11), (61, 18), (70, 8), (70, 40), (20, 6)]
 
@@ -23,6 +26,10 @@ def state_after(*events: ev.Event) -> RunState:
 
 
 RUNNING = state_after(*coop_run(40))
+EVERY_PHASE = state_after(
+    *coop_run(40),
+    *(ev.LedgerTaken(9.0, 40, p, held(26 * MIB, 0, 0, 0), None, True, True) for p in (Phase.DATA, Phase.EVAL)),
+)
 
 
 def text(lines: tuple[Line, ...]) -> str:
@@ -36,40 +43,132 @@ def test_it_keeps_to_its_place(width: int, height: int) -> None:
     assert all(line_width(line) <= width for line in view.lines)
 
 
+def row(lines: tuple[Line, ...], phase: Phase) -> str:
+    return next(line for line in text(lines).splitlines() if line[1:].startswith(phase.value))
+
+
 @pytest.mark.parametrize(("width", "height"), [(36, 20), (43, 12), (61, 18)])
-def test_every_phase_has_its_total_and_its_peak(width: int, height: int) -> None:
-    shown = text(memory_view(RUNNING, width, height).lines)
-    for phase in (Phase.LOAD, Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER):
+def test_every_phase_has_its_total_and_a_peak_only_where_that_says_more(width: int, height: int) -> None:
+    for phase in MAIN_PHASES:
         last = RUNNING.phases[phase].last
         assert last is not None
         assert last.held.total is not None
         assert last.peak is not None
-        row = next(line for line in shown.splitlines() if line.startswith(phase.value))
-        assert f"{last.held.total / MIB:.1f} MiB" in row
-        assert f"{last.peak / MIB:.1f} MiB" in row
-        assert ("≥" in row) is not last.peak_exact
+        lines = memory_view(RUNNING, width, height, Look(phase)).lines
+        assert f"{last.held.total / MIB:.1f} MiB" in row(lines, phase)
+        heading = next(line for line in text(lines).splitlines() if f"{phase}, step" in line)
+        bound = "" if last.peak_exact else "≥"
+        assert f"peak {bound}{last.peak / MIB:.1f} MiB" in heading
+        if width > 50:
+            assert f"▲{' ' if last.peak_exact else '≥'}{bytes_text(last.peak)}" in row(lines, phase)
+
+
+def test_a_peak_that_reads_like_the_total_is_not_repeated() -> None:
+    same = held(26 * MIB, 0, 0, 0)
+    state = state_after(ev.LedgerTaken(1.0, 1, Phase.FORWARD, same, (same.total or 0) + 1, False, True))
+    lines = memory_view(state, 61, 18).lines
+    assert "▲" not in row(lines, Phase.FORWARD)
+    assert "peak" not in text(lines[5:6])
+
+
+@pytest.mark.parametrize(("width", "height"), [(36, 20), (41, 10), (50, 13), (61, 18), (72, 30)])
+@pytest.mark.parametrize("phase", [Phase.LOAD, Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER, Phase.ZERO_GRAD])
+def test_the_parts_of_any_phase_can_be_read_as_numbers(width: int, height: int, phase: Phase) -> None:
+    lines = memory_view(EVERY_PHASE, width, height, Look(phase)).lines
+    last = EVERY_PHASE.phases[phase].last
+    assert last is not None
+    assert row(lines, phase).startswith(CHOSEN_MARK)
+    for part in parts_of(last.held, EVERY_PHASE):
+        names = (part.name, part.short_name)
+        assert any(f"{name} " in text(lines) or name in text(lines) for name in names)
+        assert bytes_text(part.size) in text(lines)
+
+
+def test_where_room_is_short_the_numbers_win_over_what_says_less() -> None:
+    narrow = text(memory_view(EVERY_PHASE, 41, 10).lines)
+    assert bytes_text(26 * MIB) in narrow
+    assert " data" not in narrow
+    assert "host" not in narrow
+    assert " data" in text(memory_view(EVERY_PHASE, 41, 20).lines)
+
+
+def test_parts_add_up_to_the_total_and_what_was_there_at_load_is_set_apart() -> None:
+    state = state_after(
+        ev.LedgerTaken(1.0, 0, Phase.LOAD, held(MIB, 0, 0, 0, other=40 * MIB), None, True, True),
+        ev.LedgerTaken(2.0, 1, Phase.FORWARD, held(MIB, 0, 0, 5 * MIB, other=43 * MIB), None, True, True),
+    )
+    for phase in (Phase.LOAD, Phase.FORWARD):
+        last = state.phases[phase].last
+        assert last is not None
+        parts = {part.role: part.size for part in parts_of(last.held, state)}
+        assert sum(size or 0 for size in parts.values()) == last.held.total
+        assert (parts[AT_LOAD], parts["other"]) == (40 * MIB, (last.held.other or 0) - 40 * MIB)
+    less = held(MIB, 0, 0, 0, other=10 * MIB)
+    assert {p.role: p.size for p in parts_of(less, state)} | {"other": 0, AT_LOAD: 10 * MIB} == {
+        p.role: p.size for p in parts_of(less, state)
+    }
+
+
+def test_without_a_measurement_at_load_nothing_is_set_apart() -> None:
+    assert [part.role for part in parts_of(held(MIB, 0, 0, 0), RunState())] == [
+        role for role in PARTS if role != AT_LOAD
+    ]
+
+
+@pytest.mark.parametrize("width", [36, 61])
+def test_unknown_activations_are_a_dash_and_among_what_is_not_explained(width: int) -> None:
+    unknown = ev.LedgerTaken(1.0, 1, Phase.ZERO_GRAD, held(MIB, 0, 0, None, other=9 * MIB), None, True, False)
+    lines = memory_view(state_after(unknown), width, 20).lines
+    words = " ".join(text(lines).split())
+    assert "activations –" in words or "activ –" in words
+    assert "+activ 9.00 MiB" in words
+    bar = {role for part, role in lines[-1] + lines[4] if part.strip()}
+    assert "other" in bar
+    assert "activations" not in bar
+
+
+def test_up_and_down_go_through_the_phases_that_were_measured() -> None:
+    assert next_phase(RunState(), None, 1) is None
+    assert next_phase(RUNNING, None, 1) is Phase.BACKWARD, "it begins at the fullest"
+    assert next_phase(RUNNING, Phase.LOAD, -1) is Phase.LOAD
+    assert next_phase(RUNNING, Phase.OPTIMIZER, 1) is Phase.ZERO_GRAD
+    assert next_phase(RUNNING, Phase.ZERO_GRAD, 9) is Phase.ZERO_GRAD
+
+
+def test_the_lines_know_their_phases() -> None:
+    view = memory_view(EVERY_PHASE, 61, 18)
+    assert len(view.phases) == len(view.lines)
+    for line, phase in zip(view.lines, view.phases):
+        assert phase is None or "".join(part for part, _ in line)[1:].startswith(phase.value)
 
 
 def test_the_four_phases_of_a_training_step_come_first_and_others_when_seen() -> None:
-    rows = [line.split()[0] for line in text(memory_view(RUNNING, 61, 8).lines).splitlines()[:5]]
+    rows = [line[1:].split()[0] for line in text(memory_view(RUNNING, 61, 12).lines).splitlines()[:5]]
     assert rows == ["load", "forward", "backward", "optimizer", "zero_grad"]
     assert "eval" not in rows
 
 
 def test_a_phase_that_was_not_seen_is_a_dash() -> None:
     state = state_after(ev.LedgerTaken(1.0, 0, Phase.LOAD, held(MIB, 0, 0, 0), None, True, True))
-    row = text(memory_view(state, 61, 18).lines).splitlines()[1]
-    assert row.split() == ["forward", "–"]
+    assert row(memory_view(state, 61, 18).lines, Phase.FORWARD).split() == ["forward", "–"]
 
 
-def test_every_category_has_the_same_role_in_bars_and_legend() -> None:
-    full = ev.LedgerTaken(1.0, 1, Phase.FORWARD, MemoryBytes(*[10 * MIB] * 6, 60 * MIB), None, True, True)
-    view = memory_view(state_after(full), 70, 20)
-    bar_row = next(line for line in view.lines if line[0][0].startswith("forward"))
-    bar = [role for part, role in bar_row if role in MEMORY_CATEGORIES]
-    legend = [role for line in view.lines[5:] for _, role in line if role in MEMORY_CATEGORIES]
-    assert bar == list(MEMORY_CATEGORIES)
-    assert set(legend) == set(MEMORY_CATEGORIES)
+FULL = state_after(
+    ev.LedgerTaken(1.0, 0, Phase.LOAD, held(MIB, 0, 0, 0, other=5 * MIB), None, True, True),
+    ev.LedgerTaken(1.0, 1, Phase.FORWARD, MemoryBytes(*[10 * MIB] * 6, 60 * MIB), None, True, True),
+)
+
+
+def bar_of_forward(*, colour: bool = True) -> list[tuple[str, str]]:
+    lines = memory_view(FULL, 90, 20, Look(colour=colour)).lines
+    found = next(line for line in lines if line[0][0][1:].startswith("forward"))
+    return [(part, role) for part, role in found if role in PARTS]
+
+
+def test_every_part_has_the_same_role_in_bars_and_legend() -> None:
+    legend = [role for line in memory_view(FULL, 90, 20).lines[5:] for _, role in line if role in PARTS]
+    assert [role for _, role in bar_of_forward()] == list(PARTS)
+    assert sorted(legend) == sorted(PARTS)
 
 
 def test_the_legend_is_of_the_fullest_main_phase_so_that_its_numbers_do_not_alternate() -> None:
@@ -78,18 +177,16 @@ def test_the_legend_is_of_the_fullest_main_phase_so_that_its_numbers_do_not_alte
         assert "at the end of forward" in text(memory_view(state, 61, 18).lines)
 
 
-def test_without_colour_categories_have_patterns_of_their_own() -> None:
-    full = ev.LedgerTaken(1.0, 1, Phase.FORWARD, MemoryBytes(*[10 * MIB] * 6, 60 * MIB), None, True, True)
-    view = memory_view(state_after(full), 70, 20, colour=False)
-    row = next(line for line in view.lines if line[0][0].startswith("forward"))
-    glyphs = [part[0] for part, role in row if role in MEMORY_CATEGORIES]
-    assert len(set(glyphs)) == len(MEMORY_CATEGORIES)
+def test_without_colour_parts_have_patterns_of_their_own() -> None:
+    assert len({part[0] for part, _ in bar_of_forward(colour=False)}) == len(PARTS)
 
 
 def test_the_source_is_named_and_estimates_are_called_so() -> None:
     assert memory_title(RUNNING) == "cpu ledger, exact"
     guess = ev.LedgerTaken(99.0, 41, Phase.FORWARD, held(MIB, 0, 0, 0), None, True, False)
     assert "estimated" in memory_title(state_after(started(), guess))
+    unknown = ev.LedgerTaken(99.0, 41, Phase.ZERO_GRAD, held(MIB, 0, 0, None), None, True, False)
+    assert memory_title(state_after(*coop_run(40), unknown)) == "cpu ledger, exact", "a dash is no estimate"
 
 
 def test_the_highest_peak_names_its_phase() -> None:
@@ -133,4 +230,4 @@ def test_any_ledger_can_be_shown(
 ) -> None:
     state = state_after(ev.LedgerTaken(1.0, 1, phase, known, peak, exact, exact))
     assert memory_view(state, *size).lines
-    assert memory_view(state, *size, colour=False).lines
+    assert memory_view(state, *size, Look(phase, focused=True, colour=False)).lines

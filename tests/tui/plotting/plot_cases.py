@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import select
 from collections.abc import Callable
-from time import monotonic, sleep
+from time import monotonic
 
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
+from gradtui.tui.plotting.plot_process import PlotProcess
 from gradtui.tui.plotting.request import Line, Picture, PlotRequest, Series
 
 HUGE_INTEGERS = st.sampled_from([10**400, -(10**400), 2**1024, 2**63, 2**53 + 1])
@@ -17,6 +19,9 @@ EDGES = st.sampled_from(
 )
 NUMBERS = st.one_of(st.floats(), EDGES, HUGE_INTEGERS, st.integers(-3, 3), st.booleans())
 STEPS = st.one_of(st.integers(0, 60), st.integers(2**52, 2**52 + 40), NUMBERS)
+
+
+_ASK_AGAIN_S = 0.02
 
 
 def series_of(numbers: st.SearchStrategy[float | None], steps: st.SearchStrategy[float]) -> st.SearchStrategy[Series]:
@@ -74,11 +79,13 @@ def assert_measures(picture: Picture, request: PlotRequest) -> None:
     assert all(cell_len(text) == picture.width for text in texts(picture.lines))
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = 30.0) -> bool:
-    """Ask again and again until it holds; whether it did in time."""
+def wait_for(condition: Callable[[], bool], process: PlotProcess | None = None, seconds: float = 30.0) -> bool:
+    """Ask whenever the child of `process` has answered or ended, until it holds; whether it did in time."""
     deadline = monotonic() + seconds
     while not condition():
         if monotonic() > deadline:
             return False
-        sleep(0.005)
+        child = process._child if process is not None else None
+        # What no pipe tells of (a restart that is due, a process reaped) is asked for again as well.
+        select.select([] if child is None else [child._output], [], [], _ASK_AGAIN_S)
     return True

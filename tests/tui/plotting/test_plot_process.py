@@ -87,7 +87,7 @@ def submit(process: PlotProcess, request: PlotRequest = REQUEST, key: str = "pan
 
 
 def arrived(process: PlotProcess, key: str = "panel") -> bool:
-    return wait_for(lambda: process.latest(key) is not None)
+    return wait_for(lambda: process.latest(key) is not None, process)
 
 
 def canvas_text(process: PlotProcess, key: str = "panel") -> str:
@@ -127,7 +127,7 @@ def test_a_picture_stays_while_the_next_is_drawn(started: Started) -> None:
     submit(process, PlotRequest(60, 14, (curve(1.0, 2.0, 3.0),)))
     shown: list[str] = []
     # canvas_text fails where there is no picture.
-    assert wait_for(lambda: shown.append(canvas_text(process)) or shown[-1] == "2 of 1")  # type: ignore[func-returns-value]
+    assert wait_for(lambda: shown.append(canvas_text(process)) or shown[-1] == "2 of 1", process)  # type: ignore[func-returns-value]
     assert set(shown) <= {"1 of 1", "2 of 1"}
 
 
@@ -165,7 +165,7 @@ def test_a_killed_child_costs_its_pictures_and_is_started_again(started: Started
     os.kill(first, signal.SIGKILL)
     # Whether the write fails or the read ends depends on how far the kernel is; either way the picture goes.
     submit(process, PlotRequest(60, 14, (curve(3.0, 1.0),)))
-    assert wait_for(lambda: process.latest("panel") is None and process.pid is None)
+    assert wait_for(lambda: process.latest("panel") is None and process.pid is None, process)
     clock.now += 1.1
     submit(process)
     assert process.pid not in (None, first)
@@ -184,7 +184,7 @@ def test_the_other_panels_are_drawn_again_by_the_new_child(started: Started, clo
         submit(process, key="a")
         return process.pid is None
 
-    assert wait_for(gone)
+    assert wait_for(gone, process)
     assert process.latest("b") is None
     clock.now += 1.1
     assert arrived(process, "b")
@@ -235,7 +235,7 @@ def test_a_hopeless_child_is_started_a_few_times_and_then_no_more(
         assert process.latest("panel") is None
         return process.given_up
 
-    assert wait_for(failed_again)
+    assert wait_for(failed_again, process)
     assert len(pids) <= MOST_FAILURES
     clock.now += 1e6
     submit(process)
@@ -249,7 +249,7 @@ def test_a_chart_that_cannot_be_drawn_costs_no_restart(started: Started) -> None
     pid = process.pid
     request = PlotRequest(60, 14, (curve(),))
     submit(process, request)
-    assert wait_for(lambda: process.latest("panel") is None)
+    assert wait_for(lambda: process.latest("panel") is None, process)
     submit(process)
     assert arrived(process)
     assert process.pid == pid
@@ -284,7 +284,7 @@ def test_a_child_killed_at_its_deadline_leaves_no_zombie(started: Started, clock
             return True
         return False
 
-    assert wait_for(reaped)
+    assert wait_for(reaped, process)
 
 
 def test_a_forked_copy_does_nothing(started: Started, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,7 +43,7 @@ def process() -> Iterator[PlotProcess]:
 def drawn_by(process: PlotProcess, request: PlotRequest, key: str = "panel") -> Picture:
     """plotext's picture of a request; fails where the child dies or cannot draw it."""
     process.submit(key, request, sanitise(request))
-    assert wait_for(lambda: process.latest(key) is not None)
+    assert wait_for(lambda: process.latest(key) is not None, process)
     picture = process.latest(key)
     assert picture is not None
     return picture
@@ -223,7 +223,7 @@ def test_it_ends_when_its_parent_dies_even_if_a_worker_keeps_the_pipe_open(tmp_p
         assert trainer.stdout is not None
         child, worker = map(int, trainer.stdout.readline().split())
     try:
-        assert wait_for(lambda: not alive(child), 20)
+        assert wait_for(lambda: not alive(child), seconds=20)
     finally:
         os.kill(worker, signal.SIGKILL)
 

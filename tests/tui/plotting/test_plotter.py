@@ -28,7 +28,7 @@ def plotter() -> Iterator[Plotter]:
 
 
 def drawn_by_plotext(plotter: Plotter, request: PlotRequest = REQUEST) -> bool:
-    return wait_for(lambda: plotter.picture("panel", request).source == "plotext")
+    return wait_for(lambda: plotter.picture("panel", request).source == "plotext", plotter._process)
 
 
 def test_pictures_are_ours_until_plotext_has_one(plotter: Plotter) -> None:
@@ -62,7 +62,7 @@ def test_new_points_do_not_fall_back_to_our_own_drawing(plotter: Plotter) -> Non
     longer = PlotRequest(60, 14, (curve(*noisy(301)),), "log", "norm")
     before = plotter.picture("panel", REQUEST)
     assert plotter.picture("panel", longer).source == "plotext"
-    assert wait_for(lambda: plotter.picture("panel", longer) != before)
+    assert wait_for(lambda: plotter.picture("panel", longer) != before, plotter._process)
 
 
 def test_a_killed_child_is_bridged_by_us_and_replaced(plotter: Plotter) -> None:
@@ -77,8 +77,8 @@ def test_a_killed_child_is_bridged_by_us_and_replaced(plotter: Plotter) -> None:
             "panel", PlotRequest(60, 14, (curve(*noisy(300), first=next(steps)),), "log", "norm")
         ).source
 
-    assert wait_for(lambda: after_new_points() == "braille")
-    assert wait_for(lambda: after_new_points() == "plotext")
+    assert wait_for(lambda: after_new_points() == "braille", plotter._process)
+    assert wait_for(lambda: after_new_points() == "plotext", plotter._process)
     assert plotter._process.pid != pid
 
 
@@ -93,7 +93,7 @@ def test_without_plotext_all_pictures_are_ours() -> None:
         assert_measures(picture, request)
         return plotter._process.given_up
 
-    assert wait_for(gave_up)
+    assert wait_for(gave_up, plotter._process)
     assert plotter.picture("panel", REQUEST).source == "braille"
     plotter.close()
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import sys
+import threading
 import traceback
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
 
-from gradtui.runner.own_frames import PACKAGE_DIRECTORY, strip_own_frames
+from gradtui.own_frames import PACKAGE_DIRECTORY, strip_own_frames
 
 SCRIPT = """
 def call(through, function):
@@ -71,6 +74,61 @@ def test_only_ours_are_gone(name: str) -> None:
     assert "gradtui" not in stripped
     kept = [line for line in with_ours.splitlines() if "probe/wrapper.py" not in line]
     assert stripped.splitlines() == kept
+
+
+def chain(*files: str) -> list[str]:
+    """The files that are left of a traceback through functions in `files`, the outermost first."""
+    source = "def go(rest):\n    if not rest:\n        raise KeyboardInterrupt\n    rest[0](rest[1:])\n"
+    functions = []
+    for file in files:
+        namespace: dict[str, Any] = {}
+        exec(compile(source, file, "exec"), namespace)
+        functions.append(namespace["go"])
+    with pytest.raises(KeyboardInterrupt) as caught:
+        functions[0](functions[1:])
+    strip_own_frames(caught.value)
+    return [frame.filename for frame in traceback.extract_tb(caught.value.__traceback__)][1:]
+
+
+HOOKS, QUEUE = PACKAGE_DIRECTORY + "probe/hook_set.py", PACKAGE_DIRECTORY + "transport/in_process.py"
+WRAPPER, SCRIPT_FILE = PACKAGE_DIRECTORY + "probe/torch_hooks.py", "/home/person/train.py"
+TORCH = torch.nn.modules.module.__file__
+ELSEWHERE = json.__file__.replace("json", "site-packages/lightning")
+
+
+def test_what_a_library_does_for_us_is_ours() -> None:
+    assert chain(SCRIPT_FILE, WRAPPER, HOOKS, QUEUE, threading.__file__, threading.__file__) == [SCRIPT_FILE]
+    assert chain(SCRIPT_FILE, TORCH, WRAPPER, HOOKS, TORCH) == [SCRIPT_FILE, TORCH]
+
+
+def test_what_a_library_does_for_the_script_stays() -> None:
+    through = [SCRIPT_FILE, TORCH, threading.__file__]
+    assert chain(SCRIPT_FILE, WRAPPER, TORCH, threading.__file__) == through
+    handler = [SCRIPT_FILE, json.__file__, TORCH]
+    assert chain(SCRIPT_FILE, WRAPPER, HOOKS, threading.__file__, *handler) == [SCRIPT_FILE, *handler]
+    assert chain(SCRIPT_FILE, WRAPPER, HOOKS, ELSEWHERE, TORCH) == [SCRIPT_FILE, ELSEWHERE, TORCH]
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 keeps the entry of the clause itself")
+def test_a_clause_that_raises_again_leaves_itself_out() -> None:
+    source = (
+        "def outer(function):\n"
+        "    try:\n"
+        "        return function()\n"
+        "    except BaseException as error:\n"
+        "        strip(error)\n"
+        "        raise\n"
+        "    finally:\n"
+        "        len('')\n"
+    )
+    namespace: dict[str, Any] = {"strip": strip_own_frames}
+    exec(compile(source, WRAPPER, "exec"), namespace)
+    script: dict[str, Any] = {}
+    exec(compile(SCRIPT, SCRIPT_FILE, "exec"), script)
+    with pytest.raises(ValueError, match="innermost") as caught:
+        script["call"](namespace["outer"], lambda: script["call"](namespace["outer"], script["fail"]))
+    files = [frame.filename for frame in traceback.extract_tb(caught.value.__traceback__)]
+    assert files == [__file__, SCRIPT_FILE, __file__, SCRIPT_FILE, SCRIPT_FILE]
 
 
 def test_error_without_a_frame_of_the_script_has_no_traceback_left() -> None:

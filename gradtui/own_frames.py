@@ -1,0 +1,76 @@
+"""Keeps our own frames out of the tracebacks that a script's author reads. Any thread; standard library only."""
+
+from __future__ import annotations
+
+import builtins
+import os
+import sys
+from collections.abc import Iterator
+from types import TracebackType
+
+PACKAGE_DIRECTORY = os.path.dirname(os.path.abspath(__file__)) + os.sep
+"""Where the gradtui package lies, with a closing separator: the prefix of each of our files."""
+
+_DEAD_ENDS = frozenset(
+    PACKAGE_DIRECTORY + os.path.join(*parts) for parts in (("probe", "hook_set.py"), ("transport", "in_process.py"))
+)
+"""Files whose functions never lead back into the script: whatever library they call is called for us."""
+
+_STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
+_PACKAGES = tuple(f"{os.sep}{kind}-packages{os.sep}" for kind in ("site", "dist"))
+_EXCEPTION_GROUP: type | None = getattr(builtins, "BaseExceptionGroup", None)  # Python 3.11 and later
+
+
+def strip_own_frames(error: BaseException) -> None:
+    """Take every frame of a gradtui file, and of libraries at work for us, out of the traceback of `error`, in place.
+
+    The same is done to each exception that is reached through `__cause__`, `__context__` or an exception group, so
+    that what is printed is what plain python prints.
+
+    In an `except` clause, with a bare `raise` after it, also the frame of that clause is gone: CPython 3.11 and later
+    raise again with `__traceback__` as it stands then (3.10 begins with the clause's own entry, which stays).
+    """
+    seen: set[int] = set()
+    waiting: list[BaseException | None] = [error]
+    while waiting:
+        current = waiting.pop()
+        if current is None or id(current) in seen:
+            continue
+        seen.add(id(current))
+        current.__traceback__ = _without_own(current.__traceback__)
+        waiting += [current.__cause__, current.__context__]
+        if _EXCEPTION_GROUP is not None and isinstance(current, _EXCEPTION_GROUP):
+            waiting += current.exceptions  # type: ignore[attr-defined]
+
+
+def _without_own(first: TracebackType | None) -> TracebackType | None:
+    """Relink a chain of traceback entries so that only those of other files remain."""
+    kept = list(_foreign(first))
+    for entry, following in zip(kept, [*kept[1:], None]):
+        entry.tb_next = following
+    head = kept[0] if kept else None
+    if first is not None and first is not head:
+        first.tb_next = head
+    return head
+
+
+def _foreign(entry: TracebackType | None) -> Iterator[TracebackType]:
+    for_us = False
+    while entry is not None:
+        file = entry.tb_frame.f_code.co_filename
+        following = entry.tb_next
+        if file.startswith(PACKAGE_DIRECTORY):
+            for_us = for_us or file in _DEAD_ENDS
+        elif not (for_us and _is_library(file)):
+            # A signal handler of the script's, on top of a function of ours: all it calls is its own affair.
+            for_us = False
+            yield entry
+        entry = following
+
+
+def _is_library(file: str) -> bool:
+    """Whether this is a file of torch or of the standard library."""
+    torch = getattr(sys.modules.get("torch"), "__file__", None)
+    if torch is not None and file.startswith(os.path.dirname(torch) + os.sep):
+        return True
+    return file.startswith(_STANDARD_LIBRARY) and not any(part in file for part in _PACKAGES)

@@ -1,0 +1,75 @@
+"""When marks are enough, and what they tell the rest of the probe. Runs on the training thread."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sized
+from time import perf_counter_ns
+
+from torch import nn
+from torch.optim import Optimizer
+
+from gradtui.probe.models_in_view import ModelsInView
+from gradtui.probe.open_steps import OpenSteps
+from gradtui.probe.own_cost import OwnCost
+from gradtui.probe.phase_tracker import PhaseTracker
+from gradtui.probe.step_counter import StepCounter
+from gradtui.probe.step_marks import STEP, StepMarks, replay
+
+
+class MarkedSteps:
+    """Steps of one model and one optimizer that go by between two that are looked at; `told` follows each telling."""
+
+    def __init__(
+        self,
+        waiting: Sized,
+        phases: PhaseTracker,
+        counter: StepCounter,
+        view: ModelsInView,
+        steps: OpenSteps,
+        cost: OwnCost,
+        told: Callable[[int], None],
+    ) -> None:
+        self.marks = StepMarks(waiting, self._tell)
+        self._hooks = cost.hooks
+        self._phases = phases
+        self._counter = counter
+        self._view = view
+        self._steps = steps
+        self._cost = cost
+        self._told = told
+        self._optimizer: Callable[[], Optimizer | None] = lambda: None
+        """The one that stepped last, and its place among all that were seen."""
+        self._place = 0
+        phases.marked = self.marks.phase
+        self._hooks.first = self.marks.leave
+
+    def stepped(self, optimizer: Optimizer, place: int) -> None:
+        """The probe itself has seen a step of this optimizer."""
+        self._optimizer, self._place = weakref.ref(optimizer), place
+
+    def begin(self, now: int, model: nn.Module, rests: int) -> None:
+        """A step begins that nobody looks at, and so many `rests` after it: marks are enough if nothing else is going on."""
+        optimizer = self._optimizer()
+        is_plain = not self._steps and self._view.round_length == 1 and not self._view.discovery.dirty
+        if optimizer is not None and is_plain and rests >= 0:
+            self.marks.begin(now, model, optimizer, rests)
+
+    def _tell(self, marks: list[int]) -> None:
+        began = perf_counter_ns()
+        self._hooks.guard("steps", self._replay, marks)
+        self._hooks.own_ns += perf_counter_ns() - began + self._hooks.hidden_ns * (len(marks) // 2)
+
+    def _replay(self, marks: list[int]) -> None:
+        ends, backwards = replay(marks, self._phases)
+        self._counter.micro_steps += backwards
+        for now in ends:
+            self._counter.stepped(self._place)
+            self._cost.step_ended(now)
+        optimizer = self._optimizer()
+        if optimizer is not None and ends:
+            self._view.stepped(optimizer, self._counter.steps, self._counter.micro_steps)
+        if optimizer is not None and marks[-2] == STEP:
+            # It is still running.
+            self._steps.began(optimizer, False)
+        self._told(marks[-1])

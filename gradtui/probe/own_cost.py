@@ -1,0 +1,44 @@
+"""What our hooks cost, step by step: for the cadences, for the person, and to know how long a step takes without us.
+
+Runs on the training thread.
+"""
+
+from __future__ import annotations
+
+from gradtui.probe.cadence import StepTime
+from gradtui.probe.hook_set import HookSet
+
+
+class OwnCost:
+    """Reads off `HookSet.own_ns` since this or that moment."""
+
+    def __init__(self, hooks: HookSet, now: int) -> None:
+        self.step_time = StepTime()
+        self.hooks = hooks
+        self._stepped_at = self._held_at = now
+        self._at_step = self._at_boundary = self._at_report = 0
+
+    def step_ended(self, now: int) -> None:
+        """A step has ended: the script's own share of its time is what the hooks did not take."""
+        own, self._at_step = self.hooks.own_ns - self._at_step, self.hooks.own_ns
+        self.step_time.add((now - self._stepped_at - max(0, own)) / 1e9)
+        self._stepped_at = now
+
+    def of_step(self) -> float:
+        """Seconds that the hooks took from one step boundary to the next, at which this is called."""
+        own, self._at_boundary = self.hooks.own_ns - self._at_boundary, self.hooks.own_ns
+        return own / 1e9
+
+    def to_report(self) -> int:
+        """Nanoseconds that the hooks took since this was asked last."""
+        own, self._at_report = self.hooks.own_ns - self._at_report, self.hooks.own_ns
+        return own
+
+    def pause_began(self, now: int) -> None:
+        """The person holds the run."""
+        self._held_at = now
+
+    def pause_ended(self, now: int) -> None:
+        """It goes on: that time was neither our own cost nor the step's."""
+        self.hooks.own_ns -= now - self._held_at
+        self._stepped_at += now - self._held_at

@@ -1,0 +1,171 @@
+"""Steps that nobody looks at closely: noted as bare marks while they run, and told to the probe later, many in one go.
+
+On steps below a millisecond the hooks' Python code costs far more than its instructions: torch's own code has pushed it out
+of the processor's caches by the time of the next hook. A mark is two numbers added to a list; what it means is worked out for
+all marks together a few milliseconds later, when that code is warm. Every mark carries its own time, so nothing is lost.
+
+Marks are taken between two steps that are examined, and only while a step goes its plain way: the model and the optimizer that
+the last step had, and nothing that runs within something else. Whatever else happens, the marks are told first, and the
+probe hears of it at once. Runs on the training thread.
+"""
+
+from __future__ import annotations
+
+import weakref
+from _thread import get_ident
+from collections.abc import Callable, Sized
+from time import perf_counter_ns
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from gradtui.probe.phase_tracker import PhaseTracker
+from gradtui.protocol.vocabulary import Phase
+
+FORWARD, BACKWARD, STEP, ZERO_GRAD, DATA = 1, 2, 3, 4, 5
+"""What began; the negative number says that it ended."""
+
+_PHASE_AFTER = {
+    FORWARD: Phase.FORWARD,
+    BACKWARD: Phase.BACKWARD,
+    -BACKWARD: Phase.OTHER,
+    STEP: Phase.OPTIMIZER,
+    -STEP: Phase.DATA,
+    ZERO_GRAD: Phase.ZERO_GRAD,
+    DATA: Phase.DATA,
+}
+
+_TELL_NS = 16_000_000
+"""Marks wait this long at most, as long as the counts of short steps do."""
+
+
+class StepMarks:
+    """Takes marks from `begin` until something unusual happens; `tell` is called with [what, when, what, when …]."""
+
+    def __init__(self, waiting: Sized, tell: Callable[[list[int]], None]) -> None:
+        self._waiting = waiting
+        self._tell = tell
+        self._thread: int | None = None
+        """The thread whose steps are marked; None while none are."""
+        self._model: Callable[[], nn.Module | None] = lambda: None
+        self._optimizer: Callable[[], Optimizer | None] = lambda: None
+        self._steps_left = 0
+        self.between = False
+        """A step has ended, and nothing of the next one has run yet."""
+        self._within = 0
+        """What is running now, 0 if nothing is."""
+        self._marks: list[int] = []
+        """What and when, added both at once: a Ctrl+C may come between any two calls."""
+        self._tell_at = 0
+
+    def begin(self, now: int, model: nn.Module, optimizer: Optimizer, steps: int) -> None:
+        """Mark the rest of this step, whose forward by `model` has begun, and as many `steps` after it."""
+        self._thread = get_ident()
+        self._model, self._optimizer = weakref.ref(model), weakref.ref(optimizer)
+        self._steps_left, self.between, self._within = steps, False, 0
+        self._tell_at = now + _TELL_NS
+
+    def leave(self) -> None:
+        """Take no more marks, and tell those there are: something else is about to be told."""
+        if self._thread is not None:
+            self._thread = None
+            self._within = 0
+            if self._marks:
+                self._flush()
+
+    def phase(self) -> Phase | None:
+        """The phase by the last mark, None if that does not tell; may be asked on any thread."""
+        happened = self._marks[::2]
+        if happened and happened[-1] == -ZERO_GRAD:
+            # What was going on before goes on.
+            del happened[-2:]
+        return _PHASE_AFTER.get(happened[-1]) if happened else None
+
+    def forward(self, model: nn.Module) -> bool:
+        """An outermost module is called; whether a mark says all there is to say."""
+        if self._thread != get_ident() or self._within or self._model() is not model:
+            return False
+        if not (model.training and torch.is_grad_enabled()):
+            return False
+        if self.between:
+            if self._waiting or not self._steps_left:
+                return False
+            self._steps_left -= 1
+            self.between = False
+        self._marks.extend((FORWARD, perf_counter_ns()))
+        return True
+
+    def began(self, what: int) -> bool:
+        """Gradients begin to be cleared, or a batch is asked for; whether a mark says all there is to say."""
+        if self._thread != get_ident() or self._within:
+            return False
+        if what != DATA:
+            self._within = what
+        self._marks.extend((what, perf_counter_ns()))
+        return True
+
+    def backward(self) -> bool:
+        """An outermost backward begins; whether a mark says all there is to say."""
+        if self._thread != get_ident() or self._within or self.between:
+            return False
+        self._within = BACKWARD
+        self._marks.extend((BACKWARD, perf_counter_ns()))
+        return True
+
+    def step(self, optimizer: Optimizer) -> bool:
+        """An optimizer's step without a closure begins; whether a mark says all there is to say."""
+        if self._thread != get_ident() or self._within or self._optimizer() is not optimizer:
+            return False
+        self._within = STEP
+        self._marks.extend((STEP, perf_counter_ns()))
+        return True
+
+    def ended(self, what: int) -> bool:
+        """What the calling thread had marked as begun has ended; whether a mark says all there is to say."""
+        if self._within != what:
+            return False
+        self._within = 0
+        now = perf_counter_ns()
+        self._marks.extend((-what, now))
+        if now >= self._tell_at:
+            self._tell_at = now + _TELL_NS
+            self._flush()
+        return True
+
+    def step_ended(self) -> bool:
+        """An optimizer's step has ended; whether a mark says all there is to say."""
+        if self._thread != get_ident() or self._within != STEP:
+            return False
+        self.between = True
+        return self.ended(STEP)
+
+    def _flush(self) -> None:
+        marks, self._marks = self._marks, []
+        self._tell(marks)
+
+
+def replay(marks: list[int], phases: PhaseTracker) -> tuple[list[int], int]:
+    """Tell the phases what the marks say; the moments at which steps ended, and how many backward passes did."""
+    ends: list[int] = []
+    backwards = 0
+    for what, now in zip(marks[::2], marks[1::2]):
+        if what == FORWARD:
+            phases.forward_began(now)
+        elif what == BACKWARD:
+            phases.backward_began(now)
+        elif what == -BACKWARD:
+            phases.backward_ended(now, in_step=False)
+            backwards += 1
+        elif what == STEP:
+            phases.step_began(now)
+        elif what == -STEP:
+            phases.step_ended(now)
+            ends.append(now)
+        elif what == ZERO_GRAD:
+            phases.zero_grad_began(now)
+        elif what == -ZERO_GRAD:
+            phases.zero_grad_ended(now)
+        else:
+            phases.data_began(now)
+    return ends, backwards

@@ -1,0 +1,98 @@
+"""Which steps are taken apart: a few as the budget allows, and those a person asks for. Runs on the training thread."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+from gradtui.probe.cadence import Cadence
+from gradtui.probe.models_in_view import ModelsInView
+from gradtui.probe.module_trace import ModuleTrace
+from gradtui.probe.operation_mode import something_is_compiled
+from gradtui.probe.step_tracer import StepTracer
+from gradtui.probe.torch_private import operations_are_observed
+from gradtui.protocol.events import StepTraced
+from gradtui.protocol.vocabulary import Phase
+
+_FIRST = 2
+"""The first step makes the optimizer's state, and only in the next one all there ever is comes together."""
+_DISPATCH_NS = 2_000
+"""What it takes torch to show one operation to Python, beside what we do with it: measured on a machine of 2024."""
+
+
+class StepTraces:
+    """Begins and ends a `StepTracer`; at most one at a time. `charge` is told the nanoseconds that one has cost.
+
+    Without a `cadence` only those are taken apart that a person asks for.
+    """
+
+    def __init__(self, cadence: Cadence | None, view: ModelsInView, charge: Callable[[int], None]) -> None:
+        self.current: StepTracer | None = None
+        """The step that is being taken apart."""
+        self._cadence = cadence
+        self._view = view
+        self._charge = charge
+        self._asked = False
+
+    def ask(self, device_type: str) -> str | None:
+        """Take the next step apart; why not, in words, if that cannot be."""
+        if device_type != "cpu":
+            return f"operations can be followed on the CPU only, and the models are on {device_type}"
+        if something_is_compiled():
+            return "torch.compile has compiled something, and would compile it anew if operations were followed"
+        self._asked = True
+        return None
+
+    def is_due(self, executed: int, device_type: str) -> bool:
+        """Whether to take the step after `executed` ones apart."""
+        if device_type != "cpu" or something_is_compiled() or operations_are_observed():
+            return False
+        if self._cadence is None or executed < _FIRST:
+            return self._asked
+        return self._cadence.is_due(executed, wanted=self._asked)
+
+    def rests(self, executed: int, device_type: str) -> int:
+        """How many steps in a row after the one that follows `executed` ones are not taken apart."""
+        if self._asked:
+            return 0
+        if self._cadence is None or device_type != "cpu" or something_is_compiled():
+            return sys.maxsize
+        return 0 if executed < _FIRST else self._cadence.rests(executed)
+
+    def begin(self, modules: ModuleTrace, device_type: str, total: int) -> None:
+        """A step begins that is taken apart."""
+        self._asked = False
+        self.current = StepTracer(self._view.tree, modules, self._view.live_optimizers(), device_type, total)
+
+    def enter(self) -> None:
+        """The script calls forward, backward or an optimizer's step."""
+        if self.current is not None:
+            self.current.enter()
+
+    def leave(self) -> None:
+        """That call has ended."""
+        if self.current is not None:
+            self.current.leave()
+
+    def phase(self, phase: Phase) -> None:
+        """A phase begins."""
+        if self.current is not None:
+            self.current.phase(phase)
+
+    def conclude(self, at: float, step: int) -> StepTraced | None:
+        """The step is over: what it says, None if it was not taken apart."""
+        if self.current is None:
+            return None
+        said = self.current.finish(at, step)
+        self.drop()
+        return said
+
+    def drop(self) -> None:
+        """Follow nothing any further: the tree is another, or the run is over."""
+        tracer, self.current = self.current, None
+        if tracer is not None:
+            tracer.abandon()
+            cost = tracer.own_ns + tracer.operations * _DISPATCH_NS
+            self._charge(cost)
+            if self._cadence is not None:
+                self._cadence.spent(cost / 1e9)

@@ -1,0 +1,71 @@
+"""Where the logs of runs lie, and how many are kept. Main thread, before the screen comes up.
+
+A log that is being written is locked (`flock`, shared) for as long as any process holds it open, so that tidying up never
+takes the log of a live run, wherever its process runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+LOGS_KEPT = 20
+"""So many of the newest logs stay when a run begins, its own included."""
+
+_OWN_NAME = re.compile(r".+-\d{8}-\d{6}-\d+\.log")
+
+
+def new_log(name: str, environ: Mapping[str, str] = os.environ) -> Path:
+    """Create an empty log file for a run of the script called `name`, and remove the oldest logs of earlier runs.
+
+    It lies in `$XDG_STATE_HOME/gradtui/` (`~/.local/state` where that is not set), or in a directory for temporary files
+    where that cannot be written. Only its owner can read it.
+
+    Raises:
+        OSError: no place can be written.
+    """
+    stem = re.sub(r"[^\w.-]+", "_", name.removesuffix(".py"))[:80]
+    file_name = f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log"
+    state = environ.get("XDG_STATE_HOME", "")
+    home = Path(state) if os.path.isabs(state) else Path(os.path.expanduser("~")) / ".local" / "state"
+    with contextlib.suppress(OSError):
+        directory = home / "gradtui"
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.close(os.open(directory / file_name, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+        prune(directory, keep=directory / file_name)
+        return directory / file_name
+    descriptor, path = tempfile.mkstemp(prefix=f"{stem}-", suffix=".log")
+    os.close(descriptor)
+    return Path(path)
+
+
+def lock_while_open(descriptor: int) -> None:
+    """Mark a log as being written for as long as this descriptor or a copy of it is open, in whatever process."""
+    with contextlib.suppress(OSError):
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+
+
+def prune(directory: Path, *, keep: Path, count: int = LOGS_KEPT) -> None:
+    """Leave the `count` newest logs of ours, those that are being written, and `keep`. What cannot be removed stays."""
+    with contextlib.suppress(OSError):
+        found = [entry for entry in os.scandir(directory) if _OWN_NAME.fullmatch(entry.name) and entry.is_file()]
+        found.sort(key=lambda entry: entry.stat().st_mtime_ns, reverse=True)
+        others = [Path(entry.path) for entry in found if Path(entry.path) != keep]
+        for path in others[count - 1 :]:
+            with contextlib.suppress(OSError):
+                _remove_unless_locked(path)
+
+
+def _remove_unless_locked(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        path.unlink()
+    finally:
+        os.close(descriptor)

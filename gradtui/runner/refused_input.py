@@ -1,0 +1,56 @@
+"""Notices that the script reads standard input while the screen has the keyboard, so that the person can be told why it got
+nothing. Whatever thread reads.
+
+`sys.stdin` is rebuilt from the same classes over descriptor 0, as python builds it; only the innermost, which does the
+system call, is ours. So it reads what it always would, and `input()` raises the same EOFError as on a closed stdin.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import sys
+from collections.abc import Callable
+from typing import Any
+
+
+class _NoticedFile(io.FileIO):
+    """Descriptor 0, telling of each read that met the end of the file."""
+
+    def __init__(self, ended: Callable[[], None]) -> None:
+        super().__init__(0, "r", closefd=False)
+        self.name = "<stdin>"
+        self._ended = ended
+
+    def readinto(self, buffer: Any, /) -> int | None:
+        count = super().readinto(buffer)
+        if count == 0:
+            self._tell()
+        return count
+
+    def readall(self) -> bytes:
+        data = super().readall()
+        if not data:
+            self._tell()
+        return data
+
+    def _tell(self) -> None:
+        with contextlib.suppress(Exception):
+            self._ended()
+
+
+def notice_end_of_input(ended: Callable[[], None]) -> None:
+    """Call `ended` whenever python's own stdin meets the end of its file. Does nothing where stdin is not python's own."""
+    with contextlib.suppress(Exception):
+        before = sys.stdin
+        if type(before) is not io.TextIOWrapper or before is not sys.__stdin__ or before.fileno() != 0:
+            return
+        stream = io.TextIOWrapper(
+            io.BufferedReader(_NoticedFile(ended)),
+            encoding=before.encoding,
+            errors=before.errors,
+            newline="\n",
+            line_buffering=before.line_buffering,
+        )
+        stream.mode = before.mode  # type: ignore[misc]
+        sys.stdin = sys.__stdin__ = stream  # type: ignore[misc]

@@ -1,0 +1,85 @@
+"""One row for each phase: a bar of what is held at its end, the total, and the peak where that says more. UI thread; pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gradtui.protocol.events import LedgerTaken
+from gradtui.protocol.vocabulary import Phase
+from gradtui.state.run_state import RunState
+from gradtui.tui.formatting import bytes_text
+from gradtui.tui.lines import Line, Span, pad
+from gradtui.tui.panels.memory_parts import parts_of, sample
+from gradtui.tui.widgets.stacked_bar import stacked_bar
+
+CHOSEN_MARK = "▸"
+_NAME_WIDTH = max(len(phase) for phase in Phase) + 2
+_TOTAL_WIDTH, _PEAK_WIDTH = 9, 11
+_LEAST_BAR, _GOOD_BAR = 4, 14
+
+
+@dataclass(frozen=True)
+class Look:
+    """How the panel is to be drawn."""
+
+    chosen: Phase | None = None
+    """The phase whose parts are shown, None for the one that holds most."""
+    focused: bool = False
+    colour: bool = True
+
+
+def peak_worth_telling(ledger: LedgerTaken) -> int | None:
+    """The peak within the phase, None where it is not known or reads like the total at the phase's end."""
+    if ledger.peak is None or bytes_text(ledger.peak) == bytes_text(ledger.held.total):
+        return None
+    return ledger.peak
+
+
+def phase_rows(state: RunState, phases: list[Phase], chosen: Phase, look: Look, width: int) -> list[Line]:
+    """A row for each of `phases`, all to one scale: that of every phase there is, so that bars keep their length."""
+    full = max((_extent(record.last) for record in state.phases.values()), default=0) or 1
+    beside = width - _NAME_WIDTH - _TOTAL_WIDTH
+    with_peak = beside - _PEAK_WIDTH >= _GOOD_BAR
+    bar_width = max(_LEAST_BAR, beside - _PEAK_WIDTH if with_peak else beside)
+    lines: list[Line] = []
+    for phase in phases:
+        ledger = state.phases[phase].last
+        bar = _bar(state, ledger, full, bar_width, look)
+        lines.append((_name(phase, ledger, look, is_chosen=phase is chosen), *bar, *_numbers(ledger, with_peak)))
+    return lines
+
+
+def _name(phase: Phase, ledger: LedgerTaken | None, look: Look, *, is_chosen: bool) -> Span:
+    if not is_chosen:
+        return " " + pad(phase.value, _NAME_WIDTH - 1), "text" if ledger else "faint"
+    role = "strong@cursor" if look.focused else "strong"
+    return CHOSEN_MARK + pad(phase.value, _NAME_WIDTH - 1), role
+
+
+def _extent(ledger: LedgerTaken | None) -> int:
+    if ledger is None:
+        return 0
+    held = ledger.held
+    sizes = (held.parameters, held.buffers, held.gradients, held.optimizer_state, held.activations, held.other)
+    return max(sum(max(0, size or 0) for size in sizes), held.total or 0, ledger.peak or 0)
+
+
+def _bar(state: RunState, ledger: LedgerTaken | None, full: int, width: int, look: Look) -> Line:
+    if ledger is None:
+        return ((" " * width, ""),)
+    parts = parts_of(ledger.held, state)
+    patterns = "".join(sample(part.role, colour=look.colour) for part in parts)
+    sizes = [(part.role, float(part.size or 0)) for part in parts]
+    return stacked_bar(sizes, full, width, peak_worth_telling(ledger), patterns)
+
+
+def _numbers(ledger: LedgerTaken | None, with_peak: bool) -> Line:
+    total = bytes_text(ledger.held.total if ledger else None)
+    spans: list[Span] = [(" " + total, "text" if ledger and ledger.held.total is not None else "faint")]
+    if with_peak:
+        peak = peak_worth_telling(ledger) if ledger else None
+        if ledger is None or peak is None:
+            spans.append((" " * _PEAK_WIDTH, ""))
+        else:
+            spans += [(" ▲", "warning"), (" " if ledger.peak_exact else "≥", "muted"), (bytes_text(peak), "muted")]
+    return tuple(spans)

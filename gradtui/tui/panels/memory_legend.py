@@ -1,0 +1,63 @@
+"""The legend of the bars, which is also where the numbers of one phase's parts stand. UI thread; pure."""
+
+from __future__ import annotations
+
+from gradtui.protocol.events import LedgerTaken
+from gradtui.state.run_state import RunState
+from gradtui.tui.formatting import BYTES_WIDTH, bytes_text
+from gradtui.tui.lines import Line, Span, pad
+from gradtui.tui.panels.memory_bars import peak_worth_telling
+from gradtui.tui.panels.memory_parts import NAME_WIDTH, SHORT_NAME_WIDTH, Part, parts_of, sample
+
+_GAP = 1
+_SAMPLE_WIDTH = 2
+_MOST_COLUMNS = 4
+
+
+def legend(ledger: LedgerTaken, state: RunState, width: int, *, colour: bool) -> list[Line]:
+    """Which phase it is of, and the bytes of every part, in as many columns as fit."""
+    parts = parts_of(ledger.held, state)
+    long = width >= 2 * _entry_width(NAME_WIDTH) + _GAP
+    name_width = NAME_WIDTH if long else SHORT_NAME_WIDTH
+    entries = [_entry(part, name_width, colour) for part in parts]
+    columns = max(1, min(_MOST_COLUMNS, (width + _GAP) // (_entry_width(name_width) + _GAP)))
+    rows = -(-len(entries) // columns)
+    lines: list[Line] = [_heading(ledger, width)]
+    for row in range(rows):
+        spans: list[Span] = []
+        for column, entry in enumerate(entries[row::rows]):
+            spans += ((" " * _GAP, ""), *entry) if column else entry
+        lines.append(tuple(spans))
+    return lines
+
+
+def names_only(ledger: LedgerTaken, state: RunState, *, colour: bool) -> Line:
+    """The legend where there is one row for it and no more."""
+    spans: list[Span] = []
+    for part in parts_of(ledger.held, state):
+        spans += [(sample(part.role, colour=colour), part.role), (f"{part.short_name} ", "muted")]
+    return tuple(spans)
+
+
+def _heading(ledger: LedgerTaken, width: int) -> Line:
+    peak = peak_worth_telling(ledger)
+    bound = "" if ledger.peak_exact else "≥"
+    ending = "" if peak is None else f", peak {bound}{bytes_text(peak).strip()}"
+    where = f"{ledger.phase}, step {ledger.step:,}"
+    for text in (f"at the end of {where}{ending}", f"end of {where}{ending}", f"{where}{ending}"):
+        if len(text) <= width:
+            break
+    return ((text, "faint"),)
+
+
+def _entry_width(name_width: int) -> int:
+    return _SAMPLE_WIDTH + name_width + BYTES_WIDTH
+
+
+def _entry(part: Part, name_width: int, colour: bool) -> Line:
+    name = part.name if name_width >= NAME_WIDTH else part.short_name
+    return (
+        (sample(part.role, colour=colour) + " ", part.role),
+        (pad(name, name_width), "muted"),
+        (bytes_text(part.size), "text" if part.size else "faint"),
+    )

@@ -1,0 +1,62 @@
+"""What the bytes of a phase are divided into, what each part is called, and what it is drawn with. UI thread; pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gradtui.protocol.vocabulary import MemoryBytes
+from gradtui.state.run_state import RunState
+from gradtui.state.selectors import unexplained_at_load
+from gradtui.tui.widgets.stacked_bar import FULL
+
+AT_LOAD = "at_load"
+"""The role of what was unexplained before the first forward: imports and data, which training did not add."""
+
+PARTS = ("parameters", "buffers", "gradients", "optimizer_state", "activations", "other", AT_LOAD)
+"""The parts in the order they are drawn; each is the role of its colour too."""
+
+_PATTERNS = dict(zip(PARTS, "█▓▒▪░·┄"))
+_NAMES = {"optimizer_state": "optimizer", AT_LOAD: "at load"}
+_SHORT_NAMES = {
+    "parameters": "params", "buffers": "buffers", "gradients": "grads", "optimizer_state": "optim",
+    "activations": "activ", "other": "other", AT_LOAD: "loaded",
+}  # fmt: skip
+_WITH_ACTIVATIONS, _SHORT_WITH_ACTIVATIONS = "other+activ", "+activ"
+
+NAME_WIDTH, SHORT_NAME_WIDTH = 12, 7
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of what is held; `size` in bytes, None where it is not known."""
+
+    role: str
+    size: int | None
+    name: str
+    short_name: str
+
+
+def parts_of(held: MemoryBytes, state: RunState) -> list[Part]:
+    """The parts of `held`, which add up to its total if that is known.
+
+    What was unexplained at the end of `load` is set apart from what was added since; activations that are not known are
+    among what is not explained, and its name says so.
+    """
+    sizes: dict[str, int | None] = {role: getattr(held, role) for role in PARTS if role != AT_LOAD}
+    before = unexplained_at_load(state)
+    if before is not None and held.other is not None:
+        sizes[AT_LOAD] = max(0, min(before, held.other))
+        sizes["other"] = held.other - max(0, min(before, held.other))
+    names = [_NAMES.get(role, role) for role in sizes]
+    parts = [Part(role, sizes[role], name, _SHORT_NAMES[role]) for role, name in zip(sizes, names)]
+    if held.activations is not None:
+        return parts
+    return [
+        Part(part.role, part.size, _WITH_ACTIVATIONS, _SHORT_WITH_ACTIVATIONS) if part.role == "other" else part
+        for part in parts
+    ]
+
+
+def sample(role: str, *, colour: bool) -> str:
+    """The character that a part's bar is made of."""
+    return FULL if colour else _PATTERNS[role]

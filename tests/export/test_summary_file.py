@@ -1,0 +1,77 @@
+"""The summary that is on disk while the run goes on."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gradtui.export.summary_file import SummaryFile
+
+
+def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def test_it_is_renewed_until_it_is_stopped(tmp_path: Path) -> None:
+    path = tmp_path / "summary.json"
+    answers: list[dict[str, Any] | Exception | None] = [None, ValueError("torn"), {"steps": 1}, {"steps": 2}]
+    asked = threading.Semaphore(0)
+
+    def summarise() -> dict[str, Any] | None:
+        asked.release()
+        answer = answers.pop(0) if len(answers) > 1 else answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    file = SummaryFile(path, summarise, renew_s=0.001)
+    file.start()
+    until(lambda: path.exists() and json.loads(path.read_text()) == {"steps": 2})
+    file.stop()
+    answers[0] = {"steps": 3}
+    while asked.acquire(blocking=False):
+        pass
+    assert not asked.acquire(timeout=0.05)
+    assert json.loads(path.read_text()) == {"steps": 2}
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_slow_writing_is_followed_by_a_long_pause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    times = iter([10.0, 10.5, 20.0, 20.0001])
+    monkeypatch.setattr("gradtui.export.summary_file.monotonic", lambda: next(times))
+
+    class Stop:
+        def wait(self, pause: float) -> bool:
+            pauses.append(pause)
+            return len(pauses) == 3
+
+        def is_set(self) -> bool:
+            return False
+
+    file = SummaryFile(tmp_path / "summary.json", dict, renew_s=5.0)
+    file._stop = Stop()  # type: ignore[assignment]
+    file._run()
+    assert pauses == [5.0, 50.0, 5.0]
+
+
+def test_a_place_that_cannot_be_written_ends_nothing(tmp_path: Path) -> None:
+    asked = threading.Semaphore(0)
+
+    def summarise() -> dict[str, Any]:
+        asked.release()
+        return {}
+
+    file = SummaryFile(tmp_path / "nowhere" / "summary.json", summarise, renew_s=0.001)
+    file.start()
+    assert all(asked.acquire(timeout=20) for _ in range(3))
+    file.stop()

@@ -1,0 +1,256 @@
+"""What a freeze promises: its tensors hold still, and one that does not is named."""
+
+# Modules, parameters and optimizers are more loosely typed in torch than a test uses them.
+# mypy: disable-error-code="operator,union-attr,index,arg-type,assignment,attr-defined,misc,return-value"
+# mypy: disable-error-code="no-any-return,no-untyped-call,unused-ignore,func-returns-value,dict-item"
+from __future__ import annotations
+
+import copy
+import weakref
+
+import pytest
+import torch
+from toggling import Make, X, answers, freeze, small, step, unfreeze
+from torch import Tensor, nn
+from watched import watched
+
+from gradtui.probe.freeze_watch import FreezeWatch, Verdict
+from gradtui.probe.host_copy import HostCopy
+from gradtui.protocol.events import FreezeVerified, ModelsFound
+
+EVERY: dict[str, Make] = {
+    name: kind
+    for name, kind in vars(torch.optim).items()
+    if isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer) and kind is not torch.optim.Optimizer
+}
+
+
+@pytest.mark.parametrize("name", sorted(EVERY))
+def test_a_freeze_holds_still_under_every_optimizer(name: str) -> None:
+    model = nn.Sequential(nn.Linear(4, 8, bias=False), nn.Tanh(), nn.Linear(8, 2, bias=False))
+    if name == "SparseAdam":
+        model = nn.Sequential(
+            nn.Embedding(6, 4, sparse=True), nn.Linear(4, 2, bias=False), nn.Embedding(2, 2, sparse=True)
+        )
+
+    def loss() -> Tensor:
+        if name != "SparseAdam":
+            return model(X).square().mean()
+        return (
+            (model[0](torch.arange(6)) @ torch.ones(4, 2) + model[2](torch.zeros(6, dtype=torch.long))).square().mean()
+        )
+
+    parameters = [p for p in model.parameters() if name != "SparseAdam" or p is not model[1].weight]
+    options = {"weight_decay": 0.01} if name in ("AdamW", "RMSprop", "NAdam", "RAdam", "ASGD") else {}
+
+    with watched() as seen:
+        optimizer = EVERY[name](parameters, **options)
+
+        def closure() -> Tensor:
+            optimizer.zero_grad(set_to_none=False)
+            value = loss()
+            value.backward()
+            return value
+
+        for _ in range(3):
+            optimizer.step(closure)
+        seen.submit(freeze("0"))
+        optimizer.step(closure)
+        held = model[0].weight.detach().clone()
+        moving = model[2].weight.detach().clone()
+        for _ in range(20):
+            optimizer.step(closure)
+    if name == "LBFGS":
+        assert "LBFGS" in answers(seen)[0]
+        assert model[0].weight.requires_grad
+        return
+    assert torch.equal(model[0].weight, held)
+    assert not torch.equal(model[2].weight, moving)
+    (verified,) = seen.all(FreezeVerified)
+    assert (verified.parameters, verified.moved, verified.steps) == (1, (), 10)
+
+
+def test_a_frozen_tensor_that_is_written_to_is_named() -> None:
+    model = small()
+    with watched() as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        step(model, optimizer)
+        seen.submit(freeze("2"))
+        for _ in range(12):
+            step(model, optimizer)
+            with torch.no_grad():
+                model[2].bias.mul_(0.9)
+    (verified,) = seen.all(FreezeVerified)
+    assert (verified.parameters, verified.moved) == (2, ("2.bias",))
+    assert seen.letters()["2.bias"] == "M"
+    assert seen.state.log[-1].kind == "moved"
+
+
+@pytest.mark.parametrize("write", ["data", "set", "copy"])
+def test_a_write_that_leaves_the_version_counter_alone_is_seen(write: str) -> None:
+    """Weight clipping and averaged weights are usually written through `.data`."""
+    model = small()
+    with watched() as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        step(model, optimizer)
+        seen.submit(freeze("2"))
+        for number in range(12):
+            step(model, optimizer)
+            if number == 5:
+                version = model[2].bias._version
+                if write == "data":
+                    model[2].bias.data.clamp_(-0.01, 0.01)
+                elif write == "set":
+                    model[2].bias.data = model[2].bias.data * 0.5
+                else:
+                    model[2].bias.data[3].copy_(torch.tensor(9.0))
+                assert model[2].bias._version == version
+    (verified,) = seen.all(FreezeVerified)
+    assert (verified.parameters, verified.moved) == (2, ("2.bias",))
+
+
+def test_a_write_that_is_undone_is_a_write() -> None:
+    """Weights swapped for averaged ones and back."""
+    model = small()
+    with watched() as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        step(model, optimizer)
+        seen.submit(freeze("2"))
+        for number in range(12):
+            step(model, optimizer)
+            if number == 5:
+                with torch.no_grad():
+                    kept = model[2].bias.clone()
+                    model[2].bias.zero_()
+                    model[2].bias.copy_(kept)
+    (verified,) = seen.all(FreezeVerified)
+    assert verified.moved == ("2.bias",)
+
+
+def test_a_tensor_that_is_frozen_again_belongs_to_the_later_freeze() -> None:
+    model = small()
+    with watched() as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for number in range(18):
+            for at, make in ((2, freeze("2")), (4, unfreeze("2.bias")), (6, freeze("2.bias"))):
+                if number == at:
+                    seen.submit(make)
+            step(model, optimizer)
+    told = [(event.command, event.step, event.parameters, event.moved) for event in seen.all(FreezeVerified)]
+    assert told == [(1, 12, 1, ()), (3, 16, 1, ())]
+
+
+def test_reading_and_moving_around_is_no_write() -> None:
+    model = small()
+    with watched() as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        step(model, optimizer)
+        seen.submit(freeze("2"))
+        for _ in range(12):
+            step(model, optimizer)
+            copy.deepcopy(model)
+            model[2].weight.data = model[2].weight.data.clone()
+            model.state_dict()
+            model.eval()
+            model.train()
+    (verified,) = seen.all(FreezeVerified)
+    assert (verified.parameters, verified.moved) == (2, ())
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.zeros(7),
+        torch.zeros(0, 3),
+        torch.tensor(1.5),
+        torch.zeros(3, 5, dtype=torch.bfloat16),
+        torch.zeros(4, dtype=torch.complex64),
+        torch.zeros(2, 3, dtype=torch.float64).t(),
+        torch.zeros(10, 6)[::2, 1::2],
+        torch.zeros(9)[1:].view(2, 4),
+        torch.zeros(2, 4, 3, 3).to(memory_format=torch.channels_last),
+    ],
+    ids=["odd", "empty", "scalar", "bf16", "complex", "transposed", "strided", "offset", "channels last"],
+)
+def test_any_layout_is_held_to_the_bit(tensor: Tensor) -> None:
+    parameter = nn.Parameter(
+        tensor.clone(memory_format=torch.preserve_format) if tensor.is_contiguous() else tensor, False
+    )
+    watching = FreezeWatch(1, 0, [("p", parameter)])
+    assert watching._held[0].checksum is not None
+    assert watching.verdict() == Verdict(1, ())
+    if parameter.numel():
+        watching = FreezeWatch(1, 0, [("p", parameter)])
+        last = tuple(size - 1 for size in parameter.shape)
+        # One bit of one element: a negative zero.
+        parameter.data[last] = -0.0 if not parameter.is_complex() else complex(0.0, -0.0)
+        assert watching.verdict() == Verdict(1, ("p",))
+
+
+def test_only_what_is_still_there_and_still_frozen_is_said_to_hold() -> None:
+    model = small()
+    with watched() as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        step(model, optimizer)
+        seen.submit(freeze("0"))
+        seen.submit(freeze("2"))
+        step(model, optimizer)
+        model[0].bias.requires_grad_(True)  # The script takes one back,
+        seen.submit(unfreeze("2.bias"))  # the person another,
+        model[2].weight = nn.Parameter(torch.ones(8, 8), requires_grad=False)  # and one is gone.
+        optimizer.param_groups[0]["params"] = [p for p in optimizer.param_groups[0]["params"] if p.shape != (8, 8)]
+        for _ in range(12):
+            step(model, optimizer)
+    (verified,) = seen.all(FreezeVerified)
+    assert (verified.command, verified.parameters, verified.moved) == (1, 1, ())
+
+
+def test_a_freeze_is_verified_though_the_model_has_changed_since() -> None:
+    model = small()
+    with watched() as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        step(model, optimizer)
+        seen.submit(freeze("2"))
+        step(model, optimizer)
+        model.insert(0, nn.Linear(4, 4))
+        for _ in range(12):
+            step(model, optimizer)
+            with torch.no_grad():
+                model[3].bias.add_(1)
+    assert len(seen.all(ModelsFound)) == 2
+    (verified,) = seen.all(FreezeVerified)
+    # Named as it was called when it was frozen.
+    assert (verified.parameters, verified.moved) == (2, ("2.bias",))
+
+
+def test_a_verdict_that_a_device_has_not_told_yet_is_asked_for_again() -> None:
+    class Done:
+        asked = 0
+
+        def query(self) -> bool:
+            self.asked += 1
+            return self.asked > 2
+
+    model, done = small(), Done()
+    with watched() as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        step(model, optimizer)
+        seen.submit(freeze("2"))
+        step(model, optimizer)
+        (watching,) = seen.probe.desk.watches
+        copy = HostCopy(torch.zeros(0, dtype=torch.bool))
+        copy._done = done  # type: ignore[assignment]
+        watching._under_way = ([], copy)
+        for _ in range(14):
+            step(model, optimizer)
+    (verified,) = seen.all(FreezeVerified)
+    assert (verified.step, verified.steps, verified.parameters) == (13, 12, 2)
+
+
+def test_watching_a_freeze_keeps_nothing_alive() -> None:
+    parameter = nn.Parameter(torch.ones(3), requires_grad=False)
+    watching = FreezeWatch(1, 0, [("p", parameter)])
+    left = weakref.ref(parameter)
+    del parameter
+    assert left() is None
+    assert watching.verdict() == Verdict(0, ())

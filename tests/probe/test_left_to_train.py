@@ -1,0 +1,183 @@
+"""A freeze leaves something to train: what counts as left, and what does not."""
+
+# Modules, parameters and optimizers are more loosely typed in torch than a test uses them.
+# mypy: disable-error-code="operator,union-attr,index,arg-type,assignment,attr-defined,misc,return-value"
+# mypy: disable-error-code="no-any-return,no-untyped-call,unused-ignore,func-returns-value,dict-item"
+from __future__ import annotations
+
+import copy
+
+import torch
+from toggling import X, answers, ask, freeze, small, unfreeze
+from torch import nn
+from watched import watched
+from zoo import SPECIMENS
+
+from gradtui.protocol.events import CommandApplied
+
+
+def test_a_teacher_that_nobody_trains_is_not_left_to_train() -> None:
+    """A deep copy still requires gradients, though the script calls it under no_grad and no optimizer has it."""
+    student = small()
+    teacher = copy.deepcopy(student)
+    with watched() as seen:
+        optimizer = torch.optim.SGD(student.parameters(), lr=0.1)
+        for number in range(5):
+            if number == 3:
+                seen.submit(freeze("Sequential_2"))
+            with torch.no_grad():
+                target = teacher(X)
+            optimizer.zero_grad()
+            (student(X) - target - 1).square().mean().backward()
+            optimizer.step()
+    assert [model.name for model in seen.state.tree.models] == ["Sequential", "Sequential_2"]
+    assert "last trainable parameter" in answers(seen)[0]
+    assert student[0].weight.requires_grad
+
+
+def test_what_was_just_unfrozen_does_not_count_before_it_has_had_a_gradient() -> None:
+    """Under no_grad it never gets one, and a backward with nothing else left would raise an error in the script."""
+    under_no_grad, prefix = SPECIMENS["under_no_grad"]().model, SPECIMENS["frozen_prefix"]().model
+    for model in (under_no_grad, prefix):
+        model.backbone.requires_grad_(False)
+        inputs = SPECIMENS["frozen_prefix"]().batch(0)[0]
+        with watched() as seen:
+            optimizer = torch.optim.SGD(model.head.parameters(), lr=0.1)
+            for number in range(8):
+                if number == 3:
+                    seen.submit(unfreeze("backbone"))
+                    seen.submit(freeze("head"))
+                if number == 5:
+                    seen.submit(freeze("head"))
+                optimizer.zero_grad()
+                model(inputs).square().mean().backward()
+                optimizer.step()
+        first, second, third = answers(seen)
+        assert first.startswith("unfroze backbone")
+        assert "last trainable parameter" in second
+        assert "what was just unfrozen counts once" in second
+        assert third.startswith("froze head") == (model is prefix)
+        assert model.head.weight.requires_grad == (model is under_no_grad)
+
+
+def test_to_freeze_and_unfreeze_what_backward_does_not_reach_makes_it_no_more_reached() -> None:
+    model = SPECIMENS["under_no_grad"]().model
+    inputs = SPECIMENS["under_no_grad"]().batch(0)[0]
+    with watched() as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for number in range(6):
+            if number == 3:
+                for make in (freeze("backbone"), unfreeze("backbone"), freeze("head")):
+                    seen.submit(make)
+            optimizer.zero_grad()
+            model(inputs).square().mean().backward()
+            optimizer.step()
+    assert [answer.split(":")[0] for answer in answers(seen)][:2] == ["froze backbone", "unfroze backbone"]
+    assert "last trainable parameter" in answers(seen)[2]
+
+
+def test_what_was_just_unfrozen_is_tried_only_when_its_own_optimizer_has_stepped() -> None:
+    """Of a GAN: the critic steps several times before the generator's loss is computed again."""
+    generator, critic = small(), nn.Linear(2, 1)
+    generator[:4].requires_grad_(False)
+    with watched() as seen:
+        c = torch.optim.Adam(critic.parameters())
+        g = torch.optim.Adam(generator[4].parameters())
+        for number in range(24):
+            if number == 7:
+                seen.submit(unfreeze("Sequential.0"))
+            if number in (10, 15):
+                seen.submit(freeze("Sequential.4"))
+            critic(generator(X).detach()).square().mean().backward()
+            c.step()
+            c.zero_grad()
+            if number % 6 == 5:
+                critic(generator(X)).square().mean().backward()
+                g.step()
+                g.zero_grad()
+    first, second, third = answers(seen)
+    assert first == "unfroze Sequential.0: 2 tensors, 40 parameters; 2 joined Adam"
+    assert "what was just unfrozen counts once" in second
+    assert third.startswith("froze Sequential.4")
+
+
+def test_what_trained_before_counts_at_once_when_it_is_unfrozen() -> None:
+    model = small()
+    seen = ask(
+        model,
+        torch.optim.SGD(model.parameters(), lr=0.1),
+        {2: [freeze("0")], 5: [unfreeze("0"), freeze("2"), freeze("4")], 7: [unfreeze("4"), freeze("0")]},
+    )
+    assert [answer.split(":")[0] for answer in answers(seen)] == [
+        "froze 0", "unfroze 0", "froze 2", "froze 4", "unfroze 4", "froze 0",
+    ]  # fmt: skip
+
+
+def test_everything_but_one_may_be_frozen_before_the_first_step() -> None:
+    model = small()
+    seen = ask(
+        model,
+        torch.optim.SGD(model.parameters(), lr=0.1),
+        {0: [freeze("0"), freeze("2"), freeze("4.bias"), freeze("4")]},
+    )
+    assert [event.step for event in seen.all(CommandApplied)] == [0, 0, 0]
+    assert "last trainable parameter" in answers(seen)[3]
+
+
+def test_parameters_of_no_model_count_as_left() -> None:
+    """A learned temperature beside the model, in the same optimizer."""
+    model, scale = small(), nn.Parameter(torch.ones(()))
+    with watched() as seen:
+        optimizer = torch.optim.SGD([*model.parameters(), scale], lr=0.1)
+        for number in range(4):
+            if number == 2:
+                seen.submit(freeze(""))
+            optimizer.zero_grad()
+            (model(X) * scale).square().mean().backward()
+            optimizer.step()
+    assert answers(seen)[0].startswith("froze the model: 6 tensors")
+
+
+def test_behind_a_grad_scaler_what_backward_does_not_reach_does_not_count() -> None:
+    specimen = SPECIMENS["unused_branch"]()
+    model, outside = specimen.model, nn.Linear(4, 1)
+    with watched() as seen:
+        scaler = torch.amp.GradScaler("cpu", init_scale=2.0)
+        one, two = torch.optim.SGD(model.parameters(), lr=0.1), torch.optim.SGD(outside.parameters(), lr=0.1)
+        for number in range(4):
+            if number == 2:
+                seen.submit(freeze("UnusedBranch.used"))
+            scaler.scale(outside(model(*specimen.batch(number))).square().mean()).backward()
+            for optimizer in (one, two):
+                scaler.step(optimizer)
+                optimizer.zero_grad()
+            scaler.update()
+    assert "GradScaler would raise" in answers(seen)[0]
+
+
+def test_an_optimizer_that_has_not_stepped_yet_is_not_emptied() -> None:
+    """The generator's first step comes after the discriminator's; in between its boundary is crossed."""
+    generator, discriminator = small(), nn.Linear(2, 1)
+    with watched() as seen:
+        d, g = torch.optim.Adam(discriminator.parameters()), torch.optim.Adam(generator.parameters())
+        for number in range(3):
+            discriminator(generator(X).detach()).square().mean().backward()
+            if number == 0:
+                seen.submit(freeze("Sequential"))
+            d.step()
+            d.zero_grad()
+            discriminator(generator(X)).square().mean().backward()
+            g.step()
+            g.zero_grad()
+    assert "without a trainable parameter" in answers(seen)[0]
+
+
+def test_without_any_known_optimizer_the_models_own_parameters_are_what_counts() -> None:
+    """The script updates its parameters by hand."""
+    model = small()
+    with watched() as seen:
+        seen.submit(freeze("0"))
+        seen.submit(freeze(""))
+        model(X).square().mean().backward()
+    assert answers(seen)[0].startswith("froze 0")
+    assert "last trainable parameter" in answers(seen)[1]

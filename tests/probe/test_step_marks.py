@@ -1,0 +1,183 @@
+"""Steps that are only marked: the probe knows afterwards what it would have known at once."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import loops
+import pytest
+import torch
+from torch import nn
+from watched import Watched, watched
+from zoo import SPECIMENS
+
+from gradtui.probe.probe import Probe
+from gradtui.probe.step_marks import StepMarks
+from gradtui.protocol.commands import Pause, Resume, SetTrainable
+from gradtui.protocol.events import CommandApplied, PauseChanged, Progress
+from gradtui.transport.in_process import CommandQueue
+
+WARM_UP = 2
+X = torch.linspace(-1, 1, 24).view(6, 4)
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many marks were told each time; steps are measured only while warming up."""
+    told: list[int] = []
+    make = Probe.__init__
+
+    def with_a_short_warm_up(self: Probe, *args: Any, **options: Any) -> None:
+        make(self, *args, **options)
+        for cadence in (self.examiner._cadence, self.norms._cadence):
+            cadence._warmup = WARM_UP
+        tell = self._marked.marks._tell
+        self._marked.marks._tell = lambda marks: (told.append(len(marks) // 2), tell(marks))[1]  # type: ignore[func-returns-value]
+
+    monkeypatch.setattr(Probe, "__init__", with_a_short_warm_up)
+    return told
+
+
+def small() -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
+
+
+def known(seen: Watched) -> tuple[object, ...]:
+    """All that is counted of a run, and the phases it went through."""
+    state = seen.state
+    visits = {phase.value: record.count for phase, record in state.phases.items() if record.count}
+    return state.step, state.micro_steps, state.skipped_steps, state.optimizer_steps, visits, seen.phases
+
+
+def every_loop() -> Iterator[tuple[str, str]]:
+    for loop in loops.LOOPS:
+        for name in ("mlp", "checkpointed", "frozen_encoder_with_prompt"):
+            if name not in loops.UNSUITED.get(loop, ()):
+                yield loop, name
+
+
+@pytest.mark.parametrize(("loop", "name"), every_loop())
+def test_nothing_of_any_loop_is_lost(loop: str, name: str, told: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    def train() -> Watched:
+        torch.manual_seed(0)
+        specimen = SPECIMENS[name]()
+        with watched(budget=0.0) as seen:
+            loops.LOOPS[loop](specimen.model, specimen.batch, specimen.loss, 8)
+        spent = sum(time.seconds for event in seen.all(Progress) for time in event.phases)
+        assert spent == pytest.approx(seen.all(Progress)[-1].at, abs=0.01)
+        return seen
+
+    marked = train()
+    if (loop, name) == ("plain", "mlp"):
+        assert sum(told) >= 4 * 7, "in the plainest of loops most steps are marked"
+    told.clear()
+    monkeypatch.setattr(StepMarks, "begin", lambda *_: None)
+    assert known(train()) == known(marked)
+    assert not told
+
+
+def step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    optimizer.zero_grad()
+    model(X).square().mean().backward()
+    optimizer.step()
+
+
+def test_steps_that_raise_are_not_counted_and_training_goes_on(told: list[int]) -> None:
+    model = small()
+    with watched(budget=0.0) as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for number in range(20):
+            step(model, optimizer)
+            if number % 5 == 4:
+                with pytest.raises(RuntimeError):
+                    model(X[:, :3])
+                group = optimizer.param_groups[0]
+                model(X).sum().backward()
+                group["lr"] = "unusable"
+                with pytest.raises(Exception):  # noqa: B017, PT011 - whatever torch makes of it
+                    optimizer.step()
+                group["lr"] = 0.1
+    assert told
+    assert (seen.state.step, seen.state.micro_steps) == (20, 24)
+
+
+def test_other_things_in_between_are_told_in_order(told: list[int]) -> None:
+    model, other = small(), small()
+    with watched(budget=0.0) as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for number in range(12):
+            step(model, optimizer)
+            if number == 6:
+                with torch.no_grad():
+                    model(X)
+            if number == 9:
+                step(other, torch.optim.SGD(other.parameters(), lr=0.1))
+    assert told
+    assert seen.state.optimizer_steps == [12, 1]
+    assert seen.phases.count("eval") == 1
+    at = [place for place, phase in enumerate(seen.phases) if phase == "optimizer"]
+    assert at[6] < seen.phases.index("eval") < at[7]
+
+
+def test_a_command_is_applied_at_the_first_boundary_after_it(told: list[int]) -> None:
+    model = small()
+    commands = CommandQueue()
+    with watched(budget=0.0, commands=commands) as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for number in range(1, 13):
+            step(model, optimizer)
+            if number == 7:
+                seen.submit(lambda id: SetTrainable(id, "Sequential.0", False))
+            if number == 10:
+                assert told
+                seen.submit(Pause)
+                seen.submit(Resume)
+        frozen = [p.requires_grad for p in model.parameters()]
+    applied = seen.all(CommandApplied)
+    assert [event.step for event in applied] == [7, 10, 10]
+    assert applied[0].parameters == (0, 1)
+    assert not any(event.paused for event in seen.all(PauseChanged)), "both were waiting: there was nothing to hold for"
+    assert frozen == [False, False, True, True]
+
+
+def test_the_run_ends_after_the_step_it_was_told_to(told: list[int]) -> None:
+    model, done = small(), []
+
+    def train() -> None:
+        while True:
+            step(model, optimizer)
+            done.append(1)
+
+    with watched(budget=0.0, stop_after=9) as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        with pytest.raises(SystemExit):
+            train()
+    assert told
+    assert (len(done), seen.state.step) == (8, 9)
+
+
+def test_the_phase_of_a_marked_step_can_be_asked_while_it_runs(told: list[int]) -> None:
+    model, heard = small(), []
+    with watched(budget=0.0) as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model[0].register_forward_hook(lambda *_: heard.append(seen.probe.phases.marked()))
+        for _ in range(6):
+            step(model, optimizer)
+    assert heard[-1] is not None
+    assert heard[-1].value == "forward"
+
+
+def test_nothing_is_kept_alive(told: list[int]) -> None:
+    model = small()
+    with watched(budget=0.0):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(6):
+            step(model, optimizer)
+        gone = weakref.ref(model), weakref.ref(optimizer)
+        del model, optimizer
+        gc.collect()
+        assert [reference() for reference in gone] == [None, None]
+    assert told

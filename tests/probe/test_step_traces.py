@@ -1,0 +1,203 @@
+"""Steps that are taken apart in a watched run: what they say, when they are taken, and that the script never notices."""
+
+# Modules and parameters are more loosely typed in torch than a test uses them.
+# mypy: disable-error-code="no-untyped-call,unused-ignore,arg-type,no-any-return,operator,union-attr"
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
+from watched import Watched, watched
+
+from gradtui.probe.allocators import MallocAllocator
+from gradtui.probe.cadence import Cadence, StepTime
+from gradtui.probe.models_in_view import ModelsInView
+from gradtui.probe.run_clock import RunClock
+from gradtui.probe.step_traces import StepTraces
+from gradtui.protocol.commands import TraceStep
+from gradtui.protocol.events import CommandApplied, CommandRejected, StepTraced
+from gradtui.protocol.vocabulary import Phase
+
+BATCH, WIDTH, DEPTH = 512, 128, 6
+F32 = 4
+
+
+def deep() -> nn.Sequential:
+    torch.manual_seed(0)
+    layers: list[nn.Module] = []
+    for _ in range(DEPTH):
+        layers += [nn.Linear(WIDTH, WIDTH), nn.Tanh()]
+    return nn.Sequential(*layers)
+
+
+def train(model: nn.Module, steps: int, each: Callable[[int], object] = lambda step: None) -> None:
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    x = torch.ones(BATCH, WIDTH)
+    for step in range(steps):
+        each(step)
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+
+
+def traced(seen: Watched) -> list[StepTraced]:
+    return seen.all(StepTraced)
+
+
+def test_a_step_says_where_its_peak_was_and_who_held_it() -> None:
+    model = deep()
+    with watched(allocator=MallocAllocator()) as seen:
+        train(model, 5)
+    step = traced(seen)[-1]
+    size = sum(parameter.nbytes for parameter in model.parameters())
+    held = {kind: sum(h.bytes for h in step.holdings if h.kind == kind) for kind in ("parameters", "optimizer_state")}
+    assert held["parameters"] == size
+    # Two moments; a step counter for each parameter.
+    assert held["optimizer_state"] == 2 * size + F32 * 2 * DEPTH
+    # The forward keeps what each Tanh returned.
+    activations = sum(holding.bytes for holding in step.holdings if holding.kind == "activations")
+    assert activations == pytest.approx(DEPTH * BATCH * WIDTH * F32, rel=0.4)
+    assert step.peak_phase in (Phase.FORWARD, Phase.BACKWARD)
+    assert [phase for phase, _ in step.phases][:1] == [Phase.FORWARD]
+    assert {Phase.BACKWARD, Phase.OPTIMIZER} <= {phase for phase, _ in step.phases}
+    assert step.peak_module >= 0
+    assert sum(holding.bytes for holding in step.holdings) == step.peak
+
+
+def test_the_ledger_knows_the_height_within_a_phase() -> None:
+    model = deep()
+    with watched(allocator=MallocAllocator()) as seen:
+        train(model, 5)
+    backward = seen.ledgers(Phase.BACKWARD)[-1]
+    assert backward.peak is not None
+    # The gradient of one activation and of the one before it are there at once, on top of what the forward kept.
+    forward = seen.ledgers(Phase.FORWARD)[-1].held.total
+    assert forward is not None
+    assert backward.peak >= forward + BATCH * WIDTH * F32
+
+
+def test_a_step_is_taken_apart_when_it_is_asked_for() -> None:
+    model = deep()
+    with watched(budget=0.0, allocator=MallocAllocator()) as seen:
+        train(model, 8, lambda step: seen.submit(TraceStep) if step == 5 else None)
+    assert [event.step for event in traced(seen)] == [6]
+    assert len(seen.all(CommandApplied)) == 1
+    assert seen.state.traced == traced(seen)[0]
+
+
+def test_the_first_by_itself_is_the_third_step() -> None:
+    with watched(budget=1e-6, allocator=MallocAllocator()) as seen:
+        train(deep(), 30)
+    assert [event.step for event in traced(seen)] == [3]
+
+
+def bits(model: nn.Module) -> list[bytes]:
+    return [parameter.detach().numpy().tobytes() for parameter in model.parameters()]
+
+
+def test_a_step_that_raises_takes_the_mode_off() -> None:
+    model = deep()
+    with watched(allocator=MallocAllocator()) as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(6):
+            model(torch.ones(2, WIDTH)).sum().backward()
+            rate = optimizer.param_groups[0]["lr"]
+            if step == 4:
+                optimizer.param_groups[0]["lr"] = None
+                with pytest.raises(TypeError):
+                    optimizer.step()
+                optimizer.param_groups[0]["lr"] = rate
+            else:
+                optimizer.step()
+        model(torch.ones(2, WIDTH))
+    assert traced(seen)
+    assert _get_current_dispatch_mode() is None
+
+
+class Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    def __init__(self) -> None:
+        super().__init__()
+        self.operations = 0
+
+    def __torch_dispatch__(
+        self, func: object, types: object, args: tuple[object, ...] = (), kwargs: object = None
+    ) -> object:
+        self.operations += 1
+        return func(*args, **(kwargs or {}))  # type: ignore[operator,dict-item]
+
+
+@contextmanager
+def counting() -> Iterator[Counting]:
+    with Counting() as mode:
+        yield mode
+
+
+def test_a_mode_of_the_scripts_within_its_forward_sees_what_it_would_see() -> None:
+    class Own(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = deep()
+            self.seen: list[int] = []
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            with counting() as mode:
+                result: torch.Tensor = self.inner(x)
+            self.seen.append(mode.operations)
+            return result
+
+    alone, ours = Own(), Own()
+    train(alone, 5)
+    with watched(allocator=MallocAllocator()) as seen:
+        train(ours, 5)
+    assert traced(seen)
+    assert ours.seen == alone.seen
+    assert bits(ours) == bits(alone)
+
+
+def test_under_a_mode_of_the_scripts_nothing_is_taken_apart() -> None:
+    with watched(allocator=MallocAllocator()) as seen, counting():
+        train(deep(), 5)
+    assert traced(seen) == []
+
+
+def test_what_cannot_be_is_refused_with_the_reason() -> None:
+    view = ModelsInView(lambda event: None, RunClock(), lambda: None)
+    traces = StepTraces(Cadence(0.01, StepTime(), warmup=0), view, lambda nanoseconds: None)
+    assert "the models are on cuda" in (traces.ask("cuda") or "")
+    assert not traces.is_due(5, "cuda")
+    assert traces.rests(5, "cuda") > 1_000_000
+    assert traces.ask("cpu") is None
+    assert traces.rests(5, "cpu") == 0
+
+
+def test_what_is_compiled_stays_compiled() -> None:
+    model = deep()
+    compiled = torch.compile(model, backend="eager")
+    with watched(allocator=MallocAllocator()) as seen:
+        compiled(torch.ones(2, WIDTH)).sum().backward()
+        train(compiled, 4, lambda step: seen.submit(TraceStep) if step == 2 else None)
+    assert traced(seen) == []
+    assert "compile" in seen.all(CommandRejected)[0].reason
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+
+
+def test_optimizers_that_step_within_backward_are_left_alone() -> None:
+    model = deep()
+    with watched(allocator=MallocAllocator()) as seen:
+        optimizers = {p: torch.optim.SGD([p], lr=0.01) for p in model.parameters()}
+
+        def step(parameter: torch.Tensor) -> None:
+            optimizers[parameter].step()
+            optimizers[parameter].zero_grad()
+
+        for parameter in model.parameters():
+            parameter.register_post_accumulate_grad_hook(step)
+        for _ in range(4):
+            model(torch.ones(2, WIDTH)).sum().backward()
+    assert seen.state.optimizer_steps == [4] * len(optimizers)
+    assert _get_current_dispatch_mode() is None

@@ -1,0 +1,60 @@
+"""What the report without a screen says of a run's end."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from fakes import coop_model, coop_run, coop_states, started
+
+from gradtui.protocol import events as ev
+from gradtui.runner.plain import closing_lines
+from gradtui.state.reducer import apply
+from gradtui.state.run_state import RunState
+
+
+def closing(*events: ev.Event) -> str:
+    state = RunState()
+    for event in events:
+        apply(state, event)
+    return "\n".join(closing_lines(state))
+
+
+@pytest.mark.parametrize(
+    ("ending", "words"),
+    [
+        (ev.RunEnded(1.0, 0, 0, None), "ran to its end without training"),
+        (ev.RunEnded(1.0, 0, 1, "Traceback\nValueError: x"), "failed before it trained"),
+        (ev.RunEnded(1.0, 0, 3, None), "failed before it trained"),
+    ],
+)
+def test_a_run_that_never_trained(ending: ev.RunEnded, words: str) -> None:
+    assert words in closing(started(), ending)
+
+
+def test_states_are_a_list_that_can_be_read() -> None:
+    model = coop_model()
+    letters, _ = coop_states(model)
+    counts = {letter: letters.count(letter) for letter in letters}
+    assert (
+        f"parameter tensors: {counts['T']} trained, {counts['C']} frozen (cut), {counts['F']} frozen (flow-through)"
+        in closing(*coop_run(5))
+    )
+
+
+def test_a_model_is_named_once() -> None:
+    found = coop_model()
+
+    def named(name: str) -> str:
+        return closing(
+            *coop_run(3), dataclasses.replace(found, models=(dataclasses.replace(found.models[0], name=name),))
+        )
+
+    for name, line in (("model", "model CoOp"), ("CoOp", "model CoOp"), ("teacher", "model teacher (CoOp)")):
+        assert line in named(name).splitlines()
+
+
+def test_norms_of_two_models_are_not_run_together() -> None:
+    other = dataclasses.replace(coop_model(blocks=1), step=3)
+    text = closing(*coop_run(3), other, ev.GradientsMeasured(9.0, 4, 0.5, None, None))
+    assert "gradient norm 0.5 → 0.5, read at 1 step since the models changed at step 3" in text
