@@ -47,10 +47,10 @@ def holdings(
             entry[1] += 1
     order = sorted(sums, key=lambda entry: -sums[entry][0])
     shown = {entry: sums[entry] for entry in order[:_MOST_HOLDINGS]}
-    for entry in order[_MOST_HOLDINGS:]:
-        elsewhere = shown.setdefault((entry[0], OUTSIDE), [0, 0])
-        elsewhere[0] += sums[entry][0]
-        elsewhere[1] += sums[entry][1]
+    for small in order[_MOST_HOLDINGS:]:
+        elsewhere = shown.setdefault((small[0], OUTSIDE), [0, 0])
+        elsewhere[0] += sums[small][0]
+        elsewhere[1] += sums[small][1]
     held = [Holding(kind, module, size, tensors) for (kind, module), (size, tensors) in shown.items()]
     held.sort(key=lambda holding: -holding.bytes)
     rest = total - sum(holding.bytes for holding in held)
