@@ -98,6 +98,7 @@ class StepTracer:
             at,
             step,
             thin,
+            len(curve),
             tuple((mark.phase, mark.place // stretch) for mark in self._marks),
             peak,
             place // stretch,

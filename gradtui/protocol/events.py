@@ -128,7 +128,9 @@ class StepTraced(Event):
     """Memory within one step, as every operation left it, in bytes."""
 
     curve: tuple[int, ...]
-    """The highest total of each of at most some hundred stretches of the step, in the order of its operations."""
+    """The highest total of each of at most some hundred equal stretches of the step, in the order of its operations."""
+    changes: int
+    """How many allocations and frees the curve stands for."""
     phases: tuple[tuple[Phase, int], ...]
     """Where on the curve each phase begins."""
     peak: int

@@ -73,6 +73,11 @@ ACTIONS: tuple[Action, ...] = (
         "Training", "app", footer=4, label="step",
     ),
     Action(
+        "trace_step", ("t",), "Take a step apart",
+        "Follow every allocation of the next step: who held its peak, and how memory went up and down.",
+        "Training", "app", label="step apart",
+    ),
+    Action(
         "interrupt", ("ctrl+c",), "Interrupt the script",
         "Send the script a Ctrl+C (KeyboardInterrupt), as in a plain terminal.",
         "Training", "app", priority=True,

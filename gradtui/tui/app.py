@@ -16,7 +16,7 @@ from textual.screen import Screen
 from textual.timer import Timer
 from textual.types import CSSPathType
 
-from gradtui.protocol.commands import Resume, StopTraining
+from gradtui.protocol.commands import Resume, StopTraining, TraceStep
 from gradtui.protocol.events import CommandRejected, Event, FreezeVerified, RunEnded
 from gradtui.state.reducer import apply
 from gradtui.state.run_state import RunState
@@ -35,6 +35,7 @@ from gradtui.tui.screens.dashboard import INTERVALS, Dashboard
 from gradtui.tui.screens.detail import DetailDialog
 from gradtui.tui.screens.help import help_dialog
 from gradtui.tui.screens.leave import Answer, LeaveDialog
+from gradtui.tui.screens.step import StepDialog
 from gradtui.tui.widgets.key_bar import KeyBar
 
 _BATCH = 10_000
@@ -80,9 +81,8 @@ class GradtuiApp(App[str]):
         for part, interval in INTERVALS.items():
             self._governor.add(part, interval)
         self._own_plotter = Plotter() if pictures is None else None
-        self._dashboard = Dashboard(
-            self.run_state, log, pictures if pictures is not None else self._own_plotter or Plotter()
-        )
+        self._pictures = pictures if pictures is not None else self._own_plotter or Plotter()
+        self._dashboard = Dashboard(self.run_state, log, self._pictures)
         self._timer: Timer | None = None
         self._pictures_due = False
         self._palette: Palette | None = None
@@ -134,7 +134,7 @@ class GradtuiApp(App[str]):
         if part is not None:
             self._dashboard.draw(part)
             self._pictures_due = part in ("gradients", "memory_curve")
-        if isinstance(self.screen, DetailDialog):
+        if isinstance(self.screen, (DetailDialog, StepDialog)):
             self.screen.update()
 
     def pump(self) -> None:
@@ -159,6 +159,8 @@ class GradtuiApp(App[str]):
     def _announce(self, event: Event) -> None:
         """Say at once what the person should not have to look for."""
         if isinstance(event, CommandRejected):
+            if isinstance(event.command, TraceStep) and isinstance(self.screen, StepDialog):
+                self.pop_screen()
             # The log says what was refused too, which the event alone does not.
             said = next(
                 (entry.text for entry in reversed(self.run_state.log) if entry.kind == "rejected"), event.reason
@@ -224,6 +226,12 @@ class GradtuiApp(App[str]):
 
     def action_run_one_step(self) -> None:
         self._request(requests.one_step(self.run_state))
+
+    def action_trace_step(self) -> None:
+        if self.run_state.ended is None or self.run_state.traced is None:
+            self._request(requests.trace_step(self.run_state))
+        if self.run_state.ended is None or self.run_state.traced is not None:
+            self.push_screen(StepDialog(self.run_state, self._pictures))
 
     def action_explain(self) -> None:
         row = self._dashboard.tree_view.current

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gradtui.protocol.commands import Command, Pause, Resume, RunSteps, SetTrainable
+from gradtui.protocol.commands import Command, Pause, Resume, RunSteps, SetTrainable, TraceStep
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import RunStatus, run_status, subtree, trainable_wish
 
@@ -48,6 +48,11 @@ def pause(state: RunState) -> Make | Refusal:
         return Refusal(_OVER)
     held = run_status(state) in (RunStatus.PAUSED, RunStatus.PAUSING)
     return Resume if held else Pause
+
+
+def trace_step(state: RunState) -> Make | Refusal:
+    """Follow every allocation of the next step."""
+    return Refusal(_OVER) if state.ended is not None else TraceStep
 
 
 def one_step(state: RunState) -> Make | Refusal:

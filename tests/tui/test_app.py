@@ -19,13 +19,15 @@ from fakes import (
 from harness import own_drawing, session
 
 from gradtui.protocol import events as ev
-from gradtui.protocol.commands import Pause, Resume, RunSteps, SetTrainable, StopTraining
+from gradtui.protocol.commands import Pause, Resume, RunSteps, SetTrainable, StopTraining, TraceStep
+from gradtui.protocol.vocabulary import Holding, Phase
 from gradtui.tui.app import GradtuiApp
 from gradtui.tui.pending_marks import FREEZE, UNFREEZE
 from gradtui.tui.proportions import output_columns
 from gradtui.tui.screens.detail import DetailDialog
 from gradtui.tui.screens.leave import LeaveDialog
-from gradtui.tui.screens.text_dialog import TextDialog
+from gradtui.tui.screens.step import StepDialog
+from gradtui.tui.screens.text_dialog import DialogLines, TextDialog
 
 MODEL = coop_model()
 CTX = ~row_of(MODEL, "ctx")
@@ -116,6 +118,38 @@ async def test_space_after_the_end_sends_nothing() -> None:
     async with session(events=[*coop_run(5), ev.RunEnded(9.0, 5, 0, None)]) as run:
         await run.press("space")
         assert run.sink.submitted == []
+
+
+# A step taken apart
+
+
+async def test_t_asks_for_a_step_and_shows_it_when_it_is_there() -> None:
+    async with session() as run:
+        await run.press("t")
+        assert run.sink.submitted == [TraceStep(1)]
+        dialog = run.app.screen
+        assert isinstance(dialog, StepDialog)
+        shown = dialog.query_one(DialogLines)
+        assert "Waiting" in shown.text
+        modules = len(run.app.run_state.tree.modules)
+        await run.put(
+            ev.CommandApplied(2.0, 40, TraceStep(1), "take the next step apart", ()),
+            ev.StepTraced(
+                2.0, 41, (100, 300, 200), 3, ((Phase.FORWARD, 0), (Phase.BACKWARD, 1)), 300, 1, Phase.BACKWARD, -1,
+                (Holding("other", -1, 300, 0),), (None,) * modules, True,
+            ),
+        )  # fmt: skip
+        assert "Step 41" in shown.text
+        await run.press("escape")
+        assert run.app.screen is run.dashboard
+
+
+async def test_a_step_that_cannot_be_taken_apart_closes_the_dialog_and_says_why() -> None:
+    async with session() as run:
+        await run.press("t")
+        await run.put(ev.CommandRejected(2.0, 41, TraceStep(1), "the models are on cuda"))
+        assert run.app.screen is run.dashboard
+        assert any("cannot take a step apart: the models are on cuda" in n.message for n in run.app._notifications)
 
 
 # Pausing and stepping

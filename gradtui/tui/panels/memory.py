@@ -16,7 +16,7 @@ from gradtui.protocol.vocabulary import Phase
 from gradtui.state.run_state import PhaseRecord, RunState
 from gradtui.state.selectors import fullest_phase, highest_peak
 from gradtui.tui.formatting import DASH, bytes_text, share_text
-from gradtui.tui.lines import BLANK, Line, Span, fit, line_width, wrap
+from gradtui.tui.lines import BLANK, Line, Span, fit, line_width, printable, wrap
 from gradtui.tui.panels.memory_bars import Look, phase_rows
 from gradtui.tui.panels.memory_legend import legend, names_only
 from gradtui.tui.panels.pictures import HeldRequest, Pictures
@@ -129,7 +129,16 @@ def _peak_line(state: RunState) -> list[Line]:
     if found is None:
         return []
     phase, record = found
-    return [(("▲ ", "warning"), (_peak_words(phase, record), "muted"))]
+    return [(("▲ ", "warning"), (_peak_words(phase, record) + _peak_owner(state, phase), "muted"))]
+
+
+def _peak_owner(state: RunState, phase: Phase) -> str:
+    """Where in the model it was, as far as the step that was taken apart last tells."""
+    step = state.traced
+    if step is None or step.peak_phase is not phase or step.peak_module < 0:
+        return ""
+    module = state.tree.modules[step.peak_module]
+    return f" at {printable(module.path or module.name)}"
 
 
 def _peak_words(phase: Phase, record: PhaseRecord) -> str:

@@ -1,0 +1,31 @@
+"""One step taken apart, over the dashboard: filled in as soon as the step has ended. UI thread."""
+
+from __future__ import annotations
+
+from gradtui.state.run_state import RunState
+from gradtui.tui.lines import Line
+from gradtui.tui.panels.pictures import HeldRequest, Pictures
+from gradtui.tui.screens.text_dialog import TextDialog
+from gradtui.tui.step_apart import CURVE_ROWS, closing_lines, step_lines, step_request
+
+
+class StepDialog(TextDialog):
+    """Where one step's memory went. It shows the step that was taken apart last, and the next one when that is there."""
+
+    def __init__(self, state: RunState, pictures: Pictures) -> None:
+        self._state, self._pictures = state, pictures
+        self._curve = HeldRequest()
+        self._shown = state.traced
+        super().__init__("A step taken apart", self._lines)
+
+    def _lines(self, width: int) -> list[Line]:
+        state, step = self._state, self._state.traced
+        if step is not self._shown:
+            self._shown = step
+            self._curve.renew()
+        lines = step_lines(state, width)
+        if step is None:
+            return lines
+        request = self._curve.request(width, CURVE_ROWS, lambda w, h: step_request(step, w, h))
+        picture = self._pictures.picture("step", request).lines if request is not None else ()
+        return [*lines, *picture, *closing_lines(width)]

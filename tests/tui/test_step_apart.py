@@ -1,0 +1,97 @@
+"""What a step that was taken apart looks like in lines and as a curve."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from fakes import coop_model, row_of
+
+from gradtui.protocol.events import StepTraced
+from gradtui.protocol.vocabulary import Holding, Phase
+from gradtui.state.reducer import apply
+from gradtui.state.run_state import RunState
+from gradtui.tui.lines import line_width
+from gradtui.tui.step_apart import closing_lines, step_lines, step_request
+
+MIB = 1 << 20
+MODEL = coop_model()
+BLOCK = row_of(MODEL, "text_encoder.blocks.3.mlp")
+
+
+def traced(**changes: object) -> StepTraced:
+    step = StepTraced(
+        1.0,
+        12,
+        (10 * MIB, 40 * MIB, 92 * MIB, 30 * MIB, 12 * MIB),
+        500,
+        ((Phase.FORWARD, 0), (Phase.BACKWARD, 2), (Phase.OTHER, 3), (Phase.OPTIMIZER, 4)),
+        92 * MIB,
+        2,
+        Phase.BACKWARD,
+        BLOCK,
+        (
+            Holding("activations", BLOCK, 40 * MIB, 3),
+            Holding("parameters", -1, 20 * MIB, 7),
+            Holding("activations", -1, 10 * MIB, 1),
+            Holding("gradients", BLOCK, 0, 1),
+            Holding("other", -1, 22 * MIB, 0),
+        ),
+        (None,) * len(MODEL.modules),
+        True,
+    )
+    return dataclasses.replace(step, **changes)
+
+
+def words(step: StepTraced | None, width: int = 100) -> str:
+    state = RunState()
+    apply(state, MODEL)
+    if step is not None:
+        apply(state, step)
+    lines = step_lines(state, width)
+    assert all(line_width(line) <= width for line in lines)
+    return "\n".join("".join(text for text, _ in line).rstrip() for line in lines)
+
+
+def test_the_peak_and_who_owned_it() -> None:
+    said = words(traced())
+    assert "Step 12: 92.0 MiB at its highest, in backward at text_encoder.blocks.3.mlp" in said
+    rows = [line.split() for line in said.splitlines()[2:]]
+    assert rows[0][:4] == ["50.0", "MiB", "54%", "activations"]
+    assert rows[0][4:] == ["4", "tensors"]
+    assert rows[1] == ["40.0", "MiB", "text_encoder.blocks.3.mlp"]
+    assert [row[3] for row in rows if len(row) > 3 and row[2].endswith("%")] == ["activations", "other", "parameters"]
+
+
+def test_what_is_missing_is_said() -> None:
+    assert "what came last is missing" in words(traced(whole=False))
+    assert "what came last is missing" not in words(traced())
+    assert "at text" not in words(traced(peak_module=-1)).splitlines()[0]
+    assert "Waiting" in words(None)
+    assert "workspace" in "".join(text for line in closing_lines(40) for text, _ in line)
+
+
+@pytest.mark.parametrize("width", [30, 60])
+def test_it_fits_a_narrow_screen(width: int) -> None:
+    words(traced(), width)
+
+
+def test_each_phase_has_its_part_of_the_curve_and_they_meet() -> None:
+    request = step_request(traced(), 60, 11)
+    parts = {series.label: series.ys for series in request.series}
+    assert list(parts) == ["forward", "backward", "optimizer"]
+    assert parts["forward"] == (10.0 * MIB, 40.0 * MIB, 92.0 * MIB, None, None)
+    assert parts["backward"] == (None, None, 92.0 * MIB, 30.0 * MIB, None)
+    assert parts["optimizer"] == (None, None, None, None, 12.0 * MIB)
+    assert request.series[0].xs == (0, 100, 200, 300, 400)
+
+
+def test_a_step_of_other_models_is_not_kept() -> None:
+    state = RunState()
+    apply(state, MODEL)
+    apply(state, traced(highest=(1, 2)))
+    assert state.traced is None
+    apply(state, traced())
+    assert state.traced is not None
+    apply(state, coop_model(blocks=1))
+    assert state.traced is None
