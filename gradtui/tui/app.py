@@ -134,6 +134,9 @@ class GradtuiApp(App[str]):
         if part is not None:
             self._dashboard.draw(part)
             self._pictures_due = part in ("gradients", "memory_curve")
+        self._draw_dialog()
+
+    def _draw_dialog(self) -> None:
         if isinstance(self.screen, (DetailDialog, StepDialog)):
             self.screen.update()
 
@@ -143,6 +146,7 @@ class GradtuiApp(App[str]):
         self._draw_header()
         for part in self._dashboard.visible_parts():
             self._dashboard.draw(part)
+        self._draw_dialog()
 
     def _drain(self) -> None:
         structure = self.run_state.tree.version
