@@ -45,6 +45,7 @@ def summarise(state: RunState, *, dropped: int) -> dict[str, Any]:
         "models": _models(state),
         "optimizers": _optimizers(state),
         "phases": {phase.value: _phase(state.phases[phase]) for phase in Phase},
+        "step_peak": _step_peak(state),
         "gradient_norm": _gradient_norm(state),
         "parameters": _parameters(state),
         "interventions": _interventions(state),
@@ -67,6 +68,31 @@ def write(summary: dict[str, Any], path: Path) -> None:
     except BaseException:
         os.unlink(name)
         raise
+
+
+def _step_peak(state: RunState) -> dict[str, Any] | None:
+    step = state.traced
+    if step is None:
+        return None
+    return {
+        "step": step.step,
+        "bytes": step.peak,
+        "phase": step.peak_phase.value,
+        "module": _module_path(state, step.peak_module),
+        "holdings": [
+            {
+                "kind": holding.kind,
+                "module": _module_path(state, holding.module),
+                "bytes": holding.bytes,
+                "tensors": holding.tensors,
+            }
+            for holding in step.holdings
+        ],
+    }
+
+
+def _module_path(state: RunState, place: int) -> str | None:
+    return state.tree.modules[place].path if place >= 0 else None
 
 
 def _models(state: RunState) -> list[dict[str, Any]]:

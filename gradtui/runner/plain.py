@@ -141,6 +141,10 @@ def closing_lines(state: RunState) -> list[str]:
         record = state.phases[phase]
         if record.seconds or record.count:
             lines.append(_phase_line(phase, record.seconds, elapsed, record.peak, record.peak_exact))
+    if state.traced is not None:
+        step = state.traced
+        where = f" at {tree.modules[step.peak_module].path}" if step.peak_module >= 0 else ""
+        lines.append(f"within a step memory was highest in {step.peak_phase}{where}: {step.peak / 2**20:.1f} MiB")
     norms = state.norm_summary
     if norms.last is not None:
         since = f" since the models changed at step {norms.since_step}" if norms.since_step else ""

@@ -14,13 +14,13 @@ from fakes import coop_model, coop_run, coop_states, held, started
 from gradtui.export.summary import SCHEMA, summarise, write
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable
-from gradtui.protocol.vocabulary import Phase
+from gradtui.protocol.vocabulary import Holding, Phase
 from gradtui.state.reducer import INTERVENTIONS_KEPT, apply
 from gradtui.state.run_state import RunState
 
 TOP = {
     "schema", "script", "arguments", "exit_code", "seconds", "device", "ledger", "torch",
-    "steps", "micro_steps", "skipped_steps", "models", "optimizers", "phases", "gradient_norm",
+    "steps", "micro_steps", "skipped_steps", "models", "optimizers", "phases", "step_peak", "gradient_norm",
     "parameters", "interventions", "interventions_dropped", "findings", "cost",
 }  # fmt: skip
 BYTES = {"parameters", "buffers", "gradients", "optimizer_state", "activations", "other", "total"}
@@ -156,3 +156,26 @@ def test_a_summary_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> 
     assert list(tmp_path.iterdir()) == [path]
     with pytest.raises(FileNotFoundError):
         write({}, tmp_path / "missing" / "summary.json")
+
+
+def test_who_held_the_peak_of_the_step_that_was_taken_apart() -> None:
+    state = run(*coop_run(3))
+    assert round_trip(state)["step_peak"] is None
+    modules = state.tree.modules
+    place = next(place for place, module in enumerate(modules) if module.path.endswith("blocks.0"))
+    holdings = (Holding("activations", place, 70, 2), Holding("other", -1, 30, 0))
+    apply(
+        state,
+        ev.StepTraced(
+            2.0, 3, (10, 100), 2, ((Phase.FORWARD, 0),), 100, 1, Phase.FORWARD, place, holdings,
+            (None,) * len(modules), True,
+        ),
+    )  # fmt: skip
+    path = modules[place].path
+    assert round_trip(state)["step_peak"] == {
+        "step": 3, "bytes": 100, "phase": "forward", "module": path,
+        "holdings": [
+            {"kind": "activations", "module": path, "bytes": 70, "tensors": 2},
+            {"kind": "other", "module": None, "bytes": 30, "tensors": 0},
+        ],
+    }  # fmt: skip
