@@ -65,8 +65,10 @@ class Examination:
         if self._largest is None:
             return None
         by_module = self._largest.by_module
-        rows = tuple(by_module.get(index, 0) for index in range(len(self.tree.modules)))
-        return SavedBytesMeasured(at, step, rows, by_module.get(OUTSIDE, 0), self._largest.total)
+        places = range(len(self.tree.modules))
+        rows = tuple(by_module.get(index, 0) for index in places)
+        upstream = tuple(self._largest.upstream.get(index, -1) for index in places)
+        return SavedBytesMeasured(at, step, rows, by_module.get(OUTSIDE, 0), self._largest.total, upstream)
 
     def classify(
         self,

@@ -121,6 +121,9 @@ class SavedBytesMeasured(Event):
     by_module: tuple[int, ...]
     unattributed: int
     total: int
+    upstream: tuple[int, ...] = ()
+    """By module: a parameter of another module whose gradient is computed through it, so that what passing on needs is kept;
+    -1 where there is none. Empty where it was not looked for."""
 
 
 @dataclass(frozen=True, slots=True)

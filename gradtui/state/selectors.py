@@ -47,6 +47,15 @@ def totals(tree: TreeState, module: ModuleInfo) -> SubtreeTotals:
     return SubtreeTotals(count, trainable, size, norm, letters)
 
 
+def kept_for(tree: TreeState, index: int) -> int | None:
+    """A parameter outside of a module's subtree for whose gradient autograd keeps what passes through it; None if none is."""
+    module = tree.modules[index]
+    own = subtree(module)
+    upstream = tree.saved.upstream if tree.saved is not None else ()
+    found = upstream[index : index + module.subtree_modules]
+    return next((parameter for parameter in found if parameter >= 0 and parameter not in own), None)
+
+
 def saved_bytes(tree: TreeState, index: int) -> int | None:
     """Bytes autograd keeps for backward in the subtree of module `index`; None until measured."""
     if tree.saved is None:

@@ -10,6 +10,7 @@ from gradtui.protocol.vocabulary import STATE_NAMES, ParameterState
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import (
     has_trained,
+    kept_for,
     last_toggle,
     optimizers_of,
     pending_parameters,
@@ -176,7 +177,15 @@ def _saved_words(state: RunState, index: int) -> str:
         return f"Nothing for backward {of_step}."
     share = f", {whole / saved.total:.0%} of all" if saved.total > 0 else ""
     inside = f"; {_size(own)} by its own operations" if own != whole else ""
-    return f"{_size(whole)} for backward{share}{inside} {of_step}."
+    return f"{_size(whole)} for backward{share}{inside} {of_step}{_kept_for(state, index)}."
+
+
+def _kept_for(state: RunState, index: int) -> str:
+    parameter = kept_for(state.tree, index)
+    if parameter is None:
+        return ""
+    path = printable(state.tree.parameters[parameter].path)
+    return f", since {path} before it needs a gradient, which passes through here"
 
 
 def _lower(sentence: str) -> str:

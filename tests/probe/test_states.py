@@ -282,3 +282,17 @@ def test_a_letter_is_told_when_it_changes_and_not_again() -> None:
 
 def test_an_empty_parameter_is_neither_trained_nor_a_problem() -> None:
     assert zoo("zero_size_parameter")["prompt"] == "-"
+
+
+def test_what_a_frozen_encoder_keeps_is_kept_for_the_prompt_in_front_of_it() -> None:
+    specimen = SPECIMENS["frozen_encoder_with_prompt"]()
+    with watched() as seen:
+        loops.plain(specimen.model, specimen.batch, specimen.loss, 2)
+    saved, tree = seen.state.tree.saved, seen.state.tree
+    assert saved is not None
+    trainable = [place for place, flag in enumerate(tree.trainable) if flag == "1"]
+    kept = [place for place, size in enumerate(saved.by_module) if size]
+    assert kept
+    named = {saved.upstream[place] for place in kept} - {-1}
+    assert named
+    assert named <= set(trainable)

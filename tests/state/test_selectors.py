@@ -150,3 +150,21 @@ def test_a_toggle_freezes_if_anything_trains_or_is_about_to() -> None:
     state.note_submitted(SetTrainable(1, "ctx", False))
     assert selectors.trainable_wish(state, everything) is True
     assert selectors.trainable_wish(state_after(MODEL), everything) is None
+
+
+def test_what_a_module_keeps_is_kept_for_a_parameter_outside_of_it() -> None:
+    state = running()
+    blocks = row_of(MODEL, "text_encoder.blocks")
+    upstream = [-1] * len(MODEL.modules)
+    inside = MODEL.modules[blocks].first_parameter
+    last = blocks + MODEL.modules[blocks].subtree_modules - 1
+    upstream[last] = inside
+    zeros = (0,) * len(MODEL.modules)
+    apply(state, ev.SavedBytesMeasured(1.0, 1, zeros, 0, 0, tuple(upstream)))
+    assert selectors.kept_for(state.tree, blocks) is None
+    assert selectors.kept_for(state.tree, last) == inside
+    upstream[blocks + 4] = CTX
+    apply(state, ev.SavedBytesMeasured(1.0, 1, zeros, 0, 0, tuple(upstream)))
+    assert selectors.kept_for(state.tree, blocks) == CTX
+    apply(state, ev.SavedBytesMeasured(1.0, 1, zeros, 0, 0))
+    assert selectors.kept_for(state.tree, blocks) is None

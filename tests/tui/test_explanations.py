@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from fakes import coop_model, coop_run, coop_states, row_of
 
@@ -129,3 +131,14 @@ def test_a_script_without_an_optimizer_updates_its_parameters_itself() -> None:
     state = _only_model()
     state.step = 3
     assert "the script updates it by itself" in words(state, "ctx")
+
+
+def test_why_autograd_keeps_anything_there() -> None:
+    state = state_after()
+    block = row_of(MODEL, "text_encoder.blocks.3")
+    assert state.tree.saved is not None
+    upstream = tuple(0 if place == block else -1 for place in range(len(MODEL.modules)))
+    apply(state, dataclasses.replace(state.tree.saved, upstream=upstream))
+    first = MODEL.parameters[0].path
+    shown = " ".join("".join(text for text, _ in fact.spans) for fact in explain(state, block))
+    assert f"since {first} before it needs a gradient" in shown
