@@ -19,6 +19,8 @@ from gradtui.protocol.events import Event, GradientsMeasured
 
 _ROWS_NS = 100_000_000
 """Norms of single parameters are sent at most this often; the total is sent with every reading."""
+_AFTER_A_CHANGE = 8
+"""Steps measured whatever they cost when the models have changed."""
 _ALL_ROWS = 32
 """They are all sent for this many readings at the start of a run."""
 
@@ -113,6 +115,7 @@ class NormReader:
 
     def tree_changed(self) -> None:
         """Parameters have other places now."""
+        self._cadence.force(_AFTER_A_CHANGE)
         self.latest.clear()
         self._unsent = None
 

@@ -26,6 +26,9 @@ from gradtui.protocol.vocabulary import ParameterState, Phase
 _AFTER_A_TOGGLE = 2
 """Steps examined whatever they cost after a toggle: the first shows gradients, the second optimizer state throughout."""
 
+_AFTER_A_CHANGE = 4
+"""Steps examined whatever they cost when the models have changed: a script may train one after the other."""
+
 _EVALUATION_NS = 1_000_000_000
 """The bytes of an evaluation are taken this often at most."""
 
@@ -87,7 +90,7 @@ class StepExaminer:
         self.examination = None
         self.tracer.stop()
         self._traces.drop()
-        self._cadence.force()
+        self._cadence.force(_AFTER_A_CHANGE)
         device = self._ledger.follow(self._view.tree)
         if device is not None:
             self._emit(DeviceFound(self._clock.at(), self._counter.steps, device, self._ledger.allocator.name))

@@ -14,6 +14,7 @@ from torch import nn
 from watched import Watched, watched
 from zoo import SPECIMENS
 
+from gradtui.probe import norm_reader, step_examiner
 from gradtui.probe.probe import Probe
 from gradtui.probe.step_marks import StepMarks
 from gradtui.protocol.commands import Pause, Resume, SetTrainable
@@ -38,6 +39,8 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         self._marked.marks._tell = lambda marks: (told.append(len(marks) // 2), tell(marks))[1]  # type: ignore[func-returns-value]
 
     monkeypatch.setattr(Probe, "__init__", with_a_short_warm_up)
+    monkeypatch.setattr(step_examiner, "_AFTER_A_CHANGE", 1)
+    monkeypatch.setattr(norm_reader, "_AFTER_A_CHANGE", 1)
     return told
 
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 import torch
+import torch._dynamo
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 from watched import Watched, watched
@@ -21,6 +22,16 @@ from gradtui.probe.step_traces import StepTraces
 from gradtui.protocol.commands import TraceStep
 from gradtui.protocol.events import CommandApplied, CommandRejected, StepTraced
 from gradtui.protocol.vocabulary import Phase
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_compiled() -> Iterator[None]:
+    """What other tests have compiled in this process is forgotten."""
+    torch._dynamo.utils.counters.clear()
+    yield
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+
 
 BATCH, WIDTH, DEPTH = 512, 128, 6
 F32 = 4
@@ -184,8 +195,6 @@ def test_what_is_compiled_stays_compiled() -> None:
         train(compiled, 4, lambda step: seen.submit(TraceStep) if step == 2 else None)
     assert traced(seen) == []
     assert "compile" in seen.all(CommandRejected)[0].reason
-    torch._dynamo.reset()
-    torch._dynamo.utils.counters.clear()
 
 
 def test_optimizers_that_step_within_backward_are_left_alone() -> None:
