@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 
 from gradtui.probe.host_copy import HostCopy
-from gradtui.probe.torch_private import operations_are_observed, version_of
+from gradtui.probe.torch_private import operations_are_observed, shares_version, version_of
 
 VERIFY_STEPS = 10
 """A freeze is reported as holding after this many steps without a change."""
@@ -70,7 +70,13 @@ class FreezeWatch:
         if not differ.is_there:
             return None
         changed = {id(held) for held, differs in zip(compared, differ.values()) if differs}
-        moved = [held.path for held, tensor in frozen if id(held) in changed or version_of(tensor) != held.version]
+        same = {id(held) for held in compared} - changed
+        moved = [
+            held.path
+            for held, tensor in frozen
+            if id(held) in changed
+            or (version_of(tensor) != held.version and not (id(held) in same and shares_version(tensor)))
+        ]
         return Verdict(len(frozen), tuple(moved))
 
     def _compare(self, frozen: list[tuple[_Held, torch.Tensor]]) -> tuple[list[_Held], HostCopy]:

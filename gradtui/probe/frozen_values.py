@@ -2,7 +2,8 @@
 
 Every in-place write raises a tensor's version counter, an optimizer's included; a write through `.data` does not, and that
 is how averages of weights are often kept (`target.data.mul_(m).add_(...)`, `target.data = ...`). So a few elements spread
-over each tensor are compared as well: bit by bit, some tensors at a time.
+over each tensor are compared as well: bit by bit, some tensors at a time. They alone tell of a part of a larger tensor, whose
+counter every write to another part raises too.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import torch
 from torch import nn
 
 from gradtui.probe.host_copy import HostCopy
-from gradtui.probe.torch_private import version_of
+from gradtui.probe.torch_private import shares_version, version_of
 
 _ELEMENTS = 64
 """Of each tensor."""
@@ -51,7 +52,7 @@ class FrozenValues:
         for place, tensor in frozen:
             if not tensor.is_inference():
                 version = version_of(tensor)
-                if self._versions.setdefault(place, version) != version:
+                if self._versions.setdefault(place, version) != version and not shares_version(tensor):
                     self.moved.add(place)
         self._arrived()
         if not self._under_way:

@@ -141,7 +141,7 @@ def _backward(original: Callable[..., Any], hooks: HookSet, listener: Listener, 
     def run_backward(outputs: Any, *args: Any, **kwargs: Any) -> Any:
         # `torch.autograd.grad` does not accumulate into `.grad`; only `backward` passes this.
         accumulates = kwargs.get("accumulate_grad", accumulates_by_itself)
-        is_marked = accumulates and marks.backward()
+        is_marked = hooks.active and accumulates and marks.backward()
         began = is_marked
         if not is_marked:
             if not hooks.active or current_graph_task_id() != -1 or _is_traced(outputs):
@@ -190,7 +190,7 @@ def _zero_grad(
 ) -> Callable[..., Any]:
     @functools.wraps(original)
     def zero_grad(self: Any, *args: Any, **kwargs: Any) -> Any:
-        is_marked = marks.began(ZERO_GRAD)
+        is_marked = hooks.active and marks.began(ZERO_GRAD)
         if not is_marked:
             if not hooks.active:
                 return original(self, *args, **kwargs)

@@ -176,6 +176,16 @@ def version_of(tensor: torch.Tensor) -> int:
     return tensor._version
 
 
+def shares_version(tensor: torch.Tensor) -> bool:
+    """Whether a write to another tensor may raise this one's counter: a view of a larger storage has its base's.
+
+    `nn.Parameter(flat[:n])` is such a view: its counter is that of every other part of `flat`.
+    """
+    if type(tensor) not in (torch.nn.Parameter, torch.Tensor) or tensor.layout is not torch.strided:
+        return False
+    return tensor.untyped_storage().nbytes() > tensor.numel() * tensor.element_size()
+
+
 def storage_key(tensor: torch.Tensor) -> int:
     """The identity of a tensor's storage, the same for all its views."""
     key: int = tensor.untyped_storage()._cdata

@@ -84,10 +84,15 @@ def _progress(state: RunState, event: ev.Progress) -> None:
     cost.own_seconds += event.own_seconds
     cost.steps += event.steps
     cost.step_seconds += elapsed
-    if event.steps and elapsed > 0:
-        state.steps_per_second = _smooth(state.steps_per_second, event.steps / elapsed)
-        cost.recent_us = _smooth(cost.recent_us, event.own_seconds * 1e6 / event.steps)
-        cost.recent_share = _smooth(cost.recent_share, event.own_seconds / elapsed)
+    cost.unended_seconds += elapsed
+    cost.unended_own_seconds += event.own_seconds
+    if not event.steps:
+        return
+    if cost.unended_seconds > 0:
+        state.steps_per_second = _smooth(state.steps_per_second, event.steps / cost.unended_seconds)
+        cost.recent_us = _smooth(cost.recent_us, cost.unended_own_seconds * 1e6 / event.steps)
+        cost.recent_share = _smooth(cost.recent_share, cost.unended_own_seconds / cost.unended_seconds)
+    cost.unended_seconds = cost.unended_own_seconds = 0.0
 
 
 def _gradients_measured(state: RunState, event: ev.GradientsMeasured) -> None:

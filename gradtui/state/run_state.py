@@ -94,6 +94,9 @@ class CostRecord:
     """Microseconds a step, lately."""
     recent_share: float | None = None
     """Fraction of the step's time, lately."""
+    unended_seconds: float = 0.0
+    unended_own_seconds: float = 0.0
+    """What was told since the last step ended: a long step is told in parts, and its rate is that of the whole."""
 
 
 @dataclass

@@ -9,6 +9,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from time import monotonic
 
 import loops
 import pytest
@@ -553,3 +554,30 @@ def test_a_forward_in_a_hook_of_backward_is_no_boundary() -> None:
             optimizer.step()
     assert within == [True, False]
     assert [event.step for event in seen.all(CommandApplied)] == [2]
+
+
+@pytest.mark.parametrize("end", ["stop", "ctrl+c"])
+def test_a_run_ended_while_it_is_held_has_cost_no_less_than_nothing(end: str) -> None:
+    def interrupt(queue: CommandQueue) -> None:
+        raise KeyboardInterrupt
+
+    def stop(queue: CommandQueue) -> None:
+        held_until = monotonic() + 0.05
+        while monotonic() < held_until:
+            pass
+        queue.submit(StopTraining)
+
+    def hold_then_interrupt(queue: CommandQueue) -> None:
+        held_until = monotonic() + 0.05
+        while monotonic() < held_until:
+            pass
+        interrupt(queue)
+
+    commands = ScriptedCommands([stop if end == "stop" else hold_then_interrupt])
+    with (
+        watched(commands=commands) as seen,
+        pytest.raises(SystemExit if end == "stop" else KeyboardInterrupt),
+    ):
+        train(3, at(1, seen, Pause))
+    assert 0 <= seen.probe.hooks.own_ns < 10**12
+    assert all(event.own_seconds >= 0 for event in seen.all(Progress))

@@ -121,3 +121,15 @@ def test_an_average_of_weights_is_shown_as_moved() -> None:
     moved = [letter == "M" for letter in seen.state.tree.states]
     assert moved == [flag == "0" for flag in seen.state.tree.trainable]
     assert moved.count(True) == 2
+
+
+def test_a_part_of_a_larger_tensor_is_told_by_its_values_alone() -> None:
+    flat = torch.ones(40)
+    parts = [(place, nn.Parameter(flat[20 * place : 20 * place + 20], requires_grad=False)) for place in range(2)]
+    values = FrozenValues()
+    assert looked(values, [parts[0]], 2) == set()
+    parts[1][1].detach().add_(1)
+    assert parts[0][1]._version == 1
+    assert looked(values, [parts[0]], 2) == set()
+    parts[0][1].detach().add_(1)
+    assert looked(values, [parts[0]], 2) == {0}

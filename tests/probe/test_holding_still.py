@@ -254,3 +254,17 @@ def test_watching_a_freeze_keeps_nothing_alive() -> None:
     del parameter
     assert left() is None
     assert watching.verdict() == Verdict(0, ())
+
+
+def test_a_part_of_a_larger_tensor_holds_still_while_another_part_is_trained() -> None:
+    flat = torch.ones(40)
+    frozen, trained = (nn.Parameter(part) for part in flat.split(20))
+    frozen.requires_grad_(False)
+    watching = FreezeWatch(1, 0, [("p", frozen)])
+    trained.detach().add_(1)
+    assert frozen._version == 1
+    assert watching.verdict() == Verdict(1, ())
+
+    watching = FreezeWatch(1, 0, [("p", frozen)])
+    frozen.detach().add_(1)
+    assert watching.verdict() == Verdict(1, ("p",))

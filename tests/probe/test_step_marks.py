@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import os
 import weakref
 from collections.abc import Iterator
+from time import perf_counter_ns
 from typing import Any
 
 import loops
@@ -184,3 +186,30 @@ def test_nothing_is_kept_alive(told: list[int]) -> None:
         gc.collect()
         assert [reference() for reference in gone] == [None, None]
     assert told
+
+
+def test_a_forked_child_takes_no_marks(told: list[int]) -> None:
+    model = small()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+    def steps(count: int) -> None:
+        for _ in range(count):
+            optimizer.zero_grad()
+            model(X).sum().backward()
+            optimizer.step()
+
+    with watched() as seen:
+        steps(WARM_UP + 20)
+        marks = seen.probe._marked.marks
+        marks.begin(perf_counter_ns(), model, optimizer, 1_000)
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            before = len(marks._marks), len(told)
+            steps(3)
+            os.write(writing, b"none" if (len(marks._marks), len(told)) == before else b"some")
+            os._exit(0)
+        os.close(writing)
+        os.waitpid(child, 0)
+        assert os.read(reading, 4) == b"none"
+        os.close(reading)

@@ -97,6 +97,16 @@ def test_progress_adds_up() -> None:
     assert cost.recent_share == pytest.approx(0.02)
 
 
+def test_the_rate_of_a_step_told_in_parts_is_that_of_the_whole() -> None:
+    state = state_of(progress(1))
+    for step in (2, 3):
+        apply(state, progress(step - 1, 0, phases=(ev.PhaseTime(Phase.FORWARD, 0.3, 1),), own_seconds=0.03))
+        apply(state, progress(step, 1, phases=(ev.PhaseTime(Phase.OPTIMIZER, 0.2, 1),), own_seconds=0.02))
+    assert state.steps_per_second == pytest.approx(2.0)
+    assert state.cost.recent_us == pytest.approx(50_000)
+    assert state.cost.recent_share == pytest.approx(0.1)
+
+
 def test_progress_without_a_step_leaves_the_rates_alone() -> None:
     state = state_of(progress(1), progress(2, phases=(ev.PhaseTime(Phase.DATA, 0.1, 1),)))
     rate = state.steps_per_second
