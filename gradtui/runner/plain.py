@@ -127,8 +127,9 @@ def closing_lines(state: RunState) -> list[str]:
         failed = state.ended is not None and (state.ended.error is not None or state.ended.exit_code != 0)
         happened = "failed before it trained anything" if failed else "ran to its end without training anything"
         return [f"the script {happened}: no backward, no optimizer step"]
+    by_hand = " without an optimizer" if state.step and not sum(state.optimizer_steps) else ""
     lines = [
-        f"{state.step} steps, {state.micro_steps} micro-steps in {state.seconds:.1f} s"
+        f"{state.step} steps{by_hand}, {state.micro_steps} micro-steps in {state.seconds:.1f} s"
         + (f", {state.skipped_steps} skipped" if state.skipped_steps else "")
     ]
     lines += [f"model {_model_words(model)}" for model in tree.models]
