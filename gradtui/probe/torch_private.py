@@ -8,7 +8,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Container
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
 
@@ -267,29 +266,3 @@ def found_inf(optimizer: torch.optim.Optimizer) -> bool:
     """
     found = getattr(optimizer, "found_inf", None)
     return isinstance(found, torch.Tensor) and not found.is_cuda and bool(found)
-
-
-@dataclass(frozen=True)
-class PeakFunctions:
-    """The functions of `owner` that every reader and every reset of an allocator's statistics goes through."""
-
-    owner: Any
-    readers: tuple[str, ...]
-    resetters: tuple[str, ...]
-    read: Callable[[int], dict[str, Any]]
-    """One of the readers, and one of the resets, as they were."""
-    reset: Callable[[int], None]
-
-
-def cuda_peak_functions() -> PeakFunctions | None:
-    """Those of the CUDA caching allocator, None where torch has no CUDA or calls them otherwise.
-
-    `torch.cuda` and `torch.accelerator` read one and the same counters through functions of their own.
-    """
-    owner = torch._C
-    read, reset = getattr(owner, "_cuda_memoryStats", None), getattr(owner, "_cuda_resetPeakMemoryStats", None)
-    if read is None or reset is None:
-        return None
-    readers = [name for name in ("_cuda_memoryStats", "_accelerator_getDeviceStats") if hasattr(owner, name)]
-    resetters = [name for name in ("_cuda_resetPeakMemoryStats", "_accelerator_resetPeakStats") if hasattr(owner, name)]
-    return PeakFunctions(owner, tuple(readers), tuple(resetters), read, reset)
