@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from gradtui.probe.operation_mode import OperationMode
+from gradtui.probe.operation_mode import OperationMode, below_operator_call
 from gradtui.probe.torch_private import is_wrapper
 
 MOST_EVENTS = 400_000
@@ -71,7 +71,12 @@ class AllocationTrace(OperationMode):  # type: ignore[no-untyped-call]
         for tensor in _tensors(tuple(kwargs.values())):
             self._follow(tensor, is_new=False)
         self.own_ns += perf_counter_ns() - began
-        result = func(*args, **kwargs)
+        try:
+            result = func(*args, **kwargs)
+        except BaseException as error:
+            # Without us the operation would have been called by torch's own C++ code, not by a frame of torch's Python.
+            error.__traceback__ = below_operator_call(error.__traceback__)
+            raise
         began = perf_counter_ns()
         for tensor in _tensors((result,)):
             self._follow(tensor, is_new=True)

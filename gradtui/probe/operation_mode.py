@@ -6,8 +6,10 @@ Public in practice (`torch.utils._python_dispatch` is what PyTorch's own documen
 from __future__ import annotations
 
 import sys
+from types import TracebackType
 from typing import Any
 
+from torch._ops import OpOverload, OpOverloadPacket
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 
 
@@ -44,6 +46,19 @@ class OperationMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.__exit__(None, None, None)  # type: ignore[no-untyped-call]
         self.is_on = False
         return True
+
+
+def below_operator_call(trace: TracebackType | None) -> TracebackType | None:
+    """What a traceback that begins in a mode's `__torch_dispatch__` has below the frame that calls the operator."""
+    below = trace.tb_next if trace is not None else None
+    while below is not None and below.tb_frame.f_code in _OPERATOR_CALLS:
+        below = below.tb_next
+    return below
+
+
+_OPERATOR_CALLS = {
+    call.__code__ for kind in (OpOverload, OpOverloadPacket) if (call := kind.__call__) and hasattr(call, "__code__")
+}
 
 
 def something_is_compiled() -> bool:
