@@ -164,8 +164,10 @@ class StepExaminer:
         self._guard("ledger", self._phase_ended, phase)
 
     def _phase_ended(self, phase: Phase) -> None:
-        if phase is Phase.LOAD and self.examination is None and not operations_are_observed():
-            self._emit_ledger(Phase.LOAD, 0)
+        # Before the first training step: a script may only evaluate.
+        first = phase is Phase.LOAD or (phase is Phase.EVAL and self._evaluation_is_due())
+        if first and self.examination is None and not operations_are_observed():
+            self._emit_ledger(phase, 0)
         self._traces.phase(self._phases.phase)
         examination = self.examination
         if examination is None or operations_are_observed():
@@ -185,11 +187,16 @@ class StepExaminer:
 
     def evaluation_began(self) -> None:
         """A forward that is no training begins. Its bytes are taken once a second at most, examined step or not."""
-        now = self._clock.now()
-        if self._phases.ended is None and now - self._evaluated_at > _EVALUATION_NS and not operations_are_observed():
-            self._evaluated_at = now
+        if self._phases.ended is None and not operations_are_observed() and self._evaluation_is_due():
             self._ledger.begin_phase()
             self._phases.ended = self._evaluation_ended
+
+    def _evaluation_is_due(self) -> bool:
+        now = self._clock.now()
+        if now - self._evaluated_at <= _EVALUATION_NS:
+            return False
+        self._evaluated_at = now
+        return True
 
     def _evaluation_ended(self, phase: Phase) -> None:
         if phase is Phase.EVAL:

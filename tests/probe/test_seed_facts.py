@@ -1,0 +1,117 @@
+"""What everybody who trains should be able to read off the summary: which bytes are there after each phase of a step."""
+
+# Modules and parameters are more loosely typed in torch than a test uses them.
+# mypy: disable-error-code="no-untyped-call,unused-ignore,arg-type,no-any-return,operator,union-attr"
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from watched import watched
+
+from gradtui.export.summary import summarise
+from gradtui.probe.allocators import MallocAllocator
+
+WIDTH, BATCH, DEPTH = 256, 256, 4
+F32 = 4
+Make = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
+
+
+def deep() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(*(layer for _ in range(DEPTH) for layer in (nn.Linear(WIDTH, WIDTH, bias=False), nn.Tanh())))
+
+
+MODEL = DEPTH * WIDTH * WIDTH * F32
+# The first layer keeps the batch itself; each Tanh keeps its result, which is the next layer's input.
+ACTIVATIONS = (DEPTH + 1) * BATCH * WIDTH * F32
+
+
+def adam(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+    return torch.optim.Adam(parameters, lr=1e-3)
+
+
+def summary_of(make: Make, steps: int, *, autocast: bool = False) -> dict[str, Any]:
+    """The summary of a training that clears its gradients when the loss of the next step is there."""
+    with watched(allocator=MallocAllocator()) as seen:
+        model, x = deep(), torch.ones(BATCH, WIDTH)
+        optimizer = make(model.parameters())
+        for _ in range(steps):
+            with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+                loss = model(x).float().sum()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    return summarise(seen.state, dropped=0)
+
+
+def after(summary: dict[str, Any], phase: str) -> dict[str, int]:
+    """Bytes at the end of a phase, by category."""
+    held: dict[str, int] = summary["phases"][phase]["bytes_end"]
+    return held
+
+
+def test_after_load_there_is_the_model() -> None:
+    held = after(summary_of(adam, 1), "load")
+    assert (held["parameters"], held["gradients"], held["optimizer_state"], held["activations"]) == (MODEL, 0, 0, 0)
+
+
+def test_after_the_first_forward_there_are_activations_on_top() -> None:
+    held = after(summary_of(adam, 1), "forward")
+    assert (held["parameters"], held["gradients"], held["optimizer_state"]) == (MODEL, 0, 0)
+    assert held["activations"] == ACTIVATIONS
+
+
+def test_after_backward_there_are_gradients_in_their_place() -> None:
+    held = after(summary_of(adam, 1), "backward")
+    assert (held["gradients"], held["activations"], held["optimizer_state"]) == (MODEL, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("make", "moments"),
+    [
+        (adam, 2),
+        (lambda parameters: torch.optim.RMSprop(parameters, lr=1e-3), 1),
+        (lambda parameters: torch.optim.SGD(parameters, lr=1e-3), 0),
+        (lambda parameters: torch.optim.SGD(parameters, lr=1e-3, momentum=0.9), 1),
+    ],
+    ids=["Adam", "RMSprop", "SGD", "SGD with momentum"],
+)
+def test_after_the_step_there_are_as_many_moments_as_the_optimizer_keeps(make: Make, moments: int) -> None:
+    held = after(summary_of(make, 2), "optimizer")
+    counters = DEPTH * F32
+    assert moments * MODEL <= held["optimizer_state"] <= moments * MODEL + counters
+    assert held["gradients"] == MODEL
+
+
+def test_from_the_second_step_on_all_four_come_together() -> None:
+    # The gradients of the step before are cleared only when the next loss is there.
+    summary = summary_of(adam, 4)
+    forward = summary["phases"]["forward"]
+    together = MODEL + MODEL + 2 * MODEL + ACTIVATIONS
+    other = after(summary, "forward")["other"]
+    assert forward["bytes_peak"] - other == pytest.approx(together, rel=0.05)
+
+
+def test_autocast_shrinks_the_activations_and_nothing_else() -> None:
+    plain, mixed = summary_of(adam, 2), summary_of(adam, 2, autocast=True)
+    for phase in ("forward", "backward", "optimizer"):
+        for category in ("parameters", "gradients", "optimizer_state"):
+            assert after(mixed, phase)[category] == after(plain, phase)[category]
+    # Half of them are results in bfloat16; beside those autograd keeps each weight's copy in bfloat16.
+    results, copies = DEPTH * BATCH * WIDTH * 2, MODEL // 2
+    assert after(mixed, "forward")["activations"] == pytest.approx(results + copies, rel=0.25)
+    assert after(mixed, "forward")["activations"] - copies < 0.7 * after(plain, "forward")["activations"]
+
+
+def test_inference_under_no_grad_keeps_no_activations() -> None:
+    with watched(allocator=MallocAllocator()) as seen:
+        model = deep()
+        with torch.no_grad():
+            for _ in range(3):
+                model(torch.ones(BATCH, WIDTH))
+    held = after(summarise(seen.state, dropped=0), "eval")
+    assert (held["parameters"], held["activations"], held["gradients"]) == (MODEL, 0, 0)
