@@ -132,6 +132,7 @@ def _module(state: RunState, index: int) -> list[Fact]:
         facts.append(Fact("pending", ((f"{_tensors(waiting)} on the way to the next step boundary.", "pending"),)))
     facts += [
         Fact("saved", ((_saved_words(state, index), "text"),)),
+        *_height(state, index),
         Fact("gradient", ((_norm_words(state, sums.norm), "text"),)),
         Fact("toggled", ((_toggle_words(state, subtree(module)), "text"),)),
     ]
@@ -178,6 +179,17 @@ def _saved_words(state: RunState, index: int) -> str:
     share = f", {whole / saved.total:.0%} of all" if saved.total > 0 else ""
     inside = f"; {_size(own)} by its own operations" if own != whole else ""
     return f"{_size(whole)} for backward{share}{inside} {of_step}{_kept_for(state, index)}."
+
+
+def _height(state: RunState, index: int) -> list[Fact]:
+    """How high memory was while the module ran, where a step was taken apart."""
+    step = state.traced
+    height = step.highest[index] if step is not None else None
+    if step is None or height is None:
+        return []
+    own = ", the highest of the whole step" if height == step.peak else ""
+    words = f"{_size(height)} were held in all while it ran, forward or backward{own} (step {step.step:,})."
+    return [Fact("highest", ((words, "text"),))]
 
 
 def _kept_for(state: RunState, index: int) -> str:

@@ -7,7 +7,7 @@ from fakes import coop_model, coop_run, coop_states, row_of
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable
-from gradtui.protocol.vocabulary import STATE_NAMES, ParameterState
+from gradtui.protocol.vocabulary import STATE_NAMES, ParameterState, Phase
 from gradtui.state.reducer import apply
 from gradtui.state.run_state import RunState
 from gradtui.tui.explanations import MEANINGS, detail_lines, explain
@@ -142,3 +142,21 @@ def test_why_autograd_keeps_anything_there() -> None:
     first = MODEL.parameters[0].path
     shown = " ".join("".join(text for text, _ in fact.spans) for fact in explain(state, block))
     assert f"since {first} before it needs a gradient" in shown
+
+
+def test_how_high_memory_was_while_a_module_ran() -> None:
+    state = state_after()
+    block = row_of(MODEL, "text_encoder.blocks.3")
+    assert "were held in all" not in words(state, "text_encoder.blocks.3")
+    highest: list[int | None] = [None] * len(MODEL.modules)
+    highest[block], highest[0] = 3 << 20, 5 << 20
+    phases = ((Phase.FORWARD, 0),)
+    apply(
+        state,
+        ev.StepTraced(9.0, 9, (1, 5 << 20), 2, phases, 5 << 20, 1, Phase.FORWARD, 0, (), tuple(highest), True),
+    )
+    assert "3.00 MiB were held in all while it ran, forward or backward (step 9)" in words(
+        state, "text_encoder.blocks.3"
+    )
+    assert "the highest of the whole step" in words(state, "")
+    assert "were held in all" not in words(state, "image_encoder")
