@@ -20,10 +20,10 @@ _PLACES = 3
 
 
 def step_lines(state: RunState, width: int) -> list[Line]:
-    """What a step says in words and numbers."""
+    """What a step says in words and numbers; nothing before there is one."""
     step = state.traced
     if step is None:
-        return wrap((("Every allocation of the next step is followed. Waiting for it to end.", "muted"),), width)
+        return []
     peak = f"{bytes_text(step.peak).strip()} at its highest, in {step.peak_phase}{_at(state, step)}"
     lines = [*wrap(((f"Step {step.step:,}: ", "strong"), (peak, "text")), width), BLANK]
     lines += [fit(line, width) for line in _holdings(state, step, width)]
@@ -31,6 +31,13 @@ def step_lines(state: RunState, width: int) -> list[Line]:
     if not step.whole:
         lines += wrap((("It made more allocations than are followed: what came last is missing.", "warning"),), width)
     return lines
+
+
+def waiting_lines(state: RunState, width: int) -> list[Line]:
+    """That the step which was asked for has not ended yet."""
+    held = " Training is held: esc, then n runs one step." if state.paused else ""
+    words = f"Every allocation of the next step is followed. Waiting for it to end.{held}"
+    return [*wrap(((words, "muted"),), width), BLANK]
 
 
 def closing_lines(width: int) -> list[Line]:

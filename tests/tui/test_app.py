@@ -140,6 +140,11 @@ async def test_t_asks_for_a_step_and_shows_it_when_it_is_there() -> None:
             ),
         )  # fmt: skip
         assert "Step 41" in shown.text
+        assert "Waiting" not in shown.text
+        await run.press("escape", "t")
+        again = run.app.screen.query_one(DialogLines)
+        assert "Waiting" in again.text, "the step that was asked for is not the one that is shown"
+        assert "Step 41" in again.text
         await run.press("escape")
         assert run.app.screen is run.dashboard
 

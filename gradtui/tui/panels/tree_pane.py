@@ -37,6 +37,10 @@ class FilterInput(Input):
             self.post_message(self.Moved(moves[event.key]))
 
 
+def _matching(rows: int) -> str:
+    return "1 row matches" if rows == 1 else f"{rows:,} rows match"
+
+
 def tree_title(state: RunState, trainable: int | None, width: int) -> str:
     """How large the models are and how much of them trains, longer where there is room."""
     tree = state.tree
@@ -115,7 +119,7 @@ class TreePane(Vertical):
     def _update_titles(self) -> None:
         rows = self.tree_view.rows
         problems = problem_count(self._state.tree)
-        matching = f"{rows.matches:,} rows match" if rows.filter else ""
+        matching = _matching(rows.matches) if rows.filter else ""
         titles = (self._model_text(), matching, problems)
         if titles == self._titles:
             return

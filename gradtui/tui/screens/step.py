@@ -6,7 +6,7 @@ from gradtui.state.run_state import RunState
 from gradtui.tui.lines import Line
 from gradtui.tui.panels.pictures import HeldRequest, Pictures
 from gradtui.tui.screens.text_dialog import TextDialog
-from gradtui.tui.step_apart import CURVE_ROWS, closing_lines, step_lines, step_request
+from gradtui.tui.step_apart import CURVE_ROWS, closing_lines, step_lines, step_request, waiting_lines
 
 
 class StepDialog(TextDialog):
@@ -15,7 +15,7 @@ class StepDialog(TextDialog):
     def __init__(self, state: RunState, pictures: Pictures) -> None:
         self._state, self._pictures = state, pictures
         self._curve = HeldRequest()
-        self._shown = state.traced
+        self._shown = self._before = state.traced
         super().__init__("A step taken apart", self._lines)
 
     def _lines(self, width: int) -> list[Line]:
@@ -24,6 +24,8 @@ class StepDialog(TextDialog):
             self._shown = step
             self._curve.renew()
         lines = step_lines(state, width)
+        if step is self._before and state.ended is None:
+            lines = [*waiting_lines(state, width), *(lines if step is not None else ())]
         if step is None:
             return lines
         request = self._curve.request(width, CURVE_ROWS, lambda w, h: step_request(step, w, h))
