@@ -15,11 +15,14 @@ from torch.optim import Optimizer
 from gradtui.export.summary import summarise
 from gradtui.probe.active import active_probe, set_active
 from gradtui.probe.allocators import cpu_allocator
+from gradtui.probe.black_box import BlackBox
 from gradtui.probe.phase_sampler import PhaseSampler
 from gradtui.probe.probe import Probe
+from gradtui.probe.recent_measurements import RecentMeasurements
 from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.events import RunStarted
 from gradtui.runner.plain import PlainReporter, closing_lines
+from gradtui.runner.run_files import RunFiles
 from gradtui.samplers.sampler import SamplerThread
 from gradtui.settings import DEFAULT_SHARE
 from gradtui.state.run_state import RunState
@@ -64,6 +67,10 @@ def watch(
     return opened
 
 
+def _script() -> str:
+    return getattr(sys.modules["__main__"], "__file__", None) or "interactive"
+
+
 def _introduce(probe: Probe, name: str | None, model: nn.Module, optimizers: tuple[Optimizer, ...]) -> None:
     probe.view.discovery.name_model(name or type(model).__name__, model)
     for optimizer in optimizers:
@@ -78,7 +85,11 @@ class Watch:
         self._commands = CommandQueue()
         allocator = cpu_allocator()
         self._ledger = allocator.name
-        self.probe = Probe(self._events.put, self._commands, allocator, budget=budget)
+        recent = RecentMeasurements(self._events.put)
+        self.probe = Probe(recent.emit, self._commands, allocator, budget=budget)
+        files = RunFiles(os.path.basename(_script()))
+        BlackBox(self.probe, allocator, recent, files.write)
+        self.probe.desk.write_file = files.write
         self._reporter = PlainReporter(self._events, silent=not progress)
         self._progress = progress
         self._sampler = SamplerThread(
@@ -125,7 +136,7 @@ class Watch:
 
     def open(self) -> None:
         """Put the hooks on."""
-        script = getattr(sys.modules["__main__"], "__file__", None) or "interactive"
+        script = _script()
         version = str(torch.__version__)
         self._events.put(RunStarted(0.0, 0, script, (), os.getpid(), "cpu", self._ledger, version, None))
         set_active(self.probe)

@@ -6,7 +6,9 @@ calls. `state` is the letter of `gradtui.protocol.vocabulary.ParameterState`. A 
 measured, `peak_exact` that `bytes_peak` is the phase's peak and not only a lower bound. `saved_bytes` of a parameter is what
 autograd keeps for backward in the operations of the module that owns it. `bytes_end` is null for a phase whose end was never
 measured, one that did not occur included. `interventions` are the newest freezes and unfreezes that were applied, by whomever;
-older ones are counted in `interventions_dropped`. `exit_code` is null while the run goes on.
+older ones are counted in `interventions_dropped`. `out_of_memory` are the failed allocations, whether or not the script caught
+what they raised: the first few with who held the memory then, of many more only some. `exit_code` is null while the run goes
+on.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from gradtui.protocol.commands import SetTrainable
+from gradtui.protocol.events import OutOfMemory
 from gradtui.protocol.vocabulary import Phase
 from gradtui.state.run_state import PhaseRecord, RunState
 from gradtui.state.selectors import totals
@@ -50,6 +53,7 @@ def summarise(state: RunState, *, dropped: int) -> dict[str, Any]:
         "parameters": _parameters(state),
         "interventions": _interventions(state),
         "interventions_dropped": state.intervention_count - len(state.interventions),
+        "out_of_memory": [_out_of_memory(event) for event in state.out_of_memory],
         "findings": [],
         "cost": _cost(state, dropped),
     }
@@ -182,6 +186,23 @@ def _interventions(state: RunState) -> list[dict[str, Any]]:
         for event in state.interventions
         if isinstance(event.command, SetTrainable)
     ]
+
+
+def _out_of_memory(event: OutOfMemory) -> dict[str, Any]:
+    return {
+        "number": event.number,
+        "step": event.step,
+        "seconds": event.at,
+        "device": event.device,
+        "message": event.message,
+        "requested_bytes": event.requested,
+        "phase": event.phase.value,
+        "module": event.module,
+        "bytes": {**dict(event.categories), "total": event.total} if event.categories else None,
+        "largest": [asdict(storage) for storage in event.largest],
+        "whole": event.whole,
+        "file": event.file,
+    }
 
 
 def _cost(state: RunState, dropped: int) -> dict[str, Any]:

@@ -6,7 +6,16 @@ from collections.abc import Callable
 
 from gradtui.probe.interventions import Applied
 from gradtui.probe.refusals import Refused
-from gradtui.protocol.commands import Command, Pause, Resume, RunSteps, SetTrainable, StopTraining, TraceStep
+from gradtui.protocol.commands import (
+    Command,
+    Pause,
+    Resume,
+    RunSteps,
+    SaveAllocatorSnapshot,
+    SetTrainable,
+    StopTraining,
+    TraceStep,
+)
 from gradtui.transport.in_process import CommandQueue
 
 _LOOK_AROUND_S = 0.2
@@ -29,6 +38,7 @@ class Boundary:
         *,
         toggle: Callable[[SetTrainable], Applied],
         trace: Callable[[], Applied],
+        snapshot: Callable[[], Applied],
         applied: Callable[[Command, Applied], None],
         rejected: Callable[[Command, str], None],
         held: Callable[[bool], None],
@@ -36,6 +46,7 @@ class Boundary:
         self._commands = commands
         self._toggle = toggle
         self._trace = trace
+        self._snapshot = snapshot
         self._applied = applied
         self._rejected = rejected
         self._held = held
@@ -82,6 +93,8 @@ class Boundary:
             return self._toggle(command)
         if isinstance(command, TraceStep):
             return self._trace()
+        if isinstance(command, SaveAllocatorSnapshot):
+            return self._snapshot()
         if isinstance(command, Pause):
             self._hold_at = step
             return Applied("pause", ())

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 
 import torch
 
-from gradtui.probe import interventions
+from gradtui.probe import allocator_snapshot, interventions
 from gradtui.probe.boundary import Boundary
 from gradtui.probe.freeze_watch import VERIFY_STEPS, FreezeWatch
 from gradtui.probe.interventions import Applied
@@ -17,6 +17,7 @@ from gradtui.probe.models_in_view import ModelsInView
 from gradtui.probe.norm_reader import NormReader
 from gradtui.probe.refusals import Refused, Training
 from gradtui.probe.run_clock import RunClock
+from gradtui.probe.run_file import WriteFile
 from gradtui.probe.step_examiner import StepExaminer
 from gradtui.probe.torch_private import operations_are_observed
 from gradtui.protocol.commands import Command, SetTrainable
@@ -43,8 +44,16 @@ class CommandDesk:
         self._norms = norms
         self._examiner = examiner
         self._boundary = Boundary(
-            commands, toggle=self._toggle, trace=self._trace, applied=self._applied, rejected=self._rejected, held=held
+            commands,
+            toggle=self._toggle,
+            trace=self._trace,
+            snapshot=lambda: allocator_snapshot.save(self.write_file),
+            applied=self._applied,
+            rejected=self._rejected,
+            held=held,
         )
+        self.write_file: WriteFile | None = None
+        """Makes the files a person asks for; None where there is no place for any."""
         self._step = 0
         self._by_hand = False
         self._looked = False

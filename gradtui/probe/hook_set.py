@@ -16,6 +16,7 @@ from collections.abc import Callable
 from time import perf_counter_ns
 from typing import Any, Protocol
 
+from gradtui.own_frames import strip_own_frames
 from gradtui.probe.torch_private import leave_to_python, living_threads
 
 _COLD = 12
@@ -52,6 +53,8 @@ class HookSet:
         """The only thread that is listened to; None for any."""
         self.first: Callable[[], None] | None = None
         """Called before anything that is run: there may be something older to tell."""
+        self.raised: Callable[[BaseException], None] | None = None
+        """Told of the script's exceptions that pass through a wrapper or end the script."""
         self._report = report
         self._failures: dict[str, int] = {}
         self._off: set[str] = set()
@@ -118,6 +121,12 @@ class HookSet:
             # Not even one raised while reporting, as happens close to Python's recursion limit.
             with contextlib.suppress(Exception):
                 self._failed(part, error)
+
+    def passes(self, error: BaseException) -> None:
+        """An exception of the script's passes through a wrapper of ours: who wants to know is told, and our frames go."""
+        if self.raised is not None and self.active:
+            self.guard("exceptions", self.raised, error)
+        strip_own_frames(error)
 
     def _failed(self, part: str, error: Exception) -> None:
         count = self._failures[part] = self._failures.get(part, 0) + 1

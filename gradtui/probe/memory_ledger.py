@@ -25,7 +25,7 @@ class StorageCount:
         """Bytes of the storages of these tensors that were not counted before."""
         total = 0
         for tensor in tensors:
-            for plain in _plain(tensor):
+            for plain in plain_tensors(tensor):
                 if plain.device.type != self.device_type:
                     continue
                 key = storage_key(plain)
@@ -35,7 +35,7 @@ class StorageCount:
         return total
 
 
-def _plain(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+def plain_tensors(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
     """The tensors that really hold the bytes: wrapper subclasses (DTensor, quantized) are flattened, sparse ones split."""
     if tensor.layout is not torch.strided:
         if tensor.layout is torch.sparse_coo:
@@ -47,7 +47,7 @@ def _plain(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
         # Not all that a wrapper is made of need be tensors: a DTensor names its device mesh too.
         for inner in (getattr(tensor, name) for name in flatten()[0]):
             if isinstance(inner, torch.Tensor):
-                yield from _plain(inner)
+                yield from plain_tensors(inner)
         return
     if not is_lazy(tensor):
         yield tensor

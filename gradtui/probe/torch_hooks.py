@@ -115,7 +115,7 @@ def _module_call(  # noqa: C901 - as its one inner function
                     tracer.inside, tracer.passes = True, not tracer.on
                 return call(*args, **kwargs)
             except BaseException as error:
-                strip_own_frames(error)
+                hooks.passes(error)
                 raise
             finally:
                 inside.discard(thread)
@@ -154,7 +154,7 @@ def _backward(original: Callable[..., Any], hooks: HookSet, listener: Listener, 
                 began = True
             return original(outputs, *args, **kwargs)
         except BaseException as error:
-            strip_own_frames(error)
+            hooks.passes(error)
             raise
         finally:
             if began and not (is_marked and marks.ended(BACKWARD)):
@@ -177,7 +177,7 @@ def _init(
         try:
             original(self, *args, **kwargs)
         except BaseException as error:
-            strip_own_frames(error)
+            hooks.passes(error)
             raise
         if hooks.active:
             hooks.run(part, made, self)
@@ -223,7 +223,7 @@ def _scaler_step(original: Callable[..., Any], hooks: HookSet, scalers: ScalerLi
         try:
             result = original(self, optimizer, *args, **kwargs)
         except BaseException as error:
-            strip_own_frames(error)
+            hooks.passes(error)
             raise
         hooks.run("grad scaler", scalers.stepped, optimizer)
         return result
@@ -241,7 +241,7 @@ def _next_batch(
         try:
             return original(self)
         except BaseException as error:
-            strip_own_frames(error)
+            hooks.passes(error)
             raise
 
     return leave_to_python(__next__)

@@ -210,11 +210,16 @@ def is_wrapper(tensor: torch.Tensor) -> bool:
 
 def module_place_in_backward(module_of: Callable[[int], int]) -> int | None:
     """What `module_of` answers for the number of the graph node that is running on this thread; None outside of a backward."""
-    node = _running_node() if _running_node is not None else None
+    node = running_node()
     return module_of(node._sequence_nr()) if node is not None else None
 
 
 _running_node: Callable[[], GraphNode | None] | None = getattr(torch._C, "_current_autograd_node", None)
+
+
+def running_node() -> GraphNode | None:
+    """The graph node that is running on this thread; None outside of a backward."""
+    return _running_node() if _running_node is not None else None
 
 
 def has_stand_ins(module: torch.nn.Module) -> bool:

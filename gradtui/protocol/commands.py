@@ -46,5 +46,10 @@ class TraceStep(Command):
 
 
 @dataclass(frozen=True, slots=True)
+class SaveAllocatorSnapshot(Command):
+    """Write what the CUDA allocator holds, block by block, to a file that PyTorch's memory viewer opens."""
+
+
+@dataclass(frozen=True, slots=True)
 class StopTraining(Command):
     """End the script at the next step boundary, as `sys.exit(0)` there would."""

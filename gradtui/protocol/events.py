@@ -8,7 +8,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gradtui.protocol.commands import Command
-from gradtui.protocol.vocabulary import Holding, MemoryBytes, ModelInfo, ModuleInfo, OptimizerInfo, ParameterInfo, Phase
+from gradtui.protocol.vocabulary import (
+    HeldStorage,
+    Holding,
+    MemoryBytes,
+    ModelInfo,
+    ModuleInfo,
+    OptimizerInfo,
+    ParameterInfo,
+    Phase,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +238,35 @@ class ProbeFailed(Event):
     part: str
     error: str
     disabled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class OutOfMemory(Event):
+    """An allocation failed, whether or not the script caught what was raised, and who held the memory at that moment."""
+
+    number: int
+    """Which failure of the run this is, from 1. After the first few only some are told, and those without any bytes."""
+    device: str
+    """Where there was no room: `cpu`, `cuda:0`."""
+    message: str
+    """The first line of what torch or Python said; empty where it had not said anything yet."""
+    requested: int | None
+    """Bytes that were asked for, None where nobody told."""
+    phase: Phase
+    module: str | None
+    """Path of the innermost module whose forward was running or whose operation's backward was; "" for a model's root, None
+    where there was none or it is not known."""
+    categories: tuple[tuple[str, int], ...]
+    """(memory category, bytes) on that kind of device, each storage once; empty where nothing was looked at."""
+    total: int | None
+    """What the allocator had given out; what the categories leave of it is *other*."""
+    largest: tuple[HeldStorage, ...]
+    whole: bool
+    """False if the time for looking ran out: the categories are lower bounds then."""
+    file: str | None
+    """The black box; None if it was not written."""
+    trouble: str | None
+    """Why not, in words."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,6 +99,20 @@ class Holding:
 
 
 @dataclass(frozen=True, slots=True)
+class HeldStorage:
+    """Storages of one size that the same owner holds; `bytes` is what one of them takes."""
+
+    owner: str
+    """In words: a parameter's path, `gradient of …`, `saved for backward in …`, `not known`."""
+    category: str
+    bytes: int
+    shape: tuple[int, ...]
+    """Of the tensor it was seen through, like `dtype`."""
+    dtype: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class ParameterInfo:
     """One parameter tensor. `names` holds every path it is reachable by (more than one where weights are tied)."""
 

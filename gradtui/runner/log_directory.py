@@ -11,9 +11,10 @@ import fcntl
 import os
 import re
 import tempfile
-import time
 from collections.abc import Mapping
 from pathlib import Path
+
+from gradtui.runner.run_files import run_name, state_directory
 
 LOGS_KEPT = 20
 """So many of the newest logs stay when a run begins, its own included."""
@@ -30,12 +31,10 @@ def new_log(name: str, environ: Mapping[str, str] = os.environ) -> Path:
     Raises:
         OSError: no place can be written.
     """
-    stem = re.sub(r"[^\w.-]+", "_", name.removesuffix(".py"))[:80]
-    file_name = f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log"
-    state = environ.get("XDG_STATE_HOME", "")
-    home = Path(state) if os.path.isabs(state) else Path(os.path.expanduser("~")) / ".local" / "state"
+    stem = run_name(name)
+    file_name = f"{stem}.log"
     with contextlib.suppress(OSError):
-        directory = home / "gradtui"
+        directory = state_directory(environ)
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.close(os.open(directory / file_name, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
         prune(directory, keep=directory / file_name)

@@ -16,6 +16,7 @@ from typing import TypeVar
 
 from gradtui.protocol.vocabulary import STATE_NAMES, ModelInfo, ParameterState, Phase
 from gradtui.runner.descriptors import duplicate_aside
+from gradtui.state.out_of_memory import headline
 from gradtui.state.reducer import apply
 from gradtui.state.run_state import RunState
 from gradtui.transport.channel import EventSource
@@ -80,7 +81,16 @@ class PlainReporter:
         """Write the log's entries from the `seen`-th on; the number of entries there have been."""
         log = self.state.log
         for entry in log[max(0, len(log) - (self.state.log_count - seen)) :]:
-            if entry.kind in ("applied", "rejected", "verified", "moved", "not finite", "growth", "probe"):
+            if entry.kind in (
+                "applied",
+                "rejected",
+                "verified",
+                "moved",
+                "not finite",
+                "growth",
+                "out of memory",
+                "probe",
+            ):
                 self.say(f"step {entry.step}: {entry.text}")
         return self.state.log_count
 
@@ -123,10 +133,11 @@ def _largest_total(state: RunState) -> int | None:
 def closing_lines(state: RunState) -> list[str]:
     """What there is to say when the run has ended."""
     tree = state.tree
+    ran_out = [f"step {event.step}: {headline(event)}" for event in state.out_of_memory if event.categories]
     if state.step == 0 and state.micro_steps == 0:
         failed = state.ended is not None and (state.ended.error is not None or state.ended.exit_code != 0)
         happened = "failed before it trained anything" if failed else "ran to its end without training anything"
-        return [f"the script {happened}: no backward, no optimizer step"]
+        return [f"the script {happened}: no backward, no optimizer step", *ran_out]
     by_hand = " without an optimizer" if state.step and not sum(state.optimizer_steps) else ""
     lines = [
         f"{state.step} steps{by_hand}, {state.micro_steps} micro-steps in {state.seconds:.1f} s"
@@ -155,7 +166,7 @@ def closing_lines(state: RunState) -> list[str]:
     if cost.steps:
         share = 100 * cost.own_seconds / cost.step_seconds if cost.step_seconds else 0.0
         lines.append(f"measuring took {cost.own_seconds * 1e6 / cost.steps:.0f} µs a step, {share:.1f} %")
-    return lines
+    return lines + ran_out
 
 
 def _model_words(model: ModelInfo) -> str:

@@ -11,6 +11,7 @@ import io
 import os
 import sys
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, SourceFileLoader, SourcelessFileLoader
 from types import CodeType, ModuleType
@@ -91,8 +92,10 @@ def load(target: Target) -> Program:
         raise ScriptError("".join(report).rstrip("\n"), 1) from None
 
 
-def run(program: Program) -> Outcome:
+def run(program: Program, raised: Callable[[BaseException], None] | None = None) -> Outcome:
     """Run the script to its end on the calling thread, which should be the main one.
+
+    `raised` is told of an exception that ends the script, before it is reported; not in a process that the script forked.
 
     An uncaught exception is reported as python reports it. Nothing the script does can raise out of here, so the caller
     returns from the process's real entry point (`finish`), and threads and atexit callbacks behave as ever.
@@ -106,6 +109,8 @@ def run(program: Program) -> Outcome:
         ending = SystemExit(1)
     except BaseException as error:  # noqa: BLE001 (python's own top level catches all of them)
         ending = error
+        if raised is not None and os.getpid() == owner:
+            raised(error)
     return conclude(ending, forked=os.getpid() != owner)
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from gradtui.protocol.events import ProbeFailed, RunEnded, RunStarted
 from gradtui.runner.ending import Outcome
+from gradtui.runner.run_files import RunFiles
 from gradtui.runner.script import Program, run
 from gradtui.settings import Settings
 from gradtui.transport.in_process import CommandQueue, EventQueue
@@ -36,7 +37,7 @@ class TrainingRun:
         """Run the script to its end. What it raises is in the outcome; where torch is missing it runs unwatched."""
         began = monotonic()
         watched = self._watch()
-        outcome = run(self.program)
+        outcome = run(self.program, watched[0].hooks.passes if watched is not None else None)
         if outcome.forked:
             return outcome
         at, step = monotonic() - began, 0
@@ -71,15 +72,21 @@ class TrainingRun:
         import torch
 
         from gradtui.probe.allocators import cpu_allocator
+        from gradtui.probe.black_box import BlackBox
         from gradtui.probe.phase_sampler import PhaseSampler
         from gradtui.probe.probe import Probe
+        from gradtui.probe.recent_measurements import RecentMeasurements
         from gradtui.samplers.device import DeviceSampler
         from gradtui.samplers.sampler import SamplerThread
 
         allocator = cpu_allocator()
         put = self.events.put
         settings = self.settings
-        probe = Probe(put, self.commands, allocator, budget=settings.budget, stop_after=settings.steps)
+        recent = RecentMeasurements(put)
+        probe = Probe(recent.emit, self.commands, allocator, budget=settings.budget, stop_after=settings.steps)
+        files = RunFiles(settings.target.name)
+        BlackBox(probe, allocator, recent, files.write)
+        probe.desk.write_file = files.write
         clock = probe.clock
         version = str(torch.__version__)
         put(RunStarted(0.0, 0, *self._identity(), "cpu", allocator.name, version, self.log))

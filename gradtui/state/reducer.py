@@ -10,6 +10,7 @@ from typing import Any
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Pause, Resume, RunSteps, SetTrainable, TraceStep
 from gradtui.protocol.vocabulary import Phase
+from gradtui.state.out_of_memory import headline
 from gradtui.state.run_state import LogEntry, NormSummary, RunState
 from gradtui.state.selectors import command_words
 
@@ -208,6 +209,11 @@ def _probe_failed(state: RunState, event: ev.ProbeFailed) -> None:
     _note(state, event, "probe", f"{event.part} failed: {event.error}{ending}; training was not touched")
 
 
+def _out_of_memory(state: RunState, event: ev.OutOfMemory) -> None:
+    state.out_of_memory.append(event)
+    _note(state, event, "out of memory", headline(event))
+
+
 def _run_ended(state: RunState, event: ev.RunEnded) -> None:
     state.ended = event
     state.paused = False
@@ -248,5 +254,6 @@ _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     ev.FreezeVerified: _verified,
     ev.PauseChanged: _pause_changed,
     ev.ProbeFailed: _probe_failed,
+    ev.OutOfMemory: _out_of_memory,
     ev.RunEnded: _run_ended,
 }

@@ -9,6 +9,7 @@ from gradtui.protocol.events import (
     CommandApplied,
     DeviceSampled,
     LedgerTaken,
+    OutOfMemory,
     RunEnded,
     RunStarted,
     SavedBytesMeasured,
@@ -74,7 +75,7 @@ class LogEntry:
     at: float
     step: int
     kind: str
-    """"applied", "rejected", "verified", "moved", "not finite", "growth", "probe", "run" or "model"."""
+    """"applied", "rejected", "verified", "moved", "not finite", "growth", "out of memory", "probe", "run" or "model"."""
     text: str
 
 
@@ -140,6 +141,8 @@ class RunState:
     """The step that was taken apart last, of these models."""
     growth: GrowthWatch = field(default_factory=GrowthWatch)
     """Whether memory at the end of a step rises and rises."""
+    out_of_memory: list[OutOfMemory] = field(default_factory=list)
+    """Failed allocations, as far as they were told; never more than the probe tells, a few dozen."""
     problems: dict[str, str] = field(default_factory=dict)
     """Parts of the probe that failed, and how."""
 

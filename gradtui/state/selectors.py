@@ -6,7 +6,16 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from enum import Enum
 
-from gradtui.protocol.commands import Command, Pause, Resume, RunSteps, SetTrainable, StopTraining, TraceStep
+from gradtui.protocol.commands import (
+    Command,
+    Pause,
+    Resume,
+    RunSteps,
+    SaveAllocatorSnapshot,
+    SetTrainable,
+    StopTraining,
+    TraceStep,
+)
 from gradtui.protocol.events import CommandApplied
 from gradtui.protocol.vocabulary import PROBLEM_STATES, ModuleInfo, ParameterState, Phase
 from gradtui.state.run_state import PhaseRecord, RunState, TreeState
@@ -201,9 +210,16 @@ def command_words(command: Command) -> str:
         return f"{'unfreeze' if command.trainable else 'freeze'} {command.path or 'the model'}"
     if isinstance(command, RunSteps):
         return "run 1 step" if command.count == 1 else f"run {command.count} steps"
-    return {Pause: "pause", Resume: "go on", StopTraining: "stop training", TraceStep: "take a step apart"}.get(
-        type(command), "do that"
-    )
+    return _COMMAND_WORDS.get(type(command), "do that")
+
+
+_COMMAND_WORDS: dict[type[Command], str] = {
+    Pause: "pause",
+    Resume: "go on",
+    StopTraining: "stop training",
+    TraceStep: "take a step apart",
+    SaveAllocatorSnapshot: "write a snapshot of the allocator",
+}
 
 
 def last_toggle(state: RunState, parameters: range) -> CommandApplied | None:

@@ -78,6 +78,11 @@ ACTIONS: tuple[Action, ...] = (
         "Training", "app", label="step apart",
     ),
     Action(
+        "save_snapshot", ("s",), "Save an allocator snapshot",
+        "Write what the CUDA allocator holds to a file for https://pytorch.org/memory_viz.",
+        "Training", "app", label="snapshot",
+    ),
+    Action(
         "interrupt", ("ctrl+c",), "Interrupt the script",
         "Send the script a Ctrl+C (KeyboardInterrupt), as in a plain terminal.",
         "Training", "app", priority=True,

@@ -16,8 +16,9 @@ from textual.screen import Screen
 from textual.timer import Timer
 from textual.types import CSSPathType
 
-from gradtui.protocol.commands import Resume, StopTraining, TraceStep
-from gradtui.protocol.events import CommandRejected, Event, FreezeVerified, RunEnded
+from gradtui.protocol.commands import Resume, SaveAllocatorSnapshot, StopTraining, TraceStep
+from gradtui.protocol.events import CommandApplied, CommandRejected, Event, FreezeVerified, OutOfMemory, RunEnded
+from gradtui.state.out_of_memory import headline
 from gradtui.state.reducer import apply
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import RunStatus, run_status
@@ -172,6 +173,10 @@ class GradtuiApp(App[str]):
             self.notify(said, title="Refused", severity="warning", timeout=8, markup=False)
         elif isinstance(event, FreezeVerified) and event.moved:
             self.notify(f"{event.moved[0]} moved while frozen", severity="error", timeout=8, markup=False)
+        elif isinstance(event, CommandApplied) and isinstance(event.command, SaveAllocatorSnapshot):
+            self.notify(event.text, timeout=8, markup=False)
+        elif isinstance(event, OutOfMemory) and event.categories:
+            self.notify(headline(event), title="Out of memory", severity="error", timeout=20, markup=False)
         elif isinstance(event, RunEnded) and event.error is not None:
             self._dashboard.show_panel("output")
 
@@ -236,6 +241,9 @@ class GradtuiApp(App[str]):
             self._request(requests.trace_step(self.run_state))
         if self.run_state.ended is None or self.run_state.traced is not None:
             self.push_screen(StepDialog(self.run_state, self._pictures))
+
+    def action_save_snapshot(self) -> None:
+        self._request(requests.save_snapshot(self.run_state))
 
     def action_explain(self) -> None:
         row = self._dashboard.tree_view.current

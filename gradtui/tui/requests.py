@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gradtui.protocol.commands import Command, Pause, Resume, RunSteps, SetTrainable, TraceStep
+from gradtui.protocol.commands import (
+    Command,
+    Pause,
+    Resume,
+    RunSteps,
+    SaveAllocatorSnapshot,
+    SetTrainable,
+    TraceStep,
+)
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import RunStatus, run_status, subtree, trainable_wish
 
@@ -53,6 +61,11 @@ def pause(state: RunState) -> Make | Refusal:
 def trace_step(state: RunState) -> Make | Refusal:
     """Follow every allocation of the next step."""
     return Refusal(_OVER) if state.ended is not None else TraceStep
+
+
+def save_snapshot(state: RunState) -> Make | Refusal:
+    """Write the CUDA allocator's snapshot to a file."""
+    return Refusal(_OVER) if state.ended is not None else SaveAllocatorSnapshot
 
 
 def one_step(state: RunState) -> Make | Refusal:

@@ -14,6 +14,7 @@ GLYPHS: dict[str, tuple[str, str]] = {
     "moved": ("!", "error"),
     "not finite": ("!", "error"),
     "growth": ("!", "warning"),
+    "out of memory": ("✖", "error"),
     "probe": ("!", "warning"),
     "run": ("▶", "accent"),
     "model": ("◇", "muted"),
@@ -29,7 +30,7 @@ _MEMORY = 4_000
 def entry_lines(entry: LogEntry, width: int) -> list[Line]:
     """An entry, wrapped; lines after the first stand under its text."""
     glyph, role = GLYPHS.get(entry.kind, ("·", "muted"))
-    text_role = role if entry.kind in ("rejected", "moved", "not finite", "probe") else "text"
+    text_role = role if entry.kind in ("rejected", "moved", "not finite", "out of memory", "probe") else "text"
     if width < _ROOM_FOR_COLUMNS:
         return wrap(
             (

@@ -64,6 +64,10 @@ _GLYPH_WORDS = {
     "moved": ("moved", "a frozen tensor changed"),
     "not finite": ("not finite", "gradients hold NaN or Inf"),
     "growth": ("growth", "memory rises step after step"),
+    "out of memory": (
+        "no memory",
+        "an allocation failed, whether the script caught it or not; who held what is in the file",
+    ),
     "probe": ("gradtui", "a part of gradtui failed; training was not touched"),
     "run": ("run", "started, held, went on, ended"),
     "model": ("found", "a model or an optimizer"),

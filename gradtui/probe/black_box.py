@@ -1,0 +1,177 @@
+"""The black box: when an allocation fails, who held the memory is written down at once, whatever becomes of the run.
+
+A failure is seen where the script's exceptions pass through our wrappers (forward, backward, a scaler's step, the DataLoader,
+an optimizer's making), where one ends the script, and, on CUDA, by the allocator's observer before anything is raised. What a
+script catches itself elsewhere on the CPU (within `Optimizer.step`, say) is not seen. Runs on the thread whose allocation
+failed. It keeps nothing of the script's: neither the exception nor a frame, tensor or module.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from _thread import allocate_lock, get_ident
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from torch import nn
+
+from gradtui.probe import running_module, storage_owners
+from gradtui.probe.allocation_failures import AllocationFailure, allocation_failure
+from gradtui.probe.allocators import Allocator, device_allocator
+from gradtui.probe.cuda_private import observe_failed_allocations
+from gradtui.probe.recent_measurements import RecentMeasurements
+from gradtui.probe.run_file import WriteFile
+from gradtui.probe.storage_owners import Owners
+from gradtui.probe.torch_private import module_place_in_backward
+from gradtui.protocol.events import OutOfMemory
+from gradtui.state.out_of_memory import report
+
+if TYPE_CHECKING:
+    from gradtui.probe.probe import Probe
+
+MOST_FILES = 5
+"""So many failures of a run are looked at and written down. Of the others each that is a power of two is told, without
+bytes: a script may try and fail all the time."""
+
+_SEEN = "_gradtui_seen"
+"""Set on an exception that has been told of: it passes several of our places on its way out. To keep the exception itself, even
+for a moment, would keep all the tensors in its frames."""
+
+
+class BlackBox:
+    """Tells of each failed allocation of a probe's run, and writes the first ones down."""
+
+    def __init__(
+        self, probe: Probe, cpu: Allocator, recent: RecentMeasurements, write_file: WriteFile | None = None
+    ) -> None:
+        self._probe = probe
+        self._cpu = cpu
+        self._recent = recent
+        self._write_file = write_file
+        self._count = 0
+        self._announced = False
+        """The observer has told of a failure whose exception has not been seen yet."""
+        self._busy = allocate_lock()
+        probe.hooks.raised = self.raised
+        _observe(self)
+
+    def raised(self, error: BaseException) -> None:
+        """An exception of the script's passes by. Anything but a failed allocation is left alone."""
+        failure = allocation_failure(error)
+        if failure is None and error.__cause__ is not None:
+            # A script's own exception, raised from it.
+            error = error.__cause__
+            failure = allocation_failure(error)
+        if failure is None or getattr(error, _SEEN, False):
+            return
+        with contextlib.suppress(Exception):
+            setattr(error, _SEEN, True)
+        if self._announced and failure.device.startswith("cuda"):
+            self._announced = False
+            return
+        self._tell(failure, lambda: self._path(running_module.raised_in(error.__traceback__)))
+
+    def allocation_failed(self, device: int, requested: int, on_device: int, free: int) -> None:  # noqa: ARG002
+        """The CUDA allocator is about to raise. Nothing may be raised into it."""
+        if self._probe.hooks.active:
+            self._announced = True
+            self._tell(AllocationFailure(f"cuda:{device}", "", requested), self._running)
+
+    def _tell(self, failure: AllocationFailure, path: Callable[[], str | None]) -> None:
+        hooks = self._probe.hooks
+        # Two threads may fail at once; and what is done here allocates too.
+        if not self._busy.acquire(blocking=False):
+            return
+        try:
+            self._count += 1
+            if self._count > MOST_FILES and self._count & (self._count - 1):
+                return
+            if hooks.thread in (None, get_ident()):
+                hooks.run("black box", self._record, failure, path)
+            else:
+                hooks.guard("black box", self._record, 0, failure, path)
+        finally:
+            self._busy.release()
+
+    def _record(self, now: int, failure: AllocationFailure, path: Callable[[], str | None]) -> None:  # noqa: ARG002
+        probe = self._probe
+        looked = self._count <= MOST_FILES
+        kind = failure.device.partition(":")[0]
+        owners = self._owners(kind) if looked else Owners((), (), True)
+        event = OutOfMemory(
+            at=probe.clock.at(),
+            step=probe.counter.steps,
+            number=self._count,
+            device=failure.device,
+            message=failure.message,
+            requested=failure.requested,
+            phase=probe.phases.marked() or probe.phases.phase,
+            module=path(),
+            categories=owners.categories,
+            total=self._total(kind) if looked else None,
+            largest=owners.largest,
+            whole=owners.whole,
+            file=None,
+            trouble=None,
+        )
+        self._recent.emit(self._written(event) if looked else event)
+
+    def _owners(self, device_type: str) -> Owners:
+        view, examination = self._probe.view, self._probe.examiner.examination
+        trace = examination.trace if examination is not None else None
+        return storage_owners.find(view.tree, view.live_optimizers(), trace, device_type)
+
+    def _total(self, device_type: str) -> int | None:
+        allocator = self._cpu if device_type == "cpu" else device_allocator(device_type)
+        return allocator.read().total
+
+    def _written(self, event: OutOfMemory) -> OutOfMemory:
+        if self._write_file is None:
+            return event
+        text = report(event, self._recent.newest())
+        try:
+            path = self._write_file("out-of-memory", ".txt", lambda file: file.write(text.encode(errors="replace")))
+        except OSError as error:
+            return replace(event, trouble=error.strerror or str(error))
+        return replace(event, file=path)
+
+    def _running(self) -> str | None:
+        module = running_module.running()
+        if module is not None:
+            return self._path(module)
+        examination = self._probe.examiner.examination
+        place = module_place_in_backward(examination.trace.module_of) if examination is not None else None
+        tree = self._probe.view.tree
+        if place is None or place < 0:
+            parameter = running_module.parameter_in_backward(tree.owns)
+            place = tree.parameters[parameter].module if parameter is not None else None
+        return tree.modules[place].path if place is not None else None
+
+    def _path(self, module: nn.Module | None) -> str | None:
+        if module is None:
+            return None
+        tree = self._probe.view.tree
+        place = tree.module_index.get(id(module))
+        # A loss function, or a model that was never seen before: its class says more than nothing.
+        return tree.modules[place].path if place is not None else type(module).__name__
+
+
+_boxes: weakref.WeakSet[BlackBox] = weakref.WeakSet()
+"""Those that the allocator's observer tells, of which all but one belong to runs that are over."""
+_is_observed: list[bool] = []
+
+
+def _observe(box: BlackBox) -> None:
+    """Have the allocator's observer tell this black box for as long as there is one."""
+    _boxes.add(box)
+    if not _is_observed:
+        _is_observed.append(True)
+        observe_failed_allocations(_allocation_failed)
+
+
+def _allocation_failed(device: int, requested: int, on_device: int, free: int) -> None:
+    for box in tuple(_boxes):
+        with contextlib.suppress(Exception):
+            box.allocation_failed(device, requested, on_device, free)

@@ -1,0 +1,36 @@
+"""The measurements that were emitted last, for a look back. Runs on whatever thread emits them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from gradtui.protocol.events import Event, GradientsMeasured, LedgerTaken, ModelsFound
+from gradtui.protocol.vocabulary import Phase
+
+_PHASES = (Phase.LOAD, Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER, Phase.EVAL)
+_KEPT = 32
+"""Eight steps of three phases and a norm."""
+
+
+class RecentMeasurements:
+    """Passes events on, and remembers the newest ledgers, losses and norms. Plain numbers: nothing of the script's."""
+
+    def __init__(self, emit: Callable[[Event], None]) -> None:
+        self._emit = emit
+        self._kept: deque[Event] = deque(maxlen=_KEPT)
+
+    def emit(self, event: Event) -> None:
+        """Pass an event on."""
+        if isinstance(event, LedgerTaken) and event.phase in _PHASES:
+            self._kept.append(event)
+        elif isinstance(event, GradientsMeasured):
+            # All it has of each parameter would be much, and of no use here.
+            self._kept.append(GradientsMeasured(event.at, event.step, event.total, event.loss, None))
+        elif isinstance(event, ModelsFound):
+            self._kept.clear()
+        self._emit(event)
+
+    def newest(self) -> tuple[Event, ...]:
+        """What is remembered, oldest first. Any thread."""
+        return tuple(self._kept.copy())

@@ -1,0 +1,80 @@
+"""What the autograd graph behind any tensors keeps, and by which module's operation it was saved. Any thread.
+
+Unlike the walk at the beginning of a backward this one begins anywhere, at a moment when a part of the graph may be freed,
+and usually without a trace of the modules. Then a parameter that an operation takes tells the module, and for any other
+operation the one before it that does.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+
+import torch
+
+from gradtui.probe.module_trace import OUTSIDE, ModuleTrace
+from gradtui.probe.module_tree import ModuleTree
+from gradtui.probe.running_module import nearest_leaf
+from gradtui.probe.torch_private import GraphNode, leaf_of, saved_data, saved_tensors
+
+
+class SavedOwners:
+    """Walks a graph once, then names the owners of what its nodes have saved."""
+
+    def __init__(self, tree: ModuleTree, trace: ModuleTrace | None) -> None:
+        self._tree = tree
+        self._trace = trace
+        self._numbers: list[int] = []
+        self._modules: list[int] = []
+        """The numbers of the operations that take a parameter, in order, and the modules that own it."""
+
+    def nodes_of(self, tensors: Iterable[torch.Tensor]) -> Iterator[GraphNode]:
+        """Every node behind these tensors, once. They are yielded when all are known, so that names can be told."""
+        waiting: list[GraphNode] = []
+        for tensor in tensors:
+            try:
+                node = tensor.grad_fn
+            except Exception:  # noqa: BLE001 - one that autograd forbids to look at: a view that was written to
+                continue
+            if node is not None:
+                waiting.append(node)
+        seen = set(waiting)
+        anchors: list[tuple[int, int]] = []
+        while waiting:
+            node = waiting.pop()
+            for following, _ in node.next_functions:
+                if following is not None and following not in seen and leaf_of(following) is None:
+                    seen.add(following)
+                    waiting.append(following)
+            if self._trace is None:
+                place = nearest_leaf(node, self._tree.owns)
+                if place is not None:
+                    anchors.append((node._sequence_nr(), self._tree.parameters[place].module))  # noqa: SLF001
+        anchors.sort()
+        self._numbers, self._modules = [number for number, _ in anchors], [module for _, module in anchors]
+        yield from seen
+
+    def saved_by(self, node: GraphNode) -> Iterator[tuple[torch.Tensor, str]]:
+        """(tensor, owner in words) of what this node keeps; nothing once it is freed, or where a hook stands before it."""
+        try:
+            kept = [saved_data(saved) for saved in saved_tensors(node)]
+        except Exception:  # noqa: BLE001 - a custom Function's that is freed
+            return
+        for data in kept:
+            if data is not None:
+                yield data, f"saved for backward {self.words(node)}"
+
+    def words(self, node: GraphNode) -> str:
+        """`in blocks.3.fc (AddmmBackward0)` where that is known, else `by GeluBackward0 after blocks.3.fc`."""
+        name, number = str(node.name()), node._sequence_nr()  # noqa: SLF001 - the graph's public API has no number
+        if self._trace is not None:
+            place = self._trace.module_of(number)
+            return f"by {name}" if place == OUTSIDE else f"in {self._path(place)} ({name})"
+        before = bisect_right(self._numbers, number) - 1
+        if before < 0:
+            return f"by {name}"
+        path = self._path(self._modules[before])
+        return f"in {path} ({name})" if self._numbers[before] == number else f"by {name} after {path}"
+
+    def _path(self, module: int) -> str:
+        return self._tree.modules[module].path or "the model"

@@ -1,0 +1,86 @@
+"""Where the files of a run lie, and making new ones. Any thread; standard library only."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import BinaryIO
+
+BOXES_KEPT = 20
+"""So many of the newest black boxes of all runs stay. What a person asked for (a snapshot) is never removed."""
+
+_BOX_NAME = re.compile(r".+-\d{8}-\d{6}-\d+-out-of-memory-\d+\.txt")
+
+
+def state_directory(environ: Mapping[str, str] = os.environ) -> Path:
+    """`$XDG_STATE_HOME/gradtui`, `~/.local/state/gradtui` where that is not set; it may not exist."""
+    state = environ.get("XDG_STATE_HOME", "")
+    home = Path(state) if os.path.isabs(state) else Path(os.path.expanduser("~")) / ".local" / "state"
+    return home / "gradtui"
+
+
+def run_name(script: str) -> str:
+    """The beginning of the names of a run's files: the script, the time, and the process."""
+    stem = re.sub(r"[^\w.-]+", "_", script.removesuffix(".py"))[:80]
+    return f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+
+
+class RunFiles:
+    """Makes the files of one run, beside its log or where that would be; only their owner can read them."""
+
+    def __init__(self, script: str, environ: Mapping[str, str] = os.environ) -> None:
+        self._name = run_name(script)
+        self._environ = environ
+        self._made = 0
+
+    def write(self, kind: str, suffix: str, fill: Callable[[BinaryIO], object]) -> str:
+        """Make the file `NAME-KIND-NUMBER.SUFFIX` with what `fill` writes, whole or not at all, and return its path.
+
+        Raises:
+            OSError: no place can be written, or there is no room.
+        """
+        self._made += 1
+        name = f"{self._name}-{kind}-{self._made}{suffix}"
+        trouble: OSError | None = None
+        for directory in self._directories():
+            try:
+                directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+                path = _new_file(directory / name, fill)
+            except OSError as error:
+                trouble = trouble or error
+            else:
+                _prune(directory)
+                return str(path)
+        raise trouble or OSError("no place can be written")
+
+    def _directories(self) -> Iterator[Path]:
+        yield state_directory(self._environ)
+        yield Path(tempfile.gettempdir())
+
+
+def _new_file(path: Path, fill: Callable[[BinaryIO], object]) -> Path:
+    # Exclusively: in a directory for temporary files somebody else may have put a link in its place.
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            fill(file)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            path.unlink()
+        raise
+    return path
+
+
+def _prune(directory: Path) -> None:
+    """Leave the newest black boxes. What cannot be removed stays."""
+    with contextlib.suppress(OSError):
+        found = [entry for entry in os.scandir(directory) if _BOX_NAME.fullmatch(entry.name) and entry.is_file()]
+        found.sort(key=lambda entry: entry.stat().st_mtime_ns, reverse=True)
+        for entry in found[BOXES_KEPT:]:
+            with contextlib.suppress(OSError):
+                os.unlink(entry.path)

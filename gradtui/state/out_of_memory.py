@@ -1,0 +1,132 @@
+"""A failed allocation in words: one line for a log, and the text of the file that is kept of it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from gradtui.protocol.events import Event, GradientsMeasured, LedgerTaken, OutOfMemory
+from gradtui.protocol.vocabulary import MEMORY_CATEGORIES, HeldStorage, Phase
+
+_NAMED = 4
+"""So many categories are named on the one line, the largest first."""
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+
+
+def size_text(count: int) -> str:
+    """Bytes as `3.2 GiB`; below 1 KiB as a whole number."""
+    value, unit = float(count), 0
+    while abs(value) >= 1024 and unit < len(_UNITS) - 1:
+        value, unit = value / 1024, unit + 1
+    return f"{value:.1f} {_UNITS[unit]}" if unit else f"{count} B"
+
+
+def headline(event: OutOfMemory) -> str:
+    """What ran out where, who held it, and where it is written down."""
+    text = f"{_device(event)} out of memory in {place(event)}"
+    held = sorted(_with_other(event), key=lambda pair: -pair[1])
+    named = [f"{size_text(size)} {category.replace('_', ' ')}" for category, size in held[:_NAMED] if size > 0]
+    parts = [", ".join(named)] if named else []
+    if event.requested is not None:
+        parts.append(f"{size_text(event.requested)} more were asked for")
+    if not event.categories and event.number > 1:
+        parts.append(f"number {event.number:,} of this run, not looked at closely")
+    if event.file is not None:
+        parts.append(f"written to {event.file}")
+    elif event.trouble is not None:
+        parts.append(f"not written down: {event.trouble}")
+    return text + (f": {'; '.join(parts)}" if parts else "")
+
+
+def place(event: OutOfMemory) -> str:
+    """The module and the phase, as far as they are known."""
+    if event.module is None:
+        return str(event.phase)
+    return f"{event.module or 'the model'} ({event.phase})"
+
+
+def report(event: OutOfMemory, before: Iterable[Event]) -> str:
+    """The whole file: the moment, who held what, the largest storages, and the last steps that were measured."""
+    lines = [
+        f"{_device(event)} out of memory in {place(event)}",
+        "",
+        f"when       {event.at:.1f} s after the start, after {event.step} steps; failure {event.number} of this run",
+        f"where      {event.device}, phase {event.phase}, module {_module(event)}",
+        f"requested  {_bytes(event.requested)}",
+        f"message    {event.message or '–'}",
+        "",
+        *_ledger(event),
+        "",
+        *_largest(event),
+        "",
+        "Last steps that were measured (not every step is; – is unknown)",
+        *(list(_steps(before)) or ["  none"]),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _device(event: OutOfMemory) -> str:
+    return event.device.partition(":")[0].upper()
+
+
+def _module(event: OutOfMemory) -> str:
+    return "–" if event.module is None else event.module or "the model itself"
+
+
+def _with_other(event: OutOfMemory) -> list[tuple[str, int]]:
+    pairs = list(event.categories)
+    if event.total is not None and pairs:
+        pairs.append(("other", event.total - sum(size for _, size in pairs)))
+    return pairs
+
+
+def _bytes(count: int | None) -> str:
+    return "–" if count is None else f"{count:,} B ({size_text(count)})"
+
+
+def _ledger(event: OutOfMemory) -> Iterator[str]:
+    sign = "" if event.whole else " (at least: the time for looking ran out)"
+    yield f"Held at that moment, each storage once{sign}"
+    for category, size in _with_other(event):
+        yield f"  {category.replace('_', ' '):<16} {_bytes(size)}"
+    yield f"  {'total':<16} {_bytes(event.total)}"
+
+
+def _largest(event: OutOfMemory) -> Iterator[str]:
+    yield "Largest storages"
+    yield f"  {'all, B':>16} {'number':>7} {'each, B':>16}  tensor and owner"
+    for storage in event.largest:
+        each = f"{storage.bytes * storage.count:>16,} {storage.count:>7,} {storage.bytes:>16,}"
+        yield f"  {each}  {_tensor(storage)}  {storage.owner}"
+
+
+def _tensor(storage: HeldStorage) -> str:
+    return f"{storage.dtype}[{'×'.join(map(str, storage.shape))}]"
+
+
+def _steps(before: Iterable[Event]) -> Iterator[str]:
+    steps: dict[int, list[str]] = {}
+    for event in before:
+        if isinstance(event, LedgerTaken):
+            # These phases end before the step they belong to is counted.
+            within = event.phase in (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)
+            steps.setdefault(event.step + within, []).append(_phase(event))
+        elif isinstance(event, GradientsMeasured):
+            line = f"loss {_number(event.loss)}, gradient norm {_number(event.total)}"
+            steps.setdefault(event.step, []).append(line)
+    for step, lines in steps.items():
+        yield f"  step {step:,}" if step else "  before the first step"
+        yield from (f"    {line}" for line in lines)
+
+
+def _phase(event: LedgerTaken) -> str:
+    held = event.held
+    named = [(name, getattr(held, name, None)) for name in MEMORY_CATEGORIES]
+    parts = ", ".join(f"{name.replace('_', ' ')} {size_text(size)}" for name, size in named if size)
+    peak = "–" if event.peak is None else f"{'' if event.peak_exact else '≥ '}{size_text(event.peak)}"
+    total = "–" if held.total is None else size_text(held.total)
+    return f"{event.phase.value:<10} {total}, peak {peak}: {parts}"
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4g}"
