@@ -1,6 +1,6 @@
 """Which exceptions say that an allocation failed, and what they tell of it. Any thread.
 
-Python itself and NumPy raise MemoryError; torch raises `torch.OutOfMemoryError` for a device's allocator, and a bare RuntimeError
+Python and NumPy raise MemoryError; torch raises `torch.OutOfMemoryError` for a device's allocator, and a bare RuntimeError
 from the CPU's ("[enforce fail at alloc_cpu.cpp …] … DefaultCPUAllocator: can't allocate memory: you tried to allocate N
 bytes"), from a driver ("CUDA error: out of memory"), from Metal ("MPS backend out of memory") and from cuBLAS's handle.
 """
