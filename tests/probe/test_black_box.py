@@ -215,9 +215,8 @@ def test_a_backward_that_fails(tmp_path: Path) -> None:
             return torch.empty(TOO_MUCH // F32)
 
     net, x = model(), torch.ones(BATCH, WIDTH)
-    with boxed(tmp_path) as seen:
-        with pytest.raises(RuntimeError, match="allocate memory"):
-            Explodes.apply(net(x)).sum().backward()
+    with boxed(tmp_path) as seen, pytest.raises(RuntimeError, match="allocate memory"):
+        Explodes.apply(net(x)).sum().backward()
     (box,) = boxes(seen)
     assert (box.phase, box.module, box.requested) == (Phase.BACKWARD, None, TOO_MUCH)
 
@@ -227,13 +226,12 @@ def test_one_error_is_told_once_wherever_it_passes(tmp_path: Path) -> None:
     with boxed(tmp_path) as seen:
         net[2].fails = True
         optimizer = torch.optim.LBFGS(net.parameters())
-        with pytest.raises(ValueError, match="gave up") as caught:
-            try:
-                optimizer.step(lambda: net(x).sum())
-            except RuntimeError as error:
-                raise ValueError("gave up") from error
+        with pytest.raises(RuntimeError) as caught:
+            optimizer.step(lambda: net(x).sum())
+        ending = ValueError("gave up")
+        ending.__cause__ = caught.value
         # As the runner does with what ends the script.
-        seen.probe.hooks.passes(caught.value)
+        seen.probe.hooks.passes(ending)
     assert len(boxes(seen)) == 1
 
 
@@ -314,7 +312,9 @@ class FakeCuda:
         for observer in self.observers:
             # (device, alloc, device_alloc, device_free), four integers and no names
             observer(1, requested, 16 << 30, 1 << 20)
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB. GPU 1 has a total capacity of 16 GiB")
+        raise torch.OutOfMemoryError(
+            "CUDA out of memory. Tried to allocate 20.00 MiB. GPU 1 has a total capacity of 16 GiB"
+        )
 
 
 @pytest.fixture

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor, nn
-from watched import Watched, watched
+from watched import CountingAllocator, Watched, watched
 
-from gradtui.protocol.events import DeviceFound, GradientsMeasured, LedgerTaken
+from gradtui.probe.black_box import BlackBox
+from gradtui.probe.recent_measurements import RecentMeasurements
+from gradtui.protocol.commands import SaveAllocatorSnapshot
+from gradtui.protocol.events import CommandApplied, DeviceFound, GradientsMeasured, LedgerTaken, OutOfMemory
 from gradtui.protocol.vocabulary import Phase
+from gradtui.runner.run_files import RunFiles
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 
@@ -124,3 +130,57 @@ def test_nothing_is_measured_while_a_graph_is_captured() -> None:
         captured = [event for event in seen.all(GradientsMeasured)[before:] if event.step > 3]
     assert captured == []
     assert seen.state.step == 4
+
+
+class Greedy(nn.Module):
+    """Asks for more than any device has, if it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fails = False
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.fails:
+            torch.empty(1 << 50, dtype=torch.uint8, device="cuda")
+        return x * 2
+
+
+def test_a_failed_allocation_is_told_with_the_bytes_on_the_device(tmp_path: Path) -> None:
+    greedy = Greedy()
+    model = nn.Sequential(base(), greedy)
+    size = sum(p.nbytes for p in model.parameters())
+    with watched() as seen:
+        files = RunFiles("train.py", {"XDG_STATE_HOME": str(tmp_path)})
+        BlackBox(seen.probe, CountingAllocator(), RecentMeasurements(seen._queue.put), files.write)
+        train(model, 3)
+        greedy.fails = True
+        with pytest.raises(torch.OutOfMemoryError):
+            train(model, 1)
+        greedy.fails = False
+        train(model, 2)
+    (box,) = seen.all(OutOfMemory)
+    held = dict(box.categories)
+    assert (box.device, box.requested, box.module, box.phase) == ("cuda:0", 1 << 50, "1", Phase.FORWARD)
+    assert held["parameters"] == size
+    assert held["activations"] > 0
+    assert box.total is not None
+    assert box.total >= sum(held.values())
+    assert box.file is not None
+    assert Path(box.file).read_text(encoding="utf-8").startswith("CUDA out of memory in 1 (forward)")
+    assert seen.state.step == 5
+
+
+def test_the_snapshot_opens_and_has_segments(tmp_path: Path) -> None:
+    with watched() as seen:
+        seen.probe.desk.write_file = RunFiles("train.py", {"XDG_STATE_HOME": str(tmp_path)}).write
+        model = base()
+        train(model, 2)
+        seen.submit(SaveAllocatorSnapshot)
+        train(model, 2)
+    assert len(seen.all(CommandApplied)) == 1
+    (path,) = (tmp_path / "gradtui").iterdir()
+    snapshot = pickle.loads(path.read_bytes())
+    active = sum(
+        block["size"] for segment in snapshot["segments"] for block in segment["blocks"] if block["state"] != "inactive"
+    )
+    assert active >= sum(p.nbytes for p in model.parameters())

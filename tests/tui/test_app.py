@@ -19,7 +19,15 @@ from fakes import (
 from harness import own_drawing, session
 
 from gradtui.protocol import events as ev
-from gradtui.protocol.commands import Pause, Resume, RunSteps, SetTrainable, StopTraining, TraceStep
+from gradtui.protocol.commands import (
+    Pause,
+    Resume,
+    RunSteps,
+    SaveAllocatorSnapshot,
+    SetTrainable,
+    StopTraining,
+    TraceStep,
+)
 from gradtui.protocol.vocabulary import Holding, Phase
 from gradtui.tui.app import GradtuiApp
 from gradtui.tui.pending_marks import FREEZE, UNFREEZE
@@ -155,6 +163,42 @@ async def test_a_step_that_cannot_be_taken_apart_closes_the_dialog_and_says_why(
         await run.put(ev.CommandRejected(2.0, 41, TraceStep(1), "the models are on cuda"))
         assert run.app.screen is run.dashboard
         assert any("cannot take a step apart: the models are on cuda" in n.message for n in run.app._notifications)
+
+
+# Memory that runs out
+
+
+async def test_s_asks_for_a_snapshot_and_says_where_it_is() -> None:
+    async with session() as run:
+        await run.press("s")
+        assert run.sink.submitted == [SaveAllocatorSnapshot(1)]
+        said = "wrote a snapshot of the allocator to /state/run-allocator-1.pickle"
+        await run.put(ev.CommandApplied(2.0, 41, SaveAllocatorSnapshot(1), said, ()))
+        assert any(said in note.message for note in run.app._notifications)
+        await run.press("e")
+        assert said in " ".join(run.dashboard.events.text.split())
+
+
+async def test_s_in_the_question_before_leaving_still_stops() -> None:
+    async with session() as run:
+        await run.press("q", "s")
+        assert run.sink.submitted == [StopTraining(1)]
+
+
+async def test_a_failed_allocation_is_told_at_once_and_stays_in_the_events() -> None:
+    box = ev.OutOfMemory(
+        2.0, 41, 1, "cuda:0", "", 1 << 30, Phase.FORWARD, "text_encoder.blocks.3", (("activations", 3 << 30),), 3 << 30, (),
+        True, "/state/run-out-of-memory-1.txt", None,
+    )  # fmt: skip
+    said = (
+        "CUDA out of memory in text_encoder.blocks.3 (forward): 3.0 GiB activations; 1.0 GiB more were asked for; "
+        "written to /state/run-out-of-memory-1.txt"
+    )
+    async with session() as run:
+        await run.put(box, ev.RunEnded(2.1, 41, 1, "torch.OutOfMemoryError: CUDA out of memory.\n"))
+        assert [note.message for note in run.app._notifications] == [said]
+        await run.press("e")
+        assert said in " ".join(run.dashboard.events.text.split())
 
 
 # Pausing and stepping

@@ -1,0 +1,77 @@
+"""A failed allocation in words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gradtui.protocol.events import GradientsMeasured, LedgerTaken, OutOfMemory
+from gradtui.protocol.vocabulary import HeldStorage, MemoryBytes, Phase
+from gradtui.state.out_of_memory import headline, report, size_text
+
+GIB = 1 << 30
+BOX = OutOfMemory(
+    12.5, 40, 1, "cuda:0", "", 3 * GIB // 2, Phase.FORWARD, "encoder.layers.3",
+    (("parameters", GIB), ("buffers", 0), ("gradients", GIB), ("optimizer_state", 2 * GIB), ("activations", 4 * GIB)),
+    9 * GIB, (HeldStorage("saved by AddmmBackward0", "activations", GIB, (8, 4), "float32", 3),),
+    True, "/state/box.txt", None,
+)  # fmt: skip
+
+
+def test_one_line_says_what_where_who_and_the_file() -> None:
+    assert headline(BOX) == (
+        "CUDA out of memory in encoder.layers.3 (forward): 4.0 GiB activations, 2.0 GiB optimizer state, 1.0 GiB parameters, "
+        "1.0 GiB gradients; 1.5 GiB more were asked for; written to /state/box.txt"
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"module": None}, "CUDA out of memory in forward: "),
+        ({"module": ""}, "CUDA out of memory in the model (forward): "),
+        ({"file": None, "trouble": "No space left on device"}, "; not written down: No space left on device"),
+        ({"total": 20 * GIB}, ": 12.0 GiB other, 4.0 GiB activations, "),
+        ({"categories": (), "number": 64, "file": None}, "number 64 of this run, not looked at closely"),
+    ],
+)
+def test_what_is_unknown_is_left_out(change: dict[str, object], text: str) -> None:
+    assert text in headline(replace(BOX, **change))  # type: ignore[arg-type]
+
+
+def test_the_file_names_bytes_owners_and_the_last_steps() -> None:
+    held = MemoryBytes(**dict.fromkeys(MemoryBytes.__dataclass_fields__, 0) | {"parameters": GIB, "total": 2 * GIB})
+    before = [
+        LedgerTaken(1.0, 0, Phase.LOAD, held, GIB, True, True),
+        LedgerTaken(2.0, 38, Phase.BACKWARD, held, 3 * GIB, False, True),
+        GradientsMeasured(2.0, 39, 0.5, None, None),
+    ]
+    lines = report(BOX, before).splitlines()
+    assert f"requested  {3 * GIB // 2:,} B (1.5 GiB)" in lines
+    assert f"  {'activations':<16} {4 * GIB:,} B (4.0 GiB)" in lines
+    assert f"  {'other':<16} {GIB:,} B (1.0 GiB)" in lines
+    (storage,) = [line for line in lines if "AddmmBackward0" in line]
+    assert storage.split() == [
+        f"{3 * GIB:,}", "3", f"{GIB:,}", "float32[8×4]", "saved", "by", "AddmmBackward0",
+    ]  # fmt: skip
+    steps = lines[lines.index("  before the first step") :]
+    assert steps == [
+        "  before the first step",
+        "    load       2.0 GiB, peak 1.0 GiB: parameters 1.0 GiB",
+        "  step 39",
+        "    backward   2.0 GiB, peak ≥ 3.0 GiB: parameters 1.0 GiB",
+        "    loss –, gradient norm 0.5",
+    ]
+
+
+def test_bytes_that_were_not_all_found_are_a_lower_bound() -> None:
+    assert "at least: the time for looking ran out" in report(replace(BOX, whole=False), ())
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (3 << 29, "1.5 GiB"), (1 << 60, "1.0 EiB"), (-2048, "-2.0 KiB")],
+)
+def test_sizes(count: int, text: str) -> None:
+    assert size_text(count) == text
