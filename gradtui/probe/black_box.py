@@ -24,7 +24,7 @@ from gradtui.probe.cuda_private import observe_failed_allocations
 from gradtui.probe.recent_measurements import RecentMeasurements
 from gradtui.probe.run_file import WriteFile
 from gradtui.probe.storage_owners import Owners
-from gradtui.probe.torch_private import module_place_in_backward
+from gradtui.probe.torch_private import leave_to_python, module_place_in_backward
 from gradtui.protocol.events import OutOfMemory
 from gradtui.state.out_of_memory import report
 
@@ -175,3 +175,6 @@ def _allocation_failed(device: int, requested: int, on_device: int, free: int) -
     for box in tuple(_boxes):
         with contextlib.suppress(Exception):
             box.allocation_failed(device, requested, on_device, free)
+
+
+leave_to_python(_allocation_failed, and_all_it_calls=True)

@@ -179,3 +179,4 @@ class HookSet:
 
 # Whatever a hook does, it is no part of a program that the script compiles.
 leave_to_python(HookSet.run, and_all_it_calls=True)
+leave_to_python(HookSet.passes, and_all_it_calls=True)

@@ -126,7 +126,12 @@ def _tensors(search: _Search) -> list[torch.Tensor]:
     """The tensors that the collector knows."""
     found: list[torch.Tensor] = []
     kinds: dict[type, bool] = {}
-    objects = gc.get_objects()
+    try:
+        objects = gc.get_objects()
+    except MemoryError:
+        # Not even room for a list.
+        search.whole = False
+        return found
     for begin in range(0, len(objects), _BATCH):
         if search.is_late():
             break

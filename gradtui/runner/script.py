@@ -7,6 +7,7 @@ even in atexit callbacks, `inspect.getsource` works, and multiprocessing childre
 from __future__ import annotations
 
 import builtins
+import contextlib
 import io
 import os
 import sys
@@ -110,7 +111,9 @@ def run(program: Program, raised: Callable[[BaseException], None] | None = None)
     except BaseException as error:  # noqa: BLE001 (python's own top level catches all of them)
         ending = error
         if raised is not None and os.getpid() == owner:
-            raised(error)
+            # A Ctrl+C meanwhile changes nothing: the script is over.
+            with contextlib.suppress(BaseException):
+                raised(error)
     return conclude(ending, forked=os.getpid() != owner)
 
 

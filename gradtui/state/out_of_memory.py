@@ -21,9 +21,14 @@ def size_text(count: int) -> str:
     return f"{value:.1f} {_UNITS[unit]}" if unit else f"{count} B"
 
 
+def happened(event: OutOfMemory) -> str:
+    """What ran out, and where, as far as that is known."""
+    module = "" if event.module is None else event.module or "the model"
+    return f"{_device(event)} out of memory in {f'{module} ({event.phase})' if module else event.phase.value}"
+
+
 def headline(event: OutOfMemory) -> str:
     """What ran out where, who held it, and where it is written down."""
-    text = f"{_device(event)} out of memory in {place(event)}"
     held = sorted(_with_other(event), key=lambda pair: -pair[1])
     named = [f"{size_text(size)} {category.replace('_', ' ')}" for category, size in held[:_NAMED] if size > 0]
     parts = [", ".join(named)] if named else []
@@ -35,20 +40,13 @@ def headline(event: OutOfMemory) -> str:
         parts.append(f"written to {event.file}")
     elif event.trouble is not None:
         parts.append(f"not written down: {event.trouble}")
-    return text + (f": {'; '.join(parts)}" if parts else "")
-
-
-def place(event: OutOfMemory) -> str:
-    """The module and the phase, as far as they are known."""
-    if event.module is None:
-        return str(event.phase)
-    return f"{event.module or 'the model'} ({event.phase})"
+    return happened(event) + (f": {'; '.join(parts)}" if parts else "")
 
 
 def report(event: OutOfMemory, before: Iterable[Event]) -> str:
     """The whole file: the moment, who held what, the largest storages, and the last steps that were measured."""
     lines = [
-        f"{_device(event)} out of memory in {place(event)}",
+        happened(event),
         "",
         f"when       {event.at:.1f} s after the start, after {event.step} steps; failure {event.number} of this run",
         f"where      {event.device}, phase {event.phase}, module {_module(event)}",

@@ -18,7 +18,7 @@ from textual.types import CSSPathType
 
 from gradtui.protocol.commands import Resume, SaveAllocatorSnapshot, StopTraining, TraceStep
 from gradtui.protocol.events import CommandApplied, CommandRejected, Event, FreezeVerified, OutOfMemory, RunEnded
-from gradtui.state.out_of_memory import headline
+from gradtui.state.out_of_memory import happened
 from gradtui.state.reducer import apply
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import RunStatus, run_status
@@ -176,7 +176,7 @@ class GradtuiApp(App[str]):
         elif isinstance(event, CommandApplied) and isinstance(event.command, SaveAllocatorSnapshot):
             self.notify(event.text, timeout=8, markup=False)
         elif isinstance(event, OutOfMemory) and event.categories:
-            self.notify(headline(event), title="Out of memory", severity="error", timeout=20, markup=False)
+            self.notify(f"{happened(event)}; e shows who held it", severity="error", timeout=8, markup=False)
         elif isinstance(event, RunEnded) and event.error is not None:
             self._dashboard.show_panel("output")
 

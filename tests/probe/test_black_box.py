@@ -11,16 +11,17 @@ import threading
 import traceback
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import pytest
 import torch
+import torch._dynamo
 from torch import Tensor, nn
 from watched import CountingAllocator, Watched, watched
 
-from gradtui.probe import black_box
+from gradtui.probe import black_box, running_module, storage_owners
 from gradtui.probe.black_box import MOST_FILES, BlackBox
 from gradtui.probe.recent_measurements import RecentMeasurements
 from gradtui.protocol.events import OutOfMemory
@@ -295,6 +296,61 @@ def test_the_failing_thread_need_not_be_the_training_one(tmp_path: Path) -> None
         other.join()
     (box,) = boxes(seen)
     assert (box.module, dict(box.categories)["buffers"]) == ("2", 100 * F32)
+
+
+def test_within_a_compiled_model_nothing_is_compiled_for_it(tmp_path: Path) -> None:
+    torch._dynamo.reset()
+    net, x = model(), torch.ones(BATCH, WIDTH)
+    compiled: nn.Module = torch.compile(net, backend="eager")  # type: ignore[assignment]
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    try:
+        with boxed(tmp_path) as seen:
+            for step in range(3):
+                net[2].fails = step == 2
+                with pytest.raises(RuntimeError, match="allocate memory") if step == 2 else nullcontext():
+                    compiled(x).sum().backward()
+                    optimizer.step()
+                    frames = dict(torch._dynamo.utils.counters["frames"])
+        # The forward with another flag is compiled anew, and that is all.
+        assert torch._dynamo.utils.counters["frames"]["total"] == frames["total"] + 1
+        (box,) = boxes(seen)
+        assert (box.phase, box.module) == (Phase.FORWARD, "")
+        assert dict(box.categories)["parameters"] == sum(parameter.nbytes for parameter in net.parameters())
+    finally:
+        torch._dynamo.reset()
+        torch._dynamo.utils.counters.clear()
+
+
+def test_a_look_at_a_crowd_ends_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage_owners.find, "__kwdefaults__", {"seconds": 0.0})
+    net, x = model(), torch.ones(BATCH, WIDTH)
+    with boxed(tmp_path) as seen:
+        train(net, torch.optim.SGD(net.parameters(), lr=0.1), x, 2)
+        fail(net, x)
+    (box,) = boxes(seen)
+    assert not box.whole
+    assert dict(box.categories)["parameters"] == sum(parameter.nbytes for parameter in net.parameters())
+
+
+def test_no_room_even_for_a_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_room() -> list[object]:
+        raise MemoryError
+
+    net, x = model(), torch.ones(BATCH, WIDTH)
+    with boxed(tmp_path) as seen:
+        train(net, torch.optim.SGD(net.parameters(), lr=0.1), x, 2)
+        monkeypatch.setattr(gc, "get_objects", no_room)
+        fail(net, x)
+        monkeypatch.undo()
+    (box,) = boxes(seen)
+    assert not box.whole
+    assert dict(box.categories)["gradients"] == sum(parameter.nbytes for parameter in net.parameters())
+
+
+def test_the_private_names_are_there() -> None:
+    assert callable(torch.cuda._lazy_call)
+    assert callable(torch.cuda.memory._snapshot)
+    assert running_module._CALL_CODE is not None
 
 
 # CUDA, by a fake of the private entry with its real signature

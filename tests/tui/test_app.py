@@ -196,7 +196,8 @@ async def test_a_failed_allocation_is_told_at_once_and_stays_in_the_events() -> 
     )
     async with session() as run:
         await run.put(box, ev.RunEnded(2.1, 41, 1, "torch.OutOfMemoryError: CUDA out of memory.\n"))
-        assert [note.message for note in run.app._notifications] == [said]
+        told = "CUDA out of memory in text_encoder.blocks.3 (forward); e shows who held it"
+        assert [note.message for note in run.app._notifications] == [told]
         await run.press("e")
         assert said in " ".join(run.dashboard.events.text.split())
 
