@@ -60,7 +60,9 @@ class RunFiles:
 
     def _directories(self) -> Iterator[Path]:
         yield state_directory(self._environ)
-        yield Path(tempfile.gettempdir())
+        # Where no directory can be written at all, this raises too.
+        with contextlib.suppress(OSError):
+            yield Path(tempfile.gettempdir())
 
 
 def _new_file(path: Path, fill: Callable[[BinaryIO], object]) -> Path:

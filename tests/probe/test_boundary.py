@@ -281,6 +281,7 @@ def boundary(queue: CommandQueue, log: list[object]) -> Boundary:
         queue,
         toggle=toggle,
         trace=lambda: Applied("trace", ()),
+        snapshot=lambda: Applied("snapshot", ()),
         applied=lambda command, applied: log.append((command.id, applied.text)),
         rejected=lambda command, reason: log.append((command.id, reason)),
         held=log.append,

@@ -42,6 +42,20 @@ def test_half_a_file_does_not_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
+def test_where_no_directory_can_be_written_the_first_reason_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none() -> str:
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found")
+
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr("tempfile.gettempdir", none)
+    with pytest.raises(NotADirectoryError):
+        RunFiles("train.py", {"XDG_STATE_HOME": str(tmp_path / "file")}).write(
+            "out-of-memory", ".txt", lambda file: None
+        )
+
+
 def test_old_black_boxes_give_way_and_nothing_else_does(tmp_path: Path) -> None:
     directory = tmp_path / "gradtui"
     directory.mkdir()
