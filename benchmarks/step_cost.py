@@ -1,6 +1,6 @@
 """What a step costs under `gradtui --plain`, against the same script without: fresh processes, taking turns.
 
-    python benchmarks/step_cost.py 0.2 0.5 2 20 --rounds 7
+    python benchmarks/step_cost.py 0.2 0.5 2 20 gpt --rounds 7
 
 Ratios of two medians, and the spread of the ratios of single rounds; and what gradtui itself says that a step of ours cost.
 """
@@ -17,15 +17,16 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-LOOP = Path(__file__).with_name("mlp_loop.py")
+LOOP = Path(__file__).with_name("training_loop.py")
 
 
-def run(prefix: list[str], size: str, seconds: float) -> dict[str, Any]:
+def run(prefix: list[str], size: str, seconds: float, warmup: float) -> dict[str, Any]:
     """What the loop reports, run behind `prefix`."""
     with tempfile.TemporaryDirectory() as folder:
         result, summary = Path(folder, "result.json"), Path(folder, "summary.json")
         options = ["--plain", "--summary", str(summary)] if prefix else []
-        command = [sys.executable, *prefix, *options, str(LOOP), size, "--seconds", str(seconds)]
+        command = [sys.executable, *prefix, *options, str(LOOP), size]
+        command += ["--seconds", str(seconds), "--warmup", str(warmup)]
         environment = os.environ | {"STEP_COST_RESULT": str(result)}
         subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         found: dict[str, Any] = json.loads(result.read_text())
@@ -36,13 +37,13 @@ def run(prefix: list[str], size: str, seconds: float) -> dict[str, Any]:
         return found
 
 
-def compare(size: str, rounds: int, seconds: float) -> None:
+def compare(size: str, rounds: int, seconds: float, warmup: float) -> None:
     """Print one line for one step length."""
     pairs = []
     for _ in range(rounds):
-        without = run([], size, seconds)
-        pairs.append((without, run(["-m", "gradtui"], size, seconds)))
-    text = f"{size:>4} ms"
+        without = run([], size, seconds, warmup)
+        pairs.append((without, run(["-m", "gradtui"], size, seconds, warmup)))
+    text = f"{size:>4}{' ms' if size[0].isdigit() else '   '}"
     for clock in ("wall_us", "cpu_us"):
         without_us = statistics.median(pair[0][clock] for pair in pairs)
         with_us = statistics.median(pair[1][clock] for pair in pairs)
@@ -57,12 +58,15 @@ def compare(size: str, rounds: int, seconds: float) -> None:
 def main() -> None:
     """Read the arguments and compare."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("sizes", nargs="*", default=["0.2", "0.5", "2", "20"])
+    parser.add_argument("sizes", nargs="*", default=["0.2", "0.5", "2", "20", "gpt"])
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument(
+        "--warmup", type=float, default=1.0, help="seconds that are left out, our own warm-up among them"
+    )
     arguments = parser.parse_args()
     for size in arguments.sizes:
-        compare(size, arguments.rounds, arguments.seconds)
+        compare(size, arguments.rounds, arguments.seconds, arguments.warmup)
 
 
 if __name__ == "__main__":

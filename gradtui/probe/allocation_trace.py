@@ -9,7 +9,7 @@ runs backward.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import Any
@@ -38,6 +38,20 @@ class Allocation:
     """The memory category it belongs to, where that is known."""
 
 
+class _Followed(weakref.ref[Any]):
+    """A storage that is alive, and what is known of it."""
+
+    __slots__ = ("allocation", "key")
+
+    def __new__(cls, storage: object, freed: Callable[[Any], None], key: int, allocation: Allocation) -> _Followed:  # noqa: ARG004
+        return super().__new__(cls, storage, freed)
+
+    def __init__(self, storage: object, freed: Callable[[Any], None], key: int, allocation: Allocation) -> None:
+        super().__init__(storage, freed)  # type: ignore[call-arg]
+        self.key = key
+        self.allocation = allocation
+
+
 class AllocationTrace(OperationMode):  # type: ignore[no-untyped-call]
     """Live bytes on one kind of device after every operation that changed them.
 
@@ -58,28 +72,32 @@ class AllocationTrace(OperationMode):  # type: ignore[no-untyped-call]
         """False if there were more events than are followed."""
         self._device_type = device_type
         self._module_now = module_now
-        self._live: dict[int, tuple[weakref.ref[Any], Allocation]] = {}
+        self._freed = self._when_freed()
+        self._live: dict[int, _Followed] = {}
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Run the operation, and note what storages it has made."""
         began = perf_counter_ns()
-        kwargs = kwargs or {}
-        for tensor in _tensors(args):
-            self._follow(tensor, is_new=False)
-        for tensor in _tensors(tuple(kwargs.values())):
-            self._follow(tensor, is_new=False)
+        for value in args if not kwargs else (*args, *kwargs.values()):
+            # Most values are plain tensors or numbers, and most tensors' storages are known.
+            if isinstance(value, torch.Tensor):
+                self._follow(value, is_new=False)
+            elif isinstance(value, (tuple, list)):
+                self._follow_all(value, is_new=False)
         self.own_ns += perf_counter_ns() - began
         try:
-            result = func(*args, **kwargs)
+            result = func(*args, **kwargs) if kwargs else func(*args)
         except BaseException as error:
             # Without us the operation would have been called by torch's own C++ code, not by a frame of torch's Python.
             error.__traceback__ = below_operator_call(error.__traceback__)
             raise
         began = perf_counter_ns()
-        for tensor in _tensors((result,)):
-            self._follow(tensor, is_new=True)
+        if isinstance(result, torch.Tensor):
+            self._follow(result, is_new=True)
+        elif isinstance(result, (tuple, list)):
+            self._follow_all(result, is_new=True)
         self.operations += 1
         self.own_ns += perf_counter_ns() - began
         return result
@@ -99,14 +117,24 @@ class AllocationTrace(OperationMode):  # type: ignore[no-untyped-call]
         """Follow nothing any further. The numbers stay."""
         self._live.clear()
 
+    def _follow_all(self, values: Iterable[Any], *, is_new: bool) -> None:
+        for value in values:
+            if isinstance(value, torch.Tensor):
+                self._follow(value, is_new=is_new)
+            elif isinstance(value, (tuple, list)):
+                self._follow_all(value, is_new=is_new)
+
     def _follow(self, tensor: torch.Tensor, *, is_new: bool) -> Allocation | None:
-        if tensor.device.type != self._device_type or tensor.layout is not torch.strided or is_wrapper(tensor):
+        try:
+            storage = tensor.untyped_storage()
+        except (NotImplementedError, RuntimeError):  # sparse tensors have none
             return None
-        storage = tensor.untyped_storage()
         key = storage._cdata  # noqa: SLF001 - as `storage_key`, without asking the tensor twice
         known = self._live.get(key)
         if known is not None:
-            return known[1]
+            return known.allocation
+        if tensor.device.type != self._device_type or is_wrapper(tensor):
+            return None
         if len(self.curve) >= MOST_EVENTS:
             self.is_whole = False
             return None
@@ -115,25 +143,25 @@ class AllocationTrace(OperationMode):  # type: ignore[no-untyped-call]
         if is_new:
             self._note(allocation.nbytes, module)
         self.allocations.append(allocation)
-        self._live[key] = (weakref.ref(storage, self._freed(key)), allocation)
+        self._live[key] = _Followed(storage, self._freed, key, allocation)
         return allocation
 
-    def _freed(self, key: int) -> Callable[[object], None]:
-        # A reference that held the trace would keep it alive as long as the script's tensors.
-        gone = weakref.WeakMethod(self._gone)
+    def _when_freed(self) -> Callable[[weakref.ref[Any]], None]:
+        # A callback that held the trace would keep it alive as long as the script's tensors.
+        trace = weakref.ref(self)
 
-        def freed(_: object) -> None:
-            method = gone()
-            if method is not None:
-                method(key)
+        def freed(followed: weakref.ref[Any]) -> None:
+            self = trace()
+            if self is not None and isinstance(followed, _Followed):
+                self._gone(followed)
 
         return freed
 
-    def _gone(self, key: int) -> None:
-        entry = self._live.pop(key, None)
-        if entry is not None:
-            entry[1].died = len(self.curve)
-            self._note(-entry[1].nbytes, self._module_now())
+    def _gone(self, followed: _Followed) -> None:
+        if self._live.pop(followed.key, None) is not None:
+            allocation = followed.allocation
+            allocation.died = len(self.curve)
+            self._note(-allocation.nbytes, self._module_now())
 
     def _note(self, change: int, module: int) -> None:
         if len(self.curve) >= MOST_EVENTS:
@@ -141,11 +169,3 @@ class AllocationTrace(OperationMode):  # type: ignore[no-untyped-call]
             return
         self.curve.append(self.curve[-1] + change)
         self.modules.append(module)
-
-
-def _tensors(values: tuple[Any, ...]) -> Iterator[torch.Tensor]:
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            yield value
-        elif isinstance(value, (tuple, list)):
-            yield from _tensors(tuple(value))

@@ -32,13 +32,15 @@ class Cadence:
     out, so that no optimizer is always the one missed.
     The cost is the median of the last few, since one measurement disturbed by another process would thin out the next
     hundred.
+    After the first, no step is measured by itself that would take `longest` times its own length longer.
     """
 
-    def __init__(self, budget: float, step_time: StepTime, warmup: int = 16) -> None:
+    def __init__(self, budget: float, step_time: StepTime, warmup: int = 16, longest: float = math.inf) -> None:
         self.every = 1
         self._budget = budget
         self._step_time = step_time
         self._warmup = warmup
+        self._longest = longest
         self._forced = 0
         self._total = 0.0
         self._measured = 0
@@ -55,8 +57,8 @@ class Cadence:
         Asked once a step. What is `wanted` for another reason is measured, and the next measurement counted from it.
         """
         began = executed - executed % round_length
-        due = wanted or self._is_forced(executed)
-        if due or began == self._measured or began >= self._measured + self.every * round_length:
+        due = began == self._measured or began >= self._measured + self.every * round_length
+        if wanted or self._is_forced(executed) or (due and not self._is_too_long()):
             self._measured = began
             return True
         return False
@@ -65,10 +67,13 @@ class Cadence:
         """How many steps in a row are not to be measured after the one that follows `executed` ones, in rounds of one step."""
         if self._is_forced(executed + 1):
             return 0
-        return max(0, self._measured + self.every - executed - 1)
+        return self.every if self._is_too_long() else max(0, self._measured + self.every - executed - 1)
 
     def _is_forced(self, executed: int) -> bool:
         return self._forced > 0 or (executed < self._warmup and self._total < _WARMUP_S)
+
+    def _is_too_long(self) -> bool:
+        return bool(self._costs) and statistics.median(self._costs) > self._longest * self._step_time.seconds
 
     def spent(self, seconds: float) -> None:
         """One measurement was made and took this long."""

@@ -56,7 +56,7 @@ class Probe:
         self.view = ModelsInView(emit, self.clock, self._tree_changed)
         self._cost = OwnCost(self.hooks, self.clock.now())
         rarely = Cadence(budget * _EXAMINATION_SHARE, self._cost.step_time)
-        seldom = Cadence(budget * _TRACE_SHARE, self._cost.step_time, warmup=0)
+        seldom = Cadence(budget * _TRACE_SHARE, self._cost.step_time, warmup=0, longest=0.5)
         self._traces = StepTraces(seldom if budget > 0 else None, self.view, self.hooks.charge)
         self.examiner = StepExaminer(
             emit, self.clock, self.view, self.phases, self.counter, allocator, rarely, self._traces, self.hooks.guard

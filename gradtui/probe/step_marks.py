@@ -2,7 +2,7 @@
 
 On steps below a millisecond the hooks' Python code costs far more than its instructions: torch's own code has pushed it out
 of the processor's caches by the time of the next hook. A mark is two numbers added to a list; what it means is worked out for
-all marks together a few milliseconds later, when that code is warm. Every mark carries its own time, so nothing is lost.
+all marks together some tens of milliseconds later, when that code is warm. Every mark carries its own time, so nothing is lost.
 
 Marks are taken between two steps that are examined, and only while a step goes its plain way: the model and the optimizer that
 the last step had, and nothing that runs within something else. Whatever else happens, the marks are told first, and the
@@ -36,7 +36,7 @@ _PHASE_AFTER = {
     DATA: Phase.DATA,
 }
 
-_TELL_NS = 16_000_000
+_TELL_NS = 100_000_000
 """Marks wait this long at most, as long as the counts of short steps do."""
 
 

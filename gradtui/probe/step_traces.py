@@ -16,9 +16,9 @@ from gradtui.protocol.vocabulary import Phase
 
 _FIRST = 2
 """The first step makes the optimizer's state, and only in the next one all there ever is comes together."""
-_DISPATCH_NS = 3_000
-"""An estimate of what it takes torch to show one operation to Python, beside what we do with it: with a mode that only passes
-it on, `torch.ones(4).add(1)` took 3.0 to 4.1 µs longer, on two busy cores."""
+_DISPATCH_NS = 6_000
+"""An estimate of what it takes torch to show one operation to Python and to tell of what it frees, beside what we do with it:
+5 µs with a mode that only passes operations on, 6 to 10 with ours (the steps of `benchmarks/memory.py`, two busy cores)."""
 
 
 class StepTraces:

@@ -141,3 +141,15 @@ def test_the_steps_said_to_rest_are_those_that_are_not_due(every: int, executed:
     rests = cadence.rests(executed)
     later = list(range(executed + 1, executed + rests + 2))
     assert [cadence.is_due(step) for step in later] == [False] * rests + [True], asked
+
+
+def test_what_makes_a_step_too_long_is_not_repeated_until_steps_are_longer() -> None:
+    length = of_steps(0.01)
+    cadence = Cadence(1.0, length, warmup=0, longest=0.5)
+    assert cadence.is_due(0)
+    cadence.spent(0.006)
+    assert [executed for executed in range(1, 200) if cadence.is_due(executed)] == []
+    assert cadence.rests(200) > 0
+    assert cadence.is_due(200, wanted=True)
+    length.seconds = 0.013
+    assert cadence.is_due(cadence.every + 200)

@@ -16,15 +16,15 @@ VOCABULARY, CONTEXT, WIDTH, HEADS = 17, 8, 16, 2
 class Block(nn.Module):
     """A pre-norm transformer block, causal or not."""
 
-    def __init__(self, causal: bool = True) -> None:
+    def __init__(self, width: int = WIDTH, heads: int = HEADS, causal: bool = True) -> None:
         super().__init__()
-        self.causal = causal
-        self.ln_1, self.ln_2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
-        self.qkv, self.proj = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
-        self.mlp = nn.Sequential(nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH))
+        self.heads, self.causal = heads, causal
+        self.ln_1, self.ln_2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
 
     def forward(self, x: Tensor) -> Tensor:
-        q, k, v = self.qkv(self.ln_1(x)).unflatten(-1, (3, HEADS, -1)).permute(2, 0, 3, 1, 4)
+        q, k, v = self.qkv(self.ln_1(x)).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
         attended = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
         x = x + self.proj(attended.transpose(1, 2).flatten(2))
         return cast("Tensor", x + self.mlp(self.ln_2(x)))
@@ -33,11 +33,18 @@ class Block(nn.Module):
 class TinyGPT(nn.Module):
     """Returns (logits, loss), as many language models do; the output layer is the token embedding."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        vocabulary: int = VOCABULARY,
+        context: int = CONTEXT,
+        width: int = WIDTH,
+        heads: int = HEADS,
+        layers: int = 2,
+    ) -> None:
         super().__init__()
-        self.tok_emb, self.pos_emb = nn.Embedding(VOCABULARY, WIDTH), nn.Embedding(CONTEXT, WIDTH)
-        self.blocks = nn.ModuleList([Block(), Block()])
-        self.ln_f, self.lm_head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, VOCABULARY, bias=False)
+        self.tok_emb, self.pos_emb = nn.Embedding(vocabulary, width), nn.Embedding(context, width)
+        self.blocks = nn.ModuleList([Block(width, heads) for _ in range(layers)])
+        self.ln_f, self.lm_head = nn.LayerNorm(width), nn.Linear(width, vocabulary, bias=False)
         self.lm_head.weight = self.tok_emb.weight
 
     def forward(self, index: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
