@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import torch
 from torch import nn
 
 from gradtui.probe import running_module, storage_owners
@@ -98,8 +99,8 @@ class BlackBox:
     def _record(self, now: int, failure: AllocationFailure, path: Callable[[], str | None]) -> None:  # noqa: ARG002
         probe = self._probe
         looked = self._count <= MOST_FILES
-        kind = failure.device.partition(":")[0]
-        owners = self._owners(kind) if looked else Owners((), (), True)
+        device = torch.device(failure.device)
+        owners = self._owners(device) if looked else Owners((), (), True)
         event = OutOfMemory(
             at=probe.clock.at(),
             step=probe.counter.steps,
@@ -110,7 +111,7 @@ class BlackBox:
             phase=probe.phases.marked() or probe.phases.phase,
             module=path(),
             categories=owners.categories,
-            total=self._total(kind) if looked else None,
+            total=self._total(device) if looked else None,
             largest=owners.largest,
             whole=owners.whole,
             file=None,
@@ -118,13 +119,13 @@ class BlackBox:
         )
         self._recent.emit(self._written(event) if looked else event)
 
-    def _owners(self, device_type: str) -> Owners:
+    def _owners(self, device: torch.device) -> Owners:
         view, examination = self._probe.view, self._probe.examiner.examination
         trace = examination.trace if examination is not None else None
-        return storage_owners.find(view.tree, view.live_optimizers(), trace, device_type)
+        return storage_owners.find(view.tree, view.live_optimizers(), trace, device)
 
-    def _total(self, device_type: str) -> int | None:
-        allocator = self._cpu if device_type == "cpu" else device_allocator(device_type)
+    def _total(self, device: torch.device) -> int | None:
+        allocator = self._cpu if device.type == "cpu" else device_allocator(device.type)
         return allocator.read().total
 
     def _written(self, event: OutOfMemory) -> OutOfMemory:

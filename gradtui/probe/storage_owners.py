@@ -44,7 +44,7 @@ class Owners:
 
 @dataclass
 class _Search:
-    device_type: str
+    device: torch.device
     deadline: float
     seen: set[int] = field(default_factory=set)
     bytes: Counter[str] = field(default_factory=Counter)
@@ -54,7 +54,7 @@ class _Search:
     def claim(self, tensor: torch.Tensor, owner: str, category: str) -> None:
         """The storages of this tensor are this owner's, if they are nobody's yet."""
         for plain in plain_tensors(tensor):
-            if plain.device.type != self.device_type or is_wrapper(plain):
+            if not self._is_here(plain.device) or is_wrapper(plain):
                 continue
             key = storage_key(plain)
             if key in self.seen:
@@ -64,6 +64,10 @@ class _Search:
             self.bytes[category] += size
             dtype = str(plain.dtype).removeprefix("torch.")
             self.held[owner, category, size, tuple(plain.shape), dtype] += 1
+
+    def _is_here(self, device: torch.device) -> bool:
+        same_kind = device.type == self.device.type
+        return same_kind and (device.index is None or self.device.index in (None, device.index))
 
     def is_late(self) -> bool:
         if perf_counter() > self.deadline:
@@ -75,12 +79,15 @@ def find(
     tree: ModuleTree,
     optimizers: list[Optimizer],
     trace: ModuleTrace | None,
-    device_type: str,
+    device: torch.device,
     *,
     seconds: float = _SECONDS,
 ) -> Owners:
-    """Look for everything that is held on one kind of device. `trace` tells which module ran when, if that was noted."""
-    search = _Search(device_type, perf_counter() + seconds)
+    """Look for everything that is held on a device, or on all of its kind where it has no index.
+
+    `trace` tells which module ran when, if that was noted.
+    """
+    search = _Search(device, perf_counter() + seconds)
     if not is_being_traced():
         with unseen_by_function_modes():
             _named(search, tree, optimizers)
