@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import psutil
 import torch
 
 from gradtui.probe import peak_counters
 from gradtui.probe.peak_counters import PeakCounters
+from gradtui.samplers.cuda_allocator import counter, counts_no_requests
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +64,9 @@ class CudaAllocator:
             stats = taken if taken is not None else torch.cuda.memory_stats_as_nested_dict(self._index)
         except RuntimeError:
             return Reading(None, None)
-        counter = requested_counter(stats)
-        return Reading(counter.get("current", 0), counter.get("peak", 0), since_last=taken is not None)
-
-
-def requested_counter(stats: dict[str, Any]) -> dict[str, int]:
-    """Of a device's statistics the counter of requested bytes: `current`, `peak`, and more.
-
-    The backend `cudaMallocAsync` does not count those; what it has allocated is the same but for its rounding.
-    """
-    requested: dict[str, int] = stats.get("requested_bytes", {}).get("all", {})
-    allocated: dict[str, int] = stats.get("allocated_bytes", {}).get("all", {})
-    return requested if requested.get("peak") or not allocated.get("peak") else allocated
+        # Where requests are not counted, what is allocated is the same but for its rounding.
+        requested = counter(stats, "allocated" if counts_no_requests(stats) else "requested")
+        return Reading(requested.get("current", 0), requested.get("peak", 0), since_last=taken is not None)
 
 
 class MetalAllocator:

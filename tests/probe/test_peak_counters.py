@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +15,8 @@ from counters import COUNTERS, READERS, RESETTERS, FakeAllocator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradtui.probe.peak_counters import PeakCounters
+import gradtui
+from gradtui.probe.peak_counters import PeakCounters, of_this_process
 from gradtui.probe.peak_functions import PeakFunctions, cuda_peak_functions
 
 
@@ -148,3 +153,45 @@ def test_torchs_readers_look_their_functions_up_when_they_are_called(monkeypatch
     assert (taken, readings) == (1000, {1000})
     torch.cuda.reset_peak_memory_stats(0)
     assert torch.cuda.max_memory_allocated(0) == torch.accelerator.max_memory_allocated(0) == 600 * unit
+
+
+UNDER_THE_COMMAND = """
+import atexit, runpy, sys, torch
+from counters import READERS, RESETTERS, FakeAllocator
+
+fake = FakeAllocator()
+for name in (*READERS, *RESETTERS):
+    setattr(torch._C, name, getattr(fake.namespace, name))
+fake.allocate(0, 1000)
+fake.allocate(0, -400)
+open(sys.argv[1], "w").write('''
+import atexit, torch
+def peak():
+    return torch._C._cuda_memoryStats(0)["allocation"]["all"]["peak"]
+atexit.register(lambda: print("at exit", peak()))
+from gradtui.probe.peak_counters import of_this_process
+print("ours", of_this_process.take(0)["allocation"]["all"]["peak"])
+print("ours", of_this_process.take(0)["allocation"]["all"]["peak"])
+print("script", peak())
+''')
+sys.argv[:] = ["gradtui", "--plain", sys.argv[1]]
+runpy.run_module("gradtui", run_name="__main__")
+"""
+
+
+def test_under_the_command_the_scripts_readings_are_right_until_after_its_end(tmp_path: Path) -> None:
+    tests = str(Path(__file__).parent.parent)
+    done = subprocess.run(
+        [sys.executable, "-c", UNDER_THE_COMMAND, str(tmp_path / "script.py")],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([tests, *sys.path])},
+    )
+    assert done.stdout.splitlines() == ["ours 1000", "ours 600", "script 1000", "at exit 1000"], done.stderr
+
+
+def test_a_watch_of_the_scripts_own_protects_nothing() -> None:
+    """It may be closed while the script goes on, and what was folded would be lost to it."""
+    with gradtui.watch(torch.nn.Linear(1, 1), progress=False):
+        assert not of_this_process.protects
