@@ -7,6 +7,7 @@ measured, `peak_exact` that `bytes_peak` is the phase's peak and not only a lowe
 autograd keeps for backward in the operations of the module that owns it. `bytes_end` is null for a phase whose end was never
 measured, one that did not occur included. `interventions` are the newest freezes and unfreezes that were applied, by whomever;
 older ones are counted in `interventions_dropped`. `exit_code` is null while the run goes on.
+`device_memory` (see `gradtui.export.device_memory`) is null where no CUDA device was in use.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from gradtui.export.device_memory import device_memory
 from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.vocabulary import Phase
 from gradtui.state.run_state import PhaseRecord, RunState
@@ -46,6 +48,7 @@ def summarise(state: RunState, *, dropped: int) -> dict[str, Any]:
         "optimizers": _optimizers(state),
         "phases": {phase.value: _phase(state.phases[phase]) for phase in Phase},
         "step_peak": _step_peak(state),
+        "device_memory": device_memory(state),
         "gradient_norm": _gradient_norm(state),
         "parameters": _parameters(state),
         "interventions": _interventions(state),
