@@ -10,8 +10,8 @@ in neither. Not yet confirmed on a device.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from functools import wraps
 from typing import Any
 
@@ -60,17 +60,41 @@ class PeakCounters:
         raises (RuntimeError where it keeps no statistics).
         """
         with self._lock:
-            if self._read is None or self._reset is None:
+            stats = self._fold(device)
+            if stats is None or self._reset is None:
                 return None
-            stats = self._read(device)
-            if not self._are_all_covered(device, stats):
-                self._read = None
-                return None
-            folded = self._folded.get(device)
-            self._folded[device] = _peaks(stats) if folded is None else _larger(_peaks(stats), folded)
             self._reset(device)
             before = self._before_reset.pop(device, None)
         return stats if before is None else _larger(stats, before)
+
+    @contextmanager
+    def apart(self, devices: Iterable[int]) -> Iterator[None]:
+        """Within this we allocate for a moment what is to be in no peak, neither one the script reads nor one of a phase."""
+        known = set(devices) if self.protects else set()
+        with self._lock, suppress(RuntimeError):
+            for device in known:
+                stats, before = self._fold(device), self._before_reset.get(device)
+                if stats is not None:
+                    self._before_reset[device] = _peaks(stats) if before is None else _larger(_peaks(stats), before)
+        try:
+            yield
+        finally:
+            with self._lock, suppress(RuntimeError):
+                for device in known & self._folded.keys():
+                    if self._reset is not None:
+                        self._reset(device)
+
+    def _fold(self, device: int) -> Stats | None:
+        """Read a device and keep its peaks, so that it can be reset; None where that must not be."""
+        if self._read is None:
+            return None
+        stats = self._read(device)
+        if not self._are_all_covered(device, stats):
+            self._read = None
+            return None
+        folded = self._folded.get(device)
+        self._folded[device] = _peaks(stats) if folded is None else _larger(_peaks(stats), folded)
+        return stats
 
     def _are_all_covered(self, device: int, stats: Stats) -> bool:
         """Whether the first reader tells every peak that the others tell: what it does not tell could not be folded."""

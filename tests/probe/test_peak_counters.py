@@ -195,3 +195,39 @@ def test_a_watch_of_the_scripts_own_protects_nothing() -> None:
     """It may be closed while the script goes on, and what was folded would be lost to it."""
     with gradtui.watch(torch.nn.Linear(1, 1), progress=False):
         assert not of_this_process.protects
+
+
+def test_what_we_allocate_apart_is_in_no_peak() -> None:
+    allocator, alone = FakeAllocator(), FakeAllocator()
+    counters = allocator.protected()
+    for each in (allocator, alone):
+        each.allocate(0, 500)
+        each.allocate(0, -300)
+    with counters.apart([0]):
+        allocator.allocate(0, 9_000)
+        allocator.allocate(0, -9_000)
+    for each in (allocator, alone):
+        each.allocate(0, 100)
+    assert_same_peaks(allocator, alone)
+    assert peak_of(counters.take(0)) == 500, "of the phase"
+    with counters.apart([0]):
+        allocator.allocate(0, 9_000)
+        allocator.allocate(0, -9_000)
+    assert peak_of(counters.take(0)) == 300
+    assert_same_peaks(allocator, alone)
+
+
+def assert_same_peaks(one: FakeAllocator, other: FakeAllocator) -> None:
+    found, expected = (each.namespace._cuda_memoryStats(0) for each in (one, other))
+    assert found["allocated_bytes"]["all"]["peak"] == expected["allocated_bytes"]["all"]["peak"]
+
+
+def test_without_protection_nothing_is_set_apart_and_nothing_reset() -> None:
+    with PeakCounters().apart([0]):
+        pass
+
+
+def test_what_is_raised_apart_is_passed_on() -> None:
+    allocator = FakeAllocator()
+    with pytest.raises(ValueError, match="ours"), allocator.protected().apart([0, 7]):
+        raise ValueError("ours")
