@@ -34,6 +34,10 @@ class PhasePeaks:
         """The running phase was read, and goes on."""
         self._present = part
 
+    def skipped(self) -> None:
+        """The running phase ended, and nobody will tell of it."""
+        self._present = None
+
     def forward_left(self, part: Peak) -> None:
         """A forward ended that is told of only when backward begins."""
         self._forward, self._present = _joined(self._forward, _joined(self._present, part)), None

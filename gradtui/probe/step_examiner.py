@@ -133,7 +133,7 @@ class StepExaminer:
                 self.tracer.stop()
             self._phases.ended = None
             return
-        listening, self._phases.ended = self._phases.ended is not None, self._guarded_end
+        listening, self._phases.ended = self._phases.ended == self._guarded_end, self._guarded_end
         self._peaks.begin_step(self._ledger.begin_phase(), listening=listening)
         self._view.refresh(step, look_closer=True)
         tree = self._view.tree
@@ -173,6 +173,7 @@ class StepExaminer:
         self._traces.phase(self._phases.phase)
         examination = self.examination
         if examination is None:
+            self._peaks.skipped()
             return
         if operations_are_observed():
             self._peaks.of(phase, self._ledger.begin_phase())
@@ -191,16 +192,23 @@ class StepExaminer:
 
     def evaluation_began(self) -> None:
         """A forward that is no training begins. Its bytes are taken once a second at most, examined step or not."""
-        if self._phases.ended is None and not operations_are_observed() and self._evaluation_is_due():
+        if operations_are_observed():
+            return
+        if self._phases.ended is None and self._evaluation_is_due():
             self._ledger.begin_phase()
             self._phases.ended = self._evaluation_ended
+        elif self._phases.ended == self._guarded_end and self.examination is None and self._evaluation_is_late():
+            # Nothing has trained yet: what comes before it is not its own.
+            self._peaks.read_within(self._ledger.begin_phase())
 
     def _evaluation_is_due(self) -> bool:
-        now = self._clock.now()
-        if now - self._evaluated_at <= _EVALUATION_NS:
+        if not self._evaluation_is_late():
             return False
-        self._evaluated_at = now
+        self._evaluated_at = self._clock.now()
         return True
+
+    def _evaluation_is_late(self) -> bool:
+        return self._clock.now() - self._evaluated_at > _EVALUATION_NS
 
     def _evaluation_ended(self, phase: Phase) -> None:
         if phase is Phase.EVAL:

@@ -129,6 +129,19 @@ def test_an_evaluation_has_its_own_peak() -> None:
     assert peaks(seen, Phase.EVAL)[-1] == 4_000
 
 
+def test_before_anything_has_trained_an_evaluation_has_its_own_peak_too() -> None:
+    allocator = PeakingAllocator()
+    model = Spiking(allocator)
+    model.forward_height = 300
+    with watched(allocator=allocator) as seen:
+        allocator.spike(2_000)
+        model.eval()
+        with torch.no_grad():
+            model(X)
+    assert peaks(seen, Phase.LOAD) == [2_000]
+    assert peaks(seen, Phase.EVAL) == [300]
+
+
 def test_a_step_looked_at_after_others_that_were_not_knows_only_a_bound_of_what_came_before() -> None:
     allocator = PeakingAllocator()
     model = Spiking(allocator)
