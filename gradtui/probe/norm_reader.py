@@ -108,9 +108,12 @@ class NormReader:
             return
         gradients = self._gradients(optimizer)
         scale = getattr(optimizer, "grad_scale", None)
-        devices = {gradient.device.index for _, gradient in gradients if gradient.is_cuda}
-        with of_this_process.apart(devices):
-            self._meter.measure(step, gradients, self._loss, scale if isinstance(scale, torch.Tensor) else None)
+        scale = scale if isinstance(scale, torch.Tensor) else None
+        if not of_this_process.protects:
+            self._meter.measure(step, gradients, self._loss, scale)
+            return
+        with of_this_process.apart({gradient.device.index for _, gradient in gradients if gradient.is_cuda}):
+            self._meter.measure(step, gradients, self._loss, scale)
 
     def stepped(self) -> None:
         """A step has ended, executed or not."""

@@ -231,3 +231,10 @@ def test_what_is_raised_apart_is_passed_on() -> None:
     allocator = FakeAllocator()
     with pytest.raises(ValueError, match="ours"), allocator.protected().apart([0, 7]):
         raise ValueError("ours")
+
+
+def test_torch_still_declares_the_names_relied_on() -> None:
+    """Builds without CUDA lack the functions, but not their declarations."""
+    declared = (Path(torch.__file__).parent / "_C" / "__init__.pyi").read_text(encoding="utf-8")
+    for name in (*READERS, *RESETTERS):
+        assert f"def {name}(" in declared
