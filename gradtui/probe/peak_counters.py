@@ -9,6 +9,8 @@ in neither. Not yet confirmed on a device.
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -52,6 +54,12 @@ class PeakCounters:
         for name, resetter in zip(functions.resetters, resetters):
             setattr(functions.owner, name, self._resetting(resetter))
         self._read, self._reset, self._others = readers[0], resetters[0], readers[1:]
+        if sys.platform != "win32":
+            os.register_at_fork(after_in_child=self._let_go)
+
+    def _let_go(self) -> None:
+        """In a forked child: who held the lock may not be there to release it."""
+        self._lock = threading.RLock()
 
     def take(self, device: int) -> Stats | None:
         """The statistics of a device, with the peaks since the last `take`; from here on they begin anew.

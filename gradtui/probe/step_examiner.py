@@ -93,6 +93,11 @@ class StepExaminer:
         self._cadence.force(_AFTER_A_CHANGE)
         device = self._ledger.follow(self._view.tree)
         if device is not None:
+            self._peaks = PhasePeaks()
+            if self._phases.phase is not Phase.LOAD:
+                # The device's first reading tells of the whole run before.
+                self._ledger.begin_phase()
+                self._peaks.read_within((None, False))
             self._emit(DeviceFound(self._clock.at(), self._counter.steps, device, self._ledger.allocator.name))
 
     def toggled(self, step: int) -> None:

@@ -8,6 +8,7 @@ from torch import nn
 from watched import Watched, watched
 
 from gradtui.probe.allocators import Reading
+from gradtui.protocol.events import LedgerTaken
 from gradtui.protocol.vocabulary import Phase
 
 X = torch.ones(3, 4)
@@ -158,3 +159,25 @@ def test_a_step_looked_at_after_others_that_were_not_knows_only_a_bound_of_what_
     if not late:
         pytest.skip("no step was looked at so late")
     assert {(ledger.peak or 0) - BASE for ledger in late} == {100}
+
+
+def test_models_that_move_to_a_device_in_mid_run_leave_no_peak_of_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fake device of the kind `meta`, whose tensors every machine can make."""
+    device = PeakingAllocator()
+    device.device_type = "meta"
+    monkeypatch.setattr("gradtui.probe.memory_ledger.device_allocator", lambda _: device)
+    device.spike(7_000)
+    model = nn.Linear(4, 2)
+    # Norms cannot be read there, which is no matter here.
+    with watched(may_fail=True) as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for place in ("cpu", "meta", "meta"):
+            if place == "meta" and model.weight.device.type == "cpu":
+                model = nn.Linear(4, 2, device="meta")
+                optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            model(torch.ones(3, 4, device=place)).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    on_device = [ledger for ledger in seen.all(LedgerTaken) if ledger.held.total == BASE]
+    assert on_device
+    assert {ledger.peak for ledger in on_device} == {BASE}
