@@ -1,9 +1,10 @@
 """The names torch does not promise to keep through which an allocator's statistics are read and its peaks reset.
 
-What was looked through, in torch 2.11 to 2.13: every reader in Python (`memory_stats`, `memory_summary`, `max_memory_*`,
-`torch.accelerator.*`) looks these attributes of `torch._C` up when it is called. The allocator's snapshots, its history and the
-text of an OutOfMemoryError hold no peaks, the host's (pinned) memory and a `MemPool` have no part in them, and resetting the
-accumulated statistics leaves peaks alone. Only C++ code that asks `getDeviceStats` itself sees the counters as they are.
+As read in torch 2.13: every reader in Python (`memory_stats`, `memory_summary`, `max_memory_*`, `torch.accelerator.*`) looks
+these attributes of `torch._C` up when it is called, and the two readers name the same counters alike. The allocator's
+snapshots, its history and the text of an OutOfMemoryError hold no peaks, the host's (pinned) memory and a `MemPool` have no
+part in them, and resetting the accumulated statistics leaves peaks alone. Only C++ code that asks `getDeviceStats` itself sees
+the counters as they are.
 """
 
 from __future__ import annotations
