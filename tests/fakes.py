@@ -197,6 +197,18 @@ def training_step(model: ev.ModelsFound, states: str, step: int, *, own_us: floa
     ]
 
 
+GIB = 1024 * MIB
+
+
+def device_sample(at: float = 2.0, step: int = 40, *, process: int | None = 14 * GIB) -> ev.DeviceSampled:
+    """A CUDA device on which the driver sees 14 GiB of this process, and torch has allocated 9.1 of them."""
+    allocated, reserved = 9 * GIB + 100 * MIB, 12 * GIB + 300 * MIB
+    return ev.DeviceSampled(
+        at, step, "NVIDIA H100", 3 * GIB, 120 * GIB, 15 * GIB, 80 * GIB, process, allocated, reserved, 0.83,
+        requested=9 * GIB, requested_peak=10 * GIB, allocated_peak=10 * GIB + 120 * MIB, reserved_peak=reserved,
+    )  # fmt: skip
+
+
 def coop_run(steps: int = 120) -> list[ev.Event]:
     """The first `steps` steps of a CoOp-like run, from its start."""
     model = coop_model()

@@ -8,7 +8,7 @@ autograd keeps for backward in the operations of the module that owns it. `bytes
 measured, one that did not occur included. `interventions` are the newest freezes and unfreezes that were applied, by whomever;
 older ones are counted in `interventions_dropped`. `out_of_memory` are the failed allocations, whether or not the script caught
 what they raised: the first few with who held the memory then, of many more only some. `exit_code` is null while the run goes
-on.
+on. `device_memory` (see `gradtui.export.device_memory`) is null where no CUDA device was in use.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from gradtui.export.device_memory import device_memory
 from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.events import OutOfMemory
 from gradtui.protocol.vocabulary import Phase
@@ -49,6 +50,7 @@ def summarise(state: RunState, *, dropped: int) -> dict[str, Any]:
         "optimizers": _optimizers(state),
         "phases": {phase.value: _phase(state.phases[phase]) for phase in Phase},
         "step_peak": _step_peak(state),
+        "device_memory": device_memory(state),
         "gradient_norm": _gradient_norm(state),
         "parameters": _parameters(state),
         "interventions": _interventions(state),

@@ -9,6 +9,10 @@ from typing import Protocol
 import psutil
 import torch
 
+from gradtui.probe import peak_counters
+from gradtui.probe.peak_counters import PeakCounters
+from gradtui.samplers.cuda_allocator import counter, counts_no_requests
+
 
 @dataclass(frozen=True, slots=True)
 class Reading:
@@ -16,6 +20,8 @@ class Reading:
 
     total: int | None
     peak: int | None
+    since_last: bool = False
+    """`peak` is the highest since the reading before (the first time: since the process began), and exact."""
 
 
 class Allocator(Protocol):
@@ -33,25 +39,34 @@ class Allocator(Protocol):
 
 
 class CudaAllocator:
-    """`requested_bytes` of the caching allocator, summed over the visible devices.
+    """`requested_bytes` of one device in the caching allocator: what was asked for, before rounding.
 
-    `memory_stats_as_nested_dict` reads counters the allocator keeps anyway: nothing is launched or waited for. Peaks are
-    read and never reset, so the script's own `max_memory_allocated` stays what it would be. Not yet confirmed on a device.
+    These are counters that the allocator keeps anyway: nothing is launched or waited for. Where the script's readings are
+    protected, each reading of ours begins a new peak. With several devices in use this is the one that most of the models'
+    bytes are on: the peaks of several could not be added up, since each may have been reached at another time. Not yet
+    confirmed on a device.
     """
 
-    name = "CUDA allocator"
     device_type = "cuda"
     exact = True
 
+    def __init__(self, index: int = 0, peaks: PeakCounters | None = None) -> None:
+        several = torch.cuda.device_count() > 1
+        self.name = f"CUDA allocator of device {index}" if several else "CUDA allocator"
+        """With the device's number where there are several."""
+        self._index = index
+        self._peaks = peaks if peaks is not None else peak_counters.of_this_process
+
     def read(self) -> Reading:
-        """Requested bytes now and at most, over all devices."""
-        total = peak = 0
-        for device in range(torch.cuda.device_count()):
-            stats = torch.cuda.memory_stats_as_nested_dict(device)
-            requested = stats.get("requested_bytes", {}).get("all", {})
-            total += requested.get("current", 0)
-            peak += requested.get("peak", 0)
-        return Reading(total, peak)
+        """Requested bytes now and at most; unknown where another allocator was put in its place that keeps no statistics."""
+        try:
+            taken = self._peaks.take(self._index) if torch.cuda.is_initialized() else None  # type: ignore[no-untyped-call]
+            stats = taken if taken is not None else torch.cuda.memory_stats_as_nested_dict(self._index)
+        except RuntimeError:
+            return Reading(None, None)
+        # Where requests are not counted, what is allocated is the same but for its rounding.
+        requested = counter(stats, "allocated" if counts_no_requests(stats) else "requested")
+        return Reading(requested.get("current", 0), requested.get("peak", 0), since_last=taken is not None)
 
 
 class MetalAllocator:
@@ -139,11 +154,11 @@ class ResidentAllocator:
         return Reading(self._process.memory_info().rss - self._before, None)
 
 
-def device_allocator(device_type: str) -> Allocator:
+def device_allocator(device: torch.device) -> Allocator:
     """The source of totals for tensors on an accelerator."""
-    if device_type == "cuda":
-        return CudaAllocator()
-    return MetalAllocator() if device_type == "mps" else UnmeasuredAllocator(device_type)
+    if device.type == "cuda":
+        return CudaAllocator(device.index or 0)
+    return MetalAllocator() if device.type == "mps" else UnmeasuredAllocator(device.type)
 
 
 def cpu_allocator() -> Allocator:

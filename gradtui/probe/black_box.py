@@ -27,6 +27,7 @@ from gradtui.probe.run_file import WriteFile
 from gradtui.probe.storage_owners import Owners
 from gradtui.probe.torch_private import leave_to_python, module_place_in_backward
 from gradtui.protocol.events import OutOfMemory
+from gradtui.samplers.cuda_allocator import read_allocator
 from gradtui.state.out_of_memory import report
 
 if TYPE_CHECKING:
@@ -125,8 +126,11 @@ class BlackBox:
         return storage_owners.find(view.tree, view.live_optimizers(), trace, device)
 
     def _total(self, device: torch.device) -> int | None:
-        allocator = self._cpu if device.type == "cpu" else device_allocator(device.type)
-        return allocator.read().total
+        if device.type == "cuda":
+            # The ledger's allocator would begin a new peak with this reading.
+            reading = read_allocator(device.index or 0)
+            return reading.allocated if reading.requested is None else reading.requested
+        return (self._cpu if device.type == "cpu" else device_allocator(device)).read().total
 
     def _written(self, event: OutOfMemory) -> OutOfMemory:
         if self._write_file is None:

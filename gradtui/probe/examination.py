@@ -58,7 +58,7 @@ class Examination:
                 leaves[id(tensor)] = Leaf(index, module)
             else:
                 excluded |= dict.fromkeys(ledger.storages(tensor), module)
-        return KnownTensors(excluded, leaves)
+        return KnownTensors(excluded, leaves, ledger.home)
 
     def saved_bytes(self, at: float, step: int) -> SavedBytesMeasured | None:
         """The bytes of the largest graph of the step by module, None if there was no backward."""

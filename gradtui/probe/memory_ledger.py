@@ -10,6 +10,7 @@ from torch.optim import Optimizer
 
 from gradtui.probe.allocators import Allocator, Reading, device_allocator
 from gradtui.probe.module_tree import ModuleTree
+from gradtui.probe.phase_peaks import Peak
 from gradtui.probe.torch_private import is_lazy, storage_key
 from gradtui.protocol.vocabulary import MemoryBytes
 
@@ -20,13 +21,15 @@ class StorageCount:
 
     device_type: str
     seen: set[int] = field(default_factory=set)
+    index: int | None = None
+    """The number of the only device of that kind that counts; None for any."""
 
     def add(self, tensors: Iterable[torch.Tensor]) -> int:
         """Bytes of the storages of these tensors that were not counted before."""
         total = 0
         for tensor in tensors:
             for plain in plain_tensors(tensor):
-                if plain.device.type != self.device_type:
+                if plain.device.type != self.device_type or self.index not in (None, plain.device.index):
                     continue
                 key = storage_key(plain)
                 if key not in self.seen:
@@ -60,6 +63,8 @@ class MemoryLedger:
         self.allocator = cpu
         self.device_index = 0
         """Torch's number of the CUDA device that most of the models' bytes are on; 0 as long as there is none."""
+        self.home = torch.device("cpu")
+        """Where most of the models' bytes are: only what is there is counted."""
         self._cpu = cpu
         self._before: Reading = cpu.read()
         self._optimizer_state: tuple[tuple[tuple[int, int], ...], int] | None = None
@@ -76,28 +81,36 @@ class MemoryLedger:
             sizes[tensor.device] = sizes.get(tensor.device, 0) + tree.parameters[index].bytes
         home = max(sizes, key=lambda device: sizes[device], default=torch.device("cpu"))
         self.device_index = (home.index or 0) if home.type == "cuda" else 0
-        if home.type == self.allocator.device_type:
+        if home == self.home:
             return None
-        self.allocator = self._cpu if home.type == "cpu" else device_allocator(home.type)
-        self._before = self.allocator.read()
+        self.home = home
+        self.allocator = self._cpu if home.type == "cpu" else device_allocator(home)
+        # Not read yet: the first reading tells the peak since the process began, which is that of loading.
+        self._before, self._optimizer_state = Reading(None, None), None
         return torch.cuda.get_device_name(home) if home.type == "cuda" else home.type
 
     def excluded_storages(self, tree: ModuleTree) -> set[int]:
         """Storages of parameters and buffers, which autograd may save without their being activations."""
-        count = StorageCount(self.allocator.device_type)
+        count = self._count()
         count.add(tensor for _, tensor in tree.live_parameters())
         count.add(buffer for _, buffer in buffers_of(tree))
         return count.seen
 
     def storages(self, tensor: torch.Tensor) -> set[int]:
         """The keys of the storages that hold one tensor."""
-        count = StorageCount(self.allocator.device_type)
+        count = self._count()
         count.add((tensor,))
         return count.seen
 
-    def begin_phase(self) -> None:
-        """A phase begins: its peak is counted from here."""
-        self._before = self.allocator.read()
+    def _count(self) -> StorageCount:
+        return StorageCount(self.allocator.device_type, index=self.home.index)
+
+    def begin_phase(self) -> Peak:
+        """A phase begins: its peak is counted from here. The peak since the reading before."""
+        reading = self.allocator.read()
+        ended = self._peak(reading)
+        self._before = reading
+        return ended
 
     def take(
         self, tree: ModuleTree, optimizers: Iterable[Optimizer], activations: int | None, *, stepped: bool
@@ -108,7 +121,7 @@ class MemoryLedger:
         of its own, the peak is the larger of the phase's two ends: a lower bound.
         """
         reading = self.allocator.read()
-        count = StorageCount(self.allocator.device_type)
+        count = self._count()
         live = [tensor for _, tensor in tree.live_parameters()]
         optimizers = list(optimizers)
         parameters = count.add(live) + count.add(_owned(optimizers))
@@ -122,7 +135,9 @@ class MemoryLedger:
         self._before = reading
         return held, peak, exact
 
-    def _peak(self, reading: Reading) -> tuple[int | None, bool]:
+    def _peak(self, reading: Reading) -> Peak:
+        if reading.since_last:
+            return reading.peak, True
         known = [total for total in (self._before.total, reading.total) if total is not None]
         ends = max(known, default=None)
         if reading.peak is not None and self._before.peak is not None and reading.peak > self._before.peak:

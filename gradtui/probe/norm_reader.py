@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 from gradtui.probe.cadence import Cadence
 from gradtui.probe.gradient_meter import GradientMeter, NormReading
 from gradtui.probe.models_in_view import ModelsInView
+from gradtui.probe.peak_counters import of_this_process
 from gradtui.probe.run_clock import RunClock
 from gradtui.probe.torch_private import loss_scale, operations_are_observed
 from gradtui.protocol.events import Event, GradientsMeasured
@@ -107,7 +108,12 @@ class NormReader:
             return
         gradients = self._gradients(optimizer)
         scale = getattr(optimizer, "grad_scale", None)
-        self._meter.measure(step, gradients, self._loss, scale if isinstance(scale, torch.Tensor) else None)
+        scale = scale if isinstance(scale, torch.Tensor) else None
+        if not of_this_process.protects:
+            self._meter.measure(step, gradients, self._loss, scale)
+            return
+        with of_this_process.apart({gradient.device.index for _, gradient in gradients if gradient.is_cuda}):
+            self._meter.measure(step, gradients, self._loss, scale)
 
     def stepped(self) -> None:
         """A step has ended, executed or not."""

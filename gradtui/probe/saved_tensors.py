@@ -33,6 +33,8 @@ class KnownTensors:
     for trainable parameters and buffers."""
     leaves: Mapping[int, Leaf]
     """Trainable parameters by their id()."""
+    home: torch.device | None = None
+    """What is on any other device is not counted; None counts all."""
 
 
 @dataclass
@@ -113,7 +115,7 @@ class _Walk:
                 if owner != OUTSIDE and any(self._is_beyond(next_node, owner) for next_node in following):
                     facts.passing.add(owner)
                 continue
-            if key in self._counted:
+            if key in self._counted or self._known.home not in (None, data.device):
                 continue
             self._counted.add(key)
             size = data.untyped_storage().nbytes()

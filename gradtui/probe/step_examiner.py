@@ -15,6 +15,7 @@ from gradtui.probe.frozen_values import FrozenValues
 from gradtui.probe.memory_ledger import MemoryLedger
 from gradtui.probe.models_in_view import ModelsInView
 from gradtui.probe.module_trace import ModuleTracer
+from gradtui.probe.phase_peaks import Peak, PhasePeaks
 from gradtui.probe.phase_tracker import PhaseTracker
 from gradtui.probe.run_clock import RunClock
 from gradtui.probe.step_counter import StepCounter
@@ -63,8 +64,7 @@ class StepExaminer:
         """Where on the traced step's curve the present phase began."""
         self._frozen = FrozenValues()
         self._activations: int | None = 0
-        self._forward_end: int | None = None
-        """The total when the forward ended, if something came between it and backward."""
+        self._peaks = PhasePeaks()
         self._unsettled: list[tuple[LedgerTaken, int]] = []
         """Taken between the two, and how far autograd had come: what it keeps can only be read when backward begins."""
         self._letters = ""
@@ -93,6 +93,11 @@ class StepExaminer:
         self._cadence.force(_AFTER_A_CHANGE)
         device = self._ledger.follow(self._view.tree)
         if device is not None:
+            self._peaks = PhasePeaks()
+            if self._phases.phase is not Phase.LOAD:
+                # The device's first reading tells of the whole run before.
+                self._ledger.begin_phase()
+                self._peaks.read_within((None, False))
             self._emit(DeviceFound(self._clock.at(), self._counter.steps, device, self._ledger.allocator.name))
 
     def toggled(self, step: int) -> None:
@@ -133,8 +138,8 @@ class StepExaminer:
                 self.tracer.stop()
             self._phases.ended = None
             return
-        self._phases.ended = self._guarded_end
-        self._ledger.begin_phase()
+        listening, self._phases.ended = self._phases.ended == self._guarded_end, self._guarded_end
+        self._peaks.begin_step(self._ledger.begin_phase(), listening=listening)
         self._view.refresh(step, look_closer=True)
         tree = self._view.tree
         # What one optimizer's step has computed may be used by the next one's: a GAN's generated images.
@@ -154,7 +159,9 @@ class StepExaminer:
         self._activations = facts.total
         self._settle(facts.total)
         # The forward ends here for the ledger: what autograd keeps is known only now.
-        self._take(Phase.FORWARD, examination, stepped=False)
+        part = self._take(Phase.FORWARD, examination, stepped=False)
+        if self._phases.phase is not Phase.FORWARD:
+            self._peaks.read_within(part)
         self._activations = facts.total if keeps_graph else 0
         if self._traces.current is not None:
             self._traces.current.measured(self._ledger.total)
@@ -170,7 +177,11 @@ class StepExaminer:
             self._emit_ledger(phase, 0)
         self._traces.phase(self._phases.phase)
         examination = self.examination
-        if examination is None or operations_are_observed():
+        if examination is None:
+            self._peaks.skipped()
+            return
+        if operations_are_observed():
+            self._peaks.of(phase, self._ledger.begin_phase())
             return
         if phase is Phase.FORWARD:
             self._forward_left()
@@ -182,52 +193,64 @@ class StepExaminer:
         if self._phases.phase is Phase.BACKWARD:
             return
         self._activations = None
-        self._ledger.begin_phase()
-        self._forward_end = self._ledger.total
+        self._peaks.forward_left(self._ledger.begin_phase())
 
     def evaluation_began(self) -> None:
         """A forward that is no training begins. Its bytes are taken once a second at most, examined step or not."""
-        if self._phases.ended is None and not operations_are_observed() and self._evaluation_is_due():
+        if operations_are_observed():
+            return
+        if self._phases.ended is None and self._evaluation_is_due():
             self._ledger.begin_phase()
             self._phases.ended = self._evaluation_ended
+        elif self._phases.ended == self._guarded_end and self.examination is None and self._evaluation_is_late():
+            # Nothing has trained yet: what comes before it is not its own.
+            self._peaks.read_within(self._ledger.begin_phase())
 
     def _evaluation_is_due(self) -> bool:
-        now = self._clock.now()
-        if now - self._evaluated_at <= _EVALUATION_NS:
+        if not self._evaluation_is_late():
             return False
-        self._evaluated_at = now
+        self._evaluated_at = self._clock.now()
         return True
+
+    def _evaluation_is_late(self) -> bool:
+        return self._clock.now() - self._evaluated_at > _EVALUATION_NS
 
     def _evaluation_ended(self, phase: Phase) -> None:
         if phase is Phase.EVAL:
             self._phases.ended = None
             self._guard("ledger", self._emit_ledger, phase, 0)
 
-    def _take(self, phase: Phase, examination: Examination, *, stepped: bool) -> None:
-        if phase in examination.ledgered:
-            self._ledger.begin_phase()
-            return
-        examination.ledgered.add(phase)
-        self._emit_ledger(phase, self._activations, stepped=stepped)
+    def _take(self, phase: Phase, examination: Examination, *, stepped: bool) -> Peak:
+        """Tell of a phase, once in a step. The peak since the reading before."""
+        if phase not in examination.ledgered:
+            examination.ledgered.add(phase)
+            return self._emit_ledger(phase, self._activations, stepped=stepped)
+        part = self._ledger.begin_phase()
+        again = self._peaks.once_more(phase, part)
+        if again is not None:
+            self._emit(again)
+        return part
 
-    def _emit_ledger(self, phase: Phase, activations: int | None, *, stepped: bool = False) -> None:
-        held, peak, peak_exact = self._ledger.take(
-            self._view.tree, self._view.live_optimizers(), activations, stepped=stepped
-        )
-        if phase is Phase.FORWARD and self._forward_end is not None:
-            # The gradients of the step before may have been there when it ended, and be gone when backward begins.
-            peak = max(self._forward_end, peak or 0)
-            self._forward_end = None
+    def _emit_ledger(self, phase: Phase, activations: int | None, *, stepped: bool = False) -> Peak:
+        optimizers = self._view.live_optimizers()
+        held, highest, is_exact = self._ledger.take(self._view.tree, optimizers, activations, stepped=stepped)
+        peak, peak_exact = self._peaks.of(phase, (highest, is_exact))
         if self._traces.current is not None:
             # What a kernel itself allocates is not seen, so this is a lower bound too, if a much closer one.
-            peak = max(peak or 0, self._traces.current.highest_since(self._phase_place))
+            if not peak_exact:
+                peak = max(peak or 0, self._traces.current.highest_since(self._phase_place))
             self._phase_place = self._traces.current.place
         exact = self._ledger.allocator.exact and activations is not None
         taken = LedgerTaken(self._clock.at(), self._counter.steps, phase, held, peak, peak_exact, exact)
         if activations is None:
             self._unsettled.append((taken, sequence_number()))
         else:
-            self._emit(taken)
+            self._tell(taken)
+        return highest, is_exact
+
+    def _tell(self, taken: LedgerTaken) -> None:
+        self._peaks.told(taken)
+        self._emit(taken)
 
     def _settle(self, activations: int | None) -> None:
         """Emit the ledgers that waited for the activations' bytes: exact if autograd has recorded nothing since."""
@@ -237,7 +260,7 @@ class StepExaminer:
                 other = taken.held.other - activations if taken.held.other is not None else None
                 held = replace(taken.held, activations=activations, other=other)
                 exact = self._ledger.allocator.exact and number == sequence_number()
-                self._emit(replace(taken, held=held, exact=exact))
+                self._tell(replace(taken, held=held, exact=exact))
             else:
                 self._emit(taken)
 

@@ -180,7 +180,8 @@ class DeviceSampled(Event):
     """Numbers read on a clock, off the training thread; None where the machine does not tell.
 
     Bytes; `utilisation` is a fraction of 1. `device_process` is what the driver says this process holds, `device_used`
-    what all processes hold.
+    what all processes hold. `requested`, `allocated` and `reserved` are the allocator's, of the same device: what was asked
+    for, the blocks handed out for it, and what was taken from the driver; their peaks are what the script would read.
     """
 
     source: str
@@ -192,6 +193,10 @@ class DeviceSampled(Event):
     allocated: int | None
     reserved: int | None
     utilisation: float | None
+    requested: int | None = None
+    requested_peak: int | None = None
+    allocated_peak: int | None = None
+    reserved_peak: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

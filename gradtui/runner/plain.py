@@ -17,6 +17,7 @@ from typing import TypeVar
 from gradtui.protocol.vocabulary import STATE_NAMES, ModelInfo, ParameterState, Phase
 from gradtui.runner.descriptors import duplicate_aside
 from gradtui.state.out_of_memory import headline
+from gradtui.state.reconciliation import reconcile
 from gradtui.state.reducer import apply
 from gradtui.state.run_state import RunState
 from gradtui.transport.channel import EventSource
@@ -157,6 +158,7 @@ def closing_lines(state: RunState) -> list[str]:
         step = state.traced
         where = f" at {tree.modules[step.peak_module].path}" if step.peak_module >= 0 else ""
         lines.append(f"within a step memory was highest in {step.peak_phase}{where}: {step.peak / 2**20:.1f} MiB")
+    lines += _device_words(state)
     norms = state.norm_summary
     if norms.last is not None:
         since = f" since the models changed at step {norms.since_step}" if norms.since_step else ""
@@ -172,6 +174,21 @@ def closing_lines(state: RunState) -> list[str]:
 def _model_words(model: ModelInfo) -> str:
     # Many scripts call the variable "model", which says nothing.
     return model.type_name if model.name in ("model", model.type_name) else f"{model.name} ({model.type_name})"
+
+
+def _device_words(state: RunState) -> list[str]:
+    """What the driver said last, and what it was made of; nothing without a CUDA device."""
+    found = reconcile(state.device)
+    if found is None:
+        return []
+    whose = {"process": "of this process", "device": "of all processes", None: "of torch's allocator"}[found.scope]
+    total = "" if found.total is None else f" {_mebibytes(found.total)} ="
+    parts = " + ".join(f"{part.name} {_mebibytes(part.size)}" for part in reversed(found.parts))
+    return [f"device memory {whose}, as read last:{total} {parts}"]
+
+
+def _mebibytes(size: int | None) -> str:
+    return "unknown" if size is None else f"{size / 2**20:,.1f} MiB"
 
 
 def _phase_line(phase: Phase, seconds: float, elapsed: float, peak: int | None, exact: bool) -> str:

@@ -73,12 +73,15 @@ class TrainingRun:
 
         from gradtui.probe.allocators import cpu_allocator
         from gradtui.probe.black_box import BlackBox
+        from gradtui.probe.peak_counters import protect_this_process
         from gradtui.probe.phase_sampler import PhaseSampler
         from gradtui.probe.probe import Probe
         from gradtui.probe.recent_measurements import RecentMeasurements
         from gradtui.samplers.device import DeviceSampler
         from gradtui.samplers.sampler import SamplerThread
 
+        # The process ends with the script, so nothing of what is folded can be lost to it.
+        protect_this_process()
         allocator = cpu_allocator()
         put = self.events.put
         settings = self.settings

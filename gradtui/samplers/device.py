@@ -1,21 +1,18 @@
-"""Memory and load of the host and, where there is one, of the CUDA device."""
+"""Memory and load of the host and, where there is one, of the CUDA device. Sampler thread."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import psutil
 import torch
 
 from gradtui.protocol.events import DeviceSampled
+from gradtui.samplers.cuda_allocator import AllocatorReading, read_allocator
+from gradtui.samplers.device_identity import identity
 from gradtui.samplers.nvml import DeviceReading, Nvml
 
-
-@dataclass(frozen=True)
-class _Allocator:
-    allocated: int | None = None
-    reserved: int | None = None
+_PERIOD_S, _UNTIL_CUDA_S = 1.0, 0.25
 
 
 class DeviceSampler:
@@ -24,22 +21,26 @@ class DeviceSampler:
     `index` tells torch's number of the device that most of the models are on.
     """
 
-    period_s = 1.0
-
     def __init__(self, at: Callable[[], float], step: Callable[[], int], index: Callable[[], int]) -> None:
         self._at = at
         self._step = step
         self._index = index
         self._process = psutil.Process()
         self._nvml = Nvml.open()
+        # A short run should have a reading of its device too.
+        self.period_s = _UNTIL_CUDA_S if torch.cuda.is_available() else _PERIOD_S
 
     def sample(self) -> DeviceSampled:
         """One reading. Touches CUDA only once the script has initialised it, so that no context is made by looking."""
-        memory = self._process.memory_info()
         in_use = torch.cuda.is_available() and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-        index = self._index()
-        allocator = _allocator(index) if in_use else _Allocator()
-        device = self._nvml.read(index) if self._nvml is not None and in_use else DeviceReading()
+        allocator, device = AllocatorReading(), DeviceReading()
+        if in_use:
+            self.period_s = _PERIOD_S
+            index = self._index()
+            # The allocator first: what it takes in between is then in the driver's figure, never missing there.
+            allocator = read_allocator(index)
+            device = self._read_driver(index)
+        memory = self._process.memory_info()
         return DeviceSampled(
             at=self._at(),
             step=self._step(),
@@ -52,12 +53,17 @@ class DeviceSampler:
             allocated=allocator.allocated,
             reserved=allocator.reserved,
             utilisation=device.utilisation,
+            requested=allocator.requested,
+            requested_peak=allocator.requested_peak,
+            allocated_peak=allocator.allocated_peak,
+            reserved_peak=allocator.reserved_peak,
         )
 
-
-def _allocator(index: int) -> _Allocator:
-    stats = torch.cuda.memory_stats_as_nested_dict(index)
-    return _Allocator(
-        stats.get("allocated_bytes", {}).get("all", {}).get("current"),
-        stats.get("reserved_bytes", {}).get("all", {}).get("current"),
-    )
+    def _read_driver(self, index: int) -> DeviceReading:
+        if self._nvml is None:
+            return DeviceReading()
+        try:
+            return self._nvml.read(identity(index))
+        except (RuntimeError, AssertionError):
+            # torch cannot tell which device that is: the numbers of the host go on.
+            return DeviceReading()

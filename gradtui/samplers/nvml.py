@@ -1,4 +1,7 @@
-"""What the NVIDIA driver says of a device, through `pynvml` (package nvidia-ml-py). No device has confirmed this yet."""
+"""What the NVIDIA driver says of a device, through `pynvml` (package nvidia-ml-py). Sampler thread.
+
+No device has confirmed this yet.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,15 @@ import os
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
+
+from gradtui.samplers.device_identity import DeviceIdentity, find
+
+_PROCESS_LISTS = (
+    "nvmlDeviceGetComputeRunningProcesses",
+    "nvmlDeviceGetMPSComputeRunningProcesses",
+    "nvmlDeviceGetGraphicsRunningProcesses",
+)
+"""A process that computes and draws is in two of them, with the same figure."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +36,7 @@ class Nvml:
 
     def __init__(self, pynvml: ModuleType) -> None:
         self._pynvml = pynvml
+        self._handles: dict[DeviceIdentity, Any] = {}
 
     @classmethod
     def open(cls) -> Nvml | None:
@@ -36,12 +49,14 @@ class Nvml:
             return None
         return cls(pynvml)
 
-    def read(self, index: int) -> DeviceReading:
-        """Read the device that torch calls `index`. A figure that the driver refuses stays None."""
-        handle = self._handle(_visible_name(index))
+    def read(self, device: DeviceIdentity) -> DeviceReading:
+        """Read a device. A figure that the driver refuses stays None, also one that it has told before."""
+        handle = self._handles.get(device)
+        if handle is None:
+            handle = self._handles[device] = find(device, self._ask)
         if handle is None:
             return DeviceReading()
-        memory = self._ask("nvmlDeviceGetMemoryInfo", handle)
+        memory = self._memory(handle)
         rates = self._ask("nvmlDeviceGetUtilizationRates", handle)
         name = self._ask("nvmlDeviceGetName", handle)
         return DeviceReading(
@@ -52,27 +67,24 @@ class Nvml:
             utilisation=rates.gpu / 100 if rates is not None else None,
         )
 
-    def _handle(self, name: str) -> Any:
-        if name.isdigit():
-            return self._ask("nvmlDeviceGetHandleByIndex", int(name))
-        return self._ask("nvmlDeviceGetHandleByUUID", name)
+    def _memory(self, handle: Any) -> Any:
+        """Totals of the device: in the second version what the driver reserves for itself is not among what is used."""
+        version = getattr(self._pynvml, "nvmlMemory_v2", None)
+        second = self._ask("nvmlDeviceGetMemoryInfo", handle, version) if version is not None else None
+        return second if second is not None else self._ask("nvmlDeviceGetMemoryInfo", handle)
 
     def _own_bytes(self, handle: Any) -> int | None:
         # In a container the driver may know this process under another pid; then the figure is unknown.
-        for process in self._ask("nvmlDeviceGetComputeRunningProcesses", handle) or ():
-            if process.pid == os.getpid():
+        own = os.getpid()
+        for function in _PROCESS_LISTS:
+            for process in self._ask(function, handle) or ():
                 used: int | None = process.usedGpuMemory
-                return used
+                if process.pid == own and used is not None:
+                    return used
         return None
 
-    def _ask(self, function: str, about: Any) -> Any:
+    def _ask(self, function: str, *about: Any) -> Any:
         try:
-            return getattr(self._pynvml, function)(about)
-        except (self._pynvml.NVMLError, AttributeError):
+            return getattr(self._pynvml, function)(*about)
+        except Exception:  # noqa: BLE001 - a refusal, a device that is gone, a library older than the package: no figure
             return None
-
-
-def _visible_name(index: int) -> str:
-    """The number or UUID by which the driver knows the device that this process sees as `index`."""
-    visible = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")]
-    return visible[index] if index < len(visible) and visible[index] else str(index)

@@ -140,7 +140,8 @@ ACTIONS: tuple[Action, ...] = (
     ),
     Action(
         "show_memory", ("m",), "Show memory",
-        "Show the memory panel; once more, and ↑ ↓ choose the phase whose bytes it lists. esc goes back to the tree.",
+        "Show the memory panel; once more, and ↑ ↓ choose the phase whose bytes it lists, and enter says where the memory of "
+        "a CUDA device goes. esc goes back to the tree.",
         "Screen", "dashboard", mouse="click on a phase",
     ),
     Action("show_gradients", ("g",), "Show gradients", "Show the gradient panel.", "Screen", "dashboard"),

@@ -19,6 +19,7 @@ from textual.types import CSSPathType
 from gradtui.protocol.commands import Resume, SaveAllocatorSnapshot, StopTraining, TraceStep
 from gradtui.protocol.events import CommandApplied, CommandRejected, Event, FreezeVerified, OutOfMemory, RunEnded
 from gradtui.state.out_of_memory import happened
+from gradtui.state.reconciliation import reconcile
 from gradtui.state.reducer import apply
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import RunStatus, run_status
@@ -34,6 +35,7 @@ from gradtui.tui.panels.pictures import Pictures
 from gradtui.tui.plotting.plotter import Plotter
 from gradtui.tui.screens.dashboard import INTERVALS, Dashboard
 from gradtui.tui.screens.detail import DetailDialog
+from gradtui.tui.screens.device import DeviceDialog
 from gradtui.tui.screens.help import help_dialog
 from gradtui.tui.screens.leave import Answer, LeaveDialog
 from gradtui.tui.screens.step import StepDialog
@@ -138,7 +140,7 @@ class GradtuiApp(App[str]):
         self._draw_dialog()
 
     def _draw_dialog(self) -> None:
-        if isinstance(self.screen, (DetailDialog, StepDialog)):
+        if isinstance(self.screen, (DetailDialog, DeviceDialog, StepDialog)):
             self.screen.update()
 
     def pump(self) -> None:
@@ -246,6 +248,9 @@ class GradtuiApp(App[str]):
         self._request(requests.save_snapshot(self.run_state))
 
     def action_explain(self) -> None:
+        if self._dashboard.memory.has_focus and reconcile(self.run_state.device) is not None:
+            self.push_screen(DeviceDialog(self.run_state, colour=not self.no_color))
+            return
         row = self._dashboard.tree_view.current
         if row is not None:
             self.push_screen(DetailDialog(self.run_state, row))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes import coop_model, coop_run, coop_states, held, started
+from fakes import GIB, MIB, coop_model, coop_run, coop_states, device_sample, held, started
 
 from gradtui.export.summary import SCHEMA, summarise, write
 from gradtui.protocol import events as ev
@@ -20,8 +20,8 @@ from gradtui.state.run_state import RunState
 
 TOP = {
     "schema", "script", "arguments", "exit_code", "seconds", "device", "ledger", "torch",
-    "steps", "micro_steps", "skipped_steps", "models", "optimizers", "phases", "step_peak", "gradient_norm",
-    "parameters", "interventions", "interventions_dropped", "out_of_memory", "findings", "cost",
+    "steps", "micro_steps", "skipped_steps", "models", "optimizers", "phases", "step_peak", "device_memory",
+    "gradient_norm", "parameters", "interventions", "interventions_dropped", "out_of_memory", "findings", "cost",
 }  # fmt: skip
 BYTES = {"parameters", "buffers", "gradients", "optimizer_state", "activations", "other", "total"}
 KEYS = {
@@ -179,3 +179,20 @@ def test_who_held_the_peak_of_the_step_that_was_taken_apart() -> None:
             {"kind": "other", "module": None, "bytes": 30, "tensors": 0},
         ],
     }  # fmt: skip
+
+
+def test_where_the_memory_of_a_device_went() -> None:
+    assert round_trip(run(*coop_run()))["device_memory"] is None
+    memory = round_trip(run(*coop_run(), device_sample(step=40)))["device_memory"]
+    assert (memory["scope"], memory["step"], memory["total"]) == ("process", 40, 14 * GIB)
+    parts = [memory[name] for name in ("context", "cached", "rounding", "requested")]
+    assert sum(parts) == memory["total"]
+    assert (memory["rounding"], memory["outside"], memory["other_processes"]) == (100 * MIB, None, GIB)
+    assert (memory["allocated"], memory["reserved"]) == (9 * GIB + 100 * MIB, 12 * GIB + 300 * MIB)
+    assert (memory["device_used"], memory["device_total"]) == (15 * GIB, 80 * GIB)
+
+
+def test_where_the_process_is_hidden_the_memory_is_the_whole_devices() -> None:
+    memory = round_trip(run(device_sample(process=None)))["device_memory"]
+    assert (memory["scope"], memory["total"], memory["context"]) == ("device", 15 * GIB, None)
+    assert memory["outside"] == 15 * GIB - memory["reserved"]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 
 import pytest
 import torch
+from counters import COUNTERS, FakeAllocator
 from torch import Tensor, nn
 from watched import CountingAllocator, Watched, watched
 from zoo import SPECIMENS, Specimen
@@ -13,6 +15,7 @@ from zoo import SPECIMENS, Specimen
 from gradtui.probe.allocators import CudaAllocator, MallocAllocator, Reading, ResidentAllocator, cpu_allocator
 from gradtui.probe.memory_ledger import MemoryLedger, StorageCount
 from gradtui.probe.module_tree import build
+from gradtui.probe.peak_counters import PeakCounters
 from gradtui.protocol.events import LedgerTaken, SavedBytesMeasured
 from gradtui.protocol.vocabulary import MEMORY_CATEGORIES, MemoryBytes, ParameterInfo, Phase
 
@@ -295,7 +298,7 @@ def test_a_malloc_whose_counters_stand_still_is_not_believed(monkeypatch: pytest
 def test_the_cuda_allocator_reads_nothing_where_there_is_no_device() -> None:
     if torch.cuda.is_available():
         pytest.skip("there is a device")
-    assert CudaAllocator().read() == Reading(0, 0)
+    assert CudaAllocator(0).read() == Reading(0, 0)
 
 
 def test_between_forward_and_backward_activations_are_those_of_the_backward_and_old_gradients_count_in_the_peak() -> (
@@ -350,6 +353,7 @@ def test_what_one_optimizers_step_computed_is_attributed_in_the_next_ones() -> N
 
 
 def test_what_a_script_keeps_of_each_step_is_noticed() -> None:
+    gc.collect()  # what other tests left is not to be freed while this one measures
     model = nn.Linear(256, 256)
     kept = []
     with watched(allocator=MallocAllocator()) as seen:
@@ -382,7 +386,7 @@ def test_the_device_followed_is_the_one_with_most_of_the_bytes(monkeypatch: pyte
             return [(index, Held(device)) for index, device in enumerate(self.devices)]
 
     monkeypatch.setattr(torch.cuda, "get_device_name", str)
-    monkeypatch.setattr("gradtui.probe.memory_ledger.device_allocator", lambda kind: OnADevice(kind))
+    monkeypatch.setattr("gradtui.probe.memory_ledger.device_allocator", lambda device: OnADevice(device.type))
     ledger, tree = MemoryLedger(CountingAllocator()), Tree()
     found = []
     for tree.devices in (
@@ -426,3 +430,81 @@ def test_activations_are_an_estimate_where_the_loss_is_computed_later() -> None:
             output.square().mean().backward()
             optimizer.step()
     assert not seen.ledgers(Phase.ZERO_GRAD)[-1].exact
+
+
+def test_on_a_device_only_that_one_counts() -> None:
+    count = StorageCount("cuda", index=1)
+
+    class OnDevice:
+        layout = torch.strided
+        shape = (3,)
+
+        def __init__(self, index: int) -> None:
+            self.device = torch.device("cuda", index)
+            self._held = torch.zeros(3)
+
+        def untyped_storage(self) -> torch.UntypedStorage:
+            return self._held.untyped_storage()
+
+    tensors = [OnDevice(0), OnDevice(1)]
+    assert count.add(tensors) == 3 * 4  # type: ignore[arg-type]
+
+
+class Nested:
+    """Statistics of the CUDA allocator in their real nesting, for `CudaAllocator`."""
+
+    def __init__(self, requested: tuple[int, int], allocated: tuple[int, int]) -> None:
+        self.stats = {
+            name: {"all": {"current": now, "peak": peak, "allocated": 0, "freed": 0}}
+            for name, (now, peak) in {"requested_bytes": requested, "allocated_bytes": allocated}.items()
+        }
+
+
+@pytest.fixture
+def _initialised(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+
+
+@pytest.mark.usefixtures("_initialised")
+def test_without_protection_the_cuda_allocators_peak_is_that_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    stats = Nested((100, 300), (512, 1024)).stats
+    asked: list[int] = []
+    monkeypatch.setattr(torch.cuda, "memory_stats_as_nested_dict", lambda index: asked.append(index) or stats)
+    assert CudaAllocator(2, PeakCounters()).read() == Reading(100, 300)
+    assert asked == [2]
+
+
+@pytest.mark.usefixtures("_initialised")
+def test_a_backend_that_counts_no_requests_tells_what_it_has_allocated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync`, whose other counters stay zero."""
+    monkeypatch.setattr(torch.cuda, "memory_stats_as_nested_dict", lambda index: Nested((0, 0), (512, 1024)).stats)
+    assert CudaAllocator(0, PeakCounters()).read() == Reading(512, 1024)
+
+
+@pytest.mark.usefixtures("_initialised")
+def test_an_allocator_without_statistics_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after `torch.cuda.memory.change_current_allocator`."""
+
+    def refuses(index: int) -> None:
+        raise RuntimeError("CUDAPluggableAllocator does not yet support getDeviceStats.")
+
+    monkeypatch.setattr(torch.cuda, "memory_stats_as_nested_dict", refuses)
+    assert CudaAllocator(0, PeakCounters()).read() == Reading(None, None)
+
+
+@pytest.mark.usefixtures("_initialised")
+def test_with_protection_each_reading_begins_a_new_peak() -> None:
+    allocator = FakeAllocator()
+    reader = CudaAllocator(1, allocator.protected())
+    allocator.allocate(1, 700)
+    allocator.allocate(1, -600)
+    unit = COUNTERS.index("requested_bytes") + 1
+    assert reader.read() == Reading(100 * unit, 700 * unit, since_last=True)
+    assert reader.read() == Reading(100 * unit, 100 * unit, since_last=True)
+
+
+@pytest.mark.usefixtures("_initialised")
+@pytest.mark.parametrize(("count", "name"), [(1, "CUDA allocator"), (4, "CUDA allocator of device 2")])
+def test_the_device_is_named_where_there_are_several(count: int, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+    assert CudaAllocator(2, PeakCounters()).name == name

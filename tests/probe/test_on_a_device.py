@@ -95,7 +95,8 @@ def test_categories_are_arithmetic_and_the_total_the_allocators() -> None:
         train(model, 4)
     size = sum(p.nbytes for p in model.parameters())
     (found,) = seen.all(DeviceFound)
-    assert (found.device, found.ledger) == (torch.cuda.get_device_name(), "CUDA allocator")
+    name = "CUDA allocator" if torch.cuda.device_count() == 1 else "CUDA allocator of device 0"
+    assert (found.device, found.ledger) == (torch.cuda.get_device_name(), name)
     held = device_ledgers(seen, Phase.OPTIMIZER)[-1].held
     assert (held.parameters, held.gradients) == (size, size)
     # The step counters of AdamW stay on the host.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from fakes import coop_model, coop_run, coop_states, started
+from fakes import coop_model, coop_run, coop_states, device_sample, started
 
 from gradtui.protocol import events as ev
 from gradtui.runner.plain import closing_lines
@@ -58,3 +58,14 @@ def test_norms_of_two_models_are_not_run_together() -> None:
     other = dataclasses.replace(coop_model(blocks=1), step=3)
     text = closing(*coop_run(3), other, ev.GradientsMeasured(9.0, 4, 0.5, None, None))
     assert "gradient norm 0.5 → 0.5, read at 1 step since the models changed at step 3" in text
+
+
+def test_the_memory_of_a_device_is_told_with_its_parts() -> None:
+    assert "device memory" not in closing(*coop_run(5))
+    shown = closing(*coop_run(5), device_sample())
+    mine = "context 1,748.0 MiB + cached 3,272.0 MiB + rounding 100.0 MiB + requested 9,216.0 MiB"
+    assert f"device memory of this process, as read last: 14,336.0 MiB = {mine}" in shown
+    hidden = closing(*coop_run(5), device_sample(process=None))
+    assert "device memory of all processes, as read last: 15,360.0 MiB = outside 2,772.0 MiB + cached" in hidden
+    alone = dataclasses.replace(device_sample(process=None), device_used=None)
+    assert "of torch's allocator, as read last: context unknown + cached 3,272.0 MiB" in closing(*coop_run(5), alone)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import psutil
 import pytest
 import torch
+from fake_driver import FakeDriver, Gpu
 
 from gradtui.protocol.events import Event, PauseChanged
 from gradtui.samplers.device import DeviceSampler
-from gradtui.samplers.nvml import DeviceReading, Nvml
+from gradtui.samplers.nvml import Nvml
 from gradtui.samplers.sampler import SamplerThread
 
 
@@ -111,87 +111,98 @@ def test_the_host_is_told_where_there_is_no_device(monkeypatch: pytest.MonkeyPat
     assert sample.utilisation is None
 
 
-class NVMLError(Exception):
-    pass
+def nested(**counters: tuple[int, int]) -> dict[str, object]:
+    """Statistics in the nesting of `torch.cuda.memory_stats_as_nested_dict`, from (current, peak)."""
+    return {
+        f"{name}_bytes": {"all": {"current": now, "peak": peak, "allocated": 0, "freed": 0}}
+        for name, (now, peak) in counters.items()
+    }
 
 
-def driver(**functions: Callable[..., object]) -> Any:
-    def refused(handle: object) -> object:
-        raise NVMLError("not supported")
-
-    names = ("GetMemoryInfo", "GetUtilizationRates", "GetName", "GetComputeRunningProcesses")
-    answers = {f"nvmlDevice{name}": functions.get(name, refused) for name in names}
-    return SimpleNamespace(
-        NVMLError=NVMLError,
-        nvmlDeviceGetHandleByIndex=lambda index: f"handle {index}",
-        nvmlDeviceGetHandleByUUID=lambda name: f"handle of {name}",
-        **answers,
-    )
-
-
-def test_everything_that_the_driver_tells() -> None:
-    reading = Nvml(
-        driver(
-            GetMemoryInfo=lambda handle: SimpleNamespace(used=5, total=9),
-            GetUtilizationRates=lambda handle: SimpleNamespace(gpu=50),
-            GetName=lambda handle: b"NVIDIA X",
-            GetComputeRunningProcesses=lambda handle: [
-                SimpleNamespace(pid=1, usedGpuMemory=1),
-                SimpleNamespace(pid=os.getpid(), usedGpuMemory=4),
-            ],
-        )
-    ).read(0)
-    assert reading == DeviceReading(name="NVIDIA X", used=5, total=9, process=4, utilisation=0.5)
-
-
-def test_what_the_driver_refuses_is_unknown() -> None:
-    assert Nvml(driver()).read(0) == DeviceReading()
-    alone = Nvml(driver(GetMemoryInfo=lambda handle: SimpleNamespace(used=5, total=9))).read(0)
-    assert (alone.used, alone.total, alone.process, alone.utilisation) == (5, 9, None, None)
-
-
-def test_a_process_that_the_driver_knows_under_another_number_is_unknown() -> None:
-    other = [SimpleNamespace(pid=-1, usedGpuMemory=4)]
-    assert Nvml(driver(GetComputeRunningProcesses=lambda handle: other)).read(0).process is None
-
-
-@pytest.mark.parametrize(
-    ("visible", "handle"),
-    [("", "handle 1"), ("4", "handle 1"), ("4, 6", "handle 6"), ("GPU-a,MIG-b", "handle of MIG-b")],
-)
-def test_the_device_is_the_one_torch_means(visible: str, handle: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    asked: list[object] = []
-    Nvml(driver(GetName=lambda given: asked.append(given) or "x")).read(1)
-    assert asked == [handle]
-
-
-def test_the_sampler_reads_the_device_that_the_models_are_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    home = [0]
+@pytest.fixture
+def home(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A machine with two devices, of which the first holds nothing; the number of the one that the models are on."""
+    stats = {0: {}, 1: nested(requested=(9, 29), allocated=(10, 30), reserved=(20, 40))}
+    known = {
+        index: SimpleNamespace(uuid=f"uuid-{index}", pci_domain_id=0, pci_bus_id=59, pci_device_id=index)
+        for index in (0, 1)
+    }
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
-    stats = {"allocated_bytes": {"all": {"current": 10}}, "reserved_bytes": {"all": {"current": 20}}}
-    monkeypatch.setattr(torch.cuda, "memory_stats_as_nested_dict", lambda index: stats if index == 1 else {})
+    monkeypatch.setattr(torch.cuda, "memory_stats_as_nested_dict", stats.__getitem__)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", known.__getitem__)
+    return [0]
+
+
+def sampler_of(home: list[int], nvml: Nvml | None) -> DeviceSampler:
     sampler = DeviceSampler(lambda: 2.5, lambda: 7, lambda: home[0])
-    sampler._nvml = Nvml(driver(GetName=lambda handle: handle))
+    sampler._nvml = nvml
+    return sampler
+
+
+def test_the_sampler_reads_the_device_that_the_models_are_on(home: list[int]) -> None:
+    driver = FakeDriver({"GPU-uuid-0": Gpu(name="first"), "GPU-uuid-1": Gpu(name="second", used=50, total=80)})
+    sampler = sampler_of(home, Nvml(driver.module()))
     first = sampler.sample()
-    assert (first.source, first.allocated, first.reserved) == ("handle 0", None, None)
+    assert (first.source, first.allocated, first.reserved) == ("first", None, None)
     home[0] = 1
     second = sampler.sample()
-    assert (second.source, second.allocated, second.reserved) == ("handle 1", 10, 20)
+    assert (second.source, second.device_used, second.device_total) == ("second", 50, 80)
+    assert (second.requested, second.allocated, second.reserved) == (9, 10, 20)
+    assert (second.requested_peak, second.allocated_peak, second.reserved_peak) == (29, 30, 40)
 
 
-def test_a_device_that_the_driver_does_not_know_is_unknown() -> None:
-    missing = driver()
-    missing.nvmlDeviceGetHandleByIndex = missing.nvmlDeviceGetName
-    assert Nvml(missing).read(0) == DeviceReading()
+def test_requests_that_a_backend_does_not_count_are_unknown(home: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with cudaMallocAsync, whose counters of requests stay zero."""
+    stats = nested(requested=(0, 0), allocated=(10, 30), reserved=(20, 40))
+    monkeypatch.setattr(torch.cuda, "memory_stats_as_nested_dict", lambda index: stats)
+    sample = sampler_of(home, None).sample()
+    assert (sample.requested, sample.requested_peak, sample.allocated) == (None, None, 10)
 
 
-def test_without_a_driver_there_is_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    import pynvml
+def test_an_allocator_that_keeps_no_statistics_costs_only_its_own_figures(
+    home: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(index: int) -> None:
+        raise RuntimeError("CUDAPluggableAllocator does not yet support getDeviceStats.")
 
-    def fails() -> None:
-        raise OSError("no library")
+    monkeypatch.setattr(torch.cuda, "memory_stats_as_nested_dict", refuses)
+    driver = FakeDriver({"GPU-uuid-0": Gpu(used=50)})
+    sample = sampler_of(home, Nvml(driver.module())).sample()
+    assert (sample.reserved, sample.device_used) == (None, 50)
+    assert sample.host_rss is not None
 
-    monkeypatch.setattr(pynvml, "nvmlInit", fails)
-    assert Nvml.open() is None
+
+def test_a_driver_that_breaks_down_during_the_run_costs_only_its_own_figures(home: list[int]) -> None:
+    driver = FakeDriver({"GPU-uuid-1": Gpu(used=50, processes=[(os.getpid(), 30)])})
+    sampler = sampler_of(home, Nvml(driver.module()))
+    home[0] = 1
+    assert (sampler.sample().device_used, sampler.sample().device_process) == (50, 30)
+    driver.lost = True
+    sample = sampler.sample()
+    assert (sample.device_used, sample.device_process, sample.utilisation) == (None, None, None)
+    assert sample.reserved == 20
+    driver.lost = False
+    assert sampler.sample().device_process == 30
+
+
+def test_a_device_that_torch_cannot_name_costs_only_the_drivers_figures(
+    home: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(index: int) -> None:
+        raise AssertionError("Invalid device id")
+
+    monkeypatch.setattr(torch.cuda, "get_device_properties", refuses)
+    home[0] = 1
+    sample = sampler_of(home, Nvml(FakeDriver({"GPU-uuid-1": Gpu(used=50)}).module())).sample()
+    assert (sample.device_used, sample.reserved) == (None, 20)
+
+
+def test_until_cuda_is_in_use_the_sampler_looks_more_often(home: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
+    sampler = sampler_of(home, None)
+    assert sampler.sample().reserved is None
+    assert sampler.period_s < 1.0
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    sampler.sample()
+    assert sampler.period_s == 1.0

@@ -18,6 +18,7 @@ from gradtui.state.selectors import fullest_phase, highest_peak
 from gradtui.tui.formatting import DASH, bytes_text, share_text
 from gradtui.tui.lines import BLANK, Line, Span, fit, line_width, printable, wrap
 from gradtui.tui.panels.memory_bars import Look, phase_rows
+from gradtui.tui.panels.memory_device import device_lines
 from gradtui.tui.panels.memory_legend import legend, names_only
 from gradtui.tui.panels.pictures import HeldRequest, Pictures
 from gradtui.tui.plotting.request import PlotRequest, Series
@@ -37,6 +38,9 @@ _LEAST_PHASES = 3
 _BETWEEN: Span = (" · ", "muted")
 
 LEAST_CURVE_ROWS = 6
+
+_WIDE = 50
+"""Columns from which on a CUDA device's parts, which are then told in few rows, come before the curve."""
 
 
 @dataclass(frozen=True)
@@ -62,11 +66,19 @@ def memory_view(state: RunState, width: int, height: int, look: Look = Look()) -
     if len(phases) + len(numbers) + len(notes) < height:
         numbers = [BLANK, *numbers]
     lines = [*phase_rows(state, phases, chosen, look, width), *numbers, *notes]
+    lines += _device_block(state, width, height - len(lines), look)
     owners = (*phases, *(None,) * (len(lines) - len(phases)))
     rest = height - len(lines) - 1
     if rest >= LEAST_CURVE_ROWS:
         return MemoryView(tuple(fit(line, width) for line in (*lines, BLANK)), (*owners, None), rest)
     return MemoryView(tuple(fit(line, width) for line in lines[:height]), owners[:height])
+
+
+def _device_block(state: RunState, width: int, room: int, look: Look) -> list[Line]:
+    """The parts of the driver's figure, below a blank line, where there is room: in a narrow panel only beside the curve."""
+    block = device_lines(state, width, colour=look.colour)
+    for_curve = LEAST_CURVE_ROWS + 1 if room > LEAST_CURVE_ROWS and width < _WIDE else 0
+    return [BLANK, *block] if block and len(block) + 1 + for_curve <= room else []
 
 
 def memory_title(state: RunState) -> str:

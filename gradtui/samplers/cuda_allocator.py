@@ -1,0 +1,51 @@
+"""What torch's caching allocator says of one CUDA device. Any thread: counters that it keeps anyway, nothing is waited for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+
+@dataclass(frozen=True)
+class AllocatorReading:
+    """Bytes now and at most; None where the allocator does not tell.
+
+    `requested` is what was asked for, `allocated` the blocks that were handed out for it (rounded up), `reserved` what was
+    taken from the driver to hand out. The peaks are those that the script would read.
+    """
+
+    requested: int | None = None
+    allocated: int | None = None
+    reserved: int | None = None
+    requested_peak: int | None = None
+    allocated_peak: int | None = None
+    reserved_peak: int | None = None
+
+
+def read_allocator(index: int) -> AllocatorReading:
+    """Read the counters of the device that torch calls `index`. Not yet confirmed on a device."""
+    try:
+        stats = torch.cuda.memory_stats_as_nested_dict(index)
+    except RuntimeError:
+        # Another allocator was put in its place (`change_current_allocator`), and keeps no statistics.
+        return AllocatorReading()
+    requested, allocated, reserved = (counter(stats, name) for name in ("requested", "allocated", "reserved"))
+    if counts_no_requests(stats):
+        requested = {}
+    return AllocatorReading(
+        *(each.get("current") for each in (requested, allocated, reserved)),
+        *(each.get("peak") for each in (requested, allocated, reserved)),
+    )
+
+
+def counter(stats: dict[str, Any], kind: str) -> dict[str, int]:
+    """Of a device's nested statistics one counter over all pools: `current`, `peak`, `allocated`, `freed`."""
+    found: dict[str, int] = stats.get(f"{kind}_bytes", {}).get("all", {})
+    return found
+
+
+def counts_no_requests(stats: dict[str, Any]) -> bool:
+    """Whether this is the backend `cudaMallocAsync`, which leaves the counter of requested bytes at zero."""
+    return not counter(stats, "requested").get("peak") and bool(counter(stats, "allocated").get("peak"))

@@ -1,0 +1,158 @@
+"""What the driver says, does not say, and of which device it says it. With pynvml's own structures; no device is needed."""
+
+from __future__ import annotations
+
+import os
+from types import SimpleNamespace
+
+import pytest
+import torch
+from fake_driver import FakeDriver, Gpu
+
+from gradtui.samplers.device_identity import DeviceIdentity, identity
+from gradtui.samplers.nvml import DeviceReading, Nvml
+
+OWN = os.getpid()
+FIRST = DeviceIdentity(0, "a")
+
+
+def read(driver: FakeDriver, device: DeviceIdentity = FIRST) -> DeviceReading:
+    return Nvml(driver.module()).read(device)
+
+
+def alone(gpu: Gpu) -> DeviceReading:
+    return read(FakeDriver({"GPU-a": gpu}))
+
+
+def test_everything_that_the_driver_tells() -> None:
+    gpu = Gpu(name=b"NVIDIA X", used=5, total=9, load=50, processes=[(1, 1), (OWN, 4)])
+    assert alone(gpu) == DeviceReading(name="NVIDIA X", used=5, total=9, process=4, utilisation=0.5)
+
+
+def test_what_the_driver_refuses_is_unknown() -> None:
+    assert alone(Gpu()) == DeviceReading()
+    reading = alone(Gpu(used=5, total=9))
+    assert (reading.used, reading.total, reading.process, reading.utilisation) == (5, 9, None, None)
+
+
+def test_what_the_driver_keeps_for_itself_is_not_used_where_it_tells_the_two_apart() -> None:
+    gpu = {"GPU-a": Gpu(used=5, total=90, reserved=30)}
+    assert read(FakeDriver(gpu)).used == 5
+    assert read(FakeDriver(gpu, second_version=False)).used == 35
+
+
+def test_a_process_that_the_driver_knows_under_another_number_is_unknown() -> None:
+    """As in a container with process numbers of its own: what the whole device holds is known nevertheless."""
+    reading = alone(Gpu(used=5, total=9, processes=[(OWN + 100_000, 4)]))
+    assert (reading.process, reading.used) == (None, 5)
+
+
+def test_a_figure_that_is_not_available_is_unknown() -> None:
+    assert alone(Gpu(processes=[(OWN, None)])).process is None
+    assert alone(Gpu(processes=[(OWN, None)], drawing=[(OWN, 7)])).process == 7
+
+
+def test_a_process_that_computes_and_draws_counts_once() -> None:
+    assert alone(Gpu(processes=[(OWN, 7)], drawing=[(OWN, 7)])).process == 7
+
+
+def test_a_client_of_the_multi_process_service_is_found() -> None:
+    assert alone(Gpu(processes=[(1, 90)], served=[(OWN, 7)])).process == 7
+
+
+def test_a_package_older_than_the_functions_asked_for_is_no_failure() -> None:
+    module = FakeDriver({"GPU-a": Gpu(used=5, processes=[(1, 1)])}).module()
+    del module.nvmlDeviceGetMPSComputeRunningProcesses, module.nvmlDeviceGetMigMode
+    assert Nvml(module).read(FIRST).used == 5
+
+
+def test_the_device_is_found_by_its_uuid_whatever_its_number_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,0")
+    driver = FakeDriver({"GPU-a": Gpu(used=1), "GPU-b": Gpu(used=2)})
+    assert read(driver, DeviceIdentity(0, "b")).used == 2
+    assert read(driver, DeviceIdentity(1, "a")).used == 1
+
+
+def test_without_a_uuid_it_is_found_by_its_place_on_the_bus() -> None:
+    driver = FakeDriver({"GPU-a": Gpu(used=1), "GPU-b": Gpu(used=2, pci="00000000:3B:00.0")})
+    assert read(driver, DeviceIdentity(0, None, "00000000:3B:00.0")).used == 2
+
+
+@pytest.mark.parametrize(
+    ("visible", "order", "used"),
+    [
+        ("", "PCI_BUS_ID", 2),
+        ("1, 2", "PCI_BUS_ID", 3),
+        ("GPU-c,GPU-a", "", 1),
+        ("GPU-c,MIG-d", "", 4),
+        ("", "FASTEST_FIRST", None),
+        ("", "", None),
+    ],
+)
+def test_by_the_number_alone_only_where_both_count_alike(
+    visible: str, order: str, used: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", order)
+    names = ("GPU-a", "GPU-b", "GPU-c", "MIG-d")
+    driver = FakeDriver({name: Gpu(used=place + 1) for place, name in enumerate(names)})
+    assert read(driver, DeviceIdentity(1)).used == used
+
+
+def test_a_machines_only_device_needs_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
+    assert read(FakeDriver({"GPU-a": Gpu(used=1)}), DeviceIdentity(0)).used == 1
+
+
+DIVIDED = {
+    "GPU-a": Gpu(used=100, mig=True, instances=[None, "MIG-1", "MIG-2"]),
+    "MIG-1": Gpu(used=10, processes=[(OWN, 3)]),
+    "MIG-2": Gpu(used=20),
+}
+
+
+@pytest.mark.parametrize(("visible", "used"), [("", 10), ("0", 10), ("MIG-2", 20), ("MIG-gone", None)])
+def test_of_a_divided_gpu_the_instance_is_read(visible: str, used: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Never the whole GPU, on which others have their instances."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert read(FakeDriver(DIVIDED)).used == used
+
+
+def test_an_instance_may_be_known_by_its_own_uuid() -> None:
+    assert read(FakeDriver(DIVIDED), DeviceIdentity(0, "1")).process == 3
+
+
+def test_an_undivided_gpu_of_a_kind_that_could_be() -> None:
+    assert alone(Gpu(used=5, mig=False)).used == 5
+
+
+def test_a_device_that_the_driver_does_not_know_is_unknown() -> None:
+    assert read(FakeDriver({"GPU-a": Gpu(used=5), "GPU-b": Gpu()}), DeviceIdentity(0, "z")) == DeviceReading()
+
+
+def test_the_device_is_looked_for_once() -> None:
+    driver = FakeDriver({"GPU-a": Gpu(used=5)})
+    nvml = Nvml(driver.module())
+    nvml.read(FIRST)
+    nvml.read(DeviceIdentity(0, "a"))
+    assert driver.asked.count("nvmlDeviceGetHandleByUUID") == 1
+
+
+@pytest.mark.parametrize("missing", [(), ("uuid",), ("pci_bus_id",)])
+def test_what_torch_knows_of_a_device(missing: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    known = {"uuid": "8932f937", "pci_domain_id": 0, "pci_bus_id": 59, "pci_device_id": 1}
+    told = SimpleNamespace(**{name: value for name, value in known.items() if name not in missing})
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: told)
+    pci = None if "pci_bus_id" in missing else "00000000:3B:01.0"
+    assert identity(3) == DeviceIdentity(3, None if "uuid" in missing else "8932f937", pci)
+
+
+def test_without_a_driver_there_is_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    import pynvml
+
+    def fails() -> None:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
+
+    monkeypatch.setattr(pynvml, "nvmlInit", fails)
+    assert Nvml.open() is None

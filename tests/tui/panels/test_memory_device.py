@@ -1,0 +1,168 @@
+"""What the driver says of a CUDA device: the bar, its legend, where they are shown, and the sentences."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from fakes import coop_run, device_sample
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gradtui.protocol import events as ev
+from gradtui.state.reconciliation import Reconciliation, reconcile
+from gradtui.state.reducer import apply
+from gradtui.state.run_state import RunState
+from gradtui.tui.device_explanations import MEANINGS, device_facts
+from gradtui.tui.explanations import detail_lines
+from gradtui.tui.lines import Line, line_width
+from gradtui.tui.panels.memory import LEAST_CURVE_ROWS, memory_view
+from gradtui.tui.panels.memory_bars import Look
+from gradtui.tui.panels.memory_device import ROLES, device_lines, heading
+
+SAMPLE = device_sample()
+HIDDEN = device_sample(process=None)
+ALONE = dataclasses.replace(HIDDEN, device_used=None, device_total=None, source="host")
+NO_REQUESTS = dataclasses.replace(SAMPLE, requested=None)
+
+
+def state_with(*events: ev.Event) -> RunState:
+    state = RunState()
+    for event in (*coop_run(10), *events):
+        apply(state, event)
+    return state
+
+
+def text(lines: list[Line] | tuple[Line, ...]) -> str:
+    return "\n".join("".join(part for part, _ in line) for line in lines)
+
+
+def words(lines: list[Line]) -> str:
+    return " ".join(text(lines).split())
+
+
+def bar_cells(line: Line) -> dict[str, int]:
+    return {role: len(part) for part, role in line if role in ROLES.values()}
+
+
+def test_without_a_cuda_device_nothing_is_shown_and_the_panel_is_as_ever() -> None:
+    state = state_with()
+    assert device_lines(state, 60, colour=True) == []
+    assert "driver" not in text(memory_view(state, 70, 60).lines)
+
+
+@pytest.mark.parametrize("width", [36, 61, 90])
+def test_every_part_has_its_number_and_the_bar_its_share(width: int) -> None:
+    lines = device_lines(state_with(SAMPLE), width, colour=True)
+    shown = words(lines[2:])
+    for name, size in (
+        ("requested", "9.00 GiB"),
+        ("rounding", "100 MiB"),
+        ("cached", "3.20 GiB"),
+        ("context", "1.71 GiB"),
+    ):
+        assert name in shown
+        assert size in shown
+    assert "14.0 GiB" in text([lines[1]])
+    assert all(line_width(line) <= width for line in lines)
+    cells = bar_cells(lines[1])
+    bar = width - 9
+    for role, size in (("device-requested", 9.0), ("device-cached", 3.195), ("device-context", 1.707)):
+        assert abs(cells[role] - bar * size / 14) <= 1
+
+
+@pytest.mark.parametrize(
+    ("sample", "said", "total"),
+    [(SAMPLE, "this process", "14.0 GiB"), (HIDDEN, "all processes", "15.0 GiB"), (ALONE, "driver", "–")],
+)
+def test_whose_memory_it_is_stands_above_it(sample: ev.DeviceSampled, said: str, total: str) -> None:
+    lines = device_lines(state_with(sample), 61, colour=True)
+    assert said in text([lines[0]])
+    assert text([lines[1]]).endswith(total)
+
+
+def test_what_is_not_known_is_a_dash() -> None:
+    shown = words(device_lines(state_with(ALONE), 61, colour=True)[2:])
+    assert "context, libraries –" in shown
+    assert "0 B" not in shown
+
+
+def test_without_colour_parts_differ() -> None:
+    for sample in (SAMPLE, HIDDEN, NO_REQUESTS):
+        cells = [
+            part[0] for part, role in device_lines(state_with(sample), 90, colour=False)[1] if role in ROLES.values()
+        ]
+        assert len(set(cells)) == len(cells) > 1
+
+
+@pytest.mark.parametrize(
+    "size", [(36, 20), (38, 21), (43, 11), (61, 13), (61, 15), (70, 21), (70, 40), (20, 6), (49, 60)]
+)
+def test_it_takes_only_rows_that_are_left(size: tuple[int, int]) -> None:
+    width, height = size
+    without, view = memory_view(state_with(), *size), memory_view(state_with(SAMPLE), *size)
+    assert len(view.lines) + view.curve_rows <= height
+    assert len(view.lines) == len(view.phases)
+    # Rows of phases, numbers and notes are those of a run without a device; the line on the machine says more.
+    first = [line for line in text(without.lines).splitlines() if line.strip() and not line.startswith(("host", "▲"))]
+    assert [line for line in text(view.lines).splitlines() if line in first] == first
+    if width < 50:
+        assert view.curve_rows >= LEAST_CURVE_ROWS or without.curve_rows == 0
+
+
+def test_a_wide_panel_shows_it_and_a_high_one_the_curve_too() -> None:
+    wide, high = memory_view(state_with(SAMPLE), 70, 21), memory_view(state_with(SAMPLE), 70, 40)
+    assert "nvidia-smi" in text(wide.lines)
+    assert "nvidia-smi" in text(high.lines)
+    assert high.curve_rows >= LEAST_CURVE_ROWS
+    assert "nvidia-smi" not in text(memory_view(state_with(SAMPLE), 38, 21).lines)
+
+
+figures = st.none() | st.integers(0, 1 << 50)
+
+
+@given(st.tuples(figures, figures, figures, figures, figures), st.integers(8, 120), st.booleans())
+def test_any_figures_can_be_shown(known: tuple[int | None, ...], width: int, colour: bool) -> None:
+    used, process, allocated, reserved, requested = known
+    sample = ev.DeviceSampled(1.0, 1, "X", 1, 2, used, None, process, allocated, reserved, None, requested)
+    state = RunState()
+    apply(state, sample)
+    lines = device_lines(state, width, colour=colour)
+    assert bool(lines) == (reserved is not None)
+    assert detail_lines(device_facts(state), width)
+    assert memory_view(state, max(20, width), 20, Look(colour=colour)).lines
+
+
+def said(sample: ev.DeviceSampled) -> str:
+    return words(detail_lines(device_facts(state_with(sample)), 400))
+
+
+def test_every_part_is_explained_with_its_number() -> None:
+    shown = said(SAMPLE)
+    for part in ("requested", "rounding", "cached", "context"):
+        assert MEANINGS[part] in shown  # type: ignore[index]
+    for number in (
+        "14.0 GiB on NVIDIA H100",
+        "memory_allocated() is 9.10 GiB",
+        "memory_reserved() 12.3 GiB",
+        "1.71 GiB held",
+    ):
+        assert number in shown
+    assert "1.00 GiB are held by other processes" in shown
+    assert "10.1 GiB allocated and 12.3 GiB reserved" in shown
+
+
+def test_what_the_driver_hides_is_said() -> None:
+    assert "all processes hold 15.0 GiB" in said(HIDDEN)
+    assert "does not tell this one's share" in said(HIDDEN)
+    assert "The driver does not tell what is held;" in said(ALONE)
+    assert "context – (not known)" in said(ALONE)
+    assert "cudaMallocAsync" in said(NO_REQUESTS)
+    assert "No CUDA device" in words(detail_lines(device_facts(RunState()), 80))
+
+
+def test_headings_fit_where_they_can() -> None:
+    for sample in (SAMPLE, HIDDEN, ALONE):
+        found = reconcile(sample)
+        assert isinstance(found, Reconciliation)
+        assert len(heading(found, 38)) <= 38

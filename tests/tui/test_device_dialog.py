@@ -1,0 +1,55 @@
+"""Where a CUDA device's memory goes, asked for on the memory panel."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+from fakes import GIB, MIB, RecordingSink, ScriptedSource, coop_run, device_sample
+from harness import own_drawing, session
+from textual.pilot import Pilot
+
+from gradtui.tui.app import GradtuiApp
+from gradtui.tui.screens.device import DeviceDialog
+
+SAMPLE = device_sample()
+
+
+def text(dialog: DeviceDialog) -> str:
+    return "\n".join("".join(part for part, _ in line) for line in dialog._lines(80))
+
+
+async def test_enter_on_the_memory_panel_says_where_it_goes_and_keeps_up() -> None:
+    async with session((120, 36), [*coop_run(20), SAMPLE]) as run:
+        run.dashboard.memory.focus()
+        await run.press("enter")
+        dialog = run.app.screen
+        assert isinstance(dialog, DeviceDialog)
+        assert "14.0 GiB" in text(dialog)
+        await run.put(dataclasses.replace(SAMPLE, device_process=15 * GIB - 100 * MIB))
+        assert "14.9 GiB" in text(dialog)
+        await run.press("escape")
+        assert run.app.screen is run.dashboard
+
+
+async def test_without_a_device_enter_explains_the_row_as_ever() -> None:
+    async with session((120, 36)) as run:
+        run.dashboard.memory.focus()
+        await run.press("enter")
+        assert not isinstance(run.app.screen, DeviceDialog)
+        assert run.app.screen is not run.dashboard
+
+
+def test_what_it_looks_like(snap_compare: Callable[..., bool]) -> None:
+    app = GradtuiApp(
+        ScriptedSource([*coop_run(40), SAMPLE]), RecordingSink(), log=None, refresh_hz=0, pictures=own_drawing()
+    )
+
+    async def ask(pilot: Pilot[str]) -> None:
+        await pilot.pause()
+        app.pump()
+        app.dashboard.memory.focus()
+        await pilot.press("enter")
+        await pilot.pause()
+
+    assert snap_compare(app, terminal_size=(160, 50), run_before=ask)
