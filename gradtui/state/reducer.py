@@ -10,8 +10,10 @@ from typing import Any
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Pause, Resume, RunSteps, SetTrainable, TraceStep
 from gradtui.protocol.vocabulary import Phase
+from gradtui.state.model_records import keep_records
 from gradtui.state.run_state import LogEntry, NormSummary, RunState
 from gradtui.state.selectors import command_words
+from gradtui.state.turns import take_reach, take_saved
 
 LOG_LENGTH = 1_000
 INTERVENTIONS_KEPT = 1_000
@@ -37,11 +39,14 @@ def _run_started(state: RunState, event: ev.RunStarted) -> None:
 
 
 def _models_found(state: RunState, event: ev.ModelsFound) -> None:
+    keep_records(state)
     tree = state.tree
     tree.models, tree.modules, tree.parameters = event.models, event.modules, event.parameters
     unknown = len(event.parameters)
     tree.states, tree.trainable = "-" * unknown, "-" * unknown
     tree.norms, tree.norms_step, tree.saved = None, None, None
+    tree.reach, tree.steps, tree.measured = None, (), 0
+    tree.turns.clear()
     state.traced = None
     tree.version += 1
     state.history.clear()
@@ -147,7 +152,13 @@ def _step_traced(state: RunState, event: ev.StepTraced) -> None:
 
 def _saved_bytes(state: RunState, event: ev.SavedBytesMeasured) -> None:
     if len(event.by_module) == len(state.tree.modules):
-        state.tree.saved = event
+        take_saved(state.tree, event)
+
+
+def _reach(state: RunState, event: ev.GradientReachMeasured) -> None:
+    tree = state.tree
+    if len(event.grad_modes) == len(tree.modules) and len(event.gradients) == len(tree.models):
+        take_reach(tree, event, state.optimizers)
 
 
 def _classified(state: RunState, event: ev.ParametersClassified) -> None:
@@ -239,6 +250,7 @@ _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     ev.GradientsMeasured: _gradients_measured,
     ev.LedgerTaken: _ledger_taken,
     ev.SavedBytesMeasured: _saved_bytes,
+    ev.GradientReachMeasured: _reach,
     ev.StepTraced: _step_traced,
     ev.ParametersClassified: _classified,
     ev.PhaseSampled: _phase_sampled,
