@@ -12,8 +12,8 @@ older ones are counted in `interventions_dropped`. `exit_code` is null while the
 them last, then those there are now. Of each, as of `measured_step`: `trainable`, the elements that require a gradient;
 `gradient_bytes`, what `.grad` holds when a step has ended; `activation_bytes`, what autograd keeps for backward in the model's
 own operations (the loss is none of them); `run_under`, the elements that require a gradient and that do not by the grad mode
-their module ran under (`grad`, `no_grad`, `inference_mode`, `not_run`, `unknown`): together with `requires_grad` this tells apart
-all ways of leaving a part alone. `backward` is the freeze frontier: `stops_at`, the paths where backward stops although
+their module ran under (`grad`, `no_grad`, `inference_mode`, `not_run`, `unknown`): this tells apart all ways of leaving a part
+alone. `backward` is the freeze frontier: `stops_at`, the paths where backward stops although
 something with parameters ran before in the same model, `never_enters`, the topmost modules with parameters that ran and that
 backward never enters, and both `in_words`; empty and null where the gradient has not been followed.
 """

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from os.path import commonprefix
+from itertools import takewhile
 
 from gradtui.protocol.vocabulary import ENTERED, GradMode, ModuleInfo, ParameterState, Reach
 from gradtui.state.run_state import TreeState
@@ -98,21 +98,34 @@ def _modules_of(tree: TreeState, model: int | None) -> range:
 
 
 def stop_words(tree: TreeState, line: Frontier) -> str | None:
-    """ "at X", "at 3 modules within Y": where backward stops; None if it stops nowhere."""
+    """Where backward stops, as in "at X" and "at 3 places within Y"; None if it stops nowhere."""
     names = [tree.modules[place].path or tree.modules[place].name for place in line.stops]
     names += [tree.parameters[place].path for place in line.stop_parameters]
     if not names:
         return None
     if len(names) <= _NAMED:
         return f"at {' and '.join(names)}"
-    common = commonprefix([name.split(".") for name in names])
-    within = f" within {'.'.join(common)}" if common else f": {names[0]} and {len(names) - 1} more"
-    return f"at {len(names):,} places{within}"
+    common = [parts[0] for parts in takewhile(lambda parts: len(set(parts)) == 1, zip(*(n.split(".") for n in names)))]
+    return f"at {len(names):,} places{' within ' + '.'.join(common) if common else f', the first of them {names[0]}'}"
+
+
+def why_there(tree: TreeState, line: Frontier) -> str:
+    """Why backward comes no further than this line, as it goes on from a colon."""
+    stops = line.stops or line.stop_parameters
+    return _why_before(tree, line) if stops else _why(tree, line.never_entered)
 
 
 def why_not_entered(tree: TreeState, place: int) -> str:
     """Why backward never enters a module that ran, as it goes on from a colon."""
     return _why(tree, (place,))
+
+
+def why_it_stops(tree: TreeState, place: int) -> str:
+    """Why backward does not go further than a module where it stops."""
+    whole = frontier(tree) or Frontier()
+    model = next(m for m in reversed(tree.models) if m.root <= place)
+    end = model.root + tree.modules[model.root].subtree_modules
+    return _why_before(tree, Frontier((place,), (), tuple(i for i in whole.never_entered if model.root <= i < end)))
 
 
 def _why(tree: TreeState, places: Sequence[int]) -> str:

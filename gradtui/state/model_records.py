@@ -27,6 +27,40 @@ def model_records(state: RunState) -> list[ModelRecord]:
     return [*(record for record in state.models.values() if record.number not in now), *now.values()]
 
 
+def record_words(record: ModelRecord) -> str:
+    """The figures of a model in one clause: what trains and what does not, by grad mode, and what is held for it."""
+    parts = [f"{count:,} {words}" for words, count in _regime_words(record).items() if count]
+    if not parts and record.trainable is not None:
+        parts.append(f"{record.trainable:,} of {record.parameters:,} trainable")
+    held = [("gradients", record.gradient_bytes), ("saved for backward", record.activation_bytes)]
+    parts += [f"{_size(size)} {what}" for what, size in held if size is not None]
+    return ", ".join(parts)
+
+
+def _regime_words(record: ModelRecord) -> dict[str, int]:
+    words: dict[str, int] = {}
+    for regime in record.regimes:
+        key = ("trainable" if regime.trainable else "frozen") + _MODE_SUFFIXES.get(regime.grad_mode, "")
+        words[key] = words.get(key, 0) + regime.parameters
+    return words
+
+
+_MODE_SUFFIXES = {
+    GradMode.NO_GRAD.value: " under no_grad",
+    GradMode.INFERENCE.value: " in inference mode",
+    GradMode.NOT_RUN.value: " not run",
+}
+
+
+def _size(size: int) -> str:
+    value, unit = float(size), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if value < 1024:
+            break
+        value, unit = value / 1024, larger
+    return f"{size:,} B" if unit == "B" else f"{value:.2f} {unit}"
+
+
 def keep_records(state: RunState) -> None:
     """The tree is about to be replaced: what was measured of its models stays known."""
     for place in range(len(state.tree.models)):

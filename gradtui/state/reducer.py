@@ -10,7 +10,7 @@ from typing import Any
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Pause, Resume, RunSteps, SetTrainable, TraceStep
 from gradtui.protocol.vocabulary import Phase
-from gradtui.state.model_records import keep_records
+from gradtui.state.model_records import keep_records, record_words
 from gradtui.state.run_state import LogEntry, NormSummary, RunState
 from gradtui.state.selectors import command_words
 from gradtui.state.turns import take_reach, take_saved
@@ -40,6 +40,7 @@ def _run_started(state: RunState, event: ev.RunStarted) -> None:
 
 def _models_found(state: RunState, event: ev.ModelsFound) -> None:
     keep_records(state)
+    before = {model.number for model in state.tree.models}
     tree = state.tree
     tree.models, tree.modules, tree.parameters = event.models, event.modules, event.parameters
     unknown = len(event.parameters)
@@ -50,10 +51,18 @@ def _models_found(state: RunState, event: ev.ModelsFound) -> None:
     state.traced = None
     tree.version += 1
     state.history.clear()
+    _note_gone(state, event, before)
     names = ", ".join(model.type_name for model in event.models)
     _note(state, event, "model", f"found {names} ({_count(unknown, 'tensor')})")
     if state.norm_summary.measured_steps:
         state.norm_summary.of_earlier_models, state.norm_summary.replaced_at = True, event.step
+
+
+def _note_gone(state: RunState, event: ev.ModelsFound, before: set[int]) -> None:
+    gone = before - {model.number for model in event.models}
+    for record in [state.models[number] for number in sorted(gone) if number in state.models]:
+        if record.step is not None:
+            _note(state, event, "model", f"{record.name} is gone: {record_words(record)}")
 
 
 def _device_found(state: RunState, event: ev.DeviceFound) -> None:

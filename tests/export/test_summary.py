@@ -26,8 +26,8 @@ TOP = {
 BYTES = {"parameters", "buffers", "gradients", "optimizer_state", "activations", "other", "total"}
 KEYS = {
     "models": {
-        "name", "type", "current", "parameters", "trainable", "measured_step", "gradient_bytes", "activation_bytes", "run_under",
-        "backward",
+        "name", "type", "current", "parameters", "trainable", "measured_step", "gradient_bytes", "activation_bytes",
+        "run_under", "backward",
     },
     "optimizers": {"type", "parameters", "groups", "steps"},
     "phase": {"seconds", "count", "bytes_end", "bytes_peak", "peak_exact", "exact"},
