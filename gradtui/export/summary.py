@@ -11,7 +11,8 @@ older ones are counted in `interventions_dropped`. `exit_code` is null while the
 `models` are in the order they were found: at most the last 64 that are gone (`current` false), with what was measured of
 them last, then those there are now. Of each, as of `measured_step`: `trainable`, the elements that require a gradient;
 `gradient_bytes`, what `.grad` holds when a step has ended; `activation_bytes`, what autograd keeps for backward in the model's
-own operations (the loss is none of them); `run_under`, the elements that require a gradient and that do not by the grad mode
+own operations (the loss is none of them); `bucket_bytes`, the buckets of DistributedDataParallel that hold the gradients once
+more, which a ledger has in `other`; `run_under`, the elements that require a gradient and that do not by the grad mode
 their module ran under (`grad`, `no_grad`, `inference_mode`, `not_run`, `unknown`): this tells apart all ways of leaving a part
 alone. `backward` is the freeze frontier: `stops_at`, the paths where backward stops although
 something with parameters ran before in the same model, `never_enters`, the topmost modules with parameters that ran and that
@@ -115,6 +116,7 @@ def _models(state: RunState) -> list[dict[str, Any]]:
             "measured_step": record.step,
             "gradient_bytes": record.gradient_bytes,
             "activation_bytes": record.activation_bytes,
+            "bucket_bytes": record.bucket_bytes,
             "run_under": _run_under(record),
             "backward": {
                 "stops_at": list(record.stops),

@@ -17,6 +17,9 @@ from torch import nn
 from gradtui.probe.torch_private import sequence_number
 from gradtui.protocol.vocabulary import GradMode
 
+# An enumeration's values by names of this module's own: this is asked at every module call of an examined step.
+_GRAD, _NO_GRAD, _INFERENCE = GradMode.GRAD.value, GradMode.NO_GRAD.value, GradMode.INFERENCE.value
+
 OUTSIDE = -1
 """The module index of operations outside any known module."""
 
@@ -64,13 +67,13 @@ class ModuleTrace:
 def grad_mode() -> str:
     """The `GradMode` letter of this moment on this thread. Inference mode switches recording off too, so it is asked first."""
     if torch.is_inference_mode_enabled():
-        return GradMode.INFERENCE.value
-    return GradMode.GRAD.value if torch.is_grad_enabled() else GradMode.NO_GRAD.value
+        return _INFERENCE
+    return _GRAD if torch.is_grad_enabled() else _NO_GRAD
 
 
 def joined(before: str | None, now: str) -> str:
     """The letter of a module that is called again."""
-    return before if before == GradMode.GRAD.value else now
+    return before if before == _GRAD else now
 
 
 class ModuleTracer:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from torch import nn
 from torch.optim import Optimizer
 
+from gradtui.probe.gradient_buckets import bucket_bytes
 from gradtui.probe.gradient_reach import (
     GraphsOfStep,
     grad_mode_letters,
@@ -34,11 +35,14 @@ class ReachReader:
         self._evaluated: dict[int, str] = {}
         self._trained = False
         """Whether a step of the present tree was told of."""
+        self._last: tuple[object, str, str, tuple[int, ...]] | None = None
+        """What the letters of the step before were made of, and those: most steps of a training go the same ways."""
 
     def tree_changed(self) -> None:
         """Modules have other places now."""
         self._evaluated.clear()
         self._trained = False
+        self._last = None
 
     def evaluation_began(self, root: nn.Module) -> None:
         """A root module is called for an evaluation."""
@@ -67,17 +71,30 @@ class ReachReader:
         if graphs is None:
             return
         tree, self._trained = self._view.tree, True
-        reach = reach_letters(tree, graphs, trace, self._evaluated)
-        order = {module: place for place, module in enumerate(trace.grad_modes)}
+        reach, modes, called = self._letters(graphs, trace)
         self._emit(
             GradientReachMeasured(
                 self._clock.at(),
                 self._counter.steps,
                 -1 if optimizer is None else self._view.discovery.saw_optimizer(optimizer),
                 reach,
-                grad_mode_letters(tree, trace.grad_modes, self._evaluated, reach),
+                modes,
                 training_flags(tree),
-                tuple(order.get(module, -1) for module in range(len(tree.modules))),
+                called,
                 gradient_bytes(tree, device_type),
+                bucket_bytes(tree),
             )
         )
+
+    def _letters(self, graphs: GraphsOfStep, trace: ModuleTrace) -> tuple[str, str, tuple[int, ...]]:
+        """Reach, grad modes and order of calls."""
+        # Copies: a second backward within the same step adds to these.
+        found = GraphsOfStep({*graphs.active}, {*graphs.passing}, {*graphs.opaque}, {*graphs.edges})
+        basis = found, [*trace.grad_modes.items()], {**self._evaluated}
+        if self._last is None or self._last[0] != basis:
+            tree = self._view.tree
+            reach = reach_letters(tree, graphs, trace, self._evaluated)
+            modes = grad_mode_letters(tree, trace.grad_modes, self._evaluated, reach)
+            order = {module: place for place, module in enumerate(trace.grad_modes)}
+            self._last = basis, reach, modes, tuple(order.get(module, -1) for module in range(len(tree.modules)))
+        return self._last[1:]

@@ -145,6 +145,8 @@ class GradientReachMeasured(Event):
     """Per module: in which place of the order of first calls it was called, -1 if it was not. Empty with `reach`."""
     gradients: tuple[int, ...]
     """Per model: bytes that `.grad` of its parameters holds when the step has ended."""
+    buckets: tuple[int, ...] = ()
+    """Per model: bytes of a data-parallel wrapper's buckets, which hold those gradients once more. Empty with `reach`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,8 @@ def record_words(record: ModelRecord) -> str:
         parts.append(f"{record.trainable:,} of {record.parameters:,} trainable")
     held = [("gradients", record.gradient_bytes), ("saved for backward", record.activation_bytes)]
     parts += [f"{_size(size)} {what}" for what, size in held if size is not None]
+    if record.bucket_bytes:
+        parts.append(f"{_size(record.bucket_bytes)} in data-parallel buckets (counted as other)")
     return ", ".join(parts)
 
 
@@ -105,6 +107,7 @@ def _measured(tree: TreeState, model: ModelInfo, place: int) -> ModelRecord:
         record,
         step=tree.steps[place] if tree.steps else reach.step,
         activation_bytes=saved_bytes(tree, model.root),
+        bucket_bytes=reach.buckets[place] if place < len(reach.buckets) else None,
         stops=tuple(stops),
         never_entered=tuple(tree.modules[i].path for i in line.never_entered if i in inside) if line else (),
         sentence=sentence(tree, place),

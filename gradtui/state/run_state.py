@@ -94,6 +94,8 @@ class ModelRecord:
     """The step that what follows is of."""
     gradient_bytes: int | None = None
     """What `.grad` holds when a step has ended."""
+    bucket_bytes: int | None = None
+    """What a data-parallel wrapper's buckets hold of gradients besides; it is in the ledger's `other`."""
     activation_bytes: int | None = None
     """What autograd keeps for backward in its modules."""
     regimes: tuple[Regime, ...] = ()

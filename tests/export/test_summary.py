@@ -27,7 +27,7 @@ BYTES = {"parameters", "buffers", "gradients", "optimizer_state", "activations",
 KEYS = {
     "models": {
         "name", "type", "current", "parameters", "trainable", "measured_step", "gradient_bytes", "activation_bytes",
-        "run_under", "backward",
+        "bucket_bytes", "run_under", "backward",
     },
     "optimizers": {"type", "parameters", "groups", "steps"},
     "phase": {"seconds", "count", "bytes_end", "bytes_peak", "peak_exact", "exact"},
