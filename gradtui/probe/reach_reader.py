@@ -95,6 +95,8 @@ class ReachReader:
             tree = self._view.tree
             reach = reach_letters(tree, graphs, trace, self._evaluated)
             modes = grad_mode_letters(tree, trace.grad_modes, self._evaluated, reach)
-            order = {module: place for place, module in enumerate(trace.grad_modes)}
+            # What a script evaluates by itself is done before the step that uses it.
+            order = dict.fromkeys(self._evaluated, 0)
+            order |= {module: place for place, module in enumerate(trace.grad_modes, start=1)}
             self._last = basis, reach, modes, tuple(order.get(module, -1) for module in range(len(tree.modules)))
         return self._last[1:]

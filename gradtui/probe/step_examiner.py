@@ -261,6 +261,9 @@ class StepExaminer:
         examination = self.examination
         if examination is None or operations_are_observed():
             return
+        if examination.tree.is_gone():
+            self.tracer.stop()
+            return
         letters, trainable = examination.classify(
             self._letters, optimizer, self._view.live_optimizers(), norms, self._frozen, skipped=skipped
         )

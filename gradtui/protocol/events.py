@@ -142,7 +142,8 @@ class GradientReachMeasured(Event):
     training: str
     """`Module.training` as "1" or "0" per module."""
     called: tuple[int, ...]
-    """Per module: in which place of the order of first calls it was called, -1 if it was not. Empty with `reach`."""
+    """Per module: in which place of the order of first calls it was called, from 1 on; 0 if it was evaluated by itself before
+    the step, -1 if it was not called. Empty with `reach`."""
     gradients: tuple[int, ...]
     """Per model: bytes that `.grad` of its parameters holds when the step has ended."""
     buckets: tuple[int, ...] = ()

@@ -14,6 +14,7 @@ from gradtui.protocol.vocabulary import ENTERED, GradMode, ModuleInfo, Parameter
 from gradtui.state.run_state import TreeState
 from gradtui.state.selectors import subtree
 
+_NEVER = 1 << 60
 _NAMED = 2
 """So many places are named; of the others the number is told."""
 _EMPTY_GRADIENT = (ParameterState.UNREACHED.value, ParameterState.CUT.value)
@@ -47,12 +48,12 @@ def frontier(tree: TreeState, model: int | None = None) -> Frontier | None:
         if part.root not in inside:
             continue
         end = part.root + tree.modules[part.root].subtree_modules
-        before = min((ranks[place] for place in never if part.root <= place < end), default=len(ranks))
+        before = min((ranks[place] for place in never if part.root <= place < end), default=_NEVER)
         place = part.root
         while place < end:
             module = tree.modules[place]
             if reach.reach[place] == Reach.ENDS.value and place not in holding:
-                if before < ranks[place] < len(ranks):
+                if before < ranks[place] < _NEVER:
                     stops.append(place)
                 place += module.subtree_modules
                 continue
@@ -97,13 +98,13 @@ def _modules_of(tree: TreeState, model: int | None) -> range:
     return range(root, root + tree.modules[root].subtree_modules)
 
 
-def stop_words(tree: TreeState, line: Frontier) -> str | None:
+def stop_words(tree: TreeState, line: Frontier, named: int = _NAMED) -> str | None:
     """Where backward stops, as in "at X" and "at 3 places within Y"; None if it stops nowhere."""
     names = [tree.modules[place].path or tree.modules[place].name for place in line.stops]
     names += [tree.parameters[place].path for place in line.stop_parameters]
     if not names:
         return None
-    if len(names) <= _NAMED:
+    if len(names) <= named:
         return f"at {' and '.join(names)}"
     common = [parts[0] for parts in takewhile(lambda parts: len(set(parts)) == 1, zip(*(n.split(".") for n in names)))]
     return f"at {len(names):,} places{' within ' + '.'.join(common) if common else f', the first of them {names[0]}'}"
@@ -168,8 +169,9 @@ def _mode_words(tree: TreeState, place: int) -> str:
 
 def _listed(tree: TreeState, places: Sequence[int]) -> str:
     names = [tree.modules[place].path or tree.modules[place].name for place in places]
-    more = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {more:,} more" if more > 0 else "")
+    if len(names) <= _NAMED:
+        return " and ".join(names)
+    return f"{', '.join(names[:_NAMED])} and {len(names) - _NAMED:,} more"
 
 
 def _own_ends(tree: TreeState, module: ModuleInfo) -> Iterator[int]:
@@ -191,9 +193,8 @@ def _topmost(modules: Sequence[ModuleInfo], letters: str, wanted: str) -> Iterat
 
 
 def _first_calls(modules: Sequence[ModuleInfo], called: Sequence[int]) -> list[int]:
-    """When each module, or the first of what it holds, was called; as many as there are modules if never."""
-    never = len(modules)
-    ranks = [place if place >= 0 else never for place in called]
+    """When each module, or the first of what it holds, was called; `_NEVER` if none of it was."""
+    ranks = [place if place >= 0 else _NEVER for place in called]
     for place in range(len(modules) - 1, -1, -1):
         parent = modules[place].parent
         if parent >= 0:

@@ -93,7 +93,7 @@ def _measured(tree: TreeState, model: ModelInfo, place: int) -> ModelRecord:
     reach = tree.reach
     if reach is None:
         return record
-    regimes = _regimes(tree, where) if known or reach.reach else ()
+    regimes = _regimes(tree, where) if known else ()
     record = replace(record, step=reach.step, gradient_bytes=reach.gradients[place], regimes=regimes)
     if not reach.reach:
         modes = set(reach.grad_modes[model.root : model.root + root.subtree_modules])

@@ -72,6 +72,8 @@ def frontier_words(tree: TreeState, line: Frontier | None, width: int) -> str:
     whole = f"{begin}{rest}: {why_there(tree, line)}"
     if width_of(whole) <= width:
         return whole
+    if where is not None and len(begin) + width_of(rest) > width:
+        rest = printable((stop_words(tree, line, named=1) or "").removeprefix("at "))
     begin = begin if len(begin) + width_of(rest) <= width else short
     room = width - len(begin)
     return begin + elide_start(rest, room) if begin and room >= _LEAST_ROOM else ""

@@ -204,3 +204,33 @@ def test_train_and_eval_mode_are_told() -> None:
     assert tree.reach is not None
     flags = {module.path: flag for module, flag in zip(tree.modules, tree.reach.training)}
     assert (flags["blocks.1.1"], flags["blocks.2.1"]) == ("0", "1")
+
+
+def test_features_that_are_computed_before_the_step_lie_behind_the_frontier() -> None:
+    model = Backbone()
+    with watched() as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(3):
+            with torch.no_grad():
+                features = model.blocks(model.embed(torch.ones(4, WIDTH)))
+            optimizer.zero_grad()
+            model.head(features).square().mean().backward()
+            optimizer.step()
+    assert line_of(seen.state) == (["head"], ["embed", "blocks"])
+    assert sentence(seen.state.tree) == (
+        "Backward stops at head: what comes before it runs under no_grad. It never enters embed and blocks."
+    )
+
+
+def test_a_second_backward_before_the_same_step_adds_to_what_is_told() -> None:
+    first, second = nn.Linear(2, 2), nn.Linear(2, 2)
+    model = nn.ModuleList([first, second])
+    with watched() as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(2):
+            optimizer.zero_grad()
+            first(torch.ones(1, 2)).sum().backward()
+            second(torch.ones(1, 2)).sum().backward()
+            optimizer.step()
+    assert seen.state.tree.reach is not None
+    assert seen.state.tree.reach.reach == "eee"

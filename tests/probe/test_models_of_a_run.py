@@ -13,6 +13,7 @@ from torch import nn
 from watched import Watched, watched
 
 from gradtui.export.summary import summarise
+from gradtui.probe import models_in_view
 from gradtui.state.model_records import RECORDS_KEPT
 
 DEMO = Path(__file__).parents[2] / "demos" / "no_grad_or_requires_grad.py"
@@ -30,7 +31,9 @@ def four_options() -> tuple[list[dict[str, Any]], str]:
     source = DEMO.read_text(encoding="utf-8")
     assert STEPS in source
     printed = io.StringIO()
-    with watched() as seen, contextlib.redirect_stdout(printed):
+    with pytest.MonkeyPatch.context() as patch, watched() as seen, contextlib.redirect_stdout(printed):
+        # No search for models is put off because this machine is busy, as in all tests of the probe.
+        patch.setattr(models_in_view, "_SEARCH_NS", 10**13)
         exec(compile(source.replace(STEPS, "steps = 2\n"), str(DEMO), "exec"), {"__name__": "__main__"})
     return summarise(seen.state, dropped=0)["models"], printed.getvalue()
 
@@ -153,3 +156,20 @@ def test_a_model_that_is_only_evaluated_keeps_nothing() -> None:
     assert (row["activation_bytes"], row["gradient_bytes"]) == (0, 0)
     assert row["run_under"] == {"inference_mode": {"trainable": 15, "frozen": 0}}
     assert model is not None
+
+
+def test_what_runs_unlisted_says_nothing_of_a_model_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    with watched() as seen:
+        for trained in (True, False):
+            model = nn.Sequential(nn.Linear(4, 4).requires_grad_(trained), nn.Linear(4, 1))
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            for _ in range(3):
+                model(torch.ones(2, 4)).mean().backward()
+                optimizer.step()
+            # From now on no search is made any more: they have taken too long already.
+            monkeypatch.setattr(models_in_view, "_SEARCH_NS", 0)
+            monkeypatch.setattr(models_in_view, "_SEARCH_SHARE", 0.0)
+            del model, optimizer
+    (row,) = summarise(seen.state, dropped=0)["models"]
+    assert (row["trainable"], row["run_under"]) == (25, {"grad": {"trainable": 25, "frozen": 0}})
+    assert row["measured_step"] == 3
