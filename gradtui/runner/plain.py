@@ -27,6 +27,9 @@ PROGRESS_S = 5.0
 
 _DRAIN_S = 0.25
 
+_MODELS_SHOWN = 8
+"""Models that the closing lines tell of, where the run had more than are there now; the summary has more."""
+
 T = TypeVar("T")
 
 
@@ -134,7 +137,11 @@ def closing_lines(state: RunState) -> list[str]:
         f"{state.step} steps{by_hand}, {state.micro_steps} micro-steps in {state.seconds:.1f} s"
         + (f", {state.skipped_steps} skipped" if state.skipped_steps else "")
     ]
-    lines += [f"model {_model_words(record)}" for record in model_records(state)]
+    records = model_records(state)
+    shown = records[-max(_MODELS_SHOWN, len(tree.models)) :]
+    if len(shown) < len(records):
+        lines.append(f"{len(records) - len(shown)} models before these")
+    lines += [f"model {_model_words(record)}" for record in shown]
     frontier = sentence(tree)
     if frontier is not None:
         lines.append(frontier[0].lower() + frontier[1:].rstrip("."))

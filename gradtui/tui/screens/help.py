@@ -38,7 +38,7 @@ _RAIL: tuple[tuple[str, str], ...] = (
     (PARTLY, "it enters only a part of what is in here"),
     (WITHIN, "the same, and that is folded up: where it stops shows when it is unfolded"),
     (HIDDEN, "not to be told: one operation stands for several modules (compiled, or a reentrant checkpoint)"),
-    (" ", "no line: backward never comes here, so no gradient is stored and no activation kept"),
+    (" ", "no line: backward never comes here: no gradient is stored, and nothing is kept for it"),
 )
 
 _CATEGORY_NAMES = {
