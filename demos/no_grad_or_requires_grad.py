@@ -8,6 +8,9 @@ ways. What that means for the encoder and for the prompt in front of it:
     False          no         stores none, but passes the gradient on       learns: its gradient flows through the encoder
     True           yes        gets none, though its optimizer owns it       cut off: gets none either
     False          yes        gets none                                     cut off
+
+Under gradtui the line beside the model tree runs through the encoder in the first two and stops at the head in the others;
+`enter` on the tree's first row compares all four, and so does `--summary` (`models`).
 """
 
 import torch

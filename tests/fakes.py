@@ -144,6 +144,22 @@ def coop_states(model: ev.ModelsFound) -> tuple[str, str]:
     return letters, "".join("1" if letter == "T" else "0" for letter in letters)
 
 
+def coop_reach(model: ev.ModelsFound, step: int) -> ev.GradientReachMeasured:
+    """Backward runs through the text encoder to the prompt, and never into the image encoder."""
+    reach = "".join(
+        "e" if m.parent < 0 else "-" if m.path.startswith("image") else "p" for m in model.modules
+    )  # fmt: skip
+    count = len(model.modules)
+    ctx = next(info for info in model.parameters if info.path == "ctx")
+    return ev.GradientReachMeasured(1.0, step, 0, reach, "g" * count, "1" * count, tuple(range(count)), (ctx.bytes,))
+
+
+def coop_upstream(model: ev.ModelsFound) -> tuple[int, ...]:
+    """The prompt is upstream of all that the text encoder does."""
+    ctx = next(i for i, info in enumerate(model.parameters) if info.path == "ctx")
+    return tuple(ctx if m.path.startswith("text") else -1 for m in model.modules)
+
+
 def started(script: str = "demos/coop_like.py", ledger: str = "cpu ledger") -> ev.RunStarted:
     return ev.RunStarted(0.0, 0, script, (), 4242, "cpu", ledger, "2.13.0", "/tmp/run.log")
 
@@ -231,7 +247,8 @@ def coop_run(steps: int = 120) -> list[ev.Event]:
         run += training_step(model, states, step)
         if step == 2:
             run.append(ev.ParametersClassified(1.0, step, states, trainable))
-            run.append(ev.SavedBytesMeasured(1.0, step, saved, 0, sum(saved)))
+            run.append(coop_reach(model, step))
+            run.append(ev.SavedBytesMeasured(1.0, step, saved, 0, sum(saved), coop_upstream(model)))
     return run
 
 

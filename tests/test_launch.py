@@ -77,9 +77,11 @@ def test_the_summary_says_what_happened(script: Path) -> None:
     assert (summary["schema"], summary["script"], summary["device"]) == (1, "train me.py", "cpu")
     assert (summary["steps"], summary["micro_steps"], summary["skipped_steps"]) == (12, 12, 0)
     elements = 6 * 16 + 16 + 16 * 2 + 2
-    assert summary["models"] == [
-        {"name": "model", "type": "Sequential", "parameters": elements, "trainable": elements - 6 * 16}
-    ]
+    (model,) = summary["models"]
+    assert (model["name"], model["type"], model["current"]) == ("model", "Sequential", True)
+    assert (model["parameters"], model["trainable"]) == (elements, elements - 6 * 16)
+    assert model["gradient_bytes"] == 4 * (elements - 6 * 16)
+    assert model["run_under"] == {"grad": {"trainable": elements - 6 * 16, "frozen": 6 * 16}}
     assert summary["optimizers"] == [{"type": "AdamW", "parameters": 3, "groups": 1, "steps": 12}]
     states = {row["path"]: row["state"] for row in summary["parameters"]}
     assert states == {"0.weight": "F", "0.bias": "T", "3.weight": "T", "3.bias": "T"} or states["0.weight"] == "C"

@@ -9,6 +9,16 @@ measured, one that did not occur included. `interventions` are the newest freeze
 older ones are counted in `interventions_dropped`. `out_of_memory` are the failed allocations, whether or not the script caught
 what they raised: the first few with who held the memory then, of many more only some. `exit_code` is null while the run goes
 on. `device_memory` (see `gradtui.export.device_memory`) is null where no CUDA device was in use.
+
+`models` are in the order they were found: at most the last 64 that are gone (`current` false), with what was measured of
+them last, then those there are now. Of each, as of `measured_step`: `trainable`, the elements that require a gradient;
+`gradient_bytes`, what `.grad` holds when a step has ended; `activation_bytes`, what autograd keeps for backward in the model's
+own operations (the loss is none of them); `bucket_bytes`, the buckets of DistributedDataParallel that hold the gradients once
+more, which a ledger has in `other`; `run_under`, the elements that require a gradient and that do not by the grad mode
+their module ran under (`grad`, `no_grad`, `inference_mode`, `not_run`, `unknown`): this tells apart all ways of leaving a part
+alone. `backward` is the freeze frontier: `stops_at`, the paths where backward stops although
+something with parameters ran before in the same model, `never_enters`, the topmost modules with parameters that ran and that
+backward never enters, and both `in_words`; empty and null where the gradient has not been followed.
 """
 
 from __future__ import annotations
@@ -25,8 +35,8 @@ from gradtui.export.device_memory import device_memory
 from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.events import OutOfMemory
 from gradtui.protocol.vocabulary import Phase
-from gradtui.state.run_state import PhaseRecord, RunState
-from gradtui.state.selectors import totals
+from gradtui.state.model_records import MODE_WORDS, model_records
+from gradtui.state.run_state import ModelRecord, PhaseRecord, RunState
 
 SCHEMA = 1
 
@@ -102,19 +112,36 @@ def _module_path(state: RunState, place: int) -> str | None:
 
 
 def _models(state: RunState) -> list[dict[str, Any]]:
-    tree = state.tree
-    rows = []
-    for model in tree.models:
-        sums = totals(tree, tree.modules[model.root])
-        rows.append(
-            {
-                "name": model.name,
-                "type": model.type_name,
-                "parameters": sums.parameters,
-                "trainable": sums.trainable if "-" not in tree.trainable else None,
-            }
-        )
-    return rows
+    return [
+        {
+            "name": record.name,
+            "type": record.type_name,
+            "current": record.current,
+            "parameters": record.parameters,
+            "trainable": record.trainable,
+            "measured_step": record.step,
+            "gradient_bytes": record.gradient_bytes,
+            "activation_bytes": record.activation_bytes,
+            "bucket_bytes": record.bucket_bytes,
+            "run_under": _run_under(record),
+            "backward": {
+                "stops_at": list(record.stops),
+                "never_enters": list(record.never_entered),
+                "in_words": record.sentence,
+            },
+        }
+        for record in model_records(state)
+    ]
+
+
+def _run_under(record: ModelRecord) -> dict[str, dict[str, int]] | None:
+    if not record.regimes:
+        return None
+    modes: dict[str, dict[str, int]] = {}
+    for regime in record.regimes:
+        counts = modes.setdefault(MODE_WORDS[regime.grad_mode], {"trainable": 0, "frozen": 0})
+        counts["trainable" if regime.trainable else "frozen"] += regime.parameters
+    return modes
 
 
 def _optimizers(state: RunState) -> list[dict[str, Any]]:

@@ -5,7 +5,7 @@ Only sampled steps are examined; the cadence keeps their cost within the budget.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 
 from gradtui.probe import optimizer_membership as membership
 from gradtui.probe.frozen_values import FrozenValues
+from gradtui.probe.gradient_reach import Ancestors, GraphsOfStep, is_hidden
 from gradtui.probe.memory_ledger import MemoryLedger
 from gradtui.probe.module_trace import OUTSIDE, ModuleTrace
 from gradtui.probe.module_tree import ModuleTree
@@ -33,17 +34,16 @@ class Examination:
         self.tree = tree
         """What the numbers of modules and parameters refer to."""
         self._largest: GraphFacts | None = None
-        self._active: set[int] = set()
-        self._passing: set[int] = set()
-        self._opaque: set[int] = set()
+        self._ancestors = Ancestors(tree)
+        self.graphs: GraphsOfStep | None = None
+        """None until a backward has begun."""
 
     def look_at_graph(self, outputs: Any, ledger: MemoryLedger) -> GraphFacts:
         """Walk the graph below the tensors that backward is about to run on."""
         roots = [output for output in _sequence(outputs) if isinstance(output, torch.Tensor)]
         facts = walk(roots, self.trace, self._known_tensors(ledger))
-        self._active |= facts.active
-        self._passing |= facts.passing
-        self._opaque |= facts.opaque
+        self.graphs = self.graphs or GraphsOfStep()
+        self.graphs.add(facts)
         if self._largest is None or facts.total > self._largest.total:
             self._largest = facts
         return facts
@@ -112,18 +112,13 @@ class Examination:
 
     def _passes(self, module: int) -> bool | None:
         """Whether a gradient passes through this module; None where its operations cannot be told from others'."""
-        if self._largest is None:
+        if self.graphs is None:
             return None
-        if module in self._passing:
+        if module in self.graphs.passing:
             return True
-        if module in self._active:
+        if module in self.graphs.active:
             return False
-        hidden = any(place in self._opaque for place in (module, OUTSIDE, *self._ancestors(module)))
-        return None if hidden else False
-
-    def _ancestors(self, module: int) -> Iterator[int]:
-        while (module := self.tree.modules[module].parent) >= 0:
-            yield module
+        return None if is_hidden(module, self.graphs.opaque, self._ancestors) else False
 
 
 def _sequence(outputs: Any) -> Sequence[Any]:

@@ -5,10 +5,13 @@ Runs on the training thread.
 
 from __future__ import annotations
 
+import itertools
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from time import perf_counter_ns
 
+from torch import nn
 from torch.optim import Optimizer
 
 from gradtui.probe import optimizer_membership as membership
@@ -31,6 +34,26 @@ _IDLE_STEPS = 25
 """An optimizer that took no part in so many executed steps (or two rounds, if they are longer) is not in use."""
 
 
+class ModelNumbers:
+    """A number for each root module, its own for good."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[int, weakref.ref[nn.Module]]] = {}
+        self._next = itertools.count(1)
+
+    def number(self, tree: ModuleTree) -> None:
+        """Give the models of a new tree their numbers."""
+        self._known = {key: known for key, known in self._known.items() if known[1]() is not None}
+        tree.models = tuple(replace(model, number=self._of(tree.module_refs[model.root]())) for model in tree.models)
+
+    def _of(self, root: nn.Module | None) -> int:
+        known = self._known.get(id(root))
+        if root is None or (known is not None and known[1]() is root):
+            return known[0] if known is not None else 0
+        self._known[id(root)] = found = (next(self._next), weakref.ref(root))
+        return found[0]
+
+
 class ModelsInView:
     """The current tree, and the events that describe it. `changed` is called when the tree has been replaced."""
 
@@ -39,6 +62,7 @@ class ModelsInView:
         self.discovery = Discovery()
         self.round_length = 1
         """How many optimizer steps one round of training takes: the live optimizers."""
+        self._numbers = ModelNumbers()
         self._emit = emit
         self._clock = clock
         self._changed = changed
@@ -105,6 +129,7 @@ class ModelsInView:
         if tree.is_borrowed:
             self.discovery.dirty = True
             return
+        self._numbers.number(tree)
         if not tree.is_same(self.tree):
             self.tree = tree
             self._changed()

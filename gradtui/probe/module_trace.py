@@ -11,9 +11,14 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import torch
 from torch import nn
 
 from gradtui.probe.torch_private import sequence_number
+from gradtui.protocol.vocabulary import GradMode
+
+# An enumeration's values by names of this module's own: this is asked at every module call of an examined step.
+_GRAD, _NO_GRAD, _INFERENCE = GradMode.GRAD.value, GradMode.NO_GRAD.value, GradMode.INFERENCE.value
 
 OUTSIDE = -1
 """The module index of operations outside any known module."""
@@ -28,6 +33,8 @@ class ModuleTrace:
 
     numbers: list[int] = field(default_factory=list)
     modules: list[int] = field(default_factory=list)
+    grad_modes: dict[int, str] = field(default_factory=dict)
+    """Module -> `GradMode` letter it was called under, in the order of first calls; one that was ever recorded counts so."""
     _open: list[int] = field(default_factory=list)
 
     @property
@@ -39,6 +46,7 @@ class ModuleTrace:
         """A module's forward begins."""
         self._open.append(module)
         self._mark(module)
+        self.grad_modes[module] = joined(self.grad_modes.get(module), grad_mode())
 
     def left(self) -> None:
         """The innermost module's forward ends."""
@@ -54,6 +62,18 @@ class ModuleTrace:
         """The module whose code made the node with this sequence number."""
         place = bisect_right(self.numbers, number) - 1
         return self.modules[place] if place >= 0 else OUTSIDE
+
+
+def grad_mode() -> str:
+    """The `GradMode` letter of this moment on this thread. Inference mode switches recording off too, so it is asked first."""
+    if torch.is_inference_mode_enabled():
+        return _INFERENCE
+    return _GRAD if torch.is_grad_enabled() else _NO_GRAD
+
+
+def joined(before: str | None, now: str) -> str:
+    """The letter of a module that is called again."""
+    return before if before == _GRAD else now
 
 
 class ModuleTracer:

@@ -75,6 +75,10 @@ class ModuleTree:
         place = self.parameter_index.get(id(parameter))
         return place if place is not None and self.parameter_refs[place]() is parameter else None
 
+    def is_gone(self) -> bool:
+        """Whether none of the models is alive any more; what runs now is of others, which are not listed yet."""
+        return bool(self.models) and all(self.module_refs[model.root]() is None for model in self.models)
+
     def is_current(self) -> bool:
         """Whether the live modules still hold exactly the parameters and children listed here, in the sizes listed."""
         # While what was listed is alive, no other object can have its id.

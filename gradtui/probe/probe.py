@@ -102,7 +102,7 @@ class Probe:
                 self.hooks.guard("models", self.view.refresh, self.counter.steps)
         if self._evaluation.is_evaluation(module):
             self._evaluation.began(module, now)
-            self.hooks.guard("ledger", self.examiner.evaluation_began)
+            self.hooks.guard("ledger", self.examiner.evaluation_began, module)
             self.phases.eval_began(now)
             return True
         if has_parameters:

@@ -52,6 +52,8 @@ class GraphFacts:
     upstream: dict[int, int] = field(default_factory=dict)
     """Module -> the place of a trainable parameter whose gradient is computed through it: why autograd keeps anything there
     beside what the module's own parameters need. The one that is fewest operations away from forward's end."""
+    edges: set[tuple[int, int]] = field(default_factory=set)
+    """(module, module) where a gradient goes from the operations of one to those of another, or to its parameter."""
     nodes: int = 0
     hooked: int = 0
     """Saved tensors behind hooks (checkpointing, offloading), whose bytes are not known from here."""
@@ -84,7 +86,7 @@ class _Walk:
                 if next_node not in seen:
                     seen.add(next_node)
                     waiting.append(next_node)
-        self._find_upstream()
+        self._follow()
         return self._facts
 
     def _visit(self, node: GraphNode, following: list[GraphNode]) -> None:
@@ -134,19 +136,23 @@ class _Walk:
     def _module_of(self, node: GraphNode) -> int:
         return self._trace.module_of(node._sequence_nr())  # noqa: SLF001 - the graph's public API has no number
 
-    def _find_upstream(self) -> None:
-        """For each module a parameter of another one that the gradient reaches through it.
+    def _follow(self) -> None:
+        """Where the gradient goes from each module, and a parameter of another one that it reaches through it.
 
         An operation is recorded after those whose results it takes, so in the order of their numbers every node comes after
         what it leads to. Two parameters of different modules are carried along, so that one of them is another module's.
         """
         reached: dict[GraphNode, tuple[Leaf, ...]] = {}
-        upstream = self._facts.upstream
+        upstream, edges = self._facts.upstream, self._facts.edges
+        places: dict[GraphNode, int] = {}
         for _, node, module, following in sorted(self._visited, key=_number):
             found: tuple[Leaf, ...] = ()
+            places[node] = module
             for next_node in following:
                 leaf = leaf_of(next_node)
-                beyond = reached.get(next_node, ()) if leaf is None else (self._known.leaves.get(id(leaf), _UNKNOWN),)
+                own = self._known.leaves.get(id(leaf), _UNKNOWN) if leaf is not None else None
+                edges.add((module, places.get(next_node, OUTSIDE) if own is None else own.module))
+                beyond = reached.get(next_node, ()) if own is None else (own,)
                 for each in beyond:
                     if each.parameter >= 0 and len(found) < 2 and all(each.module != other.module for other in found):
                         found += (each,)

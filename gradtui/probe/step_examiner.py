@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from torch import nn
 from torch.optim import Optimizer
 
 from gradtui.probe.allocators import Allocator
@@ -17,6 +18,7 @@ from gradtui.probe.models_in_view import ModelsInView
 from gradtui.probe.module_trace import ModuleTracer
 from gradtui.probe.phase_peaks import Peak, PhasePeaks
 from gradtui.probe.phase_tracker import PhaseTracker
+from gradtui.probe.reach_reader import ReachReader
 from gradtui.probe.run_clock import RunClock
 from gradtui.probe.step_counter import StepCounter
 from gradtui.probe.step_traces import StepTraces
@@ -63,6 +65,7 @@ class StepExaminer:
         self._phase_place = 0
         """Where on the traced step's curve the present phase began."""
         self._frozen = FrozenValues()
+        self._reach = ReachReader(emit, clock, view, counter)
         self._activations: int | None = 0
         self._peaks = PhasePeaks()
         self._unsettled: list[tuple[LedgerTaken, int]] = []
@@ -86,6 +89,8 @@ class StepExaminer:
     def tree_changed(self) -> None:
         """Parameters and modules have other places now."""
         self._frozen.clear()
+        self._reach.tree_changed()
+        self._evaluated_at = -_EVALUATION_NS
         self._letters = self._trainable = ""
         self.examination = None
         self.tracer.stop()
@@ -175,6 +180,7 @@ class StepExaminer:
         first = phase is Phase.LOAD or (phase is Phase.EVAL and self._evaluation_is_due())
         if first and self.examination is None and not operations_are_observed():
             self._emit_ledger(phase, 0)
+            self._tell_evaluation(phase)
         self._traces.phase(self._phases.phase)
         examination = self.examination
         if examination is None:
@@ -195,8 +201,9 @@ class StepExaminer:
         self._activations = None
         self._peaks.forward_left(self._ledger.begin_phase())
 
-    def evaluation_began(self) -> None:
+    def evaluation_began(self, root: nn.Module) -> None:
         """A forward that is no training begins. Its bytes are taken once a second at most, examined step or not."""
+        self._reach.evaluation_began(root)
         if operations_are_observed():
             return
         if self._phases.ended is None and self._evaluation_is_due():
@@ -219,6 +226,11 @@ class StepExaminer:
         if phase is Phase.EVAL:
             self._phases.ended = None
             self._guard("ledger", self._emit_ledger, phase, 0)
+            self._guard("ledger", self._tell_evaluation, phase)
+
+    def _tell_evaluation(self, phase: Phase) -> None:
+        if phase is Phase.EVAL:
+            self._reach.evaluation_measured(self._ledger.allocator.device_type)
 
     def _take(self, phase: Phase, examination: Examination, *, stepped: bool) -> Peak:
         """Tell of a phase, once in a step. The peak since the reading before."""
@@ -272,10 +284,14 @@ class StepExaminer:
         examination = self.examination
         if examination is None or operations_are_observed():
             return
+        if examination.tree.is_gone():
+            self.tracer.stop()
+            return
         letters, trainable = examination.classify(
             self._letters, optimizer, self._view.live_optimizers(), norms, self._frozen, skipped=skipped
         )
         self._publish(letters, trainable, self._counter.steps)
+        self._reach.step_ended(optimizer, examination.graphs, examination.trace, self._ledger.allocator.device_type)
         saved = examination.saved_bytes(self._clock.at(), self._counter.steps)
         if saved is not None:
             self._emit(saved)

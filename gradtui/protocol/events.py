@@ -136,6 +136,30 @@ class SavedBytesMeasured(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class GradientReachMeasured(Event):
+    """How far the gradient of a step came, and what decides it. Everything is aligned with the known modules or models.
+
+    An evaluation before any training step is told of too, with an empty `reach`: no gradient was asked for.
+    """
+
+    optimizer: int
+    """Place of the optimizer whose step it was; -1 where the script updates its parameters itself."""
+    reach: str
+    """A letter of `vocabulary.Reach` per module."""
+    grad_modes: str
+    """A letter of `vocabulary.GradMode` per module; one that is not called itself goes with the one that holds it."""
+    training: str
+    """`Module.training` as "1" or "0" per module."""
+    called: tuple[int, ...]
+    """Per module: in which place of the order of first calls it was called, from 1 on; 0 if it was evaluated by itself before
+    the step, -1 if it was not called. Empty with `reach`."""
+    gradients: tuple[int, ...]
+    """Per model: bytes that `.grad` of its parameters holds when the step has ended."""
+    buckets: tuple[int, ...] = ()
+    """Per model: bytes of a data-parallel wrapper's buckets, which hold those gradients once more. Empty with `reach`."""
+
+
+@dataclass(frozen=True, slots=True)
 class StepTraced(Event):
     """Memory within one step, as every operation left it, in bytes."""
 

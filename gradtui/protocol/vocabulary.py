@@ -53,6 +53,40 @@ STATE_NAMES: dict[ParameterState, str] = {
     ParameterState.UNKNOWN: "not yet known",
 }
 
+
+class Reach(str, Enum):
+    """How far backward comes with a module: its own operations and those of its children together."""
+
+    THROUGH = "p"
+    """Backward runs through it, and on to something before it."""
+    ENDS = "e"
+    """Backward runs in it and ends at parameters of its own."""
+    NOT_ENTERED = "-"
+    """It ran, and backward never enters it."""
+    NOT_RUN = " "
+    """It was not called, and nothing of it was used."""
+    UNKNOWN = "?"
+    """What it did is hidden in an operation that stands for several modules' code."""
+
+    __str__ = str.__str__
+
+
+ENTERED = Reach.THROUGH.value + Reach.ENDS.value
+"""The letters of the modules that backward enters."""
+
+
+class GradMode(str, Enum):
+    """Whether autograd recorded a module's operations: PyTorch's own three modes, by a letter."""
+
+    GRAD = "g"
+    NO_GRAD = "n"
+    INFERENCE = "i"
+    NOT_RUN = " "
+    UNKNOWN = "?"
+
+    __str__ = str.__str__
+
+
 PROBLEM_STATES = frozenset(
     {
         ParameterState.ZERO,
@@ -155,6 +189,8 @@ class ModelInfo:
     type_name: str
     root: int
     """Index of its root module."""
+    number: int = 0
+    """The same for as long as the root module lives, whatever else is found; no other model of the run has it."""
 
 
 @dataclass(frozen=True, slots=True)

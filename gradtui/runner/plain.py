@@ -14,18 +14,23 @@ from collections.abc import Callable
 from time import monotonic
 from typing import TypeVar
 
-from gradtui.protocol.vocabulary import STATE_NAMES, ModelInfo, ParameterState, Phase
+from gradtui.protocol.vocabulary import STATE_NAMES, ParameterState, Phase
 from gradtui.runner.descriptors import duplicate_aside
+from gradtui.state.frontier import sentence
+from gradtui.state.model_records import model_records, record_words
 from gradtui.state.out_of_memory import headline
 from gradtui.state.reconciliation import reconcile
 from gradtui.state.reducer import apply
-from gradtui.state.run_state import RunState
+from gradtui.state.run_state import ModelRecord, RunState
 from gradtui.transport.channel import EventSource
 
 PROGRESS_S = 5.0
 """Seconds between two progress lines."""
 
 _DRAIN_S = 0.25
+
+_MODELS_SHOWN = 8
+"""Models that the closing lines tell of, where the run had more than are there now; the summary has more."""
 
 T = TypeVar("T")
 
@@ -144,7 +149,14 @@ def closing_lines(state: RunState) -> list[str]:
         f"{state.step} steps{by_hand}, {state.micro_steps} micro-steps in {state.seconds:.1f} s"
         + (f", {state.skipped_steps} skipped" if state.skipped_steps else "")
     ]
-    lines += [f"model {_model_words(model)}" for model in tree.models]
+    records = model_records(state)
+    shown = records[-max(_MODELS_SHOWN, len(tree.models)) :]
+    if len(shown) < len(records):
+        lines.append(f"{len(records) - len(shown)} models before these")
+    lines += [f"model {_model_words(record)}" for record in shown]
+    frontier = sentence(tree)
+    if frontier is not None:
+        lines.append(frontier[0].lower() + frontier[1:].rstrip("."))
     letters = {letter: tree.states.count(letter) for letter in dict.fromkeys(tree.states)}
     named = [f"{count} {STATE_NAMES[ParameterState(letter)]}" for letter, count in letters.items()]
     if named:
@@ -171,9 +183,10 @@ def closing_lines(state: RunState) -> list[str]:
     return lines + ran_out
 
 
-def _model_words(model: ModelInfo) -> str:
+def _model_words(model: ModelRecord) -> str:
     # Many scripts call the variable "model", which says nothing.
-    return model.type_name if model.name in ("model", model.type_name) else f"{model.name} ({model.type_name})"
+    named = model.type_name if model.name in ("model", model.type_name) else f"{model.name} ({model.type_name})"
+    return f"{named}: {record_words(model)}" if model.step is not None else named
 
 
 def _device_words(state: RunState) -> list[str]:

@@ -10,9 +10,11 @@ from typing import Any
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Pause, Resume, RunSteps, SetTrainable, TraceStep
 from gradtui.protocol.vocabulary import Phase
+from gradtui.state.model_records import keep_records, record_words
 from gradtui.state.out_of_memory import headline
 from gradtui.state.run_state import LogEntry, NormSummary, RunState
 from gradtui.state.selectors import command_words
+from gradtui.state.turns import take_reach, take_saved
 
 LOG_LENGTH = 1_000
 INTERVENTIONS_KEPT = 1_000
@@ -38,18 +40,30 @@ def _run_started(state: RunState, event: ev.RunStarted) -> None:
 
 
 def _models_found(state: RunState, event: ev.ModelsFound) -> None:
+    keep_records(state)
+    before = {model.number for model in state.tree.models}
     tree = state.tree
     tree.models, tree.modules, tree.parameters = event.models, event.modules, event.parameters
     unknown = len(event.parameters)
     tree.states, tree.trainable = "-" * unknown, "-" * unknown
     tree.norms, tree.norms_step, tree.saved = None, None, None
+    tree.reach, tree.steps, tree.measured = None, (), 0
+    tree.turns.clear()
     state.traced = None
     tree.version += 1
     state.history.clear()
+    _note_gone(state, event, before)
     names = ", ".join(model.type_name for model in event.models)
     _note(state, event, "model", f"found {names} ({_count(unknown, 'tensor')})")
     if state.norm_summary.measured_steps:
         state.norm_summary.of_earlier_models, state.norm_summary.replaced_at = True, event.step
+
+
+def _note_gone(state: RunState, event: ev.ModelsFound, before: set[int]) -> None:
+    gone = before - {model.number for model in event.models}
+    for record in [state.models[number] for number in sorted(gone) if number in state.models]:
+        if record.step is not None:
+            _note(state, event, "model", f"{record.name} is gone: {record_words(record)}")
 
 
 def _device_found(state: RunState, event: ev.DeviceFound) -> None:
@@ -148,7 +162,13 @@ def _step_traced(state: RunState, event: ev.StepTraced) -> None:
 
 def _saved_bytes(state: RunState, event: ev.SavedBytesMeasured) -> None:
     if len(event.by_module) == len(state.tree.modules):
-        state.tree.saved = event
+        take_saved(state.tree, event)
+
+
+def _reach(state: RunState, event: ev.GradientReachMeasured) -> None:
+    tree = state.tree
+    if len(event.grad_modes) == len(tree.modules) and len(event.gradients) == len(tree.models):
+        take_reach(tree, event, state.optimizers)
 
 
 def _classified(state: RunState, event: ev.ParametersClassified) -> None:
@@ -245,6 +265,7 @@ _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     ev.GradientsMeasured: _gradients_measured,
     ev.LedgerTaken: _ledger_taken,
     ev.SavedBytesMeasured: _saved_bytes,
+    ev.GradientReachMeasured: _reach,
     ev.StepTraced: _step_traced,
     ev.ParametersClassified: _classified,
     ev.PhaseSampled: _phase_sampled,

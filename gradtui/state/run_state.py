@@ -8,6 +8,7 @@ from gradtui.protocol.commands import Command, SetTrainable
 from gradtui.protocol.events import (
     CommandApplied,
     DeviceSampled,
+    GradientReachMeasured,
     LedgerTaken,
     OutOfMemory,
     RunEnded,
@@ -35,6 +36,16 @@ class PhaseRecord:
 
 
 @dataclass
+class Turn:
+    """One optimizer's step as it was measured last."""
+
+    reach: GradientReachMeasured
+    saved: SavedBytesMeasured | None = None
+    number: int = 0
+    """How many steps had been measured by then."""
+
+
+@dataclass
 class TreeState:
     """The models of the run and what was last measured of each parameter; every list is aligned with `parameters`."""
 
@@ -46,8 +57,58 @@ class TreeState:
     norms: tuple[float | None, ...] | None = None
     norms_step: int | None = None
     saved: SavedBytesMeasured | None = None
+    """Of each model what was measured last, even if that was in another optimizer's step (see `turns`)."""
+    reach: GradientReachMeasured | None = None
+    """Likewise: how far the gradient comes."""
+    steps: tuple[int, ...] = ()
+    """Per model: the step that `saved` and `reach` are of."""
+    turns: dict[int, Turn] = field(default_factory=dict)
+    """By place of the optimizer, the newest last."""
+    measured: int = 0
+    """Steps that `turns` has heard of."""
     version: int = 0
     """Grows when the structure is replaced."""
+
+
+@dataclass(frozen=True)
+class Regime:
+    """So many elements of a model are trainable, or not, and run under one grad mode."""
+
+    grad_mode: str
+    """A letter of `vocabulary.GradMode`."""
+    trainable: bool
+    parameters: int
+
+
+@dataclass(frozen=True)
+class ModelRecord:
+    """What was measured of one model, kept when the model is gone. None where it is not known."""
+
+    number: int
+    name: str
+    type_name: str
+    parameters: int
+    """Elements."""
+    trainable: int | None
+    """Elements that require a gradient."""
+    step: int | None = None
+    """The step that what follows is of."""
+    gradient_bytes: int | None = None
+    """What `.grad` holds when a step has ended."""
+    bucket_bytes: int | None = None
+    """What a data-parallel wrapper's buckets hold of gradients besides; it is in the ledger's `other`."""
+    activation_bytes: int | None = None
+    """What autograd keeps for backward in its modules."""
+    regimes: tuple[Regime, ...] = ()
+    """Empty while not known."""
+    stops: tuple[str, ...] = ()
+    """Paths where backward stops."""
+    never_entered: tuple[str, ...] = ()
+    """Paths of the topmost modules with parameters that ran, and that backward never enters."""
+    sentence: str | None = None
+    """Those two in words."""
+    current: bool = True
+    """Among the models of the run now, or when it ended."""
 
 
 @dataclass
@@ -122,6 +183,8 @@ class RunState:
     norm_summary: NormSummary = field(default_factory=NormSummary)
     history: RowHistory = field(default_factory=RowHistory)
     tree: TreeState = field(default_factory=TreeState)
+    models: dict[int, ModelRecord] = field(default_factory=dict)
+    """By number: models that were listed before; `model_records` puts them together with the present ones."""
     optimizers: tuple[OptimizerInfo, ...] = ()
     optimizer_steps: list[int] = field(default_factory=list)
     phases: dict[Phase, PhaseRecord] = field(default_factory=lambda: {phase: PhaseRecord() for phase in Phase})

@@ -72,6 +72,14 @@ def saved_bytes(tree: TreeState, index: int) -> int | None:
     return sum(tree.saved.by_module[index : index + tree.modules[index].subtree_modules])
 
 
+def measured_step(tree: TreeState, index: int) -> int:
+    """The step in which what passes through module `index` was measured last; 0 if never."""
+    for place in range(len(tree.models) - 1, -1, -1):
+        if tree.models[place].root <= index and place < len(tree.steps):
+            return tree.steps[place]
+    return 0
+
+
 def next_problem(tree: TreeState, after: int) -> int | None:
     """The first parameter after index `after`, wrapping round, whose state needs a look; None if there is none."""
     letters = {state.value for state in PROBLEM_STATES}

@@ -17,13 +17,16 @@ from gradtui.protocol.commands import Command
 from gradtui.protocol.events import (
     DeviceSampled,
     Event,
+    GradientReachMeasured,
     GradientsMeasured,
     LedgerTaken,
     PhaseSampled,
     SavedBytesMeasured,
 )
 
-_MEASUREMENTS = (GradientsMeasured, LedgerTaken, PhaseSampled, SavedBytesMeasured, DeviceSampled)
+_MEASUREMENTS = (
+    GradientsMeasured, LedgerTaken, PhaseSampled, GradientReachMeasured, SavedBytesMeasured, DeviceSampled,
+)  # fmt: skip
 
 
 class EventQueue:

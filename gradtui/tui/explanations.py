@@ -10,11 +10,9 @@ from gradtui.protocol.vocabulary import STATE_NAMES, ParameterState
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import (
     has_trained,
-    kept_for,
     last_toggle,
     optimizers_of,
     pending_parameters,
-    saved_bytes,
     state_of,
     subtree,
     total_norm_at,
@@ -23,6 +21,7 @@ from gradtui.state.selectors import (
 from gradtui.tui.formatting import bytes_text, norm_text, shape_text
 from gradtui.tui.lines import Line, Span, printable, wrap
 from gradtui.tui.palette import STATE_ROLES
+from gradtui.tui.reach_words import backward_words, mode_words, model_lines, saved_words
 
 _LABEL_WIDTH = 11
 
@@ -39,8 +38,8 @@ MEANINGS: dict[ParameterState, str] = {
         "passing on needs are kept."
     ),
     ParameterState.CUT: (
-        "It is frozen, and nothing upstream of it needs a gradient: backward stops before it, stores nothing in .grad, and "
-        "autograd keeps no activations for it."
+        "It is frozen, and backward never comes here: nothing upstream of it needs a gradient, or it runs under no_grad. "
+        "Nothing is stored in .grad, and autograd keeps no activations for it."
     ),
     ParameterState.ORPHAN: (
         "It is trainable but in no optimizer: it never moves, and optimizer.zero_grad never clears its gradient, which "
@@ -98,7 +97,7 @@ def _parameter(state: RunState, index: int) -> list[Fact]:
         )
     facts += [
         Fact("module", ((_module_words(state, info.module), "text"),)),
-        Fact("", ((f"Saved in it: {_lower(_saved_words(state, info.module))}", "muted"),)),
+        Fact("", ((f"Saved in it: {_lower(saved_words(state, info.module))}", "muted"),)),
         Fact("optimizer", ((_optimizer_words(state, index), "text"),)),
         Fact("gradient", ((_norm_words(state, state.tree.norms[index] if state.tree.norms else None), "text"),)),
         Fact("toggled", ((_toggle_words(state, range(index, index + 1)), "text"),)),
@@ -131,12 +130,19 @@ def _module(state: RunState, index: int) -> list[Fact]:
     if waiting:
         facts.append(Fact("pending", ((f"{_tensors(waiting)} on the way to the next step boundary.", "pending"),)))
     facts += [
-        Fact("saved", ((_saved_words(state, index), "text"),)),
+        *_said("backward", backward_words(state, index)),
+        *_said("ran", mode_words(state, index)),
+        Fact("saved", ((saved_words(state, index), "text"),)),
         *_height(state, index),
         Fact("gradient", ((_norm_words(state, sums.norm), "text"),)),
         Fact("toggled", ((_toggle_words(state, subtree(module)), "text"),)),
+        *(Fact(label, ((words, "text"),)) for label, words in model_lines(state, index)),
     ]
     return facts
+
+
+def _said(label: str, words: str | None) -> list[Fact]:
+    return [Fact(label, ((words, "text"),))] if words is not None else []
 
 
 def _letter_fact(letter: str, count: int, *, first: bool) -> Fact:
@@ -167,20 +173,6 @@ def _module_words(state: RunState, index: int) -> str:
     return kind if name == kind else f"{name} ({kind})"
 
 
-def _saved_words(state: RunState, index: int) -> str:
-    """What autograd saves for backward: of the module's own operations, and of its subtree where that is more."""
-    saved = state.tree.saved
-    whole = saved_bytes(state.tree, index)
-    if whole is None or saved is None:
-        return "What autograd saves for backward has not been measured yet."
-    own, of_step = saved.by_module[index], f"(step {saved.step:,})"
-    if whole == 0:
-        return f"Nothing for backward {of_step}."
-    share = f", {whole / saved.total:.0%} of all" if saved.total > 0 else ""
-    inside = f"; {_size(own)} by its own operations" if own != whole else ""
-    return f"{_size(whole)} for backward{share}{inside} {of_step}{_kept_for(state, index)}."
-
-
 def _height(state: RunState, index: int) -> list[Fact]:
     """How high memory was while the module ran, where a step was taken apart."""
     step = state.traced
@@ -190,14 +182,6 @@ def _height(state: RunState, index: int) -> list[Fact]:
     own = ", the highest of the whole step" if height == step.peak else ""
     words = f"{_size(height)} were held in all while it ran, forward or backward{own} (step {step.step:,})."
     return [Fact("highest", ((words, "text"),))]
-
-
-def _kept_for(state: RunState, index: int) -> str:
-    parameter = kept_for(state.tree, index)
-    if parameter is None:
-        return ""
-    path = printable(state.tree.parameters[parameter].path)
-    return f", since {path} before it needs a gradient, which passes through here"
 
 
 def _lower(sentence: str) -> str:

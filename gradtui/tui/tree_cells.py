@@ -9,6 +9,7 @@ from gradtui.tui.palette import STATE_ROLES
 from gradtui.tui.pending_marks import NOTHING_PENDING
 from gradtui.tui.sparkline import sparkline
 from gradtui.tui.tree_columns import SPARK_WIDTH, Columns
+from gradtui.tui.tree_reach import TreeReach
 from gradtui.tui.tree_rows import TreeRows
 from gradtui.tui.tree_totals import TreeTotals
 
@@ -23,8 +24,11 @@ _MEMORY = 2_000
 class TreeCells:
     """The text of the rows at one choice of columns. A row is put together anew only when something in it changed."""
 
-    def __init__(self, tree: TreeState, rows: TreeRows, totals: TreeTotals, columns: Columns) -> None:
+    def __init__(
+        self, tree: TreeState, rows: TreeRows, totals: TreeTotals, columns: Columns, reach: TreeReach | None = None
+    ) -> None:
         self.tree, self.rows, self.totals, self.columns = tree, rows, totals, columns
+        self.reach = reach or TreeReach(tree)
         self.pending = NOTHING_PENDING
         self._indent = _INDENT if columns.name >= _ROOM_TO_INDENT else _INDENT_NARROW
         self._made: dict[int, tuple[object, Line]] = {}
@@ -46,18 +50,22 @@ class TreeCells:
         totals = self.totals
         if row < 0:
             norm = self.tree.norms[~row] if self.tree.norms is not None else None
-            return self.tree.states[~row], self._pending_mark(row), norm, totals.recent_of_parameter(~row)
+            recent = totals.recent_of_parameter(~row)
+            return self.tree.states[~row], self._pending_mark(row), norm, recent, self._rail(row)
         module = self.tree.modules[row]
         return (
             totals.letters(module), self._pending_mark(row), totals.norm(module), totals.recent_of_module(module),
-            totals.kept(row), totals.trainable(module), self.rows.is_folded(row),
+            totals.kept(row), totals.trainable(module), self.rows.is_folded(row), self._rail(row),
         )  # fmt: skip
 
     def _line(self, row: int) -> Line:
-        spans: list[Span] = [*self.state_cell(row), (" ", ""), *self._name_cell(row)]
+        spans: list[Span] = [*self.state_cell(row), (self._rail(row), "gradients"), *self._name_cell(row)]
         for column in self.columns.others:
             spans += ((" ", ""), *self._cell(column.key, column.width, row))
         return tuple(spans)
+
+    def _rail(self, row: int) -> str:
+        return self.reach.mark(row, folded=row >= 0 and self.rows.is_folded(row))
 
     def marker_column(self, row: int) -> int:
         """The cell of a module row in which its fold marker stands."""

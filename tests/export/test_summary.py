@@ -25,7 +25,10 @@ TOP = {
 }  # fmt: skip
 BYTES = {"parameters", "buffers", "gradients", "optimizer_state", "activations", "other", "total"}
 KEYS = {
-    "models": {"name", "type", "parameters", "trainable"},
+    "models": {
+        "name", "type", "current", "parameters", "trainable", "measured_step", "gradient_bytes", "activation_bytes",
+        "bucket_bytes", "run_under", "backward",
+    },
     "optimizers": {"type", "parameters", "groups", "steps"},
     "phase": {"seconds", "count", "bytes_end", "bytes_peak", "peak_exact", "exact"},
     "gradient_norm": {"since_step", "first", "last", "min", "max", "measured_steps", "not_finite_steps"},

@@ -51,7 +51,8 @@ def test_a_model_is_named_once() -> None:
         )
 
     for name, line in (("model", "model CoOp"), ("CoOp", "model CoOp"), ("teacher", "model teacher (CoOp)")):
-        assert line in named(name).splitlines()
+        (shown,) = [text for text in named(name).splitlines() if text.startswith("model ")]
+        assert shown.partition(":")[0] == line
 
 
 def test_norms_of_two_models_are_not_run_together() -> None:
@@ -69,3 +70,32 @@ def test_the_memory_of_a_device_is_told_with_its_parts() -> None:
     assert "device memory of all processes, as read last: 15,360.0 MiB = outside 2,772.0 MiB + cached" in hidden
     alone = dataclasses.replace(device_sample(process=None), device_used=None)
     assert "of torch's allocator, as read last: context unknown + cached 3,272.0 MiB" in closing(*coop_run(5), alone)
+
+
+def test_the_closing_lines_tell_of_each_model_and_where_backward_stops() -> None:
+    found = coop_model()
+    ctx = next(info for info in found.parameters if info.path == "ctx")
+    rest = sum(info.count for info in found.parameters) - ctx.count
+    later = dataclasses.replace(found, models=(dataclasses.replace(found.models[0], name="student", number=9),))
+    text = closing(*coop_run(3))
+    assert f"model CoOp: {ctx.count:,} trainable, {rest:,} frozen, {ctx.bytes / 1024:.2f} KiB gradients" in text
+    assert "backward stops at ctx: nothing before it needs a gradient. It never enters image_encoder" in text
+    both = [line.partition(":")[0] for line in closing(*coop_run(3), later).splitlines() if line.startswith("model ")]
+    assert both == ["model CoOp", "model student (CoOp)"]
+
+
+def test_of_many_models_the_closing_lines_tell_of_the_last_ones() -> None:
+    run = coop_run(3)
+    found, measured = coop_model(), [e for e in run if isinstance(e, ev.GradientReachMeasured)]
+    many = [
+        event
+        for number in range(1, 13)
+        for event in (
+            dataclasses.replace(found, models=(dataclasses.replace(found.models[0], number=number),)),
+            *measured,
+        )
+    ]
+    lines = closing(*run, *many).splitlines()
+    # Twelve, and the run's own first one.
+    assert "5 models before these" in lines
+    assert sum(line.startswith("model ") for line in lines) == 8

@@ -18,6 +18,7 @@ from gradtui.tui.lines import BLANK, Line, fit, wrap
 from gradtui.tui.pending_marks import NOTHING_PENDING, PendingMarks
 from gradtui.tui.tree_cells import TreeCells
 from gradtui.tui.tree_columns import SPARK_WIDTH, columns_for
+from gradtui.tui.tree_reach import TreeReach
 from gradtui.tui.tree_rows import TreeRows
 from gradtui.tui.tree_totals import TreeTotals
 from gradtui.tui.widgets.line_view import LineView, ScrollLines
@@ -46,6 +47,8 @@ class ModuleTree(ScrollLines):
         self._version = state.tree.version
         self.rows = TreeRows(state.tree)
         self._totals = TreeTotals(state.tree, SPARK_WIDTH)
+        self.reach = TreeReach(state.tree)
+        """Where backward runs, up to date since the last drawing."""
         self._cells: TreeCells | None = None
         self._waiting: tuple[int, ...] = ()
         self._marks = NOTHING_PENDING
@@ -72,6 +75,7 @@ class ModuleTree(ScrollLines):
             self._version = tree.version
             self._take_structure()
         self._totals.update(self._state)
+        self.reach.update()
 
     def _take_structure(self) -> None:
         tree, at = self._state.tree, self.current
@@ -97,7 +101,7 @@ class ModuleTree(ScrollLines):
         state = self._state
         columns = columns_for(width - 1)
         if self._cells is None or self._cells.rows is not self.rows or self._cells.columns != columns:
-            self._cells = TreeCells(state.tree, self.rows, self._totals, columns)
+            self._cells = TreeCells(state.tree, self.rows, self._totals, columns, self.reach)
         waiting = tuple(state.pending)
         if waiting != self._waiting:
             self._waiting, self._marks = waiting, PendingMarks(pending_parameters(state))

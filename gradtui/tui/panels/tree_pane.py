@@ -16,6 +16,7 @@ from gradtui.state.selectors import problem_count
 from gradtui.tui.formatting import count_text
 from gradtui.tui.lines import elide, printable
 from gradtui.tui.panels.module_tree import ColumnTitles, ModuleTree
+from gradtui.tui.tree_reach import frontier_words
 
 _ROOM_FOR_WORDS = 58
 
@@ -66,7 +67,7 @@ class TreePane(Vertical):
         self.filter_input.cursor_blink = False
         self.border_title = Content.assemble(("Model", "bold"))
         self._columns = ColumnTitles(state, id="columns")
-        self._titles: tuple[str, str, int] = ("", "", 0)
+        self._titles: tuple[str, str, int, str] = ("", "", 0, "")
         self._counted: tuple[int, str, int] = (-1, "", 0)
         self._size_text = ""
 
@@ -120,15 +121,17 @@ class TreePane(Vertical):
         rows = self.tree_view.rows
         problems = problem_count(self._state.tree)
         matching = _matching(rows.matches) if rows.filter else ""
-        titles = (self._model_text(), matching, problems)
+        look = f"! {problems:,} need{'s' if problems == 1 else ''} a look" if problems else ""
+        room = self.content_size.width - 4 - sum(len(text) + 2 for text in (matching, look) if text)
+        stops = frontier_words(self._state.tree, self.tree_view.reach.line, room)
+        titles = (self._model_text(), matching, problems, stops)
         if titles == self._titles:
             return
         self._titles = titles
         self.border_title = Content.assemble(
             ("Model", "bold"), (f"  {titles[0]}" if titles[0] else "", "$foreground-muted")
         )
-        look = f"! {problems:,} need{'s' if problems == 1 else ''} a look" if problems else ""
-        parts = [(matching, "$foreground-muted"), (look, "$warning")]
+        parts = [(stops, "$foreground-muted"), (matching, "$foreground-muted"), (look, "$warning")]
         shown = [part for part in parts if part[0]]
         self.border_subtitle = Content("  ").join(Content.styled(text, style) for text, style in shown)
 

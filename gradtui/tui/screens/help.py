@@ -15,6 +15,7 @@ from gradtui.tui.pending_marks import FREEZE, MIXED, UNFREEZE
 from gradtui.tui.screens.text_dialog import TextDialog
 from gradtui.tui.tree_cells import TIED
 from gradtui.tui.tree_columns import SPARK_WIDTH
+from gradtui.tui.tree_reach import HIDDEN, PARTLY, RUNS, STOPS, WITHIN
 from gradtui.tui.widgets.stacked_bar import FULL
 
 _KEYS_WIDTH = 13
@@ -29,6 +30,15 @@ _MARKS: tuple[tuple[str, str, str], ...] = (
     ("▲", "warning", "the peak within a phase, where it is above what the phase ends with; ≥: at least that much"),
     ("–", "muted", "not known, or not there; never a zero"),
     ("×", "error", "NaN or Inf in a curve"),
+)
+
+_RAIL: tuple[tuple[str, str], ...] = (
+    (RUNS, "backward runs through here"),
+    (STOPS, "and here it stops: nothing before this needs a gradient, or what is before is detached or under no_grad"),
+    (PARTLY, "it enters only a part of what is in here"),
+    (WITHIN, "the same, and that is folded up: where it stops shows when it is unfolded"),
+    (HIDDEN, "not to be told: one operation stands for several modules (compiled, or a reentrant checkpoint)"),
+    (" ", "no line: backward never comes here: no gradient is stored, and nothing is kept for it"),
 )
 
 _CATEGORY_NAMES = {
@@ -87,6 +97,9 @@ def help_lines(width: int) -> Sequence[Line]:
     for state in ParameterState:
         name: Line = ((state.value, STATE_ROLES[state.value]), (f"  {STATE_NAMES[state]}", "strong"))
         lines += _entry(name, MEANINGS[state], names, width)
+    lines += _heading("The line left of the names")
+    for mark, words in _RAIL:
+        lines += _entry(((mark, "gradients"),), words, _KEYS_WIDTH, width)
     lines += _heading("Columns")
     for title, meaning in _COLUMN_WORDS:
         lines += _entry(((title, "text"),), meaning, names, width)

@@ -1,0 +1,132 @@
+"""How far the gradient of a step came in the module tree: where backward ran, where it ended, what it never entered, and why.
+
+Worked out from what the walk over autograd's graph found and from which modules ran in which grad mode. Functions of
+these; called on the training thread, on examined steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from gradtui.probe.memory_ledger import StorageCount
+from gradtui.probe.module_trace import OUTSIDE, ModuleTrace
+from gradtui.probe.module_tree import ModuleTree
+from gradtui.probe.saved_tensors import GraphFacts
+from gradtui.protocol.vocabulary import ENTERED, GradMode, Reach
+
+
+@dataclass
+class GraphsOfStep:
+    """What the graphs of all backward passes of one step say together."""
+
+    active: set[int] = field(default_factory=set)
+    passing: set[int] = field(default_factory=set)
+    opaque: set[int] = field(default_factory=set)
+    edges: set[tuple[int, int]] = field(default_factory=set)
+
+    def add(self, facts: GraphFacts) -> None:
+        """Take in one more backward."""
+        self.active |= facts.active
+        self.passing |= facts.passing
+        self.opaque |= facts.opaque
+        self.edges |= facts.edges
+
+
+class Ancestors:
+    """Who holds whom in a tree."""
+
+    def __init__(self, tree: ModuleTree) -> None:
+        self._parents = [module.parent for module in tree.modules]
+
+    def up_from(self, module: int) -> Iterator[int]:
+        """The module and all that hold it; nothing for what is outside."""
+        while module >= 0:
+            yield module
+            module = self._parents[module]
+
+    def with_all(self, modules: Iterable[int]) -> set[int]:
+        """These modules and all that hold them."""
+        found: set[int] = set()
+        for start in modules:
+            for module in self.up_from(start):
+                if module in found:
+                    break
+                found.add(module)
+        return found
+
+
+def reach_letters(tree: ModuleTree, graphs: GraphsOfStep, trace: ModuleTrace, evaluated: Iterable[int]) -> str:
+    """A `Reach` letter for each module and what it holds. Roots that were `evaluated` between steps ran, with all in them."""
+    ancestors = Ancestors(tree)
+    entered = ancestors.with_all(graphs.active | graphs.passing | {place for _, place in graphs.edges})
+    # A module of a frozen weight that another module's operation uses (the output projection of nn.MultiheadAttention).
+    through = ancestors_left(graphs.edges, ancestors) | (graphs.passing - graphs.active)
+    ran = ancestors.with_all(trace.grad_modes)
+    for place in evaluated:
+        if place not in entered:
+            ran.update(range(place, place + tree.modules[place].subtree_modules))
+    letters = []
+    for place in range(len(tree.modules)):
+        if place in entered:
+            reach = Reach.THROUGH if place in through else Reach.ENDS
+        elif is_hidden(place, graphs.opaque, ancestors):
+            reach = Reach.UNKNOWN
+        else:
+            reach = Reach.NOT_ENTERED if place in ran else Reach.NOT_RUN
+        letters.append(reach.value)
+    return "".join(letters)
+
+
+def ancestors_left(edges: Iterable[tuple[int, int]], ancestors: Ancestors) -> set[int]:
+    """The modules that some edge leads out of, with everything that they hold."""
+    left: set[int] = set()
+    for begin, end in edges:
+        around = set(ancestors.up_from(end))
+        for module in ancestors.up_from(begin):
+            if module in around:
+                break
+            left.add(module)
+    return left
+
+
+def is_hidden(module: int, opaque: set[int], ancestors: Ancestors) -> bool:
+    """Whether what a module did may be within an operation that stands for several modules' code."""
+    return bool(opaque) and (OUTSIDE in opaque or any(place in opaque for place in ancestors.up_from(module)))
+
+
+def grad_mode_letters(tree: ModuleTree, called: Mapping[int, str], evaluated: Mapping[int, str], reach: str) -> str:
+    """A `GradMode` letter for each module, from those that were `called` in a step and the roots that were `evaluated`."""
+    letters: list[str] = []
+    for place, module in enumerate(tree.modules):
+        own = called.get(place) or evaluated.get(place)
+        above = letters[module.parent] if module.parent >= 0 else GradMode.NOT_RUN.value
+        if reach and reach[place] == Reach.UNKNOWN.value:
+            # A reentrant checkpoint runs its modules under no_grad at first: that says nothing of what backward does.
+            own = GradMode.UNKNOWN.value
+        elif reach and reach[place] in ENTERED:
+            own = GradMode.GRAD.value
+        letters.append(own or above)
+    return "".join(letters)
+
+
+def gradient_bytes(tree: ModuleTree, device_type: str) -> tuple[int, ...]:
+    """Bytes that `.grad` holds, for each model."""
+    counts = [StorageCount(device_type) for _ in tree.models]
+    sizes = [0] * len(tree.models)
+    ends = [model.root + tree.modules[model.root].subtree_modules for model in tree.models]
+    model = 0
+    for index, tensor in tree.live_parameters():
+        while tree.parameters[index].module >= ends[model]:
+            model += 1
+        if tensor.grad is not None:
+            sizes[model] += counts[model].add((tensor.grad,))
+    return tuple(sizes)
+
+
+def training_flags(tree: ModuleTree) -> str:
+    """`Module.training` of each module, "1" or "0"; "-" for one that is gone."""
+    flags = ["-"] * len(tree.modules)
+    for place, module in tree.live_modules():
+        flags[place] = "1" if module.training else "0"
+    return "".join(flags)

@@ -1,0 +1,102 @@
+"""Tells how far the gradient of an examined step came, and what runs without any. Training thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import nn
+from torch.optim import Optimizer
+
+from gradtui.probe.gradient_buckets import bucket_bytes
+from gradtui.probe.gradient_reach import (
+    GraphsOfStep,
+    grad_mode_letters,
+    gradient_bytes,
+    reach_letters,
+    training_flags,
+)
+from gradtui.probe.models_in_view import ModelsInView
+from gradtui.probe.module_trace import ModuleTrace, grad_mode
+from gradtui.probe.run_clock import RunClock
+from gradtui.probe.step_counter import StepCounter
+from gradtui.protocol.events import Event, GradientReachMeasured, ParametersClassified
+
+
+class ReachReader:
+    """Emits `GradientReachMeasured`; remembers under which grad mode models were evaluated between steps."""
+
+    def __init__(
+        self, emit: Callable[[Event], None], clock: RunClock, view: ModelsInView, counter: StepCounter
+    ) -> None:
+        self._emit = emit
+        self._clock = clock
+        self._view = view
+        self._counter = counter
+        self._evaluated: dict[int, str] = {}
+        self._trained = False
+        """Whether a step of the present tree was told of."""
+        self._last: tuple[object, str, str, tuple[int, ...]] | None = None
+        """What the letters of the step before were made of, and those: most steps of a training go the same ways."""
+
+    def tree_changed(self) -> None:
+        """Modules have other places now."""
+        self._evaluated.clear()
+        self._trained = False
+        self._last = None
+
+    def evaluation_began(self, root: nn.Module) -> None:
+        """A root module is called for an evaluation."""
+        place = self._view.tree.module_index.get(id(root))
+        if place is not None:
+            self._evaluated[place] = grad_mode()
+
+    def evaluation_measured(self, device_type: str) -> None:
+        """An evaluation has ended. It is told of as long as nothing has been trained."""
+        if self._trained:
+            return
+        tree = self._view.tree
+        modes, flags = grad_mode_letters(tree, {}, self._evaluated, ""), training_flags(tree)
+        gradients = gradient_bytes(tree, device_type)
+        at, step = self._clock.at(), self._counter.steps
+        self._emit(GradientReachMeasured(at, step, -1, "", modes, flags, (), gradients))
+        trainable = ["-"] * len(tree.parameters)
+        for index, tensor in tree.live_parameters():
+            trainable[index] = "1" if tensor.requires_grad else "0"
+        self._emit(ParametersClassified(at, step, "-" * len(trainable), "".join(trainable)))
+
+    def step_ended(
+        self, optimizer: Optimizer | None, graphs: GraphsOfStep | None, trace: ModuleTrace, device_type: str
+    ) -> None:
+        """An examined step has ended; `graphs` is None if no backward ran in it."""
+        if graphs is None:
+            return
+        tree, self._trained = self._view.tree, True
+        reach, modes, called = self._letters(graphs, trace)
+        self._emit(
+            GradientReachMeasured(
+                self._clock.at(),
+                self._counter.steps,
+                -1 if optimizer is None else self._view.discovery.saw_optimizer(optimizer),
+                reach,
+                modes,
+                training_flags(tree),
+                called,
+                gradient_bytes(tree, device_type),
+                bucket_bytes(tree),
+            )
+        )
+
+    def _letters(self, graphs: GraphsOfStep, trace: ModuleTrace) -> tuple[str, str, tuple[int, ...]]:
+        """Reach, grad modes and order of calls."""
+        # Copies: a second backward within the same step adds to these.
+        found = GraphsOfStep({*graphs.active}, {*graphs.passing}, {*graphs.opaque}, {*graphs.edges})
+        basis = found, [*trace.grad_modes.items()], {**self._evaluated}
+        if self._last is None or self._last[0] != basis:
+            tree = self._view.tree
+            reach = reach_letters(tree, graphs, trace, self._evaluated)
+            modes = grad_mode_letters(tree, trace.grad_modes, self._evaluated, reach)
+            # What a script evaluates by itself is done before the step that uses it.
+            order = dict.fromkeys(self._evaluated, 0)
+            order |= {module: place for place, module in enumerate(trace.grad_modes, start=1)}
+            self._last = basis, reach, modes, tuple(order.get(module, -1) for module in range(len(tree.modules)))
+        return self._last[1:]

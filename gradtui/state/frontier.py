@@ -1,0 +1,202 @@
+"""The freeze frontier: the line in the module tree where backward stops. Pure.
+
+Backward comes from the loss and goes only where something before needs a gradient. A module that it runs in, but not out of, is
+where it *stops* if something with parameters ran before that module in the same model and was never entered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+
+from gradtui.protocol.vocabulary import ENTERED, GradMode, ModuleInfo, ParameterState, Reach
+from gradtui.state.run_state import TreeState
+from gradtui.state.selectors import subtree
+
+_NEVER = 1 << 60
+_NAMED = 2
+"""So many places are named; of the others the number is told."""
+_EMPTY_GRADIENT = (ParameterState.UNREACHED.value, ParameterState.CUT.value)
+
+
+@dataclass(frozen=True)
+class Frontier:
+    """Where backward stops. Modules and parameters by their place in the tree."""
+
+    stops: tuple[int, ...] = ()
+    """Modules: the topmost ones that backward runs in as a whole, and not out of."""
+    stop_parameters: tuple[int, ...] = ()
+    """Parameters at which it ends where the module that owns them holds never entered ones too."""
+    never_entered: tuple[int, ...] = ()
+    """Modules: the topmost ones that ran, have parameters, and that backward never enters."""
+
+
+def frontier(tree: TreeState, model: int | None = None) -> Frontier | None:
+    """The frontier in one model (by its place) or in all; None until a step with a backward was measured."""
+    reach = tree.reach
+    if reach is None or len(reach.reach) != len(tree.modules):
+        return None
+    never = tuple(_topmost(tree.modules, reach.reach, Reach.NOT_ENTERED.value))
+    inside = _modules_of(tree, model)
+    never = tuple(place for place in never if place in inside and tree.modules[place].subtree_parameters)
+    ranks = _first_calls(tree.modules, reach.called)
+    holding = with_ancestors(tree.modules, never)
+    stops: list[int] = []
+    parameters: list[int] = []
+    for part in tree.models:
+        if part.root not in inside:
+            continue
+        end = part.root + tree.modules[part.root].subtree_modules
+        before = min((ranks[place] for place in never if part.root <= place < end), default=_NEVER)
+        place = part.root
+        while place < end:
+            module = tree.modules[place]
+            if reach.reach[place] == Reach.ENDS.value and place not in holding:
+                if before < ranks[place] < _NEVER:
+                    stops.append(place)
+                place += module.subtree_modules
+                continue
+            if place in holding:
+                parameters += _own_ends(tree, module)
+            place += 1
+    return Frontier(tuple(stops), tuple(parameters), never)
+
+
+def with_ancestors(modules: Sequence[ModuleInfo], places: Sequence[int]) -> frozenset[int]:
+    """These modules and all that hold them."""
+    found: set[int] = set()
+    for start in places:
+        module = start
+        while module >= 0 and module not in found:
+            found.add(module)
+            module = modules[module].parent
+    return frozenset(found)
+
+
+def sentence(tree: TreeState, model: int | None = None) -> str | None:
+    """The frontier in one model or in all, in words; None until it is known."""
+    line = frontier(tree, model)
+    if line is None or tree.reach is None:
+        return None
+    inside = _modules_of(tree, model)
+    if not any(letter in ENTERED for letter in tree.reach.reach[inside.start : inside.stop]):
+        return f"Backward never enters it: {_why(tree, line.never_entered)}." if line.never_entered else None
+    if not line.never_entered:
+        return "Backward runs through every module that ran and has parameters."
+    where = stop_words(tree, line)
+    never = f"never enters {_listed(tree, line.never_entered)}"
+    if where is None:
+        return f"Backward {never}: {_why(tree, line.never_entered)}."
+    return f"Backward stops {where}: {_why_before(tree, line)}. It {never}."
+
+
+def _modules_of(tree: TreeState, model: int | None) -> range:
+    if model is None:
+        return range(len(tree.modules))
+    root = tree.models[model].root
+    return range(root, root + tree.modules[root].subtree_modules)
+
+
+def stop_words(tree: TreeState, line: Frontier, named: int = _NAMED) -> str | None:
+    """Where backward stops, as in "at X" and "at 3 places within Y"; None if it stops nowhere."""
+    names = [tree.modules[place].path or tree.modules[place].name for place in line.stops]
+    names += [tree.parameters[place].path for place in line.stop_parameters]
+    if not names:
+        return None
+    if len(names) <= named:
+        return f"at {' and '.join(names)}"
+    common = [parts[0] for parts in takewhile(lambda parts: len(set(parts)) == 1, zip(*(n.split(".") for n in names)))]
+    return f"at {len(names):,} places{' within ' + '.'.join(common) if common else f', the first of them {names[0]}'}"
+
+
+def why_there(tree: TreeState, line: Frontier) -> str:
+    """Why backward comes no further than this line, as it goes on from a colon."""
+    stops = line.stops or line.stop_parameters
+    return _why_before(tree, line) if stops else _why(tree, line.never_entered)
+
+
+def why_not_entered(tree: TreeState, place: int) -> str:
+    """Why backward never enters a module that ran, as it goes on from a colon."""
+    return _why(tree, (place,))
+
+
+def why_it_stops(tree: TreeState, place: int) -> str:
+    """Why backward does not go further than a module where it stops."""
+    whole = frontier(tree) or Frontier()
+    model = next(m for m in reversed(tree.models) if m.root <= place)
+    end = model.root + tree.modules[model.root].subtree_modules
+    return _why_before(tree, Frontier((place,), (), tuple(i for i in whole.never_entered if model.root <= i < end)))
+
+
+def _why(tree: TreeState, places: Sequence[int]) -> str:
+    kinds = {_kind(tree, place) for place in places}
+    it = "it" if len(places) == 1 else "they"
+    if kinds == {_NO_GRAD}:
+        return f"{it} {'runs' if len(places) == 1 else 'run'} {_mode_words(tree, places[0])}"
+    if kinds == {_DETACHED}:
+        return f"what {it} computed is detached from the loss, or not used in it"
+    if kinds == {_FROZEN}:
+        return f"nothing in {'it' if it == 'it' else 'them'}, or before, needs a gradient"
+    return "each is frozen, run under no_grad, detached or unused"
+
+
+def _why_before(tree: TreeState, line: Frontier) -> str:
+    kinds = {_kind(tree, place): place for place in reversed(line.never_entered)}
+    one = len(line.stops) + len(line.stop_parameters) == 1
+    if _NO_GRAD in kinds:
+        return f"what comes before {'it' if one else 'them'} runs {_mode_words(tree, kinds[_NO_GRAD])}"
+    if _DETACHED in kinds:
+        name = tree.modules[kinds[_DETACHED]].path
+        return f"what {name} computed is detached from the loss, or not used in it"
+    return f"nothing before {'it' if one else 'them'} needs a gradient"
+
+
+_NO_GRAD, _DETACHED, _FROZEN = "no_grad", "detached", "frozen"
+
+
+def _kind(tree: TreeState, place: int) -> str:
+    modes = set(tree.reach.grad_modes[place : place + tree.modules[place].subtree_modules]) if tree.reach else set()
+    if GradMode.GRAD.value not in modes and modes & {GradMode.NO_GRAD.value, GradMode.INFERENCE.value}:
+        return _NO_GRAD
+    return _DETACHED if any(tree.trainable[index] == "1" for index in subtree(tree.modules[place])) else _FROZEN
+
+
+def _mode_words(tree: TreeState, place: int) -> str:
+    inference = tree.reach is not None and tree.reach.grad_modes[place] == GradMode.INFERENCE.value
+    return "in inference mode" if inference else "under no_grad"
+
+
+def _listed(tree: TreeState, places: Sequence[int]) -> str:
+    names = [tree.modules[place].path or tree.modules[place].name for place in places]
+    if len(names) <= _NAMED:
+        return " and ".join(names)
+    return f"{', '.join(names[:_NAMED])} and {len(names) - _NAMED:,} more"
+
+
+def _own_ends(tree: TreeState, module: ModuleInfo) -> Iterator[int]:
+    """Own parameters of a module that are upstream of other modules, and get a gradient."""
+    upstream = frozenset(tree.saved.upstream) if tree.saved is not None else frozenset[int]()
+    for index in range(module.first_parameter, module.first_parameter + module.own_parameters):
+        if index in upstream and tree.states[index] not in _EMPTY_GRADIENT:
+            yield index
+
+
+def _topmost(modules: Sequence[ModuleInfo], letters: str, wanted: str) -> Iterator[int]:
+    place = 0
+    while place < len(modules):
+        if letters[place] == wanted:
+            yield place
+            place += modules[place].subtree_modules
+        else:
+            place += 1
+
+
+def _first_calls(modules: Sequence[ModuleInfo], called: Sequence[int]) -> list[int]:
+    """When each module, or the first of what it holds, was called; `_NEVER` if none of it was."""
+    ranks = [place if place >= 0 else _NEVER for place in called]
+    for place in range(len(modules) - 1, -1, -1):
+        parent = modules[place].parent
+        if parent >= 0:
+            ranks[parent] = min(ranks[parent], ranks[place])
+    return ranks

@@ -1,0 +1,124 @@
+"""What is known of each model of a run, also of those that are gone: plain figures that outlive the model. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gradtui.protocol.vocabulary import GradMode, ModelInfo
+from gradtui.state.frontier import frontier, sentence
+from gradtui.state.run_state import ModelRecord, Regime, RunState, TreeState
+from gradtui.state.selectors import saved_bytes, totals
+
+RECORDS_KEPT = 64
+
+MODE_WORDS: dict[str, str] = {
+    GradMode.GRAD.value: "grad",
+    GradMode.NO_GRAD.value: "no_grad",
+    GradMode.INFERENCE.value: "inference_mode",
+    GradMode.NOT_RUN.value: "not_run",
+    GradMode.UNKNOWN.value: "unknown",
+}
+"""How a summary calls each grad mode."""
+
+
+def model_records(state: RunState) -> list[ModelRecord]:
+    """The models of the run in the order they were found, at most the last 64 that are gone and the present ones."""
+    now = {record.number: record for record in (_known(state, place) for place in range(len(state.tree.models)))}
+    return [*(record for record in state.models.values() if record.number not in now), *now.values()]
+
+
+def record_words(record: ModelRecord) -> str:
+    """The figures of a model in one clause: what trains and what does not, by grad mode, and what is held for it."""
+    parts = [f"{count:,} {words}" for words, count in _regime_words(record).items() if count]
+    if not parts and record.trainable is not None:
+        parts.append(f"{record.trainable:,} of {record.parameters:,} trainable")
+    held = [("gradients", record.gradient_bytes), ("saved for backward", record.activation_bytes)]
+    parts += [f"{_size(size)} {what}" for what, size in held if size is not None]
+    if record.bucket_bytes:
+        parts.append(f"{_size(record.bucket_bytes)} in data-parallel buckets (counted as other)")
+    return ", ".join(parts)
+
+
+def _regime_words(record: ModelRecord) -> dict[str, int]:
+    words: dict[str, int] = {}
+    for regime in record.regimes:
+        key = ("trainable" if regime.trainable else "frozen") + _MODE_SUFFIXES.get(regime.grad_mode, "")
+        words[key] = words.get(key, 0) + regime.parameters
+    return words
+
+
+_MODE_SUFFIXES = {
+    GradMode.NO_GRAD.value: " under no_grad",
+    GradMode.INFERENCE.value: " in inference mode",
+    GradMode.NOT_RUN.value: " not run",
+}
+
+
+def _size(size: int) -> str:
+    value, unit = float(size), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if value < 1024:
+            break
+        value, unit = value / 1024, larger
+    return f"{size:,} B" if unit == "B" else f"{value:.2f} {unit}"
+
+
+def keep_records(state: RunState) -> None:
+    """The tree is about to be replaced: what was measured of its models stays known."""
+    for place in range(len(state.tree.models)):
+        record = _known(state, place)
+        if record.step is not None or record.trainable is not None:
+            state.models.pop(record.number, None)
+            state.models[record.number] = replace(record, current=False)
+    for number in [*state.models][:-RECORDS_KEPT]:
+        del state.models[number]
+
+
+def _known(state: RunState, place: int) -> ModelRecord:
+    """The present figures of a model, or those from before it was listed anew."""
+    model = state.tree.models[place]
+    record = _measured(state.tree, model, place)
+    before = state.models.get(model.number)
+    if record.step is None and before is not None and before.parameters == record.parameters:
+        return replace(before, name=record.name, current=True)
+    return record
+
+
+def _measured(tree: TreeState, model: ModelInfo, place: int) -> ModelRecord:
+    root = tree.modules[model.root]
+    where = range(root.first_parameter, root.first_parameter + root.subtree_parameters)
+    sums = totals(tree, root)
+    known = "-" not in tree.trainable[where.start : where.stop]
+    record = ModelRecord(model.number, model.name, model.type_name, sums.parameters, sums.trainable if known else None)
+    reach = tree.reach
+    if reach is None:
+        return record
+    regimes = _regimes(tree, where) if known else ()
+    record = replace(record, step=reach.step, gradient_bytes=reach.gradients[place], regimes=regimes)
+    if not reach.reach:
+        modes = set(reach.grad_modes[model.root : model.root + root.subtree_modules])
+        nothing = modes <= {GradMode.NO_GRAD.value, GradMode.INFERENCE.value}
+        return replace(record, activation_bytes=0 if nothing else None)
+    line = frontier(tree, place)
+    inside = range(model.root, model.root + root.subtree_modules)
+    stops = [tree.modules[i].path for i in line.stops if i in inside] if line else []
+    stops += [tree.parameters[i].path for i in line.stop_parameters if i in where] if line else []
+    return replace(
+        record,
+        step=tree.steps[place] if tree.steps else reach.step,
+        activation_bytes=saved_bytes(tree, model.root),
+        bucket_bytes=reach.buckets[place] if place < len(reach.buckets) else None,
+        stops=tuple(stops),
+        never_entered=tuple(tree.modules[i].path for i in line.never_entered if i in inside) if line else (),
+        sentence=sentence(tree, place),
+    )
+
+
+def _regimes(tree: TreeState, where: range) -> tuple[Regime, ...]:
+    """Elements by grad mode and by whether they require a gradient."""
+    counts: dict[tuple[str, bool], int] = {}
+    modes = tree.reach.grad_modes if tree.reach is not None else ""
+    for index in where:
+        key = modes[tree.parameters[index].module], tree.trainable[index] == "1"
+        counts[key] = counts.get(key, 0) + tree.parameters[index].count
+    return tuple(Regime(mode, trainable, count) for (mode, trainable), count in counts.items())

@@ -1,0 +1,92 @@
+"""What was measured last of each model, where several optimizers take turns. Pure.
+
+In a GAN the step of one optimizer shows nothing of the other's model. That does not mean that autograd keeps nothing for it:
+its figures are those of the step in which backward went through it last, as long as its optimizer still has something to
+train.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from gradtui.protocol.events import GradientReachMeasured, SavedBytesMeasured
+from gradtui.protocol.vocabulary import ENTERED, ModuleInfo, OptimizerInfo
+from gradtui.state.run_state import TreeState, Turn
+
+_TURNS_KEPT = 32
+"""A turn that has not come again for so many measured steps is over."""
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The modules of one model."""
+
+    begin: int
+    end: int
+
+    def entered(self, reach: GradientReachMeasured) -> bool:
+        return any(letter in ENTERED for letter in reach.reach[self.begin : self.end])
+
+
+def take_reach(tree: TreeState, event: GradientReachMeasured, optimizers: Sequence[OptimizerInfo]) -> None:
+    """A step was measured; or, with an empty `reach`, an evaluation before any step."""
+    if not event.reach:
+        if tree.reach is None or not tree.reach.reach:
+            tree.reach = event
+        return
+    tree.turns.pop(event.optimizer, None)
+    tree.turns[event.optimizer] = Turn(event)
+    for place in [place for place in tree.turns if not _goes_on(tree, place, event, optimizers)]:
+        del tree.turns[place]
+    tree.measured += 1
+    tree.turns[event.optimizer].number = tree.measured
+    _merge(tree)
+
+
+def take_saved(tree: TreeState, event: SavedBytesMeasured) -> None:
+    """Its saved bytes were, too."""
+    latest = next(reversed(tree.turns.values()), None)
+    if latest is None or latest.reach.step != event.step:
+        tree.saved, tree.steps = event, (event.step,) * len(tree.models)
+        return
+    latest.saved = event
+    _merge(tree)
+
+
+def _goes_on(tree: TreeState, place: int, event: GradientReachMeasured, optimizers: Sequence[OptimizerInfo]) -> bool:
+    if place == event.optimizer:
+        return True
+    if tree.measured - tree.turns[place].number >= _TURNS_KEPT or not 0 <= place < len(optimizers):
+        return False
+    return any(tree.trainable[parameter] != "0" for parameter in optimizers[place].parameters)
+
+
+def _merge(tree: TreeState) -> None:
+    """Put the newest turn's figures together with those of models that it has nothing of."""
+    turns = [*reversed(tree.turns.values())]
+    newest = turns[0]
+    parts = [_part(tree.modules, model.root) for model in tree.models]
+    chosen = [next((turn for turn in turns if part.entered(turn.reach)), newest) for part in parts]
+    tree.steps = tuple(turn.reach.step for turn in chosen)
+    tree.reach, tree.saved = newest.reach, newest.saved or tree.saved
+    if all(turn is newest for turn in chosen):
+        return
+    tree.reach = replace(
+        newest.reach,
+        reach="".join(turn.reach.reach[part.begin : part.end] for turn, part in zip(chosen, parts)),
+        grad_modes="".join(turn.reach.grad_modes[part.begin : part.end] for turn, part in zip(chosen, parts)),
+        called=tuple(place for turn, part in zip(chosen, parts) for place in turn.reach.called[part.begin : part.end]),
+    )
+    if newest.saved is not None:
+        whole = newest.saved
+        saved = [turn.saved or whole for turn in chosen]
+        tree.saved = replace(
+            whole,
+            by_module=tuple(n for s, part in zip(saved, parts) for n in s.by_module[part.begin : part.end]),
+            upstream=tuple(n for s, part in zip(saved, parts) for n in s.upstream[part.begin : part.end]),
+        )
+
+
+def _part(modules: Sequence[ModuleInfo], root: int) -> _Part:
+    return _Part(root, root + modules[root].subtree_modules)

@@ -1,0 +1,236 @@
+"""Where backward runs in the module tree and where it stops, on the usual ways of freezing a part of a model."""
+
+# Modules and parameters are more loosely typed in torch than a test uses them.
+# mypy: disable-error-code="no-untyped-call,no-any-return,operator,union-attr"
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+from watched import Watched, watched
+from zoo import SPECIMENS
+
+from gradtui.protocol.events import GradientReachMeasured
+from gradtui.state.frontier import Frontier, frontier, sentence
+from gradtui.state.run_state import RunState
+
+WIDTH = 8
+
+
+def block() -> nn.Sequential:
+    return nn.Sequential(nn.LayerNorm(WIDTH), nn.Linear(WIDTH, WIDTH), nn.GELU())
+
+
+class Backbone(nn.Module):
+    """An embedding, four blocks, and a head."""
+
+    def __init__(self, frozen: tuple[str, ...] = (), no_grad: bool = False, detached: bool = False) -> None:
+        super().__init__()
+        self.embed = nn.Linear(WIDTH, WIDTH)
+        self.blocks = nn.Sequential(*(block() for _ in range(4)))
+        self.head = nn.Linear(WIDTH, 2)
+        self.no_grad, self.detached = no_grad, detached
+        for path in frozen:
+            self.get_submodule(path).requires_grad_(False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.no_grad):
+            x = self.blocks(self.embed(x))
+        return self.head(x.detach() if self.detached else x)
+
+
+class Adapted(nn.Module):
+    """LoRA: a frozen layer with a trained one of low rank beside it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.base = nn.Linear(WIDTH, WIDTH).requires_grad_(False)
+        self.lora_A, self.lora_B = nn.Linear(WIDTH, 2, bias=False), nn.Linear(2, WIDTH, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.base(x) + self.lora_B(self.lora_A(x))
+
+
+class Prompted(nn.Module):
+    """A prompt that is added to what a frozen embedding makes, in front of a frozen encoder with attention."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.prompt = nn.Parameter(torch.zeros(4, WIDTH))
+        self.embed = nn.Linear(WIDTH, WIDTH).requires_grad_(False)
+        self.encoder = nn.Sequential(block(), nn.Linear(WIDTH, WIDTH)).requires_grad_(False)
+        self.attention = nn.MultiheadAttention(WIDTH, 2).requires_grad_(False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.encoder(self.embed(x) + self.prompt)
+        return self.attention(x, x, x)[0]
+
+
+def trained(model: nn.Module, steps: int = 2) -> Watched:
+    torch.manual_seed(0)
+    with watched() as seen:
+        optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
+        for _ in range(steps):
+            optimizer.zero_grad()
+            model(torch.ones(4, WIDTH)).square().mean().backward()
+            optimizer.step()
+    return seen
+
+
+def line_of(state: RunState) -> tuple[list[str], list[str]]:
+    """Paths where backward stops, and of what it never enters."""
+    tree = state.tree
+    line = frontier(tree)
+    assert line is not None
+    stops = [tree.modules[i].path for i in line.stops] + [tree.parameters[i].path for i in line.stop_parameters]
+    return stops, [tree.modules[i].path for i in line.never_entered]
+
+
+def reach_of(seen: Watched, path: str) -> str:
+    tree = seen.state.tree
+    assert tree.reach is not None
+    return next(letter for module, letter in zip(tree.modules, tree.reach.reach) if module.path == path)
+
+
+Case = tuple[Callable[[], nn.Module], list[str], list[str]]
+CASES: dict[str, Case] = {
+    "everything trains": (Backbone, [], []),
+    "only the last blocks train": (
+        lambda: Backbone(("embed", "blocks.0", "blocks.1")), ["blocks.2"], ["embed", "blocks.0", "blocks.1"],
+    ),
+    "only the head trains": (lambda: Backbone(("embed", "blocks")), ["head"], ["embed", "blocks"]),
+    "a frozen layer in the middle": (lambda: Backbone(("blocks.1",)), [], []),
+    "a frozen first layer": (lambda: Backbone(("embed",)), ["blocks"], ["embed"]),
+    "under no_grad": (lambda: Backbone(no_grad=True), ["head"], ["embed", "blocks"]),
+    "frozen and under no_grad": (lambda: Backbone(("embed", "blocks"), no_grad=True), ["head"], ["embed", "blocks"]),
+    "detached": (lambda: Backbone(detached=True), ["head"], ["embed", "blocks"]),
+    "LoRA": (
+        lambda: nn.Sequential(nn.Linear(WIDTH, WIDTH).requires_grad_(False), Adapted(), Adapted()),
+        ["1.lora_A"], ["0", "1.base"],
+    ),
+    "a prompt": (Prompted, ["prompt"], ["embed"]),
+    "nothing to freeze in front": (lambda: nn.Sequential(nn.Flatten(), nn.Linear(WIDTH, 2)), [], []),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_where_backward_stops(name: str) -> None:
+    make, stops, never = CASES[name]
+    assert line_of(trained(make()).state) == (stops, never)
+
+
+def test_the_gradient_runs_through_frozen_modules_that_are_never_called_themselves() -> None:
+    seen = trained(Prompted())
+    assert reach_of(seen, "attention.out_proj") == "p"
+    assert reach_of(seen, "encoder") == reach_of(seen, "encoder.0.2") == "p"
+    assert reach_of(seen, "embed") == "-"
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (Backbone(("embed", "blocks")), "nothing before it needs a gradient"),
+        (Backbone(no_grad=True), "what comes before it runs under no_grad"),
+        (Backbone(detached=True), "detached from the loss, or not used in it"),
+    ],
+    ids=["frozen", "no_grad", "detached"],
+)
+def test_why_backward_stops_there(model: Backbone, words: str) -> None:
+    said = sentence(trained(model).state.tree)
+    assert said is not None
+    assert "stops at head: " in said
+    assert words in said
+
+
+def test_a_frozen_encoder_behind_a_prompt_has_no_frontier_inside() -> None:
+    specimen = SPECIMENS["frozen_encoder_with_prompt"]()
+    with watched() as seen:
+        optimizer = torch.optim.SGD([p for p in specimen.model.parameters() if p.requires_grad], lr=0.1)
+        for step in range(2):
+            specimen.loss(specimen.model(*specimen.batch(step))).backward()
+            optimizer.step()
+    stops, _ = line_of(seen.state)
+    assert not any(path.startswith("encoder") for path in stops)
+
+
+def test_no_grad_and_inference_mode_are_told_apart() -> None:
+    for mode, letter in ((torch.no_grad, "n"), (torch.inference_mode, "i")):
+        model = Backbone()
+        with watched() as seen, mode():
+            model(torch.ones(4, WIDTH))
+        reach = seen.all(GradientReachMeasured)[-1]
+        assert (reach.reach, set(reach.grad_modes)) == ("", {letter})
+        assert seen.state.tree.trainable == "1" * len(seen.state.tree.parameters)
+
+
+def test_a_teacher_that_runs_under_no_grad_is_never_entered() -> None:
+    teacher, student = Backbone(), Backbone()
+    with watched() as seen:
+        optimizer = torch.optim.SGD(student.parameters(), lr=0.1)
+        for _ in range(3):
+            x = torch.ones(4, WIDTH)
+            with torch.no_grad():
+                target = teacher(x)
+            optimizer.zero_grad()
+            (student(x) - target).square().mean().backward()
+            optimizer.step()
+    # The first of two models of one class, neither of which is a global variable.
+    assert [model.name for model in seen.state.tree.models] == ["Backbone", "Backbone_2"]
+    assert line_of(seen.state) == ([], ["Backbone"])
+    assert sentence(seen.state.tree) == "Backward never enters Backbone: it runs under no_grad."
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_what_a_checkpoint_hides_is_not_called_cut(reentrant: bool) -> None:
+    class Checkpointed(Backbone):
+        def forward(self, x: Tensor) -> Tensor:
+            return self.head(checkpoint(self.blocks, self.embed(x), use_reentrant=reentrant))
+
+    seen = trained(Checkpointed())
+    assert frontier(seen.state.tree) == Frontier()
+    assert reach_of(seen, "blocks.1.1") == ("?" if reentrant else "p")
+    assert seen.state.tree.reach is not None
+    assert "n" not in seen.state.tree.reach.grad_modes
+
+
+def test_train_and_eval_mode_are_told() -> None:
+    model = Backbone()
+    model.blocks[1].eval()
+    seen = trained(model)
+    tree = seen.state.tree
+    assert tree.reach is not None
+    flags = {module.path: flag for module, flag in zip(tree.modules, tree.reach.training)}
+    assert (flags["blocks.1.1"], flags["blocks.2.1"]) == ("0", "1")
+
+
+def test_features_that_are_computed_before_the_step_lie_behind_the_frontier() -> None:
+    model = Backbone()
+    with watched() as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(3):
+            with torch.no_grad():
+                features = model.blocks(model.embed(torch.ones(4, WIDTH)))
+            optimizer.zero_grad()
+            model.head(features).square().mean().backward()
+            optimizer.step()
+    assert line_of(seen.state) == (["head"], ["embed", "blocks"])
+    assert sentence(seen.state.tree) == (
+        "Backward stops at head: what comes before it runs under no_grad. It never enters embed and blocks."
+    )
+
+
+def test_a_second_backward_before_the_same_step_adds_to_what_is_told() -> None:
+    first, second = nn.Linear(2, 2), nn.Linear(2, 2)
+    model = nn.ModuleList([first, second])
+    with watched() as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(2):
+            optimizer.zero_grad()
+            first(torch.ones(1, 2)).sum().backward()
+            second(torch.ones(1, 2)).sum().backward()
+            optimizer.step()
+    assert seen.state.tree.reach is not None
+    assert seen.state.tree.reach.reach == "eee"

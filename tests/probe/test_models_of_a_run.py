@@ -1,0 +1,175 @@
+"""What is told of models that come one after the other, or take turns: their figures outlive them, and are nobody else's."""
+
+# mypy: disable-error-code="no-untyped-call"
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from watched import Watched, watched
+
+from gradtui.export.summary import summarise
+from gradtui.probe import models_in_view
+from gradtui.state.model_records import RECORDS_KEPT
+
+DEMO = Path(__file__).parents[2] / "demos" / "no_grad_or_requires_grad.py"
+STEPS = "steps = 12\n"
+MIB = 1024**2
+PRINTED = re.compile(r"(True|False) +(yes|no) +([\d,]+) +([\d.]+) MiB +([\d.]+) MiB")
+
+
+@pytest.fixture(scope="module")
+def four_options() -> tuple[list[dict[str, Any]], str]:
+    """The models of the demo's summary, and what the demo itself printed."""
+    import contextlib
+    import io
+
+    source = DEMO.read_text(encoding="utf-8")
+    assert STEPS in source
+    printed = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, watched() as seen, contextlib.redirect_stdout(printed):
+        # No search for models is put off because this machine is busy, as in all tests of the probe.
+        patch.setattr(models_in_view, "_SEARCH_NS", 10**13)
+        exec(compile(source.replace(STEPS, "steps = 2\n"), str(DEMO), "exec"), {"__name__": "__main__"})
+    return summarise(seen.state, dropped=0)["models"], printed.getvalue()
+
+
+# Of the demo: a prompt and a head train, eight blocks of a normalisation and two linear layers between them may.
+WIDTH, LAYERS, CLASSES = 256, 8, 10
+AROUND = 4 * WIDTH + WIDTH * CLASSES + CLASSES
+HEAD = WIDTH * CLASSES + CLASSES
+ENCODER = LAYERS * (2 * WIDTH + (2 * WIDTH * WIDTH + 2 * WIDTH) + (2 * WIDTH * WIDTH + WIDTH))
+
+
+def test_the_four_options_are_told_apart(four_options: tuple[list[dict[str, Any]], str]) -> None:
+    models, _ = four_options
+    assert [model["run_under"] for model in models] == [
+        {"grad": {"trainable": AROUND + ENCODER, "frozen": 0}},
+        {"grad": {"trainable": AROUND, "frozen": ENCODER}},
+        {"grad": {"trainable": AROUND, "frozen": 0}, "no_grad": {"trainable": ENCODER, "frozen": 0}},
+        {"grad": {"trainable": AROUND, "frozen": 0}, "no_grad": {"trainable": 0, "frozen": ENCODER}},
+    ]
+    # The gradient of the prompt gets lost with the encoder under no_grad, whatever requires_grad says.
+    gradients = [4 * (AROUND + ENCODER), 4 * AROUND, 4 * HEAD, 4 * HEAD]
+    assert [model["gradient_bytes"] for model in models] == gradients
+    stops = [model["backward"]["stops_at"] for model in models]
+    never = [model["backward"]["never_enters"] for model in models]
+    assert (stops, never) == ([[], [], ["head"], ["head"]], [[], [], ["encoder"], ["encoder"]])
+    assert [model["current"] for model in models] == [False, False, False, True]
+
+
+def test_the_four_options_hold_what_the_script_itself_counts(four_options: tuple[list[dict[str, Any]], str]) -> None:
+    models, printed = four_options
+    rows = PRINTED.findall(printed)
+    assert len(rows) == len(models) == 4
+    for model, (_, _, trainable, gradients, activations) in zip(models, rows):
+        assert model["trainable"] == int(trainable.replace(",", ""))
+        assert model["gradient_bytes"] / MIB == pytest.approx(float(gradients), abs=0.006)
+        assert model["activation_bytes"] / MIB == pytest.approx(float(activations), abs=0.006)
+
+
+def adversaries(rounds: int, *, ends_with: str) -> Watched:
+    """A GAN whose last step is the discriminator's or the generator's."""
+    generator = nn.Sequential(nn.Linear(8, 64), nn.Tanh(), nn.Linear(64, 16))
+    discriminator = nn.Linear(16, 1)
+    with watched() as seen:
+        optimizer_d = torch.optim.SGD(discriminator.parameters(), lr=0.1)
+        optimizer_g = torch.optim.SGD(generator.parameters(), lr=0.1)
+        for number in range(rounds):
+            fake = generator(torch.ones(32, 8))
+            optimizer_d.zero_grad()
+            discriminator(fake.detach()).square().mean().backward()
+            optimizer_d.step()
+            if number == rounds - 1 and ends_with == "discriminator":
+                break
+            optimizer_g.zero_grad()
+            discriminator(fake).mean().backward()
+            optimizer_g.step()
+    return seen
+
+
+@pytest.mark.parametrize("ends_with", ["discriminator", "generator"])
+def test_a_model_keeps_its_figures_through_the_other_ones_step(ends_with: str) -> None:
+    seen = adversaries(3, ends_with=ends_with)
+    models = {model["type"]: model for model in summarise(seen.state, dropped=0)["models"]}
+    generator = models["Sequential"]
+    # Tanh keeps its result; the first layer's input is the batch.
+    assert generator["activation_bytes"] == 32 * (64 + 8) * 4
+    assert generator["measured_step"] == (4 if ends_with == "discriminator" else 6)
+    assert models["Linear"]["activation_bytes"] == 32 * 16 * 4
+
+
+def test_a_model_that_is_frozen_between_two_turns_keeps_nothing() -> None:
+    generator, discriminator = nn.Sequential(nn.Linear(8, 16), nn.Tanh()), nn.Linear(16, 1)
+    with watched() as seen:
+        optimizer_g = torch.optim.SGD(generator.parameters(), lr=0.1)
+        optimizer_d = torch.optim.SGD(discriminator.parameters(), lr=0.1)
+        for number in range(4):
+            generator.requires_grad_(number < 2)
+            optimizer_g.zero_grad()
+            optimizer_d.zero_grad()
+            discriminator(generator(torch.ones(4, 8))).mean().backward()
+            optimizer_d.step()
+            if number < 2:
+                optimizer_g.step()
+    models = {model["type"]: model for model in summarise(seen.state, dropped=0)["models"]}
+    assert models["Sequential"]["activation_bytes"] == 0
+
+
+def test_models_that_are_gone_are_remembered_up_to_a_number() -> None:
+    with watched() as seen:
+        for width in range(1, RECORDS_KEPT + 4):
+            model = nn.Linear(width, 1)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            model(torch.ones(2, width)).mean().backward()
+            optimizer.step()
+            del model, optimizer
+    models = summarise(seen.state, dropped=0)["models"]
+    assert [model["parameters"] for model in models] == [width + 1 for width in range(3, RECORDS_KEPT + 4)]
+    assert [model["current"] for model in models] == [False] * RECORDS_KEPT + [True]
+    assert all(model["gradient_bytes"] == 4 * model["parameters"] for model in models)
+
+
+def test_a_model_that_stays_is_listed_once() -> None:
+    encoder = nn.Linear(4, 4)
+    with watched() as seen:
+        for _ in range(3):
+            head = nn.Linear(4, 1)
+            optimizer = torch.optim.SGD([*encoder.parameters(), *head.parameters()], lr=0.1)
+            head(encoder(torch.ones(2, 4))).mean().backward()
+            optimizer.step()
+            del head, optimizer
+    models = summarise(seen.state, dropped=0)["models"]
+    assert sorted(model["parameters"] for model in models) == [5, 5, 5, 20]
+
+
+def test_a_model_that_is_only_evaluated_keeps_nothing() -> None:
+    with watched() as seen, torch.inference_mode():
+        nn.Linear(4, 3)(torch.ones(2, 4))
+        model = nn.Linear(4, 3)
+        model(torch.ones(2, 4))
+    (row,) = summarise(seen.state, dropped=0)["models"][-1:]
+    assert (row["activation_bytes"], row["gradient_bytes"]) == (0, 0)
+    assert row["run_under"] == {"inference_mode": {"trainable": 15, "frozen": 0}}
+    assert model is not None
+
+
+def test_what_runs_unlisted_says_nothing_of_a_model_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    with watched() as seen:
+        for trained in (True, False):
+            model = nn.Sequential(nn.Linear(4, 4).requires_grad_(trained), nn.Linear(4, 1))
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            for _ in range(3):
+                model(torch.ones(2, 4)).mean().backward()
+                optimizer.step()
+            # From now on no search is made any more: they have taken too long already.
+            monkeypatch.setattr(models_in_view, "_SEARCH_NS", 0)
+            monkeypatch.setattr(models_in_view, "_SEARCH_SHARE", 0.0)
+            del model, optimizer
+    (row,) = summarise(seen.state, dropped=0)["models"]
+    assert (row["trainable"], row["run_under"]) == (25, {"grad": {"trainable": 25, "frozen": 0}})
+    assert row["measured_step"] == 3

@@ -1,0 +1,129 @@
+"""The frontier and its sentence on trees made by hand."""
+
+from __future__ import annotations
+
+from fakes import Node, coop_run, found, row_of
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gradtui.protocol import events as ev
+from gradtui.state.frontier import frontier, sentence, why_it_stops, why_not_entered, with_ancestors
+from gradtui.state.reducer import apply
+from gradtui.state.run_state import RunState
+
+
+def linear(name: str) -> Node:
+    return Node(name, "Linear", (("weight", (2, 2)),))
+
+
+CHAIN = found(
+    Node("Net", "Net", (), (
+        linear("embed"), Node("drop", "Dropout"), Node("layers", "Sequential", (), tuple(linear(str(i)) for i in range(4))),
+        linear("head"),
+    ))
+)  # fmt: skip
+"""Modules: 0 the net, 1 embed, 2 drop, 3 layers, 4 to 7 in it, 8 head."""
+
+
+def state_of(reach: str, modes: str = "g" * 9, trainable: str = "111111", called: tuple[int, ...] = ()) -> RunState:
+    state = RunState()
+    order = called or (0, 1, 2, 3, 4, 5, 6, 7, 8)
+    for event in (
+        CHAIN,
+        ev.ParametersClassified(1.0, 1, "-" * 6, trainable),
+        ev.GradientReachMeasured(1.0, 1, 0, reach, modes, "1" * 9, order, (0,)),
+    ):
+        apply(state, event)
+    return state
+
+
+def said(reach: str, modes: str = "g" * 9, trainable: str = "111111") -> str | None:
+    return sentence(state_of(reach, modes, trainable).tree)
+
+
+def test_unknown_until_a_step_was_measured() -> None:
+    state = RunState()
+    apply(state, CHAIN)
+    assert frontier(state.tree) is None
+    assert sentence(state.tree) is None
+
+
+def test_it_lies_before_the_first_module_that_trains() -> None:
+    state = state_of("e--e--epp", trainable="000111")
+    line = frontier(state.tree)
+    assert line is not None
+    assert (line.stops, line.never_entered) == ((6,), (1, 4, 5))
+    assert said("e--e--epp", trainable="000111") == (
+        "Backward stops at layers.2: nothing before it needs a gradient. It never enters embed, layers.0 and 1 more."
+    )
+
+
+def test_what_has_no_parameters_makes_no_frontier() -> None:
+    assert said("ep-pppppp") == "Backward runs through every module that ran and has parameters."
+
+
+def test_what_ran_only_afterwards_is_not_before_it() -> None:
+    # The head ran last, and nothing of it is in the graph.
+    state = state_of("eepppppp-")
+    line = frontier(state.tree)
+    assert line is not None
+    assert (line.stops, line.never_entered) == ((), (8,))
+    assert (
+        sentence(state.tree)
+        == "Backward never enters head: what it computed is detached from the loss, or not used in it."
+    )
+
+
+def test_reasons_are_told_apart() -> None:
+    no_grad = state_of("e------" + "-e", "gnnnnnnng")
+    assert why_it_stops(no_grad.tree, 8) == "what comes before it runs under no_grad"
+    assert why_not_entered(no_grad.tree, 1) == "it runs under no_grad"
+    inference = state_of("e------" + "-e", "giiiiiiig")
+    assert why_not_entered(inference.tree, 3) == "it runs in inference mode"
+    frozen = state_of("e------" + "-e", trainable="000001")
+    assert why_not_entered(frozen.tree, 1) == "nothing in it, or before, needs a gradient"
+    assert why_it_stops(frozen.tree, 8) == "nothing before it needs a gradient"
+    detached = state_of("e------" + "-e")
+    assert "detached" in why_not_entered(detached.tree, 1)
+
+
+def test_many_places_are_told_by_what_they_have_in_common() -> None:
+    # Three branches that all end where they begin.
+    assert said("e-ppeeepp", trainable="011111") == (
+        "Backward stops at 3 places within layers: nothing before them needs a gradient. It never enters embed."
+    )
+
+
+def test_a_prompt_at_the_root_is_where_it_stops() -> None:
+    state = RunState()
+    for event in coop_run(3):
+        apply(state, event)
+    line = frontier(state.tree)
+    assert line is not None
+    tree = state.tree
+    assert [tree.parameters[i].path for i in line.stop_parameters] == ["ctx"]
+    assert [tree.modules[i].path for i in line.never_entered] == ["image_encoder"]
+    assert sentence(tree) == "Backward stops at ctx: nothing before it needs a gradient. It never enters image_encoder."
+
+
+def test_holders_of_a_module() -> None:
+    assert with_ancestors(CHAIN.modules, (6,)) == {0, 3, 6}
+    assert row_of(CHAIN, "layers.2") == 6
+
+
+@given(
+    st.text("pe- ?", min_size=9, max_size=9),
+    st.text("gni ?", min_size=9, max_size=9),
+    st.text("01-", min_size=6, max_size=6),
+)
+def test_any_letters_make_a_sentence_and_the_parts_never_overlap(reach: str, modes: str, trainable: str) -> None:
+    state = state_of(reach, modes, trainable)
+    line = frontier(state.tree)
+    assert line is not None
+    assert all(reach[place] == "e" for place in line.stops)
+    assert all(reach[place] == "-" for place in line.never_entered)
+    for place in line.stops:
+        inside = range(place, place + CHAIN.modules[place].subtree_modules)
+        assert not set(inside) & set(line.never_entered)
+    words = sentence(state.tree)
+    assert words is None or words.endswith(".")

@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import dataclasses
+
+from fakes import coop_model, coop_run, row_of
+
+from gradtui.protocol import events as ev
+from gradtui.state.reducer import apply
+from gradtui.state.run_state import RunState
+from gradtui.tui.reach_words import backward_words, mode_words, model_lines, saved_words
+from gradtui.tui.tree_reach import HIDDEN, PARTLY, RUNS, STOPS, WITHIN, TreeReach, frontier_words
+
+MODEL = coop_model()
+TEXT, IMAGE = row_of(MODEL, "text_encoder"), row_of(MODEL, "image_encoder")
+
+
+def state_after(steps: int = 4) -> RunState:
+    state = RunState()
+    for event in coop_run(steps):
+        apply(state, event)
+    return state
+
+
+def reached(state: RunState) -> TreeReach:
+    reach = TreeReach(state.tree)
+    reach.update()
+    return reach
+
+
+def put(state: RunState, at: int, letter: str, modes: str | None = None) -> None:
+    """The next step, in which one module has another letter."""
+    old = state.tree.reach
+    assert old is not None
+    letters = old.reach[:at] + letter + old.reach[at + 1 :]
+    apply(state, dataclasses.replace(old, step=old.step + 1, reach=letters, grad_modes=modes or old.grad_modes))
+
+
+def test_the_line_runs_where_backward_does() -> None:
+    reach = reached(state_after())
+    assert reach.mark(TEXT, folded=False) == reach.mark(TEXT, folded=True) == RUNS
+    assert reach.mark(row_of(MODEL, "text_encoder.text_projection"), folded=False) == RUNS
+    assert reach.mark(IMAGE, folded=False) == reach.mark(row_of(MODEL, "image_encoder.fc.weight"), folded=False) == " "
+
+
+def test_the_line_ends_where_backward_stops() -> None:
+    reach = reached(state_after())
+    assert reach.mark(row_of(MODEL, "ctx"), folded=False) == STOPS
+
+
+def test_a_folded_module_says_that_the_line_is_within() -> None:
+    reach = reached(state_after())
+    assert (reach.mark(0, folded=False), reach.mark(0, folded=True)) == (PARTLY, WITHIN)
+
+
+def test_what_is_hidden_is_marked_and_nothing_is_known_at_first() -> None:
+    state = state_after()
+    put(state, TEXT, "?")
+    assert reached(state).mark(TEXT, folded=False) == HIDDEN
+    new = RunState()
+    apply(new, MODEL)
+    assert {reached(new).mark(row, folded=True) for row in (0, TEXT, row_of(MODEL, "ctx"))} == {" "}
+
+
+def test_the_marks_follow_what_is_measured() -> None:
+    state = state_after()
+    reach = reached(state)
+    put(state, TEXT, "-")
+    assert reach.mark(row_of(MODEL, "ctx"), folded=False) == STOPS
+    reach.update()
+    assert reach.mark(TEXT, folded=False) == " "
+
+
+def test_the_frame_names_the_frontier_as_there_is_room() -> None:
+    state = state_after()
+    line = reached(state).line
+    assert frontier_words(state.tree, line, 80) == "backward stops at ctx: nothing before it needs a gradient"
+    assert frontier_words(state.tree, line, 40) == "backward stops at ctx"
+    assert frontier_words(state.tree, line, 20) == f"{STOPS} ctx"
+    assert frontier_words(state.tree, line, 3) == ""
+    assert frontier_words(state.tree, None, 40) == ""
+
+
+def test_a_module_says_why_autograd_keeps_something_or_nothing() -> None:
+    state = state_after()
+    kept = saved_words(state, row_of(MODEL, "text_encoder.blocks.3.mlp.1"))
+    assert "512 KiB for backward" in kept
+    assert "since ctx before it needs a gradient, which passes through here" in kept
+    nothing = saved_words(state, IMAGE)
+    assert nothing == "Nothing for backward: nothing in it, or before, needs a gradient (step 2)."
+    passes = saved_words(state, row_of(MODEL, "text_encoder.token_embedding"))
+    assert "keep nothing of their own" in passes
+
+
+def test_bytes_that_are_kept_for_own_parameters_say_so() -> None:
+    state = state_after()
+    tree = state.tree
+    letters, flags = "T" * len(tree.parameters), "1" * len(tree.parameters)
+    apply(state, ev.ParametersClassified(2.0, 3, letters, flags))
+    words = saved_words(state, row_of(MODEL, "text_encoder.blocks.3.ln_1"))
+    assert "for the gradients of its own parameters, and since ctx before it" in words
+    without = saved_words(state, row_of(MODEL, "text_encoder.blocks.3.mlp.1"))
+    assert "its own parameters" not in without
+
+
+def test_backward_and_grad_mode_in_sentences() -> None:
+    state = state_after()
+    assert backward_words(state, TEXT) == "Runs through it and on to what is before it (step 2)."
+    assert backward_words(state, 0) == (
+        "Runs in it and ends at parameters of its own, but never into image_encoder (step 2)."
+    )
+    assert backward_words(state, IMAGE) == "Never enters it: nothing in it, or before, needs a gradient (step 2)."
+    assert mode_words(state, IMAGE) == "With autograd recording; train mode."
+    end = IMAGE + MODEL.modules[IMAGE].subtree_modules
+    put(state, IMAGE, "-", "g" * IMAGE + "n" * (end - IMAGE) + "g" * (len(MODEL.modules) - end))
+    assert backward_words(state, IMAGE) == "Never enters it: it runs under no_grad (step 3)."
+    assert (mode_words(state, IMAGE) or "").startswith("Under no_grad")
+    put(state, IMAGE, " ")
+    assert backward_words(state, IMAGE) == "It was not called (step 4)."
+    assert saved_words(state, IMAGE) == "Nothing for backward: it was not called (step 4)."
+
+
+def test_nothing_is_said_before_anything_is_known() -> None:
+    state = RunState()
+    apply(state, MODEL)
+    assert (backward_words(state, 0), mode_words(state, 0), model_lines(state, 0)) == (None, None, [])
+
+
+def test_the_root_tells_of_its_model_and_of_those_before() -> None:
+    state = state_after()
+    ((label, words),) = model_lines(state, 0)
+    ctx = next(info for info in MODEL.parameters if info.path == "ctx")
+    rest = sum(info.count for info in MODEL.parameters) - ctx.count
+    assert label == "model"
+    assert f"{ctx.count:,} trainable, {rest:,} frozen, {ctx.bytes / 1024:.2f} KiB gradients" in words
+    assert model_lines(state, TEXT) == []
+    later = dataclasses.replace(MODEL, models=(dataclasses.replace(MODEL.models[0], number=7),))
+    apply(state, later)
+    ((label, words),) = model_lines(state, 0)
+    assert label == "earlier"
+    assert words.startswith(f"CoOp (step 2): {ctx.count:,} trainable")
