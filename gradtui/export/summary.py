@@ -5,7 +5,9 @@ Schema 1. Bytes, seconds and counts; `null` wherever something is unknown, and i
 calls. `state` is the letter of `gradtui.protocol.vocabulary.ParameterState`. A phase's `exact` says that every category was
 measured, `peak_exact` that `bytes_peak` is the phase's peak and not only a lower bound. `saved_bytes` of a parameter is what
 autograd keeps for backward in the operations of the module that owns it. `bytes_end` is null for a phase whose end was never
-measured, one that did not occur included. `interventions` are the newest freezes and unfreezes that were applied, by whomever;
+measured, one that did not occur included. Its categories count each storage once; with `other`
+they add up to `total`, except that `offloaded` is no part of it where `offload_outside` is true: the models are on a device,
+and what is offloaded on the host. `interventions` are the newest freezes and unfreezes that were applied, by whomever;
 older ones are counted in `interventions_dropped`. `exit_code` is null while the run goes on.
 """
 

@@ -76,7 +76,7 @@ class Probe:
     def attach(self) -> None:
         """Put the hooks on."""
         self.hooks.calibrate()
-        torch_hooks.install(self.hooks, self, self._scalers, self.examiner.tracer, self._marked.marks)
+        torch_hooks.install(self.hooks, self, self._scalers, self.examiner, self._marked.marks)
 
     def detach(self) -> None:
         """Take the hooks off and emit what is left to say. The script's objects keep nothing of ours."""

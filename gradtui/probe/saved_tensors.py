@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
 from gradtui.probe.module_trace import OUTSIDE, ModuleTrace
+from gradtui.probe.saved_hooks import copy_on_host
 from gradtui.probe.torch_private import GraphNode, hides_modules, leaf_of, saved_data, saved_tensors, storage_key
 
 
@@ -50,6 +51,10 @@ class GraphFacts:
     upstream: dict[int, int] = field(default_factory=dict)
     """Module -> the place of a trainable parameter whose gradient is computed through it: why autograd keeps anything there
     beside what the module's own parameters need. The one that is fewest operations away from forward's end."""
+    storages: dict[int, int] = field(default_factory=dict)
+    """Storage key -> bytes, of what `total` counts. Numbers only: they tell nothing once the graph is freed."""
+    offloaded: dict[int, int] = field(default_factory=dict)
+    """Storage key -> bytes, of the copies that `save_on_cpu` keeps in place of what the operations would have saved."""
     nodes: int = 0
     hooked: int = 0
     """Saved tensors behind hooks (checkpointing, offloading), whose bytes are not known from here."""
@@ -65,7 +70,6 @@ class _Walk:
         self._trace = trace
         self._known = known
         self._facts = GraphFacts()
-        self._counted: set[int] = set()
         self._visited: list[tuple[int, GraphNode, int, list[GraphNode]]] = []
 
     def over(self, roots: Iterable[torch.Tensor]) -> GraphFacts:
@@ -103,7 +107,7 @@ class _Walk:
         for saved in saved_tensors(node):
             data = saved_data(saved)
             if data is None:
-                facts.hooked += 1
+                self._look_behind_hooks(saved)
                 continue
             key = storage_key(data)
             owner = excluded.get(key)
@@ -113,12 +117,22 @@ class _Walk:
                 if owner != OUTSIDE and any(self._is_beyond(next_node, owner) for next_node in following):
                     facts.passing.add(owner)
                 continue
-            if key in self._counted:
-                continue
-            self._counted.add(key)
-            size = data.untyped_storage().nbytes()
-            facts.total += size
-            facts.by_module[module] = facts.by_module.get(module, 0) + size
+            self._keep(data, key, module)
+
+    def _keep(self, tensor: torch.Tensor, key: int, module: int) -> None:
+        facts = self._facts
+        if key in facts.storages:
+            return
+        size = facts.storages[key] = tensor.untyped_storage().nbytes()
+        facts.total += size
+        facts.by_module[module] = facts.by_module.get(module, 0) + size
+
+    def _look_behind_hooks(self, saved: Any) -> None:
+        """A saved tensor is hooked (or already freed): what stands in for it, where those hooks are known ones."""
+        self._facts.hooked += 1
+        copy = copy_on_host(saved)
+        if copy is not None:
+            self._facts.offloaded[storage_key(copy)] = copy.untyped_storage().nbytes()
 
     def _is_beyond(self, node: GraphNode, module: int) -> bool:
         """Whether this is an operation, or a parameter that is not the module's own."""
@@ -156,6 +170,9 @@ class _Walk:
 
 
 _UNKNOWN = Leaf(-1, OUTSIDE)
+
+NOTHING_KEPT = GraphFacts()
+"""Autograd keeps nothing. Not to be changed."""
 
 
 def _number(visited: tuple[int, GraphNode, int, list[GraphNode]]) -> int:

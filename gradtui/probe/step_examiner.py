@@ -9,14 +9,16 @@ from typing import Any
 from torch.optim import Optimizer
 
 from gradtui.probe.allocators import Allocator
+from gradtui.probe.batch_storages import BatchStorages
 from gradtui.probe.cadence import Cadence
 from gradtui.probe.examination import Examination
 from gradtui.probe.frozen_values import FrozenValues
-from gradtui.probe.memory_ledger import MemoryLedger
+from gradtui.probe.memory_ledger import MemoryLedger, Taking
 from gradtui.probe.models_in_view import ModelsInView
 from gradtui.probe.module_trace import ModuleTracer
 from gradtui.probe.phase_tracker import PhaseTracker
 from gradtui.probe.run_clock import RunClock
+from gradtui.probe.saved_tensors import NOTHING_KEPT, GraphFacts
 from gradtui.probe.step_counter import StepCounter
 from gradtui.probe.step_traces import StepTraces
 from gradtui.probe.torch_private import operations_are_observed, sequence_number
@@ -49,6 +51,7 @@ class StepExaminer:
         guard: Callable[..., None],
     ) -> None:
         self.tracer = ModuleTracer()
+        self.batches = BatchStorages()
         self.examination: Examination | None = None
         """What is seen of the present step; None if it is not examined."""
         self._emit = emit
@@ -62,10 +65,11 @@ class StepExaminer:
         self._phase_place = 0
         """Where on the traced step's curve the present phase began."""
         self._frozen = FrozenValues()
-        self._activations: int | None = 0
+        self._kept: GraphFacts | None = NOTHING_KEPT
+        """What autograd keeps now; None while that is not known."""
         self._forward_end: int | None = None
         """The total when the forward ended, if something came between it and backward."""
-        self._unsettled: list[tuple[LedgerTaken, int]] = []
+        self._unsettled: list[tuple[LedgerTaken, Taking, int]] = []
         """Taken between the two, and how far autograd had come: what it keeps can only be read when backward begins."""
         self._letters = ""
         self._trainable = ""
@@ -128,7 +132,9 @@ class StepExaminer:
         traced = self._traces.is_due(step, self._ledger.allocator.device_type)
         due = self._cadence.is_due(step, self._view.round_length, wanted=traced)
         self._traces.drop()
-        if not due or operations_are_observed():
+        due = due and not operations_are_observed()
+        self.batches.begin(on=due)
+        if not due:
             if self.tracer.on:
                 self.tracer.stop()
             self._phases.ended = None
@@ -151,11 +157,11 @@ class StepExaminer:
         if examination is None or operations_are_observed():
             return
         facts = examination.look_at_graph(outputs, self._ledger)
-        self._activations = facts.total
-        self._settle(facts.total)
+        self._kept = facts
+        self._settle(facts)
         # The forward ends here for the ledger: what autograd keeps is known only now.
         self._take(Phase.FORWARD, examination, stepped=False)
-        self._activations = facts.total if keeps_graph else 0
+        self._kept = facts if keeps_graph else NOTHING_KEPT
         if self._traces.current is not None:
             self._traces.current.measured(self._ledger.total)
 
@@ -167,7 +173,7 @@ class StepExaminer:
         # Before the first training step: a script may only evaluate.
         first = phase is Phase.LOAD or (phase is Phase.EVAL and self._evaluation_is_due())
         if first and self.examination is None and not operations_are_observed():
-            self._emit_ledger(phase, 0)
+            self._emit_ledger(phase, NOTHING_KEPT)
         self._traces.phase(self._phases.phase)
         examination = self.examination
         if examination is None or operations_are_observed():
@@ -181,7 +187,7 @@ class StepExaminer:
         """Something comes between forward and backward: what autograd keeps by now is known only when backward begins."""
         if self._phases.phase is Phase.BACKWARD:
             return
-        self._activations = None
+        self._kept = None
         self._ledger.begin_phase()
         self._forward_end = self._ledger.total
 
@@ -189,6 +195,7 @@ class StepExaminer:
         """A forward that is no training begins. Its bytes are taken once a second at most, examined step or not."""
         if self._phases.ended is None and not operations_are_observed() and self._evaluation_is_due():
             self._ledger.begin_phase()
+            self.batches.begin(on=True)
             self._phases.ended = self._evaluation_ended
 
     def _evaluation_is_due(self) -> bool:
@@ -201,18 +208,19 @@ class StepExaminer:
     def _evaluation_ended(self, phase: Phase) -> None:
         if phase is Phase.EVAL:
             self._phases.ended = None
-            self._guard("ledger", self._emit_ledger, phase, 0)
+            self._guard("ledger", self._emit_ledger, phase, NOTHING_KEPT)
+            self.batches.begin(on=False)
 
     def _take(self, phase: Phase, examination: Examination, *, stepped: bool) -> None:
         if phase in examination.ledgered:
             self._ledger.begin_phase()
             return
         examination.ledgered.add(phase)
-        self._emit_ledger(phase, self._activations, stepped=stepped)
+        self._emit_ledger(phase, self._kept, stepped=stepped)
 
-    def _emit_ledger(self, phase: Phase, activations: int | None, *, stepped: bool = False) -> None:
-        held, peak, peak_exact = self._ledger.take(
-            self._view.tree, self._view.live_optimizers(), activations, stepped=stepped
+    def _emit_ledger(self, phase: Phase, kept: GraphFacts | None, *, stepped: bool = False) -> None:
+        taking, peak, peak_exact = self._ledger.take(
+            self._view.tree, self._view.live_optimizers(), self.batches.alive(), stepped=stepped
         )
         if phase is Phase.FORWARD and self._forward_end is not None:
             # The gradients of the step before may have been there when it ended, and be gone when backward begins.
@@ -222,22 +230,22 @@ class StepExaminer:
             # What a kernel itself allocates is not seen, so this is a lower bound too, if a much closer one.
             peak = max(peak or 0, self._traces.current.highest_since(self._phase_place))
             self._phase_place = self._traces.current.place
-        exact = self._ledger.allocator.exact and activations is not None
+        exact = self._ledger.allocator.exact and kept is not None
+        # Before the first step no batch is known, and there may be none yet.
+        held = taking.divided(kept, knows_batches=self.batches.on or phase is Phase.LOAD)
         taken = LedgerTaken(self._clock.at(), self._counter.steps, phase, held, peak, peak_exact, exact)
-        if activations is None:
-            self._unsettled.append((taken, sequence_number()))
+        if kept is None:
+            self._unsettled.append((taken, taking, sequence_number()))
         else:
             self._emit(taken)
 
-    def _settle(self, activations: int | None) -> None:
-        """Emit the ledgers that waited for the activations' bytes: exact if autograd has recorded nothing since."""
+    def _settle(self, kept: GraphFacts | None) -> None:
+        """Emit the ledgers that waited for what autograd keeps: exact if it has recorded nothing since."""
         unsettled, self._unsettled = self._unsettled, []
-        for taken, number in unsettled:
-            if activations is not None:
-                other = taken.held.other - activations if taken.held.other is not None else None
-                held = replace(taken.held, activations=activations, other=other)
+        for taken, taking, number in unsettled:
+            if kept is not None:
                 exact = self._ledger.allocator.exact and number == sequence_number()
-                self._emit(replace(taken, held=held, exact=exact))
+                self._emit(replace(taken, held=taking.divided(kept), exact=exact))
             else:
                 self._emit(taken)
 

@@ -23,7 +23,8 @@ TOP = {
     "steps", "micro_steps", "skipped_steps", "models", "optimizers", "phases", "step_peak", "gradient_norm",
     "parameters", "interventions", "interventions_dropped", "findings", "cost",
 }  # fmt: skip
-BYTES = {"parameters", "buffers", "gradients", "optimizer_state", "activations", "other", "total"}
+BYTES = {"parameters", "buffers", "gradients", "optimizer_state", "activations", "input", "offloaded",
+         "offload_outside", "other", "total"}  # fmt: skip
 KEYS = {
     "models": {"name", "type", "parameters", "trainable"},
     "optimizers": {"type", "parameters", "groups", "steps"},

@@ -37,7 +37,9 @@ _CATEGORY_NAMES = {
     "gradients": "what .grad holds",
     "optimizer_state": "momentum, Adam's averages and the like",
     "activations": "what autograd keeps for backward",
-    "other": "measured, but none of the above: inputs, temporary results, fragmentation; activations while they are unknown",
+    "input": "batches: what a model or a DataLoader was given or gave, unless autograd keeps it too",
+    "offloaded": "saved on the host for backward; for models on a device also their tensors on the host, beside the total",
+    "other": "measured, but none of the above: temporary results, fragmentation; activations while they are unknown",
     AT_LOAD: "as much of what nothing explains as was there before the first forward: imports and data",
 }
 
