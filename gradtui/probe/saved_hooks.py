@@ -12,6 +12,23 @@ import torch
 
 _OFFLOADING = "save_on_cpu."
 
+_SMALLER = {
+    large: torch.zeros((), dtype=small, device="cpu")
+    for large, small in (
+        (torch.float64, torch.float16), (torch.int64, torch.int8), (torch.complex128, torch.complex64)
+    )
+}  # fmt: skip
+
+
+def is_number(tensor: torch.Tensor) -> bool:
+    """Whether this is a Python number of the script's that autograd has made a tensor of, as in `x * 0.5`.
+
+    Those few bytes are never shown to hooks on saved tensors. A number gives way to the type of any tensor, which one
+    that the script has made as a tensor does not (torch's rules of type promotion).
+    """
+    smaller = _SMALLER.get(tensor.dtype) if tensor.dim() == 0 and tensor.device.type == "cpu" else None
+    return smaller is not None and torch.result_type(tensor, smaller) != tensor.dtype
+
 
 def copy_on_host(saved: Any) -> torch.Tensor | None:
     """The copy that `torch.autograd.graph.save_on_cpu` keeps instead of a saved tensor; None if that is not its hook.

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 
 from gradtui.probe.module_trace import OUTSIDE, ModuleTrace
-from gradtui.probe.saved_hooks import copy_on_host
+from gradtui.probe.saved_hooks import copy_on_host, is_number
 from gradtui.probe.torch_private import GraphNode, hides_modules, leaf_of, saved_data, saved_tensors, storage_key
 
 
@@ -121,7 +121,7 @@ class _Walk:
 
     def _keep(self, tensor: torch.Tensor, key: int, module: int) -> None:
         facts = self._facts
-        if key in facts.storages:
+        if key in facts.storages or is_number(tensor):
             return
         size = facts.storages[key] = tensor.untyped_storage().nbytes()
         facts.total += size
