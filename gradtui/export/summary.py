@@ -7,7 +7,9 @@ measured, `peak_exact` that `bytes_peak` is the phase's peak and not only a lowe
 autograd keeps for backward in the operations of the module that owns it. `bytes_end` is null for a phase whose end was never
 measured, one that did not occur included. Its categories count each storage once; with `other`
 they add up to `total`, except that `offloaded` is no part of it where `offload_outside` is true: the models are on a device,
-and what is offloaded on the host. `interventions` are the newest freezes and unfreezes that were applied, by whomever;
+and what is offloaded on the host. `other_at_load` is what was in no category when the first forward began (imports, data
+sets), `other_since_load` the rest of `other`: Python's own objects, results that are still alive, workspaces of libraries.
+`interventions` are the newest freezes and unfreezes that were applied, by whomever;
 older ones are counted in `interventions_dropped`. `exit_code` is null while the run goes on.
 """
 
@@ -24,7 +26,7 @@ from typing import Any
 from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.vocabulary import Phase
 from gradtui.state.run_state import PhaseRecord, RunState
-from gradtui.state.selectors import totals
+from gradtui.state.selectors import totals, unexplained_parts
 
 SCHEMA = 1
 
@@ -46,7 +48,7 @@ def summarise(state: RunState, *, dropped: int) -> dict[str, Any]:
         "skipped_steps": state.skipped_steps,
         "models": _models(state),
         "optimizers": _optimizers(state),
-        "phases": {phase.value: _phase(state.phases[phase]) for phase in Phase},
+        "phases": {phase.value: _phase(state, state.phases[phase]) for phase in Phase},
         "step_peak": _step_peak(state),
         "gradient_norm": _gradient_norm(state),
         "parameters": _parameters(state),
@@ -125,12 +127,15 @@ def _optimizers(state: RunState) -> list[dict[str, Any]]:
     ]
 
 
-def _phase(record: PhaseRecord) -> dict[str, Any]:
+def _phase(state: RunState, record: PhaseRecord) -> dict[str, Any]:
     last = record.last
+    at_load, since_load = unexplained_parts(state, last.held) if last is not None else (None, None)
     return {
         "seconds": record.seconds,
         "count": record.count,
         "bytes_end": asdict(last.held) if last is not None else None,
+        "other_at_load": at_load,
+        "other_since_load": since_load,
         "bytes_peak": record.peak,
         "peak_exact": record.peak_exact if record.peak is not None else None,
         "exact": last.exact if last is not None else None,

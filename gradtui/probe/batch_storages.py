@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from gradtui.probe.memory_ledger import plain_tensors
-from gradtui.probe.torch_private import operations_are_observed
+from gradtui.probe.torch_private import is_being_traced, unseen_by_function_modes
 
 _MOST_VALUES = 10_000
 """Values of one batch that are looked at, lists of plain numbers included."""
@@ -31,25 +31,27 @@ class BatchStorages:
     def __init__(self) -> None:
         self.on = True
         """The present step is looked at, or the first has not begun: arguments of model calls are wanted."""
-        self._newest: dict[int, weakref.ref[Any]] = {}
-        """Of the batch that a DataLoader has given last: it may be the next step's."""
+        self._next: dict[int, weakref.ref[Any]] = {}
+        """Of what came last: the next step may begin with it."""
         self._of_step: dict[int, weakref.ref[Any]] = {}
 
     def begin(self, *, on: bool) -> None:
         """A step begins that is looked at, or is not."""
         self.on = on
-        self._of_step = dict(self._newest) if on else {}
+        self._of_step = self._next if on else {}
+        self._next = {}
 
     def fetched(self, now: int, batch: Any) -> None:  # noqa: ARG002 - as every callback of a hook
         """A DataLoader has given a batch."""
-        self._newest = {} if operations_are_observed() else _storages(batch)
+        self._next = _storages(batch)
         if self.on:
-            self._add(self._newest)
+            self._add(self._next)
 
     def given(self, now: int, arguments: Any) -> None:  # noqa: ARG002
-        """An outermost model call has these arguments."""
-        if self.on and not operations_are_observed():
-            self._add(_storages(arguments))
+        """An outermost model call has these arguments. It may be what a step begins with."""
+        found = _storages(arguments)
+        self._next |= found
+        self._add(found)
 
     def alive(self) -> Iterator[Any]:
         """The storages of the step's batches that somebody still holds."""
@@ -70,6 +72,13 @@ def _storages(values: Any) -> dict[int, weakref.ref[Any]]:
 
     Results of operations that autograd records are no batch: one model's output that goes into another.
     """
+    if is_being_traced():
+        return {}
+    with unseen_by_function_modes():
+        return _found(values)
+
+
+def _found(values: Any) -> dict[int, weakref.ref[Any]]:
     found: dict[int, weakref.ref[Any]] = {}
     waiting = [values]
     for _ in range(_MOST_VALUES):

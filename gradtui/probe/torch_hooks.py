@@ -117,13 +117,11 @@ def _module_call(  # noqa: C901 - as its one inner function
             is_awaited = False
             is_heard = False
             try:
-                is_awaited = not marks.forward(self) and hooks.run("forward", listener.root_entered, self)
+                is_awaited = not marks.forward(self) and _root_entered(self, (args, kwargs), hooks, listener, batches)
                 is_heard = thread == hooks.thread
                 inside.add(thread)
                 if is_heard:
                     tracer.inside, tracer.passes = True, not tracer.on
-                if is_awaited and batches.on:
-                    hooks.run("batches", batches.given, (args, kwargs))
                 return call(*args, **kwargs)
             except BaseException as error:
                 strip_own_frames(error)
@@ -143,6 +141,17 @@ def _module_call(  # noqa: C901 - as its one inner function
             hooks.run("modules", tracer.left)
 
     return __call__
+
+
+def _root_entered(module: nn.Module, arguments: Any, hooks: HookSet, listener: Listener, batches: BatchStorages) -> Any:
+    """An outermost module is called. Its batch is noted first, so that it is known at the end of `load` too."""
+    was_on = batches.on
+    if was_on:
+        hooks.run("batches", batches.given, arguments)
+    is_awaited = hooks.run("forward", listener.root_entered, module)
+    if batches.on and not was_on:
+        hooks.run("batches", batches.given, arguments)
+    return is_awaited
 
 
 def _backward(original: Callable[..., Any], hooks: HookSet, listener: Listener, marks: StepMarks) -> Callable[..., Any]:

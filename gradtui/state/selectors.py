@@ -8,7 +8,7 @@ from enum import Enum
 
 from gradtui.protocol.commands import Command, Pause, Resume, RunSteps, SetTrainable, StopTraining, TraceStep
 from gradtui.protocol.events import CommandApplied
-from gradtui.protocol.vocabulary import PROBLEM_STATES, ModuleInfo, ParameterState, Phase
+from gradtui.protocol.vocabulary import PROBLEM_STATES, MemoryBytes, ModuleInfo, ParameterState, Phase
 from gradtui.state.run_state import PhaseRecord, RunState, TreeState
 from gradtui.state.series import joint_norm
 
@@ -172,6 +172,18 @@ def unexplained_at_load(state: RunState) -> int | None:
     last = state.phases[Phase.LOAD].last
     other = last.held.other if last is not None else None
     return other if other is not None and other > 0 else None
+
+
+def unexplained_parts(state: RunState, held: MemoryBytes) -> tuple[int | None, int | None]:
+    """What is in no category, divided: what was there when the first forward began, and what training has added since.
+
+    The first is None where that was not measured; then the second is all of it. Both are None where there is no total.
+    """
+    before = unexplained_at_load(state)
+    if held.other is None or before is None:
+        return None, held.other
+    at_load = max(0, min(before, held.other))
+    return at_load, held.other - at_load
 
 
 def highest_peak(state: RunState) -> tuple[Phase, PhaseRecord] | None:

@@ -110,6 +110,18 @@ def test_what_was_unexplained_at_load_is_known_only_if_it_was_measured(other: in
     assert selectors.unexplained_at_load(state) == known
 
 
+@pytest.mark.parametrize(
+    ("at_load", "other", "parts"),
+    [(5, 7, (5, 2)), (5, 3, (3, 0)), (5, -2, (0, -2)), (-1, 7, (None, 7)), (None, None, (None, None))],
+)
+def test_what_is_unexplained_is_divided_by_whether_it_was_there_at_load(
+    at_load: int | None, other: int | None, parts: tuple[int | None, int | None]
+) -> None:
+    state = RunState()
+    apply(state, ev.LedgerTaken(1.0, 0, Phase.LOAD, MemoryBytes(1, 0, 0, 0, 0, at_load, 8), None, True, True))
+    assert selectors.unexplained_parts(state, MemoryBytes(1, 0, 0, 0, 0, other, 8)) == parts
+
+
 def test_the_highest_peak_is_over_all_phases() -> None:
     assert selectors.highest_peak(RunState()) is None
     found = selectors.highest_peak(running())

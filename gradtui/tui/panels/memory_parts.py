@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from gradtui.protocol.vocabulary import MEMORY_CATEGORIES, MemoryBytes
 from gradtui.state.run_state import RunState
-from gradtui.state.selectors import unexplained_at_load
+from gradtui.state.selectors import unexplained_parts
 from gradtui.tui.widgets.stacked_bar import FULL
 
 AT_LOAD = "at_load"
@@ -51,10 +51,10 @@ def parts_of(held: MemoryBytes, state: RunState) -> list[Part]:
         for role in MEMORY_CATEGORIES
         if role not in _WHERE_THERE_ARE_ANY or getattr(held, role) or _is_anywhere(role, state)
     }
-    before = unexplained_at_load(state)
-    if before is not None and held.other is not None:
-        sizes[AT_LOAD] = max(0, min(before, held.other))
-        sizes["other"] = held.other - max(0, min(before, held.other))
+    at_load, since = unexplained_parts(state, held)
+    sizes["other"] = since
+    if at_load is not None:
+        sizes[AT_LOAD] = at_load
     names = [_NAMES.get(role, role) for role in sizes]
     within = held.within_total().keys() | {AT_LOAD}
     parts = [Part(role, sizes[role], name, _SHORT_NAMES[role], role in within) for role, name in zip(sizes, names)]
