@@ -17,6 +17,7 @@ from gradtui.probe.memory_ledger import MemoryLedger
 from gradtui.probe.module_trace import OUTSIDE, ModuleTrace
 from gradtui.probe.module_tree import ModuleTree
 from gradtui.probe.parameter_states import ParameterFacts, classify
+from gradtui.probe.recomputation import Recomputation
 from gradtui.probe.saved_tensors import GraphFacts, KnownTensors, Leaf, walk
 from gradtui.protocol.events import SavedBytesMeasured
 from gradtui.protocol.vocabulary import ParameterState, Phase
@@ -37,10 +38,12 @@ class Examination:
         self._passing: set[int] = set()
         self._opaque: set[int] = set()
 
-    def look_at_graph(self, outputs: Any, ledger: MemoryLedger) -> GraphFacts:
+    def look_at_graph(self, outputs: Any, ledger: MemoryLedger, recomputation: Recomputation) -> GraphFacts:
         """Walk the graph below the tensors that backward is about to run on."""
         roots = [output for output in _sequence(outputs) if isinstance(output, torch.Tensor)]
-        facts = walk(roots, self.trace, self._known_tensors(ledger))
+        known = self._known_tensors(ledger)
+        facts = walk(roots, self.trace, known)
+        recomputation.expect(facts, known)
         self._active |= facts.active
         self._passing |= facts.passing
         self._opaque |= facts.opaque
@@ -58,7 +61,7 @@ class Examination:
                 leaves[id(tensor)] = Leaf(index, module)
             else:
                 excluded |= dict.fromkeys(ledger.storages(tensor), module)
-        return KnownTensors(excluded, leaves)
+        return KnownTensors(excluded, leaves, [module.parent for module in tree.modules])
 
     def saved_bytes(self, at: float, step: int) -> SavedBytesMeasured | None:
         """The bytes of the largest graph of the step by module, None if there was no backward."""
@@ -68,7 +71,14 @@ class Examination:
         places = range(len(self.tree.modules))
         rows = tuple(by_module.get(index, 0) for index in places)
         upstream = tuple(self._largest.upstream.get(index, -1) for index in places)
-        return SavedBytesMeasured(at, step, rows, by_module.get(OUTSIDE, 0), self._largest.total, upstream)
+        regions = self._largest.regions
+        recomputed = tuple(regions.recomputed.get(index, 0) for index in places)
+        inputs = tuple(regions.inputs.get(index, 0) for index in places)
+        if not regions.recomputed:
+            recomputed = inputs = ()
+        return SavedBytesMeasured(
+            at, step, rows, by_module.get(OUTSIDE, 0), self._largest.total, upstream, recomputed, inputs
+        )
 
     def classify(
         self,

@@ -13,10 +13,12 @@ from gradtui.probe.batch_storages import BatchStorages
 from gradtui.probe.cadence import Cadence
 from gradtui.probe.examination import Examination
 from gradtui.probe.frozen_values import FrozenValues
+from gradtui.probe.hook_set import HookSet
 from gradtui.probe.memory_ledger import MemoryLedger, Taking
 from gradtui.probe.models_in_view import ModelsInView
 from gradtui.probe.module_trace import ModuleTracer
 from gradtui.probe.phase_tracker import PhaseTracker
+from gradtui.probe.recomputation import Recomputation
 from gradtui.probe.run_clock import RunClock
 from gradtui.probe.saved_tensors import NOTHING_KEPT, GraphFacts
 from gradtui.probe.step_counter import StepCounter
@@ -48,10 +50,11 @@ class StepExaminer:
         allocator: Allocator,
         cadence: Cadence,
         traces: StepTraces,
-        guard: Callable[..., None],
+        hooks: HookSet,
     ) -> None:
         self.tracer = ModuleTracer()
         self.batches = BatchStorages()
+        self.recomputation = Recomputation(hooks.charge)
         self.examination: Examination | None = None
         """What is seen of the present step; None if it is not examined."""
         self._emit = emit
@@ -74,7 +77,7 @@ class StepExaminer:
         self._letters = ""
         self._trainable = ""
         self._evaluated_at = -_EVALUATION_NS
-        self._guard = guard
+        self._guard = hooks.guard
         phases.ended = self._guarded_end
 
     @property
@@ -125,6 +128,7 @@ class StepExaminer:
     def begin_step(self, step: int, cost: float) -> None:
         """The step after so many executed ones begins; the one before took our hooks `cost` seconds."""
         self._settle(None)
+        self.recomputation.stop()
         before = self.examination
         if before is not None:
             self._cadence.spent(cost)
@@ -156,7 +160,7 @@ class StepExaminer:
         examination = self.examination
         if examination is None or operations_are_observed():
             return
-        facts = examination.look_at_graph(outputs, self._ledger)
+        facts = examination.look_at_graph(outputs, self._ledger, self.recomputation)
         self._kept = facts
         self._settle(facts)
         # The forward ends here for the ledger: what autograd keeps is known only now.

@@ -17,9 +17,11 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from gradtui.own_frames import strip_own_frames
+from gradtui.probe import recomputation
 from gradtui.probe.batch_storages import BatchStorages
 from gradtui.probe.hook_set import HookSet
 from gradtui.probe.module_trace import ModuleTracer
+from gradtui.probe.recomputation import Recomputation
 from gradtui.probe.step_marks import BACKWARD, DATA, ZERO_GRAD, StepMarks
 from gradtui.probe.torch_private import (
     backward_owner,
@@ -59,6 +61,7 @@ class Examiner(Protocol):
 
     tracer: ModuleTracer
     batches: BatchStorages
+    recomputation: Recomputation
 
 
 def install(hooks: HookSet, listener: Listener, scalers: ScalerListener, examiner: Examiner, marks: StepMarks) -> None:
@@ -68,7 +71,8 @@ def install(hooks: HookSet, listener: Listener, scalers: ScalerListener, examine
     """
     hooks.patch(nn.Module, "__call__", lambda original: _module_call(original, hooks, listener, examiner, marks))
     owner, name = backward_owner()
-    hooks.patch(owner, name, lambda original: _backward(original, hooks, listener, marks))
+    hooks.patch(owner, name, lambda original: _backward(original, hooks, listener, examiner, marks))
+    recomputation.install(hooks, examiner.recomputation)
     hooks.patch(Optimizer, "__init__", lambda original: _init(original, hooks, "optimizer", listener.optimizer_made))
     for clearing in (Optimizer, nn.Module):
         hooks.patch(clearing, "zero_grad", lambda original: _zero_grad(original, hooks, listener, marks))
@@ -154,7 +158,9 @@ def _root_entered(module: nn.Module, arguments: Any, hooks: HookSet, listener: L
     return is_awaited
 
 
-def _backward(original: Callable[..., Any], hooks: HookSet, listener: Listener, marks: StepMarks) -> Callable[..., Any]:
+def _backward(
+    original: Callable[..., Any], hooks: HookSet, listener: Listener, examiner: Examiner, marks: StepMarks
+) -> Callable[..., Any]:
     accumulates_by_itself = original.__name__ == "backward"
 
     @functools.wraps(original)
@@ -165,6 +171,7 @@ def _backward(original: Callable[..., Any], hooks: HookSet, listener: Listener, 
         began = is_marked
         if not is_marked:
             if not hooks.active or current_graph_task_id() != -1 or _is_traced(outputs):
+                recomputation.tell_nested(hooks, examiner.recomputation, outputs)
                 return original(outputs, *args, **kwargs)
             hooks.listen_here()
         try:

@@ -124,6 +124,12 @@ class SavedBytesMeasured(Event):
     upstream: tuple[int, ...] = ()
     """By module: a parameter of another module whose gradient is computed through it, so that what passing on needs is kept;
     -1 where there is none. Empty where it was not looked for."""
+    recomputed: tuple[int | None, ...] = ()
+    """By module: bytes that backward computes again, because the operations are within a checkpointed region; None where it
+    is within one and nobody saw how many. Empty where nothing is checkpointed."""
+    region_inputs: tuple[int, ...] = ()
+    """By module: bytes that checkpointed regions keep for that, under the innermost module that a region is within. They are
+    among `by_module`, save those that something else keeps too. Empty where nothing is checkpointed."""
 
 
 @dataclass(frozen=True, slots=True)
