@@ -9,8 +9,10 @@ measured, one that did not occur included. Its categories count each storage onc
 they add up to `total`, except that `offloaded` is no part of it where `offload_outside` is true: the models are on a device,
 and what is offloaded on the host. `other_at_load` is what was in no category when the first forward began (imports, data
 sets), `other_since_load` the rest of `other`: Python's own objects, results that are still alive, workspaces of libraries.
-`interventions` are the newest freezes and unfreezes that were applied, by whomever;
-older ones are counted in `interventions_dropped`. `exit_code` is null while the run goes on.
+`checkpointed` has the modules with operations in checkpointed regions: bytes that backward computes again there (null if not
+seen), and the inputs that a region keeps, under the innermost module that it is within.
+`interventions` are the newest freezes and unfreezes that were applied, by whomever; older ones are counted in
+`interventions_dropped`. `exit_code` is null while the run goes on.
 """
 
 from __future__ import annotations
@@ -50,6 +52,7 @@ def summarise(state: RunState, *, dropped: int) -> dict[str, Any]:
         "optimizers": _optimizers(state),
         "phases": {phase.value: _phase(state, state.phases[phase]) for phase in Phase},
         "step_peak": _step_peak(state),
+        "checkpointed": _checkpointed(state),
         "gradient_norm": _gradient_norm(state),
         "parameters": _parameters(state),
         "interventions": _interventions(state),
@@ -93,6 +96,18 @@ def _step_peak(state: RunState) -> dict[str, Any] | None:
             for holding in step.holdings
         ],
     }
+
+
+def _checkpointed(state: RunState) -> list[dict[str, Any]]:
+    saved = state.tree.saved
+    if saved is None or not saved.recomputed:
+        return []
+    rows = zip(state.tree.modules, saved.recomputed, saved.region_inputs)
+    return [
+        {"module": module.path, "recomputed_bytes": again, "kept_bytes": inputs}
+        for module, again, inputs in rows
+        if again != 0 or inputs
+    ]
 
 
 def _module_path(state: RunState, place: int) -> str | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import weakref
 from collections import UserDict
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import is_dataclass
 from itertools import islice
 from typing import Any
@@ -89,8 +90,10 @@ def _found(values: Any) -> dict[int, weakref.ref[Any]]:
             waiting.extend(_parts(value))
         elif value.grad_fn is None:
             for tensor in plain_tensors(value):
-                storage = tensor.untyped_storage()
-                found[storage._cdata] = weakref.ref(storage)  # noqa: SLF001 - as `storage_key`
+                # What torch.func puts around a tensor has no storage of its own, and raises.
+                with suppress(NotImplementedError):
+                    storage = tensor.untyped_storage()
+                    found[storage._cdata] = weakref.ref(storage)  # noqa: SLF001 - as `storage_key`
     return found
 
 

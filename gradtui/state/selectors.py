@@ -63,6 +63,21 @@ def saved_bytes(tree: TreeState, index: int) -> int | None:
     return sum(tree.saved.by_module[index : index + tree.modules[index].subtree_modules])
 
 
+def recomputed_bytes(tree: TreeState, index: int) -> tuple[int | None, int] | None:
+    """What backward computes again in the subtree of module `index`, and what checkpointed regions within it keep, in bytes.
+
+    None where nothing is checkpointed, as far as was seen; the first is None where nobody saw how much it is.
+    """
+    if tree.saved is None or not tree.saved.recomputed:
+        return None
+    where = slice(index, index + tree.modules[index].subtree_modules)
+    sizes, inputs = tree.saved.recomputed[where], sum(tree.saved.region_inputs[where])
+    if not inputs and not any(size != 0 for size in sizes):
+        return None
+    known = [size for size in sizes if size is not None]
+    return (sum(known) if len(known) == len(sizes) else None), inputs
+
+
 def next_problem(tree: TreeState, after: int) -> int | None:
     """The first parameter after index `after`, wrapping round, whose state needs a look; None if there is none."""
     letters = {state.value for state in PROBLEM_STATES}

@@ -14,6 +14,7 @@ from gradtui.state.selectors import (
     last_toggle,
     optimizers_of,
     pending_parameters,
+    recomputed_bytes,
     saved_bytes,
     state_of,
     subtree,
@@ -132,6 +133,7 @@ def _module(state: RunState, index: int) -> list[Fact]:
         facts.append(Fact("pending", ((f"{_tensors(waiting)} on the way to the next step boundary.", "pending"),)))
     facts += [
         Fact("saved", ((_saved_words(state, index), "text"),)),
+        *_recomputed(state, index),
         *_height(state, index),
         Fact("gradient", ((_norm_words(state, sums.norm), "text"),)),
         Fact("toggled", ((_toggle_words(state, subtree(module)), "text"),)),
@@ -179,6 +181,18 @@ def _saved_words(state: RunState, index: int) -> str:
     share = f", {whole / saved.total:.0%} of all" if saved.total > 0 else ""
     inside = f"; {_size(own)} by its own operations" if own != whole else ""
     return f"{_size(whole)} for backward{share}{inside} {of_step}{_kept_for(state, index)}."
+
+
+def _recomputed(state: RunState, index: int) -> list[Fact]:
+    """What is checkpointed there: computed again in backward rather than kept."""
+    found, saved = recomputed_bytes(state.tree, index), state.tree.saved
+    if found is None or saved is None:
+        return []
+    again, inputs = found
+    size = "How much was not seen" if again is None else _size(again)
+    kept = f"; the checkpoint keeps {_size(inputs)} for that, its inputs" if inputs else ""
+    words = f"{size}: backward computes it again instead of autograd keeping it{kept} (step {saved.step:,})."
+    return [Fact("recomputed", ((words, "text"),))]
 
 
 def _height(state: RunState, index: int) -> list[Fact]:

@@ -20,8 +20,8 @@ from gradtui.state.run_state import RunState
 
 TOP = {
     "schema", "script", "arguments", "exit_code", "seconds", "device", "ledger", "torch",
-    "steps", "micro_steps", "skipped_steps", "models", "optimizers", "phases", "step_peak", "gradient_norm",
-    "parameters", "interventions", "interventions_dropped", "findings", "cost",
+    "steps", "micro_steps", "skipped_steps", "models", "optimizers", "phases", "step_peak", "checkpointed",
+    "gradient_norm", "parameters", "interventions", "interventions_dropped", "findings", "cost",
 }  # fmt: skip
 BYTES = {"parameters", "buffers", "gradients", "optimizer_state", "activations", "input", "offloaded",
          "offload_outside", "other", "total"}  # fmt: skip
@@ -180,3 +180,18 @@ def test_who_held_the_peak_of_the_step_that_was_taken_apart() -> None:
             {"kind": "other", "module": None, "bytes": 30, "tensors": 0},
         ],
     }  # fmt: skip
+
+
+def test_what_is_checkpointed_is_told_by_module() -> None:
+    state = run(*coop_run(3))
+    modules = len(state.tree.modules)
+    again: tuple[int | None, ...] = (0, 5, None, *[0] * (modules - 3))
+    inputs = (0, 0, 0, 7, *[0] * (modules - 4))
+    rows = (0,) * modules
+    apply(state, ev.SavedBytesMeasured(1.0, 3, rows, 0, 0, (), again, inputs))
+    paths = [module.path for module in state.tree.modules]
+    assert round_trip(state, dropped=0)["checkpointed"] == [
+        {"module": paths[1], "recomputed_bytes": 5, "kept_bytes": 0},
+        {"module": paths[2], "recomputed_bytes": None, "kept_bytes": 0},
+        {"module": paths[3], "recomputed_bytes": 0, "kept_bytes": 7},
+    ]

@@ -109,8 +109,9 @@ def packed(module: nn.Module, batch: Batch) -> int:
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         loss = module(**batch).loss
+    total = sum(storages.values())
     loss.backward()
-    return sum(storages.values())
+    return total
 
 
 def train(module: nn.Module, batch: Batch, steps: int = 2) -> Watched:
@@ -159,3 +160,33 @@ def test_every_category_is_what_arithmetic_says_at_every_phase(model: Model) -> 
         if phase in (Phase.BACKWARD, Phase.OPTIMIZER, Phase.ZERO_GRAD):
             assert (held.activations, held.input) == (0, inputs), what
         assert sum(size or 0 for size in held.within_total().values()) == held.total, what
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_gradient_checkpointing_says_what_is_computed_again(reentrant: bool) -> None:
+    def without() -> nn.Module:
+        # With checkpoints there is no cache of keys and values, which would be kept for backward as well.
+        return gpt2(use_cache=False)
+
+    def checkpointed() -> nn.Module:
+        module = without()
+        enable = getattr(module, "activation_checkpointing_enable", None) or module.gradient_checkpointing_enable
+        enable({"use_reentrant": reentrant})
+        return module
+
+    plain = train(built(without), words())
+    seen = train(built(checkpointed), words())
+    (before, after) = (each.all(SavedBytesMeasured)[-1] for each in (plain, seen))
+    assert after.total == packed(built(checkpointed), words())
+    assert after.total < before.total / 2
+    paths = [module.path for module in seen.state.tree.modules]
+    kept = {path: size for path, size in zip(paths, after.region_inputs) if size}
+    hidden = ROWS * TOKENS * 32 * 4
+    assert set(kept) == {"transformer.h.0", "transformer.h.1"}
+    # Each block keeps what it is given, and beside that no more than masks and positions.
+    assert all(hidden <= size < 2 * hidden for size in kept.values())
+    recomputed = [size for size in after.recomputed if size != 0]
+    assert None not in recomputed
+    # What a block would have kept, but for its own input.
+    of_blocks = sum(size for path, size in zip(paths, before.by_module) if path.startswith("transformer.h."))
+    assert sum(size or 0 for size in recomputed) == of_blocks - 2 * hidden

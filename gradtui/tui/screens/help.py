@@ -13,7 +13,7 @@ from gradtui.tui.panels.events import GLYPHS
 from gradtui.tui.panels.memory_parts import AT_LOAD, PARTS
 from gradtui.tui.pending_marks import FREEZE, MIXED, UNFREEZE
 from gradtui.tui.screens.text_dialog import TextDialog
-from gradtui.tui.tree_cells import TIED
+from gradtui.tui.tree_cells import RECOMPUTED, TIED
 from gradtui.tui.tree_columns import SPARK_WIDTH
 from gradtui.tui.widgets.stacked_bar import FULL
 
@@ -27,6 +27,7 @@ _MARKS: tuple[tuple[str, str, str], ...] = (
     (MIXED, "pending", "both, on different rows below"),
     (f"{TIED}2", "accent", "one tensor under two names (tied); it counts once"),
     ("▲", "warning", "the peak within a phase, where it is above what the phase ends with; ≥: at least that much"),
+    (RECOMPUTED, "activations", "checkpointed: backward computes again what autograd does not keep there"),
     ("–", "muted", "not known, or not there; never a zero"),
     ("×", "error", "NaN or Inf in a curve"),
 )
