@@ -8,7 +8,8 @@ autograd keeps for backward in the operations of the module that owns it. `bytes
 measured, one that did not occur included. Its categories count each storage once; with `other`
 they add up to `total`, except that `offloaded` is no part of it where `offload_outside` is true: the models are on a device,
 and what is offloaded on the host. `other_at_load` is what was in no category when the first forward began (imports, data
-sets), `other_since_load` the rest of `other`: Python's own objects, results that are still alive, workspaces of libraries.
+sets), `other_first_step` what came with the first step (buffers that MKL and oneDNN keep, late imports), `other_since` the rest
+of `other`: Python's own objects, results that are still alive.
 `checkpointed` has the modules with operations in checkpointed regions: bytes that backward computes again there (null if not
 seen), and the inputs that a region keeps, under the innermost module that it is within.
 `interventions` are the newest freezes and unfreezes that were applied, by whomever; older ones are counted in
@@ -28,7 +29,7 @@ from typing import Any
 from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.vocabulary import Phase
 from gradtui.state.run_state import PhaseRecord, RunState
-from gradtui.state.selectors import totals, unexplained_parts
+from gradtui.state.selectors import totals, unexplained_growth, unexplained_parts
 
 SCHEMA = 1
 
@@ -144,13 +145,15 @@ def _optimizers(state: RunState) -> list[dict[str, Any]]:
 
 def _phase(state: RunState, record: PhaseRecord) -> dict[str, Any]:
     last = record.last
-    at_load, since_load = unexplained_parts(state, last.held) if last is not None else (None, None)
+    at_load, _ = unexplained_parts(state, last.held) if last is not None else (None, None)
+    first_step, since = unexplained_growth(state, last.held) if last is not None else (None, None)
     return {
         "seconds": record.seconds,
         "count": record.count,
         "bytes_end": asdict(last.held) if last is not None else None,
         "other_at_load": at_load,
-        "other_since_load": since_load,
+        "other_first_step": first_step,
+        "other_since": since,
         "bytes_peak": record.peak,
         "peak_exact": record.peak_exact if record.peak is not None else None,
         "exact": last.exact if last is not None else None,

@@ -201,6 +201,19 @@ def unexplained_parts(state: RunState, held: MemoryBytes) -> tuple[int | None, i
     return at_load, held.other - at_load
 
 
+def unexplained_growth(state: RunState, held: MemoryBytes) -> tuple[int | None, int | None]:
+    """What training has added to what is in no category, divided: with the first step, and since.
+
+    With the first step come buffers that libraries keep (MKL's and oneDNN's for matrix products are the size of their
+    operands) and what torch imports only then. The first is None where that step was not measured; then the second is all.
+    """
+    at_load, added = unexplained_parts(state, held)
+    if added is None or state.unexplained_first is None:
+        return None, added
+    first = max(0, min(state.unexplained_first - (at_load or 0), added))
+    return first, added - first
+
+
 def highest_peak(state: RunState) -> tuple[Phase, PhaseRecord] | None:
     """The phase with the highest total so far, None while no peak is known."""
     known = [(phase, record) for phase, record in state.phases.items() if record.peak is not None]

@@ -28,7 +28,8 @@ BYTES = {"parameters", "buffers", "gradients", "optimizer_state", "activations",
 KEYS = {
     "models": {"name", "type", "parameters", "trainable"},
     "optimizers": {"type", "parameters", "groups", "steps"},
-    "phase": {"seconds", "count", "bytes_end", "other_at_load", "other_since_load", "bytes_peak", "peak_exact", "exact"},
+    "phase": {"seconds", "count", "bytes_end", "other_at_load", "other_first_step", "other_since",
+              "bytes_peak", "peak_exact", "exact"},
     "gradient_norm": {"since_step", "first", "last", "min", "max", "measured_steps", "not_finite_steps"},
     "parameters": {
         "path", "names", "shape", "dtype", "bytes", "trainable", "state", "gradient_norm", "saved_bytes",

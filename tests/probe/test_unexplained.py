@@ -24,17 +24,11 @@ STEP_BYTES = 24 << 20
 STEPS = 4
 MOST = 0.02
 
-OF_LIBRARIES = {
-    "bf16": "oneDNN keeps a weight or a batch in a layout of its own",
-    "lstm": "oneDNN keeps a workspace",
-}
-"""More than 2 %, and the same from the first step on."""
-
 OF_PYTHON = {
     "frozen_encoder_with_prompt": "what it holds does not grow with the batch: 100 KiB of objects beside 1 MiB of tensors",
     "nested_200": "two hundred nested modules: half a MiB of objects for the modules' own graph and for what is known of it",
 }
-"""More than 2 % of these steps, and less than a MiB."""
+"""May be more than 2 % of these steps, and is less than a MiB."""
 
 
 def train(name: str, times: int, allocator: Allocator | None = None) -> Watched:
@@ -57,15 +51,13 @@ def test_what_nothing_explains_is_little_or_known(name: str) -> None:
     once = train(name, 1).ledgers(Phase.FORWARD)[-1].held
     seen = train(name, max(1, STEP_BYTES // ((once.activations or 0) + (once.input or 0))), MallocAllocator())
     highest = max(ledger.held.total or 0 for ledger in seen.all(LedgerTaken))
-    at_load = seen.ledgers(Phase.LOAD)[0].held.other or 0
     phases = summarise(seen.state, dropped=0)["phases"]
     for phase in (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER, Phase.ZERO_GRAD):
-        ledgers = seen.ledgers(phase)
-        since = [(ledger.held.other or 0) - at_load for ledger in ledgers]
+        found = phases[phase.value]
+        parts = [found["other_at_load"], found["other_first_step"], found["other_since"]]
+        assert sum(part or 0 for part in parts) == found["bytes_end"]["other"]
+        # What comes with the first step is libraries': oneDNN's for bf16 and LSTM, whatever the size of the step.
         most = 1 << 20 if name in OF_PYTHON else MOST * highest
-        # Nothing is added from step to step, whatever it is.
-        assert abs(since[-1] - since[1]) < most, (phase, since)
-        assert name in OF_LIBRARIES or abs(since[-1]) < most, (phase, since)
-        of_summary = phases[phase.value]
-        held = ledgers[-1].held
-        assert (of_summary["other_at_load"] or 0) + of_summary["other_since_load"] == held.other
+        assert abs(found["other_since"]) < most, (phase, parts)
+        if name not in ("bf16", "lstm"):
+            assert abs(found["other_first_step"]) < most, (phase, parts)

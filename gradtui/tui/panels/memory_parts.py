@@ -21,8 +21,8 @@ _WHERE_THERE_ARE_ANY = ("input", "offloaded")
 _PATTERNS = dict(zip(PARTS, "█▓▒▪░▚▘·┄"))
 _NAMES = {"optimizer_state": "optimizer", AT_LOAD: "at load"}
 _SHORT_NAMES = {
-    "parameters": "params", "buffers": "buffers", "gradients": "grads", "optimizer_state": "optim",
-    "activations": "activ", "input": "input", "offloaded": "offload", "other": "other", AT_LOAD: "loaded",
+    "parameters": "params", "buffers": "buffer", "gradients": "grads", "optimizer_state": "optim",
+    "activations": "activ", "input": "input", "offloaded": "offld", "other": "other", AT_LOAD: "loaded",
 }  # fmt: skip
 _WITH_ACTIVATIONS, _SHORT_WITH_ACTIVATIONS = "other+activ", "+activ"
 

@@ -40,7 +40,10 @@ _CATEGORY_NAMES = {
     "activations": "what autograd keeps for backward",
     "input": "batches: what a model or a DataLoader was given or gave, unless autograd keeps it too",
     "offloaded": "saved on the host for backward; for models on a device also their tensors on the host, beside the total",
-    "other": "measured, but none of the above: temporary results, fragmentation; activations while they are unknown",
+    "other": (
+        "measured, but none of the above: temporary results, buffers that libraries (MKL, oneDNN) keep from the first step on, "
+        "fragmentation; activations while they are unknown"
+    ),
     AT_LOAD: "as much of what nothing explains as was there before the first forward: imports and data",
 }
 
