@@ -106,8 +106,9 @@ def holder_of(saved: Any) -> object | None:
 
 def next_holder(frame: Any, group: Any) -> object | None:
     """In whose place the region being computed again saves its next tensor, in the order of its forward."""
-    place = frame.recomp_counter.get(group, 0)
-    return frame.weak_holders[place]() if place < len(frame.weak_holders) else None
+    counter, holders = getattr(frame, "recomp_counter", None), getattr(frame, "weak_holders", ())
+    place = counter.get(group, 0) if counter is not None else len(holders)
+    return holders[place]() if place < len(holders) else None
 
 
 def recomputation_hook() -> Any | None:
