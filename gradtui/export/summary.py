@@ -5,7 +5,15 @@ Schema 1. Bytes, seconds and counts; `null` wherever something is unknown, and i
 calls. `state` is the letter of `gradtui.protocol.vocabulary.ParameterState`. A phase's `exact` says that every category was
 measured, `peak_exact` that `bytes_peak` is the phase's peak and not only a lower bound. `saved_bytes` of a parameter is what
 autograd keeps for backward in the operations of the module that owns it. `bytes_end` is null for a phase whose end was never
-measured, one that did not occur included. `interventions` are the newest freezes and unfreezes that were applied, by whomever;
+measured, one that did not occur included. Its categories count each storage once; with `other`
+they add up to `total`, except that `offloaded` is no part of it where `offload_outside` is true: the models are on a device,
+and what is offloaded on the host. `other_at_load` is what was in no category when the first forward began (imports, data
+sets), `other_first_step` what came with the first step (buffers that MKL and oneDNN keep, late imports), `other_since` the rest
+of `other`: Python's own objects, results that are still alive.
+`checkpointed` has the modules with operations in checkpointed regions: bytes that backward computes again there (null if not
+seen), and the inputs that a region keeps, under the innermost module that it is within.
+
+`interventions` are the newest freezes and unfreezes that were applied, by whomever;
 older ones are counted in `interventions_dropped`. `out_of_memory` are the failed allocations, whether or not the script caught
 what they raised: the first few with who held the memory then, of many more only some. `exit_code` is null while the run goes
 on. `device_memory` (see `gradtui.export.device_memory`) is null where no CUDA device was in use.
@@ -37,6 +45,7 @@ from gradtui.protocol.events import OutOfMemory
 from gradtui.protocol.vocabulary import Phase
 from gradtui.state.model_records import MODE_WORDS, model_records
 from gradtui.state.run_state import ModelRecord, PhaseRecord, RunState
+from gradtui.state.selectors import unexplained_growth, unexplained_parts
 
 SCHEMA = 1
 
@@ -58,9 +67,10 @@ def summarise(state: RunState, *, dropped: int) -> dict[str, Any]:
         "skipped_steps": state.skipped_steps,
         "models": _models(state),
         "optimizers": _optimizers(state),
-        "phases": {phase.value: _phase(state.phases[phase]) for phase in Phase},
+        "phases": {phase.value: _phase(state, state.phases[phase]) for phase in Phase},
         "step_peak": _step_peak(state),
         "device_memory": device_memory(state),
+        "checkpointed": _checkpointed(state),
         "gradient_norm": _gradient_norm(state),
         "parameters": _parameters(state),
         "interventions": _interventions(state),
@@ -105,6 +115,18 @@ def _step_peak(state: RunState) -> dict[str, Any] | None:
             for holding in step.holdings
         ],
     }
+
+
+def _checkpointed(state: RunState) -> list[dict[str, Any]]:
+    saved = state.tree.saved
+    if saved is None or not saved.recomputed:
+        return []
+    rows = zip(state.tree.modules, saved.recomputed, saved.region_inputs)
+    return [
+        {"module": module.path, "recomputed_bytes": again, "kept_bytes": inputs}
+        for module, again, inputs in rows
+        if again != 0 or inputs
+    ]
 
 
 def _module_path(state: RunState, place: int) -> str | None:
@@ -156,12 +178,17 @@ def _optimizers(state: RunState) -> list[dict[str, Any]]:
     ]
 
 
-def _phase(record: PhaseRecord) -> dict[str, Any]:
+def _phase(state: RunState, record: PhaseRecord) -> dict[str, Any]:
     last = record.last
+    at_load, _ = unexplained_parts(state, last.held) if last is not None else (None, None)
+    first_step, since = unexplained_growth(state, last.held) if last is not None else (None, None)
     return {
         "seconds": record.seconds,
         "count": record.count,
         "bytes_end": asdict(last.held) if last is not None else None,
+        "other_at_load": at_load,
+        "other_first_step": first_step,
+        "other_since": since,
         "bytes_peak": record.peak,
         "peak_exact": record.peak_exact if record.peak is not None else None,
         "exact": last.exact if last is not None else None,

@@ -18,17 +18,16 @@ from gradtui.probe.memory_ledger import MemoryLedger
 from gradtui.probe.module_trace import OUTSIDE, ModuleTrace
 from gradtui.probe.module_tree import ModuleTree
 from gradtui.probe.parameter_states import ParameterFacts, classify
+from gradtui.probe.recomputation import Recomputation
 from gradtui.probe.saved_tensors import GraphFacts, KnownTensors, Leaf, walk
 from gradtui.protocol.events import SavedBytesMeasured
-from gradtui.protocol.vocabulary import ParameterState, Phase
+from gradtui.protocol.vocabulary import ParameterState
 
 
 class Examination:
     """What was seen of one step, from its first forward to the next step's."""
 
     def __init__(self, tree: ModuleTree, trace: ModuleTrace) -> None:
-        self.ledgered: set[Phase] = set()
-        """Phases whose bytes were already taken in this step."""
         self.trace = trace
         """Which modules ran when, in this step and in those before it that belong to the same round."""
         self.tree = tree
@@ -38,10 +37,12 @@ class Examination:
         self.graphs: GraphsOfStep | None = None
         """None until a backward has begun."""
 
-    def look_at_graph(self, outputs: Any, ledger: MemoryLedger) -> GraphFacts:
+    def look_at_graph(self, outputs: Any, ledger: MemoryLedger, recomputation: Recomputation) -> GraphFacts:
         """Walk the graph below the tensors that backward is about to run on."""
         roots = [output for output in _sequence(outputs) if isinstance(output, torch.Tensor)]
-        facts = walk(roots, self.trace, self._known_tensors(ledger))
+        known = self._known_tensors(ledger)
+        facts = walk(roots, self.trace, known)
+        recomputation.expect(facts, known)
         self.graphs = self.graphs or GraphsOfStep()
         self.graphs.add(facts)
         if self._largest is None or facts.total > self._largest.total:
@@ -58,7 +59,7 @@ class Examination:
                 leaves[id(tensor)] = Leaf(index, module)
             else:
                 excluded |= dict.fromkeys(ledger.storages(tensor), module)
-        return KnownTensors(excluded, leaves, ledger.home)
+        return KnownTensors(excluded, leaves, ledger.home, [module.parent for module in tree.modules])
 
     def saved_bytes(self, at: float, step: int) -> SavedBytesMeasured | None:
         """The bytes of the largest graph of the step by module, None if there was no backward."""
@@ -68,7 +69,14 @@ class Examination:
         places = range(len(self.tree.modules))
         rows = tuple(by_module.get(index, 0) for index in places)
         upstream = tuple(self._largest.upstream.get(index, -1) for index in places)
-        return SavedBytesMeasured(at, step, rows, by_module.get(OUTSIDE, 0), self._largest.total, upstream)
+        regions = self._largest.regions
+        recomputed = tuple(regions.recomputed.get(index, 0) for index in places)
+        inputs = tuple(regions.inputs.get(index, 0) for index in places)
+        if not regions.recomputed:
+            recomputed = inputs = ()
+        return SavedBytesMeasured(
+            at, step, rows, by_module.get(OUTSIDE, 0), self._largest.total, upstream, recomputed, inputs
+        )
 
     def classify(
         self,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch.optim import Optimizer
@@ -11,6 +12,7 @@ from torch.optim import Optimizer
 from gradtui.probe.allocators import Allocator, Reading, device_allocator
 from gradtui.probe.module_tree import ModuleTree
 from gradtui.probe.phase_peaks import Peak
+from gradtui.probe.saved_tensors import GraphFacts
 from gradtui.probe.torch_private import is_lazy, storage_key
 from gradtui.protocol.vocabulary import MemoryBytes
 
@@ -37,6 +39,19 @@ class StorageCount:
                     total += plain.untyped_storage().nbytes()
         return total
 
+    def storages(self, storages: Iterable[Any]) -> dict[int, int]:
+        """Key -> bytes of those among some storages that nothing has claimed, which is not changed by asking.
+
+        CPU storages that processes share (batches of a DataLoader's workers) are left out: no allocator's total has them.
+        """
+        return {
+            storage._cdata: storage.nbytes()  # noqa: SLF001 - as `storage_key`
+            for storage in storages
+            if storage.device.type == self.device_type
+            and storage._cdata not in self.seen  # noqa: SLF001
+            and not (self.device_type == "cpu" and storage.is_shared())
+        }
+
 
 def plain_tensors(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
     """The tensors that really hold the bytes: wrapper subclasses (DTensor, quantized) are flattened, sparse ones split."""
@@ -56,6 +71,49 @@ def plain_tensors(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
         yield tensor
 
 
+@dataclass(frozen=True)
+class Taking:
+    """What a ledger has found before it is known what autograd keeps: sizes in bytes, and storages by their keys."""
+
+    parameters: int
+    buffers: int
+    gradients: int
+    optimizer_state: int
+    on_host: int
+    """What of these lives on the host while the models' home is a device."""
+    claimed: frozenset[int]
+    """The storages of the above."""
+    batches: Mapping[int, int]
+    """Key -> bytes of those of the batches."""
+    total: int | None
+    on_device: bool
+
+    def divided(self, kept: GraphFacts | None, *, knows_batches: bool = True) -> MemoryBytes:
+        """All of it, with what autograd keeps; None where that is not known."""
+        saved = _unclaimed(kept.storages, self.claimed) if kept is not None else None
+        input_ = _unclaimed(self.batches, kept.storages if kept is not None else ()) if knows_batches else None
+        taken = self.claimed.union(self.batches, kept.storages if kept is not None else ())
+        copies = _unclaimed(kept.offloaded, taken) if kept is not None else 0
+        own = self.parameters + self.buffers + self.gradients + self.optimizer_state
+        known = own + (saved or 0) + (input_ or 0) + (0 if self.on_device else copies)
+        return MemoryBytes(
+            self.parameters,
+            self.buffers,
+            self.gradients,
+            self.optimizer_state,
+            saved,
+            self.total - known if self.total is not None else None,
+            self.total,
+            input_,
+            self.on_host + copies,
+            self.on_device,
+        )
+
+
+def _unclaimed(storages: Mapping[int, int], claimed: Container[int]) -> int:
+    return sum(size for key, size in storages.items() if key not in claimed)
+
+
 class MemoryLedger:
     """Takes the bytes of every category, and remembers between two takings what cannot have changed."""
 
@@ -67,7 +125,7 @@ class MemoryLedger:
         """Where most of the models' bytes are: only what is there is counted."""
         self._cpu = cpu
         self._before: Reading = cpu.read()
-        self._optimizer_state: tuple[tuple[tuple[int, int], ...], int] | None = None
+        self._optimizer_state: tuple[tuple[tuple[int, int], ...], tuple[int, int]] | None = None
 
     @property
     def total(self) -> int | None:
@@ -113,27 +171,34 @@ class MemoryLedger:
         return ended
 
     def take(
-        self, tree: ModuleTree, optimizers: Iterable[Optimizer], activations: int | None, *, stepped: bool
-    ) -> tuple[MemoryBytes, int | None, bool]:
-        """Bytes held now, the phase's peak, and whether that peak is exact.
+        self, tree: ModuleTree, optimizers: Iterable[Optimizer], batches: Iterable[Any] = (), *, stepped: bool
+    ) -> tuple[Taking, int | None, bool]:
+        """What is held now, the phase's peak, and whether that peak is exact.
 
-        `stepped` says that an optimizer has just run, so its state is looked at anew. Where the allocator keeps no peak
-        of its own, the peak is the larger of the phase's two ends: a lower bound.
+        `batches` are the storages of the step's batches; `stepped` says that an optimizer has just run, so its state is
+        looked at anew. Where the allocator keeps no peak of its own, the peak is the larger of the phase's two ends: a
+        lower bound.
         """
         reading = self.allocator.read()
+        home = self.allocator.device_type
         count = self._count()
         live = [tensor for _, tensor in tree.live_parameters()]
         optimizers = list(optimizers)
         parameters = count.add(live) + count.add(_owned(optimizers))
         buffers = count.add(buffer for _, buffer in buffers_of(tree))
         gradients = count.add(_gradients(live)) + count.add(_gradients(_owned(optimizers)))
-        state = self._state_bytes(optimizers, count, stepped=stepped)
-        known = parameters + buffers + gradients + state + (activations or 0)
-        other = reading.total - known if reading.total is not None else None
-        held = MemoryBytes(parameters, buffers, gradients, state, activations, other, reading.total)
+        state, on_host = self._state_bytes(optimizers, count, stepped=stepped)
+        if home != "cpu":
+            host = StorageCount("cpu")
+            on_host += host.add(live) + host.add(_owned(optimizers))
+            on_host += host.add(_gradients(live)) + host.add(_gradients(_owned(optimizers)))
+        taking = Taking(
+            parameters, buffers, gradients, state, on_host, frozenset(count.seen), count.storages(batches),
+            reading.total, home != "cpu",
+        )  # fmt: skip
         peak, exact = self._peak(reading)
         self._before = reading
-        return held, peak, exact
+        return taking, peak, exact
 
     def _peak(self, reading: Reading) -> Peak:
         if reading.since_last:
@@ -145,13 +210,19 @@ class MemoryLedger:
             return reading.peak, True
         return ends, False
 
-    def _state_bytes(self, optimizers: list[Optimizer], count: StorageCount, *, stepped: bool) -> int:
+    def _state_bytes(self, optimizers: list[Optimizer], count: StorageCount, *, stepped: bool) -> tuple[int, int]:
+        """Bytes at the models' home and, if that is a device, on the host."""
         key = tuple((id(optimizer), len(optimizer.state)) for optimizer in optimizers)
         if not stepped and self._optimizer_state is not None and self._optimizer_state[0] == key:
             return self._optimizer_state[1]
         size = count.add(tensor for optimizer in optimizers for tensor in state_tensors(optimizer.state))
-        self._optimizer_state = (key, size)
-        return size
+        host = 0
+        if self.allocator.device_type != "cpu":
+            # An optimizer counts its steps in tensors of one element, which stay on the host by default.
+            tensors = (tensor for optimizer in optimizers for tensor in state_tensors(optimizer.state))
+            host = StorageCount("cpu").add(tensor for tensor in tensors if tensor.dim() > 0)
+        self._optimizer_state = (key, (size, host))
+        return size, host
 
 
 def _owned(optimizers: Iterable[Optimizer]) -> Iterator[torch.Tensor]:

@@ -63,6 +63,17 @@ class ModuleTrace:
         place = bisect_right(self.numbers, number) - 1
         return self.modules[place] if place >= 0 else OUTSIDE
 
+    def entered_within(self, number: int, module: int) -> set[int]:
+        """The modules that ran, without autograd recording, within the one operation of this number, called by `module`.
+
+        What follows it without recording either (an `Identity`) cannot be told from it.
+        """
+        places = slice(bisect_right(self.numbers, number), bisect_right(self.numbers, number + 1))
+        ran = self.modules[places]
+        # After the last return to the caller comes what recorded the next operation.
+        last = max((place for place, each in enumerate(ran) if each == module), default=0)
+        return set(ran[:last]) - {module}
+
 
 def grad_mode() -> str:
     """The `GradMode` letter of this moment on this thread. Inference mode switches recording off too, so it is asked first."""

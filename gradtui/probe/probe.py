@@ -59,7 +59,7 @@ class Probe:
         seldom = Cadence(budget * _TRACE_SHARE, self._cost.step_time, warmup=0, longest=0.5)
         self._traces = StepTraces(seldom if budget > 0 else None, self.view, self.hooks.charge)
         self.examiner = StepExaminer(
-            emit, self.clock, self.view, self.phases, self.counter, allocator, rarely, self._traces, self.hooks.guard
+            emit, self.clock, self.view, self.phases, self.counter, allocator, rarely, self._traces, self.hooks
         )
         self.norms = NormReader(emit, self.clock, self.view, Cadence(budget * _NORM_SHARE, self._cost.step_time))
         self.desk = CommandDesk(emit, self.clock, self.view, self.norms, self.examiner, commands, self._held)
@@ -76,7 +76,7 @@ class Probe:
     def attach(self) -> None:
         """Put the hooks on."""
         self.hooks.calibrate()
-        torch_hooks.install(self.hooks, self, self._scalers, self.examiner.tracer, self._marked.marks)
+        torch_hooks.install(self.hooks, self, self._scalers, self.examiner, self._marked.marks)
 
     def detach(self) -> None:
         """Take the hooks off and emit what is left to say. The script's objects keep nothing of ours."""

@@ -7,13 +7,22 @@ autograd's in-place check.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
 from gradtui.probe.module_trace import OUTSIDE, ModuleTrace
+from gradtui.probe.saved_hooks import (
+    checkpoint_frame,
+    copy_on_host,
+    holder_of,
+    is_number,
+    is_reentrant_checkpoint,
+    kept_by_frame,
+)
 from gradtui.probe.torch_private import GraphNode, hides_modules, leaf_of, saved_data, saved_tensors, storage_key
 
 
@@ -35,6 +44,25 @@ class KnownTensors:
     """Trainable parameters by their id()."""
     home: torch.device | None = None
     """What is on any other device is not counted; None counts all."""
+    parents: Sequence[int] = ()
+    """By module: the one around it, -1 if there is none."""
+
+
+@dataclass
+class Regions:
+    """Checkpointed regions of one graph: parts of the forward that backward computes again."""
+
+    inputs: dict[int, int] = field(default_factory=dict)
+    """Module -> bytes that the region keeps, under the innermost module that all of it is within."""
+    recomputed: dict[int, int | None] = field(default_factory=dict)
+    """Module -> bytes that backward has computed again so far and would otherwise have been kept; None as long as that was
+    not seen. A reentrant region's are under the innermost module that all of it is within."""
+    holders: dict[int, int] = field(default_factory=dict)
+    """id() of what stands in for a saved tensor -> the module whose operation would have saved it."""
+    kept: dict[int, weakref.ref[Any]] = field(default_factory=dict)
+    """Storage key -> that storage as long as it is alive, of `inputs`: backward frees one region's and uses its memory anew."""
+    reentrant: dict[int, int] = field(default_factory=dict)
+    """Number of a reentrant region's node -> module."""
 
 
 @dataclass
@@ -54,6 +82,12 @@ class GraphFacts:
     beside what the module's own parameters need. The one that is fewest operations away from forward's end."""
     edges: set[tuple[int, int]] = field(default_factory=set)
     """(module, module) where a gradient goes from the operations of one to those of another, or to its parameter."""
+    storages: dict[int, int] = field(default_factory=dict)
+    """Storage key -> bytes, of what `total` counts. Numbers only: they tell nothing once the graph is freed."""
+    offloaded: dict[int, int] = field(default_factory=dict)
+    """Storage key -> bytes, of the copies that `save_on_cpu` keeps in place of what the operations would have saved."""
+    regions: Regions = field(default_factory=Regions)
+    """What is checkpointed."""
     nodes: int = 0
     hooked: int = 0
     """Saved tensors behind hooks (checkpointing, offloading), whose bytes are not known from here."""
@@ -69,7 +103,8 @@ class _Walk:
         self._trace = trace
         self._known = known
         self._facts = GraphFacts()
-        self._counted: set[int] = set()
+        self._frames: dict[int, tuple[Any, set[int]]] = {}
+        """Checkpointed regions by id(), with the modules in them."""
         self._visited: list[tuple[int, GraphNode, int, list[GraphNode]]] = []
 
     def over(self, roots: Iterable[torch.Tensor]) -> GraphFacts:
@@ -87,6 +122,8 @@ class _Walk:
                     seen.add(next_node)
                     waiting.append(next_node)
         self._follow()
+        for frame, modules in self._frames.values():
+            self._keep_inputs(kept_by_frame(frame), self._around(modules))
         return self._facts
 
     def _visit(self, node: GraphNode, following: list[GraphNode]) -> None:
@@ -104,10 +141,13 @@ class _Walk:
 
     def _count(self, node: GraphNode, module: int, following: Sequence[GraphNode]) -> None:
         facts, excluded = self._facts, self._known.excluded
+        if is_reentrant_checkpoint(node):
+            self._count_reentrant(node, module)
+            return
         for saved in saved_tensors(node):
             data = saved_data(saved)
             if data is None:
-                facts.hooked += 1
+                self._look_behind_hooks(saved, module)
                 continue
             key = storage_key(data)
             owner = excluded.get(key)
@@ -117,12 +157,61 @@ class _Walk:
                 if owner != OUTSIDE and any(self._is_beyond(next_node, owner) for next_node in following):
                     facts.passing.add(owner)
                 continue
-            if key in self._counted or self._known.home not in (None, data.device):
-                continue
-            self._counted.add(key)
-            size = data.untyped_storage().nbytes()
-            facts.total += size
-            facts.by_module[module] = facts.by_module.get(module, 0) + size
+            self._keep(data, key, module)
+
+    def _keep(self, tensor: torch.Tensor, key: int, module: int) -> None:
+        facts = self._facts
+        if key in facts.storages or is_number(tensor) or self._known.home not in (None, tensor.device):
+            return
+        size = facts.storages[key] = tensor.untyped_storage().nbytes()
+        facts.total += size
+        facts.by_module[module] = facts.by_module.get(module, 0) + size
+
+    def _look_behind_hooks(self, saved: Any, module: int) -> None:
+        """A saved tensor is hooked (or already freed): what stands in for it, where those hooks are known ones."""
+        facts = self._facts
+        facts.hooked += 1
+        frame = checkpoint_frame(saved)
+        if frame is not None:
+            self._frames.setdefault(id(frame), (frame, set()))[1].add(module)
+            facts.regions.holders[id(holder_of(saved))] = module
+            facts.regions.recomputed[module] = None
+        copy = copy_on_host(saved)
+        if copy is not None:
+            facts.offloaded[storage_key(copy)] = copy.untyped_storage().nbytes()
+
+    def _count_reentrant(self, node: GraphNode, module: int) -> None:
+        number = node._sequence_nr()  # noqa: SLF001 - the graph's public API has no number
+        around = self._around(self._trace.entered_within(number, module) or {module})
+        self._facts.regions.reentrant[number] = around
+        self._facts.regions.recomputed[around] = None
+        data = (saved_data(saved) for saved in saved_tensors(node))
+        self._keep_inputs((tensor for tensor in data if tensor is not None), around)
+
+    def _keep_inputs(self, tensors: Iterable[torch.Tensor], module: int) -> None:
+        regions = self._facts.regions
+        sizes: dict[int, int] = {}
+        for tensor in tensors:
+            key = storage_key(tensor)
+            if key not in self._known.excluded and not is_number(tensor):
+                storage = tensor.untyped_storage()
+                sizes[key] = storage.nbytes()
+                regions.kept[key] = weakref.ref(storage)
+                self._keep(tensor, key, module)
+        inputs = regions.inputs
+        inputs[module] = inputs.get(module, 0) + sum(sizes.values())
+
+    def _around(self, modules: set[int]) -> int:
+        """The innermost module that all of these are within."""
+        chains = [self._chain(module) for module in modules]
+        shared = set.intersection(*(set(chain) for chain in chains))
+        return next((module for module in chains[0] if module in shared), OUTSIDE)
+
+    def _chain(self, module: int) -> list[int]:
+        chain = [module]
+        while 0 <= chain[-1] < len(self._known.parents):
+            chain.append(self._known.parents[chain[-1]])
+        return chain
 
     def _is_beyond(self, node: GraphNode, module: int) -> bool:
         """Whether this is an operation, or a parameter that is not the module's own."""
@@ -164,6 +253,9 @@ class _Walk:
 
 
 _UNKNOWN = Leaf(-1, OUTSIDE)
+
+NOTHING_KEPT = GraphFacts()
+"""Autograd keeps nothing. Not to be changed."""
 
 
 def _number(visited: tuple[int, GraphNode, int, list[GraphNode]]) -> int:

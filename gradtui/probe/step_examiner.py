@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from torch import nn
@@ -13,17 +12,19 @@ from gradtui.probe.allocators import Allocator
 from gradtui.probe.cadence import Cadence
 from gradtui.probe.examination import Examination
 from gradtui.probe.frozen_values import FrozenValues
-from gradtui.probe.memory_ledger import MemoryLedger
+from gradtui.probe.hook_set import HookSet
 from gradtui.probe.models_in_view import ModelsInView
 from gradtui.probe.module_trace import ModuleTracer
-from gradtui.probe.phase_peaks import Peak, PhasePeaks
+from gradtui.probe.phase_ledgers import PhaseLedgers
 from gradtui.probe.phase_tracker import PhaseTracker
 from gradtui.probe.reach_reader import ReachReader
+from gradtui.probe.recomputation import Recomputation
 from gradtui.probe.run_clock import RunClock
+from gradtui.probe.saved_tensors import NOTHING_KEPT
 from gradtui.probe.step_counter import StepCounter
 from gradtui.probe.step_traces import StepTraces
-from gradtui.probe.torch_private import operations_are_observed, sequence_number
-from gradtui.protocol.events import DeviceFound, Event, LedgerTaken, ParametersClassified
+from gradtui.probe.torch_private import operations_are_observed
+from gradtui.protocol.events import Event, ParametersClassified
 from gradtui.protocol.vocabulary import ParameterState, Phase
 
 _AFTER_A_TOGGLE = 2
@@ -49,9 +50,10 @@ class StepExaminer:
         allocator: Allocator,
         cadence: Cadence,
         traces: StepTraces,
-        guard: Callable[..., None],
+        hooks: HookSet,
     ) -> None:
         self.tracer = ModuleTracer()
+        self.recomputation = Recomputation(hooks.charge)
         self.examination: Examination | None = None
         """What is seen of the present step; None if it is not examined."""
         self._emit = emit
@@ -59,21 +61,16 @@ class StepExaminer:
         self._view = view
         self._phases = phases
         self._counter = counter
-        self._ledger = MemoryLedger(allocator)
+        self._ledgers = PhaseLedgers(emit, clock, view, counter, allocator, traces)
+        self.batches = self._ledgers.batches
         self._cadence = cadence
         self._traces = traces
-        self._phase_place = 0
-        """Where on the traced step's curve the present phase began."""
         self._frozen = FrozenValues()
         self._reach = ReachReader(emit, clock, view, counter)
-        self._activations: int | None = 0
-        self._peaks = PhasePeaks()
-        self._unsettled: list[tuple[LedgerTaken, int]] = []
-        """Taken between the two, and how far autograd had come: what it keeps can only be read when backward begins."""
         self._letters = ""
         self._trainable = ""
         self._evaluated_at = -_EVALUATION_NS
-        self._guard = guard
+        self._guard = hooks.guard
         phases.ended = self._guarded_end
 
     @property
@@ -84,7 +81,7 @@ class StepExaminer:
     @property
     def device_index(self) -> int:
         """Torch's number of the CUDA device that most of the models are on; 0 where there is none. Any thread."""
-        return self._ledger.device_index
+        return self._ledgers.ledger.device_index
 
     def tree_changed(self) -> None:
         """Parameters and modules have other places now."""
@@ -96,14 +93,7 @@ class StepExaminer:
         self.tracer.stop()
         self._traces.drop()
         self._cadence.force(_AFTER_A_CHANGE)
-        device = self._ledger.follow(self._view.tree)
-        if device is not None:
-            self._peaks = PhasePeaks()
-            if self._phases.phase is not Phase.LOAD:
-                # The device's first reading tells of the whole run before.
-                self._ledger.begin_phase()
-                self._peaks.read_within((None, False))
-            self._emit(DeviceFound(self._clock.at(), self._counter.steps, device, self._ledger.allocator.name))
+        self._ledgers.tree_changed(self._phases.phase)
 
     def toggled(self, step: int) -> None:
         """A toggle was applied: tell who is trainable now, and look closely at the next steps."""
@@ -122,54 +112,49 @@ class StepExaminer:
 
     def rests(self, step: int) -> int:
         """How many steps after the one that follows so many executed ones are not to be examined."""
-        return min(self._cadence.rests(step), self._traces.rests(step, self._ledger.allocator.device_type))
+        return min(self._cadence.rests(step), self._traces.rests(step, self._ledgers.device_type))
 
     def trace_next(self) -> str | None:
         """Take the next step apart; why not, in words, if that cannot be."""
-        return self._traces.ask(self._ledger.allocator.device_type)
+        return self._traces.ask(self._ledgers.device_type)
 
     def begin_step(self, step: int, cost: float) -> None:
         """The step after so many executed ones begins; the one before took our hooks `cost` seconds."""
-        self._settle(None)
+        self._ledgers.settle(None)
+        self.recomputation.stop()
         before = self.examination
         if before is not None:
             self._cadence.spent(cost)
             self.examination = None
-        traced = self._traces.is_due(step, self._ledger.allocator.device_type)
+        traced = self._traces.is_due(step, self._ledgers.device_type)
         due = self._cadence.is_due(step, self._view.round_length, wanted=traced)
         self._traces.drop()
-        if not due or operations_are_observed():
+        due = due and not operations_are_observed()
+        self.batches.begin(on=due)
+        if not due:
             if self.tracer.on:
                 self.tracer.stop()
             self._phases.ended = None
             return
         listening, self._phases.ended = self._phases.ended == self._guarded_end, self._guarded_end
-        self._peaks.begin_step(self._ledger.begin_phase(), listening=listening)
+        self._ledgers.begin_step(listening=listening)
         self._view.refresh(step, look_closer=True)
         tree = self._view.tree
         # What one optimizer's step has computed may be used by the next one's: a GAN's generated images.
         same_round = before is not None and before.tree is tree and step % self._view.round_length > 0
         onto = before.trace if before is not None and same_round else None
         self.examination = Examination(tree, self.tracer.begin(tree.module_index, onto))
-        if traced and self._ledger.total is not None:
-            self._traces.begin(self.examination.trace, self._ledger.allocator.device_type, self._ledger.total)
-            self._phase_place = 0
+        total = self._ledgers.ledger.total
+        if traced and total is not None:
+            self._traces.begin(self.examination.trace, self._ledgers.device_type, total)
 
     def look_at_graph(self, outputs: Any, keeps_graph: bool) -> None:
         """Backward is about to run on `outputs`."""
         examination = self.examination
         if examination is None or operations_are_observed():
             return
-        facts = examination.look_at_graph(outputs, self._ledger)
-        self._activations = facts.total
-        self._settle(facts.total)
-        # The forward ends here for the ledger: what autograd keeps is known only now.
-        part = self._take(Phase.FORWARD, examination, stepped=False)
-        if self._phases.phase is not Phase.FORWARD:
-            self._peaks.read_within(part)
-        self._activations = facts.total if keeps_graph else 0
-        if self._traces.current is not None:
-            self._traces.current.measured(self._ledger.total)
+        facts = examination.look_at_graph(outputs, self._ledgers.ledger, self.recomputation)
+        self._ledgers.backward_began(facts, keeps_graph=keeps_graph, within=self._phases.phase)
 
     def _guarded_end(self, phase: Phase) -> None:
         # Phases end inside every hook: what fails here must not switch those off.
@@ -179,27 +164,21 @@ class StepExaminer:
         # Before the first training step: a script may only evaluate.
         first = phase is Phase.LOAD or (phase is Phase.EVAL and self._evaluation_is_due())
         if first and self.examination is None and not operations_are_observed():
-            self._emit_ledger(phase, 0)
+            self._ledgers.tell(phase, NOTHING_KEPT)
             self._tell_evaluation(phase)
         self._traces.phase(self._phases.phase)
         examination = self.examination
         if examination is None:
-            self._peaks.skipped()
+            self._ledgers.skipped()
             return
         if operations_are_observed():
-            self._peaks.of(phase, self._ledger.begin_phase())
+            self._ledgers.passed_over(phase)
             return
         if phase is Phase.FORWARD:
-            self._forward_left()
+            if self._phases.phase is not Phase.BACKWARD:
+                self._ledgers.forward_left()
             return
-        self._take(phase, examination, stepped=phase is Phase.OPTIMIZER)
-
-    def _forward_left(self) -> None:
-        """Something comes between forward and backward: what autograd keeps by now is known only when backward begins."""
-        if self._phases.phase is Phase.BACKWARD:
-            return
-        self._activations = None
-        self._peaks.forward_left(self._ledger.begin_phase())
+        self._ledgers.take(phase, stepped=phase is Phase.OPTIMIZER)
 
     def evaluation_began(self, root: nn.Module) -> None:
         """A forward that is no training begins. Its bytes are taken once a second at most, examined step or not."""
@@ -207,11 +186,12 @@ class StepExaminer:
         if operations_are_observed():
             return
         if self._phases.ended is None and self._evaluation_is_due():
-            self._ledger.begin_phase()
+            self._ledgers.begin_phase()
+            self.batches.begin(on=True)
             self._phases.ended = self._evaluation_ended
         elif self._phases.ended == self._guarded_end and self.examination is None and self._evaluation_is_late():
             # Nothing has trained yet: what comes before it is not its own.
-            self._peaks.read_within(self._ledger.begin_phase())
+            self._ledgers.began_within()
 
     def _evaluation_is_due(self) -> bool:
         if not self._evaluation_is_late():
@@ -225,56 +205,13 @@ class StepExaminer:
     def _evaluation_ended(self, phase: Phase) -> None:
         if phase is Phase.EVAL:
             self._phases.ended = None
-            self._guard("ledger", self._emit_ledger, phase, 0)
+            self._guard("ledger", self._ledgers.tell, phase, NOTHING_KEPT)
             self._guard("ledger", self._tell_evaluation, phase)
+            self.batches.begin(on=False)
 
     def _tell_evaluation(self, phase: Phase) -> None:
         if phase is Phase.EVAL:
-            self._reach.evaluation_measured(self._ledger.allocator.device_type)
-
-    def _take(self, phase: Phase, examination: Examination, *, stepped: bool) -> Peak:
-        """Tell of a phase, once in a step. The peak since the reading before."""
-        if phase not in examination.ledgered:
-            examination.ledgered.add(phase)
-            return self._emit_ledger(phase, self._activations, stepped=stepped)
-        part = self._ledger.begin_phase()
-        again = self._peaks.once_more(phase, part)
-        if again is not None:
-            self._emit(again)
-        return part
-
-    def _emit_ledger(self, phase: Phase, activations: int | None, *, stepped: bool = False) -> Peak:
-        optimizers = self._view.live_optimizers()
-        held, highest, is_exact = self._ledger.take(self._view.tree, optimizers, activations, stepped=stepped)
-        peak, peak_exact = self._peaks.of(phase, (highest, is_exact))
-        if self._traces.current is not None:
-            # What a kernel itself allocates is not seen, so this is a lower bound too, if a much closer one.
-            if not peak_exact:
-                peak = max(peak or 0, self._traces.current.highest_since(self._phase_place))
-            self._phase_place = self._traces.current.place
-        exact = self._ledger.allocator.exact and activations is not None
-        taken = LedgerTaken(self._clock.at(), self._counter.steps, phase, held, peak, peak_exact, exact)
-        if activations is None:
-            self._unsettled.append((taken, sequence_number()))
-        else:
-            self._tell(taken)
-        return highest, is_exact
-
-    def _tell(self, taken: LedgerTaken) -> None:
-        self._peaks.told(taken)
-        self._emit(taken)
-
-    def _settle(self, activations: int | None) -> None:
-        """Emit the ledgers that waited for the activations' bytes: exact if autograd has recorded nothing since."""
-        unsettled, self._unsettled = self._unsettled, []
-        for taken, number in unsettled:
-            if activations is not None:
-                other = taken.held.other - activations if taken.held.other is not None else None
-                held = replace(taken.held, activations=activations, other=other)
-                exact = self._ledger.allocator.exact and number == sequence_number()
-                self._tell(replace(taken, held=held, exact=exact))
-            else:
-                self._emit(taken)
+            self._reach.evaluation_measured(self._ledgers.device_type)
 
     def conclude(self, optimizer: Optimizer | None, norms: Mapping[int, float], skipped: bool) -> None:
         """The optimizer of an examined step has run (or its step was skipped): tell what was seen.
@@ -291,7 +228,7 @@ class StepExaminer:
             self._letters, optimizer, self._view.live_optimizers(), norms, self._frozen, skipped=skipped
         )
         self._publish(letters, trainable, self._counter.steps)
-        self._reach.step_ended(optimizer, examination.graphs, examination.trace, self._ledger.allocator.device_type)
+        self._reach.step_ended(optimizer, examination.graphs, examination.trace, self._ledgers.device_type)
         saved = examination.saved_bytes(self._clock.at(), self._counter.steps)
         if saved is not None:
             self._emit(saved)
@@ -303,7 +240,7 @@ class StepExaminer:
     def finish(self) -> None:
         """The run ends, and the phase it is in with it."""
         self._phase_ended(self._phases.phase)
-        self._settle(None)
+        self._ledgers.settle(None)
         self._traces.drop()
 
     def _publish(self, letters: str, trainable: str, step: int) -> None:

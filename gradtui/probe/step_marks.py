@@ -66,6 +66,11 @@ class StepMarks:
         self._steps_left, self.between, self._within = steps, False, 0
         self._tell_at = now + _TELL_NS
 
+    @property
+    def marks_go_on(self) -> bool:
+        """What a DataLoader gives now is for a step that is marked only: nobody looks at it."""
+        return self._thread is not None and (self._steps_left > 0 or not self.between)
+
     def leave(self) -> None:
         """Take no more marks, and tell those there are: something else is about to be told."""
         if self._thread is not None:

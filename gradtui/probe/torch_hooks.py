@@ -17,8 +17,11 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from gradtui.own_frames import strip_own_frames
+from gradtui.probe import recomputation
+from gradtui.probe.batch_storages import BatchStorages
 from gradtui.probe.hook_set import HookSet
 from gradtui.probe.module_trace import ModuleTracer
+from gradtui.probe.recomputation import Recomputation
 from gradtui.probe.step_marks import BACKWARD, DATA, ZERO_GRAD, StepMarks
 from gradtui.probe.torch_private import (
     backward_owner,
@@ -53,16 +56,23 @@ class ScalerListener(Protocol):
     def stepped(self, now: int, optimizer: Optimizer) -> None: ...
 
 
-def install(
-    hooks: HookSet, listener: Listener, scalers: ScalerListener, tracer: ModuleTracer, marks: StepMarks
-) -> None:
+class Examiner(Protocol):
+    """What is told of single operations and tensors, on steps that are looked at."""
+
+    tracer: ModuleTracer
+    batches: BatchStorages
+    recomputation: Recomputation
+
+
+def install(hooks: HookSet, listener: Listener, scalers: ScalerListener, examiner: Examiner, marks: StepMarks) -> None:
     """Put every wrapper and hook on; `hooks.remove()` takes them off.
 
     What happens at every step is first offered to `marks`; the listener hears at once what they do not take.
     """
-    hooks.patch(nn.Module, "__call__", lambda original: _module_call(original, hooks, listener, tracer, marks))
+    hooks.patch(nn.Module, "__call__", lambda original: _module_call(original, hooks, listener, examiner, marks))
     owner, name = backward_owner()
-    hooks.patch(owner, name, lambda original: _backward(original, hooks, listener, marks))
+    hooks.patch(owner, name, lambda original: _backward(original, hooks, listener, examiner, marks))
+    recomputation.install(hooks, examiner.recomputation)
     hooks.patch(Optimizer, "__init__", lambda original: _init(original, hooks, "optimizer", listener.optimizer_made))
     for clearing in (Optimizer, nn.Module):
         hooks.patch(clearing, "zero_grad", lambda original: _zero_grad(original, hooks, listener, marks))
@@ -72,15 +82,18 @@ def install(
     hooks.patch(scaler, "step", lambda original: _scaler_step(original, hooks, scalers))
     iterator = data_loader_iterator()
     if iterator is not None:
-        hooks.patch(iterator, "__next__", lambda original: _next_batch(original, hooks, listener, marks))
+        hooks.patch(
+            iterator, "__next__", lambda original: _next_batch(original, hooks, listener, examiner.batches, marks)
+        )
     hooks.keep(register_optimizer_step_pre_hook(_step_pre_hook(hooks, listener, marks)))
     hooks.keep(register_optimizer_step_post_hook(_step_post_hook(hooks, listener, marks)))
     hooks.leave_forked_children()
 
 
 def _module_call(  # noqa: C901 - as its one inner function
-    original: Callable[..., Any], hooks: HookSet, listener: Listener, tracer: ModuleTracer, marks: StepMarks
+    original: Callable[..., Any], hooks: HookSet, listener: Listener, examiner: Examiner, marks: StepMarks
 ) -> Callable[..., Any]:
+    tracer, batches = examiner.tracer, examiner.batches
     inside: set[int] = set()
     """Threads that are running a module now."""
     is_plain = is_plain_module_call(original)
@@ -108,7 +121,7 @@ def _module_call(  # noqa: C901 - as its one inner function
             is_awaited = False
             is_heard = False
             try:
-                is_awaited = not marks.forward(self) and hooks.run("forward", listener.root_entered, self)
+                is_awaited = not marks.forward(self) and _root_entered(self, (args, kwargs), hooks, listener, batches)
                 is_heard = thread == hooks.thread
                 inside.add(thread)
                 if is_heard:
@@ -134,7 +147,20 @@ def _module_call(  # noqa: C901 - as its one inner function
     return __call__
 
 
-def _backward(original: Callable[..., Any], hooks: HookSet, listener: Listener, marks: StepMarks) -> Callable[..., Any]:
+def _root_entered(module: nn.Module, arguments: Any, hooks: HookSet, listener: Listener, batches: BatchStorages) -> Any:
+    """An outermost module is called. Its batch is noted first, so that it is known at the end of `load` too."""
+    was_on = batches.on
+    if was_on:
+        hooks.run("batches", batches.given, arguments)
+    is_awaited = hooks.run("forward", listener.root_entered, module)
+    if batches.on and not was_on:
+        hooks.run("batches", batches.given, arguments)
+    return is_awaited
+
+
+def _backward(
+    original: Callable[..., Any], hooks: HookSet, listener: Listener, examiner: Examiner, marks: StepMarks
+) -> Callable[..., Any]:
     accumulates_by_itself = original.__name__ == "backward"
 
     @functools.wraps(original)
@@ -145,6 +171,7 @@ def _backward(original: Callable[..., Any], hooks: HookSet, listener: Listener, 
         began = is_marked
         if not is_marked:
             if not hooks.active or current_graph_task_id() != -1 or _is_traced(outputs):
+                recomputation.tell_nested(hooks, examiner.recomputation, outputs)
                 return original(outputs, *args, **kwargs)
             hooks.listen_here()
         try:
@@ -232,17 +259,20 @@ def _scaler_step(original: Callable[..., Any], hooks: HookSet, scalers: ScalerLi
 
 
 def _next_batch(
-    original: Callable[..., Any], hooks: HookSet, listener: Listener, marks: StepMarks
+    original: Callable[..., Any], hooks: HookSet, listener: Listener, batches: BatchStorages, marks: StepMarks
 ) -> Callable[..., Any]:
     @functools.wraps(original)
     def __next__(self: Any) -> Any:  # noqa: N807
         if hooks.active and not marks.began(DATA):
             hooks.run("data", listener.data_wanted)
         try:
-            return original(self)
+            batch = original(self)
         except BaseException as error:
             hooks.passes(error)
             raise
+        if hooks.active and not marks.marks_go_on:
+            hooks.run("batches", batches.fetched, batch)
+        return batch
 
     return leave_to_python(__next__)
 

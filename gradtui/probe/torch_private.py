@@ -210,8 +210,14 @@ def is_wrapper(tensor: torch.Tensor) -> bool:
 
 def module_place_in_backward(module_of: Callable[[int], int]) -> int | None:
     """What `module_of` answers for the number of the graph node that is running on this thread; None outside of a backward."""
+    number = number_in_backward()
+    return module_of(number) if number is not None else None
+
+
+def number_in_backward() -> int | None:
+    """The number of the graph node that is running on this thread; None outside of a backward."""
     node = running_node()
-    return module_of(node._sequence_nr()) if node is not None else None
+    return node._sequence_nr() if node is not None else None
 
 
 _running_node: Callable[[], GraphNode | None] | None = getattr(torch._C, "_current_autograd_node", None)

@@ -8,10 +8,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gradtui.protocol.commands import Command
+from gradtui.protocol.event import Event
+from gradtui.protocol.measurements import (
+    DeviceSampled,
+    GradientReachMeasured,
+    GradientsMeasured,
+    LedgerTaken,
+    OutOfMemory,
+    ParametersClassified,
+    PhaseSampled,
+    SavedBytesMeasured,
+    StepTraced,
+)
 from gradtui.protocol.vocabulary import (
-    HeldStorage,
-    Holding,
-    MemoryBytes,
     ModelInfo,
     ModuleInfo,
     OptimizerInfo,
@@ -19,13 +28,30 @@ from gradtui.protocol.vocabulary import (
     Phase,
 )
 
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """Anything that happened in a run."""
-
-    at: float
-    step: int
+__all__ = [
+    "CommandApplied",
+    "CommandRejected",
+    "DeviceFound",
+    "DeviceSampled",
+    "Event",
+    "FreezeVerified",
+    "GradientReachMeasured",
+    "GradientsMeasured",
+    "LedgerTaken",
+    "ModelsFound",
+    "OptimizersFound",
+    "OutOfMemory",
+    "ParametersClassified",
+    "PauseChanged",
+    "PhaseSampled",
+    "PhaseTime",
+    "ProbeFailed",
+    "Progress",
+    "RunEnded",
+    "RunStarted",
+    "SavedBytesMeasured",
+    "StepTraced",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,134 +122,6 @@ class Progress(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class GradientsMeasured(Event):
-    """L2 norms of the gradients as the optimizer applied them at `step`.
-
-    `total` and `loss` are None where unknown. `norms` is aligned with the known parameters (None: no gradient), and is
-    itself None when only the total was read.
-    """
-
-    total: float | None
-    loss: float | None
-    norms: tuple[float | None, ...] | None
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerTaken(Event):
-    """Memory at the end of a phase.
-
-    `peak` is the highest total known within the phase; `peak_exact` is False where it is only a lower bound.
-    `exact` says that every category was measured, none estimated.
-    """
-
-    phase: Phase
-    held: MemoryBytes
-    peak: int | None
-    peak_exact: bool
-    exact: bool
-
-
-@dataclass(frozen=True, slots=True)
-class SavedBytesMeasured(Event):
-    """Bytes that autograd keeps for backward, by the module whose own operations saved them (not its children's)."""
-
-    by_module: tuple[int, ...]
-    unattributed: int
-    total: int
-    upstream: tuple[int, ...] = ()
-    """By module: a parameter of another module whose gradient is computed through it, so that what passing on needs is kept;
-    -1 where there is none. Empty where it was not looked for."""
-
-
-@dataclass(frozen=True, slots=True)
-class GradientReachMeasured(Event):
-    """How far the gradient of a step came, and what decides it. Everything is aligned with the known modules or models.
-
-    An evaluation before any training step is told of too, with an empty `reach`: no gradient was asked for.
-    """
-
-    optimizer: int
-    """Place of the optimizer whose step it was; -1 where the script updates its parameters itself."""
-    reach: str
-    """A letter of `vocabulary.Reach` per module."""
-    grad_modes: str
-    """A letter of `vocabulary.GradMode` per module; one that is not called itself goes with the one that holds it."""
-    training: str
-    """`Module.training` as "1" or "0" per module."""
-    called: tuple[int, ...]
-    """Per module: in which place of the order of first calls it was called, from 1 on; 0 if it was evaluated by itself before
-    the step, -1 if it was not called. Empty with `reach`."""
-    gradients: tuple[int, ...]
-    """Per model: bytes that `.grad` of its parameters holds when the step has ended."""
-    buckets: tuple[int, ...] = ()
-    """Per model: bytes of a data-parallel wrapper's buckets, which hold those gradients once more. Empty with `reach`."""
-
-
-@dataclass(frozen=True, slots=True)
-class StepTraced(Event):
-    """Memory within one step, as every operation left it, in bytes."""
-
-    curve: tuple[int, ...]
-    """The highest total of each of at most some hundred equal stretches of the step, in the order of its operations."""
-    changes: int
-    """How many allocations and frees the curve stands for."""
-    phases: tuple[tuple[Phase, int], ...]
-    """Where on the curve each phase begins."""
-    peak: int
-    peak_at: int
-    """Its place on the curve."""
-    peak_phase: Phase
-    peak_module: int
-    """Place of the module whose operation made it, -1 outside of any known one."""
-    holdings: tuple[Holding, ...]
-    """Who held those bytes, largest first; the last one is `other`."""
-    highest: tuple[int | None, ...]
-    """By module: the highest total while it ran, forward or backward; None if it did not run."""
-    whole: bool
-    """False if there were more allocations than are followed."""
-
-
-@dataclass(frozen=True, slots=True)
-class ParametersClassified(Event):
-    """One state letter per known parameter, and "1" or "0" per parameter for `requires_grad`."""
-
-    states: str
-    trainable: str
-
-
-@dataclass(frozen=True, slots=True)
-class PhaseSampled(Event):
-    """The phase the training thread was in when a clock looked."""
-
-    phase: Phase
-    micro_step: int
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceSampled(Event):
-    """Numbers read on a clock, off the training thread; None where the machine does not tell.
-
-    Bytes; `utilisation` is a fraction of 1. `device_process` is what the driver says this process holds, `device_used`
-    what all processes hold. `requested`, `allocated` and `reserved` are the allocator's, of the same device: what was asked
-    for, the blocks handed out for it, and what was taken from the driver; their peaks are what the script would read.
-    """
-
-    source: str
-    host_rss: int | None
-    host_total: int | None
-    device_used: int | None
-    device_total: int | None
-    device_process: int | None
-    allocated: int | None
-    reserved: int | None
-    utilisation: float | None
-    requested: int | None = None
-    requested_peak: int | None = None
-    allocated_peak: int | None = None
-    reserved_peak: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class CommandApplied(Event):
     """A command took effect on the training thread at this step. `parameters` are indices of the parameters it changed."""
 
@@ -267,35 +165,6 @@ class ProbeFailed(Event):
     part: str
     error: str
     disabled: bool
-
-
-@dataclass(frozen=True, slots=True)
-class OutOfMemory(Event):
-    """An allocation failed, whether or not the script caught what was raised, and who held the memory at that moment."""
-
-    number: int
-    """Which failure of the run this is, from 1. After the first few only some are told, and those without any bytes."""
-    device: str
-    """Where there was no room: `cpu`, `cuda:0`."""
-    message: str
-    """The first line of what torch or Python said; empty where it had not said anything yet."""
-    requested: int | None
-    """Bytes that were asked for, None where nobody told."""
-    phase: Phase
-    module: str | None
-    """Path of the innermost module whose forward was running or whose operation's backward was; "" for a model's root, None
-    where there was none or it is not known."""
-    categories: tuple[tuple[str, int], ...]
-    """(memory category, bytes) on that kind of device, each storage once; empty where nothing was looked at."""
-    total: int | None
-    """What the allocator had given out; what the categories leave of it is *other*."""
-    largest: tuple[HeldStorage, ...]
-    whole: bool
-    """False if the time for looking ran out: the categories are lower bounds then."""
-    file: str | None
-    """The black box; None if it was not written."""
-    trouble: str | None
-    """Why not, in words."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,7 +102,7 @@ PROBLEM_STATES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class MemoryBytes:
-    """Bytes held at one moment, each storage counted once.
+    """Bytes held at one moment, each storage counted once: in the first category of `MEMORY_CATEGORIES` that claims it.
 
     `other` is `total` minus every known category, and may be negative where a category is an estimate; both are None
     where the machine has no way to measure a total.
@@ -115,10 +115,25 @@ class MemoryBytes:
     activations: int | None
     other: int | None
     total: int | None
+    input: int | None = 0
+    """Batches: what a training model or a DataLoader was given or gave in the step that is looked at and is still alive,
+    whole storages, as far as autograd does not keep them too. None where nobody looked."""
+    offloaded: int = 0
+    """What `torch.autograd.graph.save_on_cpu` keeps on the host for backward; and where the models' home is a device, also
+    parameters, gradients and optimizer state that live on the host (an optimizer's step counters excepted)."""
+    offload_outside: bool = False
+    """The models' home is a device: what is offloaded is in the host's memory, and no part of `total`."""
+
+    def within_total(self) -> dict[str, int | None]:
+        """The categories that add up to `total`, in the order they are drawn; None for one that is not known."""
+        names = (name for name in MEMORY_CATEGORIES if name != "offloaded" or not self.offload_outside)
+        return {name: getattr(self, name) for name in names}
 
 
-MEMORY_CATEGORIES = ("parameters", "buffers", "gradients", "optimizer_state", "activations", "other")
-"""The fields of `MemoryBytes` that add up to `total`, in the order they are drawn."""
+MEMORY_CATEGORIES = (
+    "parameters", "buffers", "gradients", "optimizer_state", "activations", "input", "offloaded", "other",
+)  # fmt: skip
+"""What bytes are counted as, in the order that a storage is claimed in and that categories are drawn in."""
 
 
 @dataclass(frozen=True, slots=True)

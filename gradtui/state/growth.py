@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from gradtui.protocol.events import LedgerTaken
-from gradtui.protocol.vocabulary import MEMORY_CATEGORIES
 
 WINDOW = 24
 """Ledgers that are compared. The first few of a run do not count: the optimizer's state is made then."""
@@ -72,6 +71,7 @@ def growth_of(ledgers: Sequence[LedgerTaken]) -> Growth | None:
     if not rises or grown < max(_LEAST_BYTES, _LEAST_SHARE * totals[-1]):
         return None
     first, last = ledgers[0].held, ledgers[-1].held
-    by_category = {name: (getattr(last, name) or 0) - (getattr(first, name) or 0) for name in MEMORY_CATEGORIES}
+    before = first.within_total()
+    by_category = {name: (size or 0) - (before.get(name) or 0) for name, size in last.within_total().items()}
     category = max(by_category, key=lambda name: by_category[name])
     return Growth(ledgers[0].step, ledgers[-1].step, grown, category, by_category[category])

@@ -146,6 +146,8 @@ def _ledger_taken(state: RunState, event: ev.LedgerTaken) -> None:
     record.last = event
     if event.held.total is not None:
         record.totals.append(event.step, event.held.total)
+    if event.phase is Phase.OPTIMIZER and state.unexplained_first is None:
+        state.unexplained_first = event.held.other
     growth = state.growth.add(event) if event.phase is Phase.OPTIMIZER else None
     if growth is not None:
         _note(state, event, "growth", str(growth))

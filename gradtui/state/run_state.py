@@ -202,6 +202,8 @@ class RunState:
     """How many entries there have been."""
     traced: StepTraced | None = None
     """The step that was taken apart last, of these models."""
+    unexplained_first: int | None = None
+    """Bytes in no category at the end of the first optimizer step; None before that."""
     growth: GrowthWatch = field(default_factory=GrowthWatch)
     """Whether memory at the end of a step rises and rises."""
     out_of_memory: list[OutOfMemory] = field(default_factory=list)

@@ -17,7 +17,7 @@ from gradtui.protocol.commands import (
     TraceStep,
 )
 from gradtui.protocol.events import CommandApplied
-from gradtui.protocol.vocabulary import PROBLEM_STATES, ModuleInfo, ParameterState, Phase
+from gradtui.protocol.vocabulary import PROBLEM_STATES, MemoryBytes, ModuleInfo, ParameterState, Phase
 from gradtui.state.run_state import PhaseRecord, RunState, TreeState
 from gradtui.state.series import joint_norm
 
@@ -78,6 +78,21 @@ def measured_step(tree: TreeState, index: int) -> int:
         if tree.models[place].root <= index and place < len(tree.steps):
             return tree.steps[place]
     return 0
+
+
+def recomputed_bytes(tree: TreeState, index: int) -> tuple[int | None, int] | None:
+    """What backward computes again in the subtree of module `index`, and what checkpointed regions within it keep, in bytes.
+
+    None where nothing is checkpointed, as far as was seen; the first is None where nobody saw how much it is.
+    """
+    if tree.saved is None or not tree.saved.recomputed:
+        return None
+    where = slice(index, index + tree.modules[index].subtree_modules)
+    sizes, inputs = tree.saved.recomputed[where], sum(tree.saved.region_inputs[where])
+    if not inputs and not any(size != 0 for size in sizes):
+        return None
+    known = [size for size in sizes if size is not None]
+    return (sum(known) if len(known) == len(sizes) else None), inputs
 
 
 def next_problem(tree: TreeState, after: int) -> int | None:
@@ -189,6 +204,31 @@ def unexplained_at_load(state: RunState) -> int | None:
     last = state.phases[Phase.LOAD].last
     other = last.held.other if last is not None else None
     return other if other is not None and other > 0 else None
+
+
+def unexplained_parts(state: RunState, held: MemoryBytes) -> tuple[int | None, int | None]:
+    """What is in no category, divided: what was there when the first forward began, and what training has added since.
+
+    The first is None where that was not measured; then the second is all of it. Both are None where there is no total.
+    """
+    before = unexplained_at_load(state)
+    if held.other is None or before is None:
+        return None, held.other
+    at_load = max(0, min(before, held.other))
+    return at_load, held.other - at_load
+
+
+def unexplained_growth(state: RunState, held: MemoryBytes) -> tuple[int | None, int | None]:
+    """What training has added to what is in no category, divided: with the first step, and since.
+
+    With the first step come buffers that libraries keep (MKL's and oneDNN's for matrix products are the size of their
+    operands) and what torch imports only then. The first is None where that step was not measured; then the second is all.
+    """
+    at_load, added = unexplained_parts(state, held)
+    if added is None or state.unexplained_first is None:
+        return None, added
+    first = max(0, min(state.unexplained_first - (at_load or 0), added))
+    return first, added - first
 
 
 def highest_peak(state: RunState) -> tuple[Phase, PhaseRecord] | None:

@@ -13,6 +13,7 @@ from gradtui.state.selectors import (
     last_toggle,
     optimizers_of,
     pending_parameters,
+    recomputed_bytes,
     state_of,
     subtree,
     total_norm_at,
@@ -133,6 +134,7 @@ def _module(state: RunState, index: int) -> list[Fact]:
         *_said("backward", backward_words(state, index)),
         *_said("ran", mode_words(state, index)),
         Fact("saved", ((saved_words(state, index), "text"),)),
+        *_recomputed(state, index),
         *_height(state, index),
         Fact("gradient", ((_norm_words(state, sums.norm), "text"),)),
         Fact("toggled", ((_toggle_words(state, subtree(module)), "text"),)),
@@ -171,6 +173,18 @@ def _module_words(state: RunState, index: int) -> str:
     module = state.tree.modules[index]
     name, kind = printable(module.path or module.name), printable(module.type_name)
     return kind if name == kind else f"{name} ({kind})"
+
+
+def _recomputed(state: RunState, index: int) -> list[Fact]:
+    """What is checkpointed there: computed again in backward rather than kept."""
+    found, saved = recomputed_bytes(state.tree, index), state.tree.saved
+    if found is None or saved is None:
+        return []
+    again, inputs = found
+    size = "How much was not seen" if again is None else _size(again)
+    kept = f"; the checkpoint keeps {_size(inputs)} for that, its inputs" if inputs else ""
+    words = f"{size}: backward computes it again instead of autograd keeping it{kept} (step {saved.step:,})."
+    return [Fact("recomputed", ((words, "text"),))]
 
 
 def _height(state: RunState, index: int) -> list[Fact]:

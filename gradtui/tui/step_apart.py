@@ -12,7 +12,7 @@ from gradtui.tui.plotting.request import PlotRequest, Series
 CURVE_ROWS = 11
 
 _PHASE_ROLES = {Phase.FORWARD: "activations", Phase.BACKWARD: "gradients", Phase.OPTIMIZER: "optimizer_state"}
-_KIND_ROLES = {"temporaries": "muted", "input": "muted"}
+_KIND_ROLES = {"temporaries": "muted"}
 _KIND_NAMES = {"optimizer_state": "optimizer"}
 _BYTES_WIDTH, _SHARE_WIDTH, _KIND_WIDTH = 9, 7, 13
 _PLACES = 3

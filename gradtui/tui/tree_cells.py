@@ -14,6 +14,8 @@ from gradtui.tui.tree_rows import TreeRows
 from gradtui.tui.tree_totals import TreeTotals
 
 TIED = "≡"
+RECOMPUTED = "↻"
+"""Before the bytes that autograd keeps in a module: backward computes the rest again."""
 FOLDED, UNFOLDED = "▸", "▾"
 _INDENT, _INDENT_NARROW = 2, 1
 _ROOM_TO_INDENT = 22
@@ -55,13 +57,15 @@ class TreeCells:
         module = self.tree.modules[row]
         return (
             totals.letters(module), self._pending_mark(row), totals.norm(module), totals.recent_of_module(module),
-            totals.kept(row), totals.trainable(module), self.rows.is_folded(row), self._rail(row),
+            totals.kept(row), totals.recomputed(row), totals.trainable(module), self.rows.is_folded(row), self._rail(row),
         )  # fmt: skip
 
     def _line(self, row: int) -> Line:
         spans: list[Span] = [*self.state_cell(row), (self._rail(row), "gradients"), *self._name_cell(row)]
         for column in self.columns.others:
-            spans += ((" ", ""), *self._cell(column.key, column.width, row))
+            again = column.key == "kept" and row >= 0 and self.totals.recomputed(row)
+            gap: Span = (RECOMPUTED, "activations") if again else (" ", "")
+            spans += (gap, *self._cell(column.key, column.width, row))
         return tuple(spans)
 
     def _rail(self, row: int) -> str:

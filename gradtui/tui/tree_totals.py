@@ -72,6 +72,7 @@ class TreeTotals:
         self._norms_of: Sequence[float | None] | None = None
         self._recent: deque[tuple[int, RangeNorms]] = deque(maxlen=recent)
         self._kept: list[int] = []
+        self._recomputed: list[int] = []
         self._kept_of: object = None
 
     def update(self, state: RunState) -> None:
@@ -87,6 +88,8 @@ class TreeTotals:
         if tree.saved is not self._kept_of:
             self._kept_of = tree.saved
             self._kept = [] if tree.saved is None else [0, *accumulate(tree.saved.by_module)]
+            again = () if tree.saved is None else tree.saved.recomputed
+            self._recomputed = [0, *accumulate(size != 0 for size in again)] if again else []
         newest = self._recent[-1][0] if self._recent else -1
         history = state.history
         for step, row in zip(history.steps[-(self._recent.maxlen or 1) :], history.rows[-(self._recent.maxlen or 1) :]):
@@ -119,6 +122,12 @@ class TreeTotals:
         if not self._kept:
             return None
         return self._kept[index + self._tree.modules[index].subtree_modules] - self._kept[index]
+
+    def recomputed(self, index: int) -> bool:
+        """Whether backward computes anything again in the subtree of module `index`."""
+        if not self._recomputed:
+            return False
+        return self._recomputed[index + self._tree.modules[index].subtree_modules] > self._recomputed[index]
 
     def norm(self, module: ModuleInfo) -> float | None:
         """Joint gradient norm of the subtree, None if it has none."""

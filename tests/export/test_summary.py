@@ -20,17 +20,19 @@ from gradtui.state.run_state import RunState
 
 TOP = {
     "schema", "script", "arguments", "exit_code", "seconds", "device", "ledger", "torch",
-    "steps", "micro_steps", "skipped_steps", "models", "optimizers", "phases", "step_peak", "device_memory",
+    "steps", "micro_steps", "skipped_steps", "models", "optimizers", "phases", "step_peak", "device_memory", "checkpointed",
     "gradient_norm", "parameters", "interventions", "interventions_dropped", "out_of_memory", "findings", "cost",
 }  # fmt: skip
-BYTES = {"parameters", "buffers", "gradients", "optimizer_state", "activations", "other", "total"}
+BYTES = {"parameters", "buffers", "gradients", "optimizer_state", "activations", "input", "offloaded",
+         "offload_outside", "other", "total"}  # fmt: skip
 KEYS = {
     "models": {
         "name", "type", "current", "parameters", "trainable", "measured_step", "gradient_bytes", "activation_bytes",
         "bucket_bytes", "run_under", "backward",
     },
     "optimizers": {"type", "parameters", "groups", "steps"},
-    "phase": {"seconds", "count", "bytes_end", "bytes_peak", "peak_exact", "exact"},
+    "phase": {"seconds", "count", "bytes_end", "other_at_load", "other_first_step", "other_since",
+              "bytes_peak", "peak_exact", "exact"},
     "gradient_norm": {"since_step", "first", "last", "min", "max", "measured_steps", "not_finite_steps"},
     "parameters": {
         "path", "names", "shape", "dtype", "bytes", "trainable", "state", "gradient_norm", "saved_bytes",
@@ -199,3 +201,18 @@ def test_where_the_process_is_hidden_the_memory_is_the_whole_devices() -> None:
     memory = round_trip(run(device_sample(process=None)))["device_memory"]
     assert (memory["scope"], memory["total"], memory["context"]) == ("device", 15 * GIB, None)
     assert memory["outside"] == 15 * GIB - memory["reserved"]
+
+
+def test_what_is_checkpointed_is_told_by_module() -> None:
+    state = run(*coop_run(3))
+    modules = len(state.tree.modules)
+    again: tuple[int | None, ...] = (0, 5, None, *[0] * (modules - 3))
+    inputs = (0, 0, 0, 7, *[0] * (modules - 4))
+    rows = (0,) * modules
+    apply(state, ev.SavedBytesMeasured(1.0, 3, rows, 0, 0, (), again, inputs))
+    paths = [module.path for module in state.tree.modules]
+    assert round_trip(state, dropped=0)["checkpointed"] == [
+        {"module": paths[1], "recomputed_bytes": 5, "kept_bytes": 0},
+        {"module": paths[2], "recomputed_bytes": None, "kept_bytes": 0},
+        {"module": paths[3], "recomputed_bytes": 0, "kept_bytes": 7},
+    ]

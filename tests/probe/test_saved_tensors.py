@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -181,3 +182,20 @@ def test_nothing_is_upstream_of_the_first_that_trains() -> None:
     trace.left()
     facts = walk([x.sum()], trace, KnownTensors({}, {id(weight): Leaf(0, 3), id(other): Leaf(1, 4)}))
     assert facts.upstream == {4: 0, OUTSIDE: facts.upstream[OUTSIDE]}
+
+
+@pytest.mark.parametrize("number", [2, 0.5, 2j])
+def test_a_python_number_is_no_tensor_that_autograd_keeps(number: complex) -> None:
+    x = torch.ones(3, requires_grad=True)
+    packed: list[Tensor] = []
+
+    def pack(tensor: Tensor) -> Tensor:
+        packed.append(tensor.detach())
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        x * number
+    assert facts_of(x * number).total == sum(tensor.nbytes for tensor in packed) == 0
+    # One that the script has made a tensor of is.
+    kept = torch.tensor(number, dtype={int: torch.int64, float: torch.float64}.get(type(number), torch.complex128))
+    assert facts_of(x * kept).total == kept.nbytes

@@ -110,6 +110,32 @@ def test_what_was_unexplained_at_load_is_known_only_if_it_was_measured(other: in
     assert selectors.unexplained_at_load(state) == known
 
 
+@pytest.mark.parametrize(
+    ("at_load", "other", "parts"),
+    [(5, 7, (5, 2)), (5, 3, (3, 0)), (5, -2, (0, -2)), (-1, 7, (None, 7)), (None, None, (None, None))],
+)
+def test_what_is_unexplained_is_divided_by_whether_it_was_there_at_load(
+    at_load: int | None, other: int | None, parts: tuple[int | None, int | None]
+) -> None:
+    state = RunState()
+    apply(state, ev.LedgerTaken(1.0, 0, Phase.LOAD, MemoryBytes(1, 0, 0, 0, 0, at_load, 8), None, True, True))
+    assert selectors.unexplained_parts(state, MemoryBytes(1, 0, 0, 0, 0, other, 8)) == parts
+
+
+@pytest.mark.parametrize(
+    ("first", "other", "parts"),
+    [(None, 9, (None, 4)), (7, 9, (2, 2)), (7, 6, (1, 0)), (3, 9, (0, 4)), (7, 2, (0, 0)), (7, None, (None, None))],
+)
+def test_what_training_adds_to_the_unexplained_is_divided_by_whether_it_came_with_the_first_step(
+    first: int | None, other: int | None, parts: tuple[int | None, int | None]
+) -> None:
+    state = RunState()
+    for phase, bytes_ in ((Phase.LOAD, 5), (Phase.OPTIMIZER, first), (Phase.OPTIMIZER, 99)):
+        if bytes_ != 99 or first is not None:
+            apply(state, ev.LedgerTaken(1.0, 0, phase, MemoryBytes(1, 0, 0, 0, 0, bytes_, 99), None, True, True))
+    assert selectors.unexplained_growth(state, MemoryBytes(1, 0, 0, 0, 0, other, 99)) == parts
+
+
 def test_the_highest_peak_is_over_all_phases() -> None:
     assert selectors.highest_peak(RunState()) is None
     found = selectors.highest_peak(running())

@@ -160,3 +160,28 @@ def test_how_high_memory_was_while_a_module_ran() -> None:
     )
     assert "the highest of the whole step" in words(state, "")
     assert "were held in all" not in words(state, "image_encoder")
+
+
+@pytest.mark.parametrize(
+    ("again", "inputs", "said"),
+    [
+        (
+            4096,
+            1024,
+            "4.00 KiB: backward computes it again instead of autograd keeping it; the checkpoint keeps 1.00 KiB",
+        ),
+        (4096, 0, "4.00 KiB: backward computes it again instead of autograd keeping it (step 9)"),
+        (None, 0, "How much was not seen: backward computes it again"),
+    ],
+)
+def test_a_checkpointed_module_says_what_is_computed_again_and_what_is_kept_for_it(
+    again: int | None, inputs: int, said: str
+) -> None:
+    place, nothing = row_of(MODEL, "text_encoder.blocks.3"), (0,) * len(MODEL.modules)
+    recomputed = (*nothing[:place], again, *nothing[place + 1 :])
+    kept = (*nothing[:place], inputs, *nothing[place + 1 :])
+    state = state_after(ev.SavedBytesMeasured(9.0, 9, nothing, 0, 0, (), recomputed, kept))
+    assert said in words(state, "text_encoder.blocks.3")
+    assert said in words(state, "text_encoder")
+    assert "computes it again" not in words(state, "image_encoder")
+    assert "computes it again" not in words(state_after(), "text_encoder")

@@ -14,7 +14,7 @@ from gradtui.state.run_state import RunState
 from gradtui.tui.lines import Line, line_width
 from gradtui.tui.palette import STATE_ROLES
 from gradtui.tui.pending_marks import FREEZE, MIXED, UNFREEZE, PendingMarks
-from gradtui.tui.tree_cells import TreeCells
+from gradtui.tui.tree_cells import RECOMPUTED, TreeCells
 from gradtui.tui.tree_columns import SPARK_WIDTH, columns_for
 from gradtui.tui.tree_rows import TreeRows
 from gradtui.tui.tree_totals import TreeTotals
@@ -54,6 +54,44 @@ def test_columns_come_by_priority_as_there_is_room() -> None:
     assert {"count", "norm"} <= {column.key for column in columns_for(36).others}
     everything = {"shape", "dtype", "trainable", "count", "bytes", "kept", "norm", "spark"}
     assert {column.key for column in columns_for(139).others} == everything
+
+
+def checkpointed(path: str, again: int | None, inputs: int) -> ev.SavedBytesMeasured:
+    """A measurement in which one module is within a checkpointed region."""
+    place = row_of(MODEL, path)
+    nothing = (0,) * len(MODEL.modules)
+    return ev.SavedBytesMeasured(
+        9.0, 9, nothing, 0, 0, (), (*nothing[:place], again, *nothing[place + 1 :]),
+        (*nothing[:place], inputs, *nothing[place + 1 :]),
+    )  # fmt: skip
+
+
+def test_what_is_computed_again_has_a_mark_in_the_column_of_what_is_saved() -> None:
+    made = cells(130, checkpointed("text_encoder.blocks.3", 4096, 1024))
+    for path, marked in (
+        ("", True), ("text_encoder", True), ("text_encoder.blocks.3", True), ("text_encoder.blocks.2", False),
+        ("image_encoder", False),
+    ):  # fmt: skip
+        line = text(made.line(row_of(MODEL, path)))
+        assert (RECOMPUTED in line) == marked, path
+        assert line_width(made.line(row_of(MODEL, path))) == 130
+    assert RECOMPUTED not in text(made.line(row_of(MODEL, "ctx")))
+
+
+def test_a_row_that_was_drawn_before_gets_the_mark_too() -> None:
+    state = RunState()
+    for event in coop_run(10):
+        apply(state, event)
+    totals = TreeTotals(state.tree, SPARK_WIDTH)
+    made = TreeCells(state.tree, TreeRows(state.tree, frozenset()), totals, columns_for(130))
+    row = row_of(MODEL, "text_encoder.blocks.3")
+    shown = []
+    for event in (None, checkpointed("text_encoder.blocks.3", 4096, 1024)):
+        if event is not None:
+            apply(state, event)
+        totals.update(state)
+        shown.append(RECOMPUTED in text(made.line(row)))
+    assert shown == [False, True]
 
 
 def test_a_parameter_row_says_what_the_parameter_is() -> None:

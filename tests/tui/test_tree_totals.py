@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gradtui.protocol import events as ev
 from gradtui.state.reducer import apply
 from gradtui.state.run_state import RunState
-from gradtui.state.selectors import saved_bytes, totals
+from gradtui.state.selectors import recomputed_bytes, saved_bytes, totals
 from gradtui.state.series import joint_norm
 from gradtui.tui.tree_totals import RangeNorms, TreeTotals
 
@@ -55,7 +55,8 @@ def test_every_sum_equals_the_selectors(data: st.DataObject) -> None:
     row = tuple(data.draw(st.lists(norms, min_size=count, max_size=count)))
     apply(state, ev.GradientsMeasured(1.0, 1, None, None, row))
     saved = tuple(3 * index for index in range(len(state.tree.modules)))
-    apply(state, ev.SavedBytesMeasured(1.0, 1, saved, 0, sum(saved)))
+    again = tuple(data.draw(st.lists(st.sampled_from([0, 0, 0, 7, None]), min_size=len(saved), max_size=len(saved))))
+    apply(state, ev.SavedBytesMeasured(1.0, 1, saved, 0, sum(saved), (), again, (0,) * len(saved)))
     sums = TreeTotals(state.tree, 8)
     sums.update(state)
     for index, module in enumerate(state.tree.modules):
@@ -66,6 +67,7 @@ def test_every_sum_equals_the_selectors(data: st.DataObject) -> None:
         assert set(sums.letters(module)) == set(expected.states)
         assert same(sums.norm(module), expected.norm)
         assert sums.kept(index) == saved_bytes(state.tree, index)
+        assert sums.recomputed(index) == (recomputed_bytes(state.tree, index) is not None)
 
 
 def test_what_needs_a_look_is_named_first() -> None:

@@ -59,15 +59,14 @@ def _name(phase: Phase, ledger: LedgerTaken | None, look: Look, *, is_chosen: bo
 def _extent(ledger: LedgerTaken | None) -> int:
     if ledger is None:
         return 0
-    held = ledger.held
-    sizes = (held.parameters, held.buffers, held.gradients, held.optimizer_state, held.activations, held.other)
-    return max(sum(max(0, size or 0) for size in sizes), held.total or 0, ledger.peak or 0)
+    sizes = ledger.held.within_total().values()
+    return max(sum(max(0, size or 0) for size in sizes), ledger.held.total or 0, ledger.peak or 0)
 
 
 def _bar(state: RunState, ledger: LedgerTaken | None, full: int, width: int, look: Look) -> Line:
     if ledger is None:
         return ((" " * width, ""),)
-    parts = parts_of(ledger.held, state)
+    parts = [part for part in parts_of(ledger.held, state) if part.within_total]
     patterns = "".join(sample(part.role, colour=look.colour) for part in parts)
     sizes = [(part.role, float(part.size or 0)) for part in parts]
     return stacked_bar(sizes, full, width, peak_worth_telling(ledger), patterns)

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gradtui.protocol.vocabulary import MemoryBytes
+from gradtui.protocol.vocabulary import MEMORY_CATEGORIES, MemoryBytes
 from gradtui.state.run_state import RunState
-from gradtui.state.selectors import unexplained_at_load
+from gradtui.state.selectors import unexplained_parts
 from gradtui.tui.widgets.stacked_bar import FULL
 
 AT_LOAD = "at_load"
 """The role of what was unexplained before the first forward: imports and data, which training did not add."""
 
-PARTS = ("parameters", "buffers", "gradients", "optimizer_state", "activations", "other", AT_LOAD)
+PARTS = (*MEMORY_CATEGORIES, AT_LOAD)
 """The parts in the order they are drawn; each is the role of its colour too."""
 
-_PATTERNS = dict(zip(PARTS, "█▓▒▪░·┄"))
+_WHERE_THERE_ARE_ANY = ("input", "offloaded")
+"""Parts that many runs never have: shown once there is something in one of them."""
+
+_PATTERNS = dict(zip(PARTS, "█▓▒▪░▚▘·┄"))
 _NAMES = {"optimizer_state": "optimizer", AT_LOAD: "at load"}
 _SHORT_NAMES = {
-    "parameters": "params", "buffers": "buffers", "gradients": "grads", "optimizer_state": "optim",
-    "activations": "activ", "other": "other", AT_LOAD: "loaded",
+    "parameters": "params", "buffers": "buffer", "gradients": "grads", "optimizer_state": "optim",
+    "activations": "activ", "input": "input", "offloaded": "offld", "other": "other", AT_LOAD: "loaded",
 }  # fmt: skip
 _WITH_ACTIVATIONS, _SHORT_WITH_ACTIVATIONS = "other+activ", "+activ"
 
@@ -34,27 +37,38 @@ class Part:
     size: int | None
     name: str
     short_name: str
+    within_total: bool = True
 
 
 def parts_of(held: MemoryBytes, state: RunState) -> list[Part]:
-    """The parts of `held`, which add up to its total if that is known.
+    """The parts of `held`; those within the total add up to it if that is known.
 
     What was unexplained at the end of `load` is set apart from what was added since; activations that are not known are
     among what is not explained, and its name says so.
     """
-    sizes: dict[str, int | None] = {role: getattr(held, role) for role in PARTS if role != AT_LOAD}
-    before = unexplained_at_load(state)
-    if before is not None and held.other is not None:
-        sizes[AT_LOAD] = max(0, min(before, held.other))
-        sizes["other"] = held.other - max(0, min(before, held.other))
+    sizes: dict[str, int | None] = {
+        role: getattr(held, role)
+        for role in MEMORY_CATEGORIES
+        if role not in _WHERE_THERE_ARE_ANY or getattr(held, role) or _is_anywhere(role, state)
+    }
+    at_load, since = unexplained_parts(state, held)
+    sizes["other"] = since
+    if at_load is not None:
+        sizes[AT_LOAD] = at_load
     names = [_NAMES.get(role, role) for role in sizes]
-    parts = [Part(role, sizes[role], name, _SHORT_NAMES[role]) for role, name in zip(sizes, names)]
+    within = held.within_total().keys() | {AT_LOAD}
+    parts = [Part(role, sizes[role], name, _SHORT_NAMES[role], role in within) for role, name in zip(sizes, names)]
     if held.activations is not None:
         return parts
     return [
         Part(part.role, part.size, _WITH_ACTIVATIONS, _SHORT_WITH_ACTIVATIONS) if part.role == "other" else part
         for part in parts
     ]
+
+
+def _is_anywhere(role: str, state: RunState) -> bool:
+    ledgers = (record.last for record in state.phases.values())
+    return any(getattr(ledger.held, role) for ledger in ledgers if ledger is not None)
 
 
 def sample(role: str, *, colour: bool) -> str:

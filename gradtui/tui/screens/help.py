@@ -13,7 +13,7 @@ from gradtui.tui.panels.events import GLYPHS
 from gradtui.tui.panels.memory_parts import AT_LOAD, PARTS
 from gradtui.tui.pending_marks import FREEZE, MIXED, UNFREEZE
 from gradtui.tui.screens.text_dialog import TextDialog
-from gradtui.tui.tree_cells import TIED
+from gradtui.tui.tree_cells import RECOMPUTED, TIED
 from gradtui.tui.tree_columns import SPARK_WIDTH
 from gradtui.tui.tree_reach import HIDDEN, PARTLY, RUNS, STOPS, WITHIN
 from gradtui.tui.widgets.stacked_bar import FULL
@@ -28,6 +28,7 @@ _MARKS: tuple[tuple[str, str, str], ...] = (
     (MIXED, "pending", "both, on different rows below"),
     (f"{TIED}2", "accent", "one tensor under two names (tied); it counts once"),
     ("▲", "warning", "the peak within a phase, where it is above what the phase ends with; ≥: at least that much"),
+    (RECOMPUTED, "activations", "checkpointed: backward computes again what autograd does not keep there"),
     ("–", "muted", "not known, or not there; never a zero"),
     ("×", "error", "NaN or Inf in a curve"),
 )
@@ -47,7 +48,12 @@ _CATEGORY_NAMES = {
     "gradients": "what .grad holds",
     "optimizer_state": "momentum, Adam's averages and the like",
     "activations": "what autograd keeps for backward",
-    "other": "measured, but none of the above: inputs, temporary results, fragmentation; activations while they are unknown",
+    "input": "batches: what a model or a DataLoader was given or gave, unless autograd keeps it too",
+    "offloaded": "saved on the host for backward; for models on a device also their tensors on the host, beside the total",
+    "other": (
+        "measured, but none of the above: temporary results, buffers that libraries (MKL, oneDNN) keep from the first step on, "
+        "fragmentation; activations while they are unknown"
+    ),
     AT_LOAD: "as much of what nothing explains as was there before the first forward: imports and data",
 }
 

@@ -111,8 +111,29 @@ def test_parts_add_up_to_the_total_and_what_was_there_at_load_is_set_apart() -> 
 
 def test_without_a_measurement_at_load_nothing_is_set_apart() -> None:
     assert [part.role for part in parts_of(held(MIB, 0, 0, 0), RunState())] == [
-        role for role in PARTS if role != AT_LOAD
+        role for role in PARTS if role not in (AT_LOAD, "input", "offloaded")
     ]
+
+
+def test_batches_and_what_is_offloaded_have_a_part_once_there_are_any() -> None:
+    without = ev.LedgerTaken(1.0, 1, Phase.LOAD, held(MIB, 0, 0, 0), None, True, True)
+    some = MemoryBytes(MIB, 0, 0, 0, 0, 0, 6 * MIB, 2 * MIB, 3 * MIB)
+    assert not {"input", "offloaded"} & {part.role for part in parts_of(without.held, state_after(without))}
+    state = state_after(without, ev.LedgerTaken(1.0, 1, Phase.FORWARD, some, None, True, True))
+    for one in (without.held, some):
+        assert {"input", "offloaded"} <= {part.role for part in parts_of(one, state)}
+    unknown = MemoryBytes(MIB, 0, 0, 0, 0, 0, MIB, None)
+    assert {part.role: part.size for part in parts_of(unknown, state)}["input"] is None
+
+
+def test_what_is_offloaded_from_a_device_is_in_the_legend_and_in_no_bar() -> None:
+    outside = MemoryBytes(MIB, 0, 0, 0, 0, 0, MIB, 0, 3 * MIB, True)
+    lines = memory_view(state_after(ev.LedgerTaken(1.0, 1, Phase.FORWARD, outside, None, True, True)), 61, 18).lines
+    forward = next(line for line in lines if line[0][0][1:].startswith("forward"))
+    assert "offloaded" not in {role for _, role in forward}
+    assert "parameters" in {role for _, role in forward}
+    shown = " ".join(text(lines).split())
+    assert "offloaded 3.00 MiB" in shown
 
 
 @pytest.mark.parametrize("width", [36, 61])
@@ -155,7 +176,7 @@ def test_a_phase_that_was_not_seen_is_a_dash() -> None:
 
 FULL = state_after(
     ev.LedgerTaken(1.0, 0, Phase.LOAD, held(MIB, 0, 0, 0, other=5 * MIB), None, True, True),
-    ev.LedgerTaken(1.0, 1, Phase.FORWARD, MemoryBytes(*[10 * MIB] * 6, 60 * MIB), None, True, True),
+    ev.LedgerTaken(1.0, 1, Phase.FORWARD, MemoryBytes(*[10 * MIB] * 6, 80 * MIB, *[10 * MIB] * 2), None, True, True),
 )
 
 
@@ -222,7 +243,10 @@ sizes = st.integers(min_value=-(2**50), max_value=2**70)
 
 
 @given(
-    st.builds(MemoryBytes, sizes, sizes, sizes, sizes, st.none() | sizes, st.none() | sizes, st.none() | sizes),
+    st.builds(
+        MemoryBytes, sizes, sizes, sizes, sizes, st.none() | sizes, st.none() | sizes, st.none() | sizes,
+        st.none() | sizes, sizes, st.booleans(),
+    ),
     st.none() | sizes, st.booleans(), st.sampled_from(Phase), st.sampled_from(SIZES),
 )  # fmt: skip
 def test_any_ledger_can_be_shown(

@@ -1,0 +1,111 @@
+"""The storages of a step's batches: arguments of the outermost model calls, and what a DataLoader has given.
+
+Only of steps that are looked at, and by weak references: a storage is no longer counted when the script has let go of it.
+Runs on the training thread.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import UserDict
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import is_dataclass
+from itertools import islice
+from typing import Any
+
+import torch
+
+from gradtui.probe.memory_ledger import plain_tensors
+from gradtui.probe.torch_private import is_being_traced, unseen_by_function_modes
+
+_MOST_VALUES = 10_000
+"""Values of one batch that are looked at, lists of plain numbers included."""
+
+_MOST_STORAGES = 10_000
+"""Storages that are remembered of one step."""
+
+
+class BatchStorages:
+    """What the script's models work on in the present step, as far as it is alive."""
+
+    def __init__(self) -> None:
+        self.on = True
+        """The present step is looked at, or the first has not begun: arguments of model calls are wanted."""
+        self._next: dict[int, weakref.ref[Any]] = {}
+        """Of what came last: the next step may begin with it."""
+        self._of_step: dict[int, weakref.ref[Any]] = {}
+
+    def begin(self, *, on: bool) -> None:
+        """A step begins that is looked at, or is not."""
+        self.on = on
+        self._of_step = self._next if on else {}
+        self._next = {}
+
+    def fetched(self, now: int, batch: Any) -> None:  # noqa: ARG002 - as every callback of a hook
+        """A DataLoader has given a batch."""
+        self._next = _storages(batch)
+        if self.on:
+            self._add(self._next)
+
+    def given(self, now: int, arguments: Any) -> None:  # noqa: ARG002
+        """An outermost model call has these arguments. It may be what a step begins with."""
+        found = _storages(arguments)
+        self._next |= found
+        self._add(found)
+
+    def alive(self) -> Iterator[Any]:
+        """The storages of the step's batches that somebody still holds."""
+        for reference in self._of_step.values():
+            storage = reference()
+            if storage is not None:
+                yield storage
+
+    def _add(self, storages: dict[int, weakref.ref[Any]]) -> None:
+        if len(self._of_step) > _MOST_STORAGES:
+            self._of_step = {key: held for key, held in self._of_step.items() if held() is not None}
+        if len(self._of_step) <= _MOST_STORAGES:
+            self._of_step |= storages
+
+
+def _storages(values: Any) -> dict[int, weakref.ref[Any]]:
+    """The storages of the tensors in a batch, however it is nested, by their keys.
+
+    Results of operations that autograd records are no batch: one model's output that goes into another.
+    """
+    if is_being_traced():
+        return {}
+    with unseen_by_function_modes():
+        return _found(values)
+
+
+def _found(values: Any) -> dict[int, weakref.ref[Any]]:
+    found: dict[int, weakref.ref[Any]] = {}
+    waiting = [values]
+    for _ in range(_MOST_VALUES):
+        if not waiting:
+            break
+        value = waiting.pop()
+        if not isinstance(value, torch.Tensor):
+            waiting.extend(_parts(value))
+        elif value.grad_fn is None:
+            for tensor in plain_tensors(value):
+                # What torch.func puts around a tensor has no storage of its own, and raises.
+                with suppress(NotImplementedError):
+                    storage = tensor.untyped_storage()
+                    found[storage._cdata] = weakref.ref(storage)  # noqa: SLF001 - as `storage_key`
+    return found
+
+
+def _parts(value: Any) -> list[Any]:
+    """What a container holds; nothing that the script's own classes define is called."""
+    if isinstance(value, list):
+        return list(islice(list.__iter__(value), _MOST_VALUES))
+    if isinstance(value, tuple):
+        return list(islice(tuple.__iter__(value), _MOST_VALUES))
+    if isinstance(value, dict):
+        return list(islice(dict.values(value), _MOST_VALUES))
+    if isinstance(value, UserDict) or (is_dataclass(value) and not isinstance(value, type)):
+        # The first is what tokenizers return. A dataclass with slots has no such dictionary, and is passed over.
+        return list(islice(getattr(value, "__dict__", {}).values(), _MOST_VALUES))
+    return []

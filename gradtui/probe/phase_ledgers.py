@@ -1,0 +1,149 @@
+"""The ledger at the end of each phase: taken, completed with what autograd keeps, and told. Runs on the training thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from gradtui.probe.allocators import Allocator
+from gradtui.probe.batch_storages import BatchStorages
+from gradtui.probe.memory_ledger import MemoryLedger, Taking
+from gradtui.probe.models_in_view import ModelsInView
+from gradtui.probe.phase_peaks import Peak, PhasePeaks
+from gradtui.probe.run_clock import RunClock
+from gradtui.probe.saved_tensors import NOTHING_KEPT, GraphFacts
+from gradtui.probe.step_counter import StepCounter
+from gradtui.probe.step_traces import StepTraces
+from gradtui.probe.torch_private import sequence_number
+from gradtui.protocol.events import DeviceFound, Event, LedgerTaken
+from gradtui.protocol.vocabulary import Phase
+
+
+class PhaseLedgers:
+    """Tells what is held at the end of the phases of examined steps, each once a step."""
+
+    def __init__(
+        self,
+        emit: Callable[[Event], None],
+        clock: RunClock,
+        view: ModelsInView,
+        counter: StepCounter,
+        allocator: Allocator,
+        traces: StepTraces,
+    ) -> None:
+        self.ledger = MemoryLedger(allocator)
+        self.batches = BatchStorages()
+        self._emit = emit
+        self._clock = clock
+        self._view = view
+        self._counter = counter
+        self._traces = traces
+        self._phase_place = 0
+        """Where on the traced step's curve the present phase began."""
+        self._kept: GraphFacts | None = NOTHING_KEPT
+        """What autograd keeps now; None while that is not known."""
+        self._peaks = PhasePeaks()
+        self._told: set[Phase] = set()
+        """The phases of the present step that have been told of."""
+        self._unsettled: list[tuple[LedgerTaken, Taking, int]] = []
+        """Taken between forward and backward, and how far autograd had come: what it keeps is known when backward begins."""
+
+    @property
+    def device_type(self) -> str:
+        """Of the tensors that are counted."""
+        return self.ledger.allocator.device_type
+
+    def tree_changed(self, phase: Phase) -> None:
+        """The models are others now, perhaps on another device; `phase` is the one that is running."""
+        device = self.ledger.follow(self._view.tree)
+        if device is None:
+            return
+        self._peaks = PhasePeaks()
+        if phase is not Phase.LOAD:
+            # The device's first reading tells of the whole run before.
+            self.begin_phase()
+            self._peaks.read_within((None, False))
+        self._emit(DeviceFound(self._clock.at(), self._counter.steps, device, self.ledger.allocator.name))
+
+    def begin_step(self, *, listening: bool) -> None:
+        """A step begins that is told of, within a phase whose beginning was seen only if we were `listening` then."""
+        self._told.clear()
+        self._phase_place = 0
+        self._peaks.begin_step(self.begin_phase(), listening=listening)
+
+    def begin_phase(self) -> Peak:
+        """A phase begins. The peak since the reading before."""
+        return self.ledger.begin_phase()
+
+    def backward_began(self, facts: GraphFacts, *, keeps_graph: bool, within: Phase) -> None:
+        """The forward ends here for the ledger: what autograd keeps is known only now. `within` is the phase that goes on."""
+        self._kept = facts
+        self.settle(facts)
+        part = self.take(Phase.FORWARD, stepped=False)
+        if within is not Phase.FORWARD:
+            self._peaks.read_within(part)
+        self._kept = facts if keeps_graph else NOTHING_KEPT
+        if self._traces.current is not None:
+            self._traces.current.measured(self.ledger.total)
+
+    def forward_left(self) -> None:
+        """Something comes between forward and backward: what autograd keeps by now is known only when backward begins."""
+        self._kept = None
+        self._peaks.forward_left(self.begin_phase())
+
+    def skipped(self) -> None:
+        """A phase has ended that nobody tells of."""
+        self._peaks.skipped()
+
+    def passed_over(self, phase: Phase) -> None:
+        """A phase of an examined step has ended that must not be looked at."""
+        self._peaks.of(phase, self.begin_phase())
+
+    def began_within(self) -> None:
+        """What came before in the running phase is not its own."""
+        self._peaks.read_within(self.begin_phase())
+
+    def take(self, phase: Phase, *, stepped: bool) -> Peak:
+        """Tell of a phase, once in a step. The peak since the reading before."""
+        if phase not in self._told:
+            self._told.add(phase)
+            return self.tell(phase, self._kept, stepped=stepped)
+        part = self.begin_phase()
+        again = self._peaks.once_more(phase, part)
+        if again is not None:
+            self._emit(again)
+        return part
+
+    def tell(self, phase: Phase, kept: GraphFacts | None, *, stepped: bool = False) -> Peak:
+        """Take the ledger at the end of a phase, where autograd keeps `kept`. The peak since the reading before."""
+        optimizers = self._view.live_optimizers()
+        taking, highest, is_exact = self.ledger.take(self._view.tree, optimizers, self.batches.alive(), stepped=stepped)
+        peak, peak_exact = self._peaks.of(phase, (highest, is_exact))
+        if self._traces.current is not None:
+            # What a kernel itself allocates is not seen, so this is a lower bound too, if a much closer one.
+            if not peak_exact:
+                peak = max(peak or 0, self._traces.current.highest_since(self._phase_place))
+            self._phase_place = self._traces.current.place
+        exact = self.ledger.allocator.exact and kept is not None
+        # Before the first step no batch is known, and there may be none yet.
+        held = taking.divided(kept, knows_batches=self.batches.on or phase is Phase.LOAD)
+        taken = LedgerTaken(self._clock.at(), self._counter.steps, phase, held, peak, peak_exact, exact)
+        if kept is None:
+            self._unsettled.append((taken, taking, sequence_number()))
+        else:
+            self._tell(taken)
+        return highest, is_exact
+
+    def _tell(self, taken: LedgerTaken) -> None:
+        self._peaks.told(taken)
+        self._emit(taken)
+
+    def settle(self, kept: GraphFacts | None) -> None:
+        """Emit the ledgers that waited for what autograd keeps: exact if it has recorded nothing since."""
+        unsettled, self._unsettled = self._unsettled, []
+        for taken, taking, number in unsettled:
+            if kept is not None:
+                exact = self.ledger.allocator.exact and number == sequence_number()
+                self._tell(replace(taken, held=taking.divided(kept), exact=exact))
+            else:
+                self._emit(taken)
