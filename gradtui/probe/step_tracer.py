@@ -19,7 +19,7 @@ from gradtui.probe.memory_ledger import buffers_of, state_tensors
 from gradtui.probe.module_trace import OUTSIDE, ModuleTrace
 from gradtui.probe.module_tree import ModuleTree
 from gradtui.probe.step_profile import PhaseMark, highest_by_module, holdings, phase_at, thinned
-from gradtui.probe.torch_private import module_place_in_backward
+from gradtui.probe.torch_private import is_lazy, module_place_in_backward
 from gradtui.protocol.events import StepTraced
 from gradtui.protocol.vocabulary import Phase
 
@@ -115,7 +115,8 @@ class StepTracer:
 
     def _name_all(self) -> None:
         for tensor, kind, module in self._known():
-            self._trace.know(tensor, kind, module)
+            if not is_lazy(tensor):
+                self._trace.know(tensor, kind, module)
 
     def _known(self) -> Iterator[tuple[torch.Tensor, str, int]]:
         tree = self._tree

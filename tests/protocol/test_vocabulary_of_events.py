@@ -55,9 +55,13 @@ def test_a_message_is_frozen_plain_data_that_json_can_write(kind: type) -> None:
     assert not hasattr(message, "__dict__")
 
 
-def test_memory_categories_are_the_fields_that_add_up() -> None:
+def test_memory_categories_are_fields_and_add_up_but_for_what_is_outside() -> None:
     fields = {field.name for field in dataclasses.fields(vocabulary.MemoryBytes)}
-    assert fields == {*vocabulary.MEMORY_CATEGORIES, "total"}
+    assert fields == {*vocabulary.MEMORY_CATEGORIES, "total", "offload_outside"}
+    held = vocabulary.MemoryBytes(1, 2, 3, 4, 5, 6, 36, 7, 8)
+    assert sum(size or 0 for size in held.within_total().values()) == held.total
+    outside = vocabulary.MemoryBytes(1, 2, 3, 4, 5, 6, 28, 7, 8, True)
+    assert sum(size or 0 for size in outside.within_total().values()) == outside.total
 
 
 def test_every_state_has_one_letter_and_a_name() -> None:
