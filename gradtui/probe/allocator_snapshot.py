@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
+from gradtui.probe.applied import Applied
 from gradtui.probe.cuda_private import allocator_snapshot
-from gradtui.probe.interventions import Applied
 from gradtui.probe.refusals import Refused
 from gradtui.probe.run_file import WriteFile
 

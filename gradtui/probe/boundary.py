@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
-from gradtui.probe.interventions import Applied
+from gradtui.probe.applied import Applied
 from gradtui.probe.refusals import Refused
-from gradtui.protocol.commands import (
-    Command,
-    Pause,
-    Resume,
-    RunSteps,
-    SaveAllocatorSnapshot,
-    SetTrainable,
-    StopTraining,
-    TraceStep,
-)
+from gradtui.protocol.commands import Command, Pause, Resume, RunSteps, RunTo, StopTraining
 from gradtui.transport.in_process import CommandQueue
 
 _LOOK_AROUND_S = 0.2
@@ -29,24 +21,24 @@ class RunStopped(SystemExit):
         super().__init__(0)
 
 
+Handler = Callable[[Any], Applied]
+"""Carries out one kind of command. Raises `Refused` and changes nothing where that cannot be."""
+
+
 class Boundary:
-    """Applies commands on the training thread and answers each one."""
+    """Applies commands on the training thread and answers each one: those of holding the run itself, others by `handlers`."""
 
     def __init__(
         self,
         commands: CommandQueue,
         *,
-        toggle: Callable[[SetTrainable], Applied],
-        trace: Callable[[], Applied],
-        snapshot: Callable[[], Applied],
+        handlers: Mapping[type[Command], Handler],
         applied: Callable[[Command, Applied], None],
         rejected: Callable[[Command, str], None],
         held: Callable[[bool], None],
     ) -> None:
         self._commands = commands
-        self._toggle = toggle
-        self._trace = trace
-        self._snapshot = snapshot
+        self._handlers = handlers
         self._applied = applied
         self._rejected = rejected
         self._held = held
@@ -89,12 +81,9 @@ class Boundary:
                 self._applied(command, applied)
 
     def _apply(self, command: Command, step: int) -> Applied:
-        if isinstance(command, SetTrainable):
-            return self._toggle(command)
-        if isinstance(command, TraceStep):
-            return self._trace()
-        if isinstance(command, SaveAllocatorSnapshot):
-            return self._snapshot()
+        handler = self._handlers.get(type(command))
+        if handler is not None:
+            return handler(command)
         if isinstance(command, Pause):
             self._hold_at = step
             return Applied("pause", ())
@@ -105,6 +94,11 @@ class Boundary:
             # Asked for again before the last one was run: the two add up.
             self._hold_at = max(step, self._hold_at or step) + command.count
             return Applied(f"run {command.count} step{'s' if command.count != 1 else ''}", ())
+        if isinstance(command, RunTo):
+            if command.step <= step:
+                raise Refused(f"step {command.step} is over: this is step {step}")
+            self._hold_at = command.step
+            return Applied(f"run to step {command.step}", ())
         if isinstance(command, StopTraining):
             self._stop = True
             return Applied("stop", ())

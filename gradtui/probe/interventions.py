@@ -8,29 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import torch
 from torch.optim import Optimizer
 
 from gradtui.probe import optimizer_membership as membership
 from gradtui.probe import refusals
+from gradtui.probe.applied import Applied
 from gradtui.probe.module_tree import ModuleTree
 from gradtui.probe.refusals import Refused, Training
 from gradtui.protocol.commands import SetTrainable
 
 
-@dataclass(frozen=True)
-class Applied:
-    """What a command changed."""
-
-    text: str
-    parameters: tuple[int, ...]
-
-
-def set_trainable(command: SetTrainable, tree: ModuleTree, training: Training) -> Applied:
-    """Freeze or unfreeze what `command.path` names. Raises `Refused` and changes nothing where that would break the run."""
-    refusals.refuse_several_ranks(tree)
+def select(command: SetTrainable, tree: ModuleTree) -> tuple[str, dict[int, torch.Tensor]]:
+    """The path a command means, and what of it is not yet as it asks, by place. Raises `Refused` if there is none."""
     path, places = _selected(command.path, tree)
     shown = path or "the model"
     if not places:
@@ -39,9 +30,20 @@ def set_trainable(command: SetTrainable, tree: ModuleTree, training: Training) -
     chosen = {place: tensor for place, tensor in live.items() if tensor.requires_grad is not command.trainable}
     if not chosen:
         raise Refused(f"{shown} is already {'trainable' if command.trainable else 'frozen'}")
+    return path, chosen
+
+
+def set_trainable(
+    chosen: dict[int, torch.Tensor], tree: ModuleTree, training: Training, *, trainable: bool, shown: str
+) -> Applied:
+    """Freeze or unfreeze parameters. Raises `Refused` and changes nothing where that would break the run.
+
+    `shown` is the path they were named by.
+    """
+    refusals.refuse_several_ranks(tree)
     refusals.refuse_special(chosen, tree)
-    done = _unfreeze(chosen, tree, training) if command.trainable else _freeze(chosen, tree, training)
-    text = f"{'unfroze' if command.trainable else 'froze'} {shown}: {_extent(path, chosen, tree)}{done}"
+    done = _unfreeze(chosen, tree, training) if trainable else _freeze(chosen, tree, training)
+    text = f"{'unfroze' if trainable else 'froze'} {shown or 'the model'}: {_extent(shown, chosen, tree)}{done}"
     return Applied(text, tuple(chosen))
 
 

@@ -217,7 +217,7 @@ class Probe:
             self.norms.stepped()
         if self.examiner.examination is not None:
             self.hooks.guard("examination", self.examiner.conclude, optimizer, self.norms.latest, skipped)
-        if self.desk.watches:
+        if self.desk.toggling.watches:
             self.hooks.guard("freeze watch", self.desk.verify, self.counter.steps)
         if self.counter.is_due(now):
             self._flush(now)
@@ -236,7 +236,7 @@ class Probe:
 
     def _rests(self) -> int:
         """How many steps after the present one nobody wants to look at; negative if this one is looked at."""
-        if self.norms.is_due or self.norms.is_scaled or self.desk.watches or not self.desk.is_idle:
+        if self.norms.is_due or self.norms.is_scaled or self.desk.toggling.watches or not self.desk.is_idle:
             return -1
         executed = self.counter.steps
         return min(self.norms.rests(executed), self.examiner.rests(executed), self.counter.rests())
@@ -264,7 +264,7 @@ class Probe:
     def _tree_changed(self) -> None:
         self.examiner.tree_changed()
         self.norms.tree_changed()
-        self.desk.tree_changed()
+        self.desk.toggling.tree_changed()
 
     def _flush(self, now: int) -> None:
         own, phases = self._cost.to_report(), self.phases.take(now)

@@ -16,7 +16,12 @@ class Command:
 
 
 @dataclass(frozen=True, slots=True)
-class SetTrainable(Command):
+class Intervention(Command):
+    """A command that changes the script's objects."""
+
+
+@dataclass(frozen=True, slots=True)
+class SetTrainable(Intervention):
     """Freeze (`trainable` False) or unfreeze the parameter at `path`, or every parameter of the module at `path`."""
 
     path: str
@@ -38,6 +43,18 @@ class RunSteps(Command):
     """Let `count` optimizer steps run, then hold again."""
 
     count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class RunTo(Command):
+    """Let the run go on until `step` optimizer steps have been executed, then hold."""
+
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Undo(Intervention):
+    """Take back the latest command that changed the script's objects and has not been taken back yet."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 from gradtui.protocol import events as ev
-from gradtui.protocol.commands import Pause, Resume, RunSteps, SetTrainable, TraceStep
+from gradtui.protocol.commands import Intervention, Pause, Resume, RunSteps, RunTo, TraceStep
 from gradtui.protocol.vocabulary import Phase
+from gradtui.state.command_words import command_words
 from gradtui.state.model_records import keep_records, record_words
 from gradtui.state.out_of_memory import headline
 from gradtui.state.run_state import LogEntry, NormSummary, RunState
-from gradtui.state.selectors import command_words
 from gradtui.state.turns import take_reach, take_saved
 
 LOG_LENGTH = 1_000
@@ -188,7 +188,7 @@ def _device_sampled(state: RunState, event: ev.DeviceSampled) -> None:
 
 def _applied(state: RunState, event: ev.CommandApplied) -> None:
     state.pending.pop(event.command.id, None)
-    if isinstance(event.command, SetTrainable):
+    if isinstance(event.command, Intervention):
         state.interventions.append(event)
         state.intervention_count += 1
         if len(state.interventions) > INTERVENTIONS_KEPT:
@@ -196,7 +196,7 @@ def _applied(state: RunState, event: ev.CommandApplied) -> None:
     if isinstance(event.command, TraceStep):
         # What it shows is an event of its own.
         return
-    if isinstance(event.command, (Pause, Resume, RunSteps)):
+    if isinstance(event.command, (Pause, Resume, RunSteps, RunTo)):
         # That the run holds, or goes on, is an event of its own.
         state.single_steps = isinstance(event.command, RunSteps)
         return

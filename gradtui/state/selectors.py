@@ -7,14 +7,10 @@ from dataclasses import dataclass
 from enum import Enum
 
 from gradtui.protocol.commands import (
-    Command,
     Pause,
     Resume,
     RunSteps,
-    SaveAllocatorSnapshot,
-    SetTrainable,
     StopTraining,
-    TraceStep,
 )
 from gradtui.protocol.events import CommandApplied
 from gradtui.protocol.vocabulary import PROBLEM_STATES, MemoryBytes, ModuleInfo, ParameterState, Phase
@@ -250,24 +246,6 @@ def total_norm_at(state: RunState, step: int | None) -> float | None:
 def optimizers_of(state: RunState, parameter: int) -> list[int]:
     """Indices of the optimizers that own a parameter."""
     return [index for index, optimizer in enumerate(state.optimizers) if parameter in optimizer.parameters]
-
-
-def command_words(command: Command) -> str:
-    """What a command asks for, as it goes on from "cannot": `freeze ctx`."""
-    if isinstance(command, SetTrainable):
-        return f"{'unfreeze' if command.trainable else 'freeze'} {command.path or 'the model'}"
-    if isinstance(command, RunSteps):
-        return "run 1 step" if command.count == 1 else f"run {command.count} steps"
-    return _COMMAND_WORDS.get(type(command), "do that")
-
-
-_COMMAND_WORDS: dict[type[Command], str] = {
-    Pause: "pause",
-    Resume: "go on",
-    StopTraining: "stop training",
-    TraceStep: "take a step apart",
-    SaveAllocatorSnapshot: "write a snapshot of the allocator",
-}
 
 
 def last_toggle(state: RunState, parameters: range) -> CommandApplied | None:

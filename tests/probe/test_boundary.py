@@ -18,10 +18,10 @@ from torch import Tensor, nn
 from watched import ScriptedCommands, Watched, watched
 from zoo import SPECIMENS
 
+from gradtui.probe.applied import Applied
 from gradtui.probe.boundary import Boundary, RunStopped
-from gradtui.probe.interventions import Applied
 from gradtui.probe.refusals import Refused
-from gradtui.protocol.commands import Command, Pause, Resume, RunSteps, SetTrainable, StopTraining
+from gradtui.protocol.commands import Command, Pause, Resume, RunSteps, RunTo, SetTrainable, StopTraining
 from gradtui.protocol.events import CommandApplied, CommandRejected, PauseChanged, Progress
 from gradtui.transport.in_process import CommandQueue
 
@@ -268,6 +268,17 @@ def test_evaluation_is_no_boundary() -> None:
     assert [event.step for event in seen.all(CommandApplied)] == [2]
 
 
+def test_the_run_goes_on_to_a_step_and_holds_there() -> None:
+    commands = ScriptedCommands(
+        [lambda queue: queue.submit(lambda id_: RunTo(id_, 2)), lambda queue: queue.submit(Resume)]
+    )
+    with watched(commands=commands) as seen:
+        train(8, at(1, seen, lambda id_: RunTo(id_, 5)))
+    assert pauses(seen) == [(True, 5), (False, 5)]
+    (rejected,) = seen.all(CommandRejected)
+    assert rejected.reason == "step 2 is over: this is step 5"
+
+
 # ---- the boundary alone
 
 
@@ -279,9 +290,7 @@ def boundary(queue: CommandQueue, log: list[object]) -> Boundary:
 
     return Boundary(
         queue,
-        toggle=toggle,
-        trace=lambda: Applied("trace", ()),
-        snapshot=lambda: Applied("snapshot", ()),
+        handlers={SetTrainable: toggle},
         applied=lambda command, applied: log.append((command.id, applied.text)),
         rejected=lambda command, reason: log.append((command.id, reason)),
         held=log.append,

@@ -237,7 +237,7 @@ def test_a_verdict_that_a_device_has_not_told_yet_is_asked_for_again() -> None:
         step(model, optimizer)
         seen.submit(freeze("2"))
         step(model, optimizer)
-        (watching,) = seen.probe.desk.watches
+        (watching,) = seen.probe.desk.toggling.watches
         copy = HostCopy(torch.zeros(0, dtype=torch.bool))
         copy._done = done  # type: ignore[assignment]
         watching._under_way = ([], copy)

@@ -15,9 +15,9 @@ from torch import nn
 from watched import watched
 from zoo import SPECIMENS
 
-from gradtui.probe.interventions import set_trainable
+from gradtui.probe.interventions import select
 from gradtui.probe.module_tree import ModuleTree
-from gradtui.probe.refusals import Refused, Training
+from gradtui.probe.refusals import Refused
 from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.events import CommandApplied, ModelsFound
 from gradtui.protocol.vocabulary import ParameterInfo
@@ -138,7 +138,7 @@ def test_the_answer_to_an_unknown_path_is_quick_in_a_large_model() -> None:
     tree = ModuleTree(parameters=tuple(ParameterInfo(path, (path,), (1,), "float32", 1, 4, 0) for path in paths))
     began = time.thread_time()
     with pytest.raises(Refused, match=r"did you mean encoder\.layers\.7\.attention\.output\.dense\.weight"):
-        set_trainable(SetTrainable(1, "encoder.layers.7.attention.output.dense.weigth", False), tree, Training())
+        select(SetTrainable(1, "encoder.layers.7.attention.output.dense.weigth", False), tree)
     assert time.thread_time() - began < 1
 
 

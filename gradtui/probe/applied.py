@@ -1,0 +1,16 @@
+"""What carrying out a command has changed, in words and so that it can be taken back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Applied:
+    """What a command changed."""
+
+    text: str
+    parameters: tuple[int, ...]
+    undo: Callable[[], Applied] | None = field(default=None, compare=False)
+    """Takes it back at a later boundary. Raises `Refused` where that cannot be. Keeps none of the script's objects alive."""

@@ -1,0 +1,111 @@
+"""Taking back what was applied: the latest first, exactly what it changed, and nothing that is in the way."""
+
+# Modules, parameters and optimizers are more loosely typed in torch than a test uses them.
+# mypy: disable-error-code="no-untyped-call,unused-ignore,arg-type"
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import nn
+from watched import Watched, watched
+
+from gradtui.protocol.commands import Command, SetTrainable, Undo
+from gradtui.protocol.events import CommandApplied, CommandRejected
+
+X = torch.linspace(-1, 1, 24).view(6, 4)
+
+
+def freeze(path: str) -> Callable[[int], Command]:
+    return lambda number: SetTrainable(number, path, False)
+
+
+def unfreeze(path: str) -> Callable[[int], Command]:
+    return lambda number: SetTrainable(number, path, True)
+
+
+def model_of_three() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 2))
+
+
+def train(model: nn.Module, at: Mapping[int, list[Callable[[int], Command]]], steps: int = 8) -> Watched:
+    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1, momentum=0.9)
+    with watched() as seen:
+        for step in range(steps):
+            for make in at.get(step, []):
+                seen.submit(make)
+            optimizer.zero_grad()
+            model(X).square().mean().backward()
+            optimizer.step()
+    return seen
+
+
+def flags(model: nn.Module) -> list[bool]:
+    return [parameter.requires_grad for parameter in model.parameters()]
+
+
+def test_a_freeze_is_taken_back_and_its_tensors_move_again() -> None:
+    model = model_of_three()
+    seen = train(model, {2: [freeze("1")], 4: [Undo]})
+    assert flags(model) == [True] * 6
+    texts = [event.text for event in seen.all(CommandApplied)]
+    assert texts[1].startswith("unfroze 1: 2 tensors")
+    assert seen.state.tree.states == "TTTTTT"
+
+
+def test_only_what_was_changed_is_set_back() -> None:
+    model = model_of_three()
+    model[1].weight.requires_grad_(False)
+    train(model, {2: [freeze("1")], 4: [Undo]})
+    assert flags(model) == [True, True, False, True, True, True]
+
+
+def test_the_latest_comes_first_and_each_only_once() -> None:
+    model = model_of_three()
+    seen = train(model, {2: [freeze("0")], 3: [freeze("1")], 4: [Undo], 5: [Undo], 6: [Undo]})
+    assert flags(model) == [True] * 6
+    texts = [event.text.partition(":")[0] for event in seen.all(CommandApplied)]
+    assert texts == ["froze 0", "froze 1", "unfroze 1", "unfroze 0"]
+    assert [event.reason for event in seen.all(CommandRejected)] == ["there is nothing to take back"]
+
+
+def test_an_unfreeze_is_taken_back() -> None:
+    model = model_of_three()
+    model[0].requires_grad_(False)
+    seen = train(model, {2: [unfreeze("0")], 5: [Undo]})
+    assert flags(model) == [False, False, True, True, True, True]
+    assert not seen.all(CommandRejected)
+
+
+def test_it_is_refused_where_the_freeze_itself_would_be() -> None:
+    model = model_of_three()
+    model[0].requires_grad_(False)
+
+    def freeze_the_rest(number: int) -> Command:
+        model[1].requires_grad_(False)
+        model[2].requires_grad_(False)
+        return Undo(number)
+
+    seen = train(model, {2: [unfreeze("0")], 6: [freeze_the_rest]})
+    assert flags(model) == [True, True, False, False, False, False]
+    (rejected,) = seen.all(CommandRejected)
+    assert rejected.reason.startswith("unfroze 0 cannot be taken back: this would freeze the last trainable parameter")
+
+
+def test_nothing_is_kept_alive_to_be_taken_back() -> None:
+    model = model_of_three()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    reference = weakref.ref(model[1].weight)
+    with watched() as seen:
+        for step in range(4):
+            if step == 2:
+                seen.submit(freeze("1"))
+            optimizer.zero_grad()
+            model(X).square().mean().backward()
+            optimizer.step()
+        del model, optimizer
+        gc.collect()
+        assert reference() is None
