@@ -101,6 +101,6 @@ def test_the_budget_holds_for_the_time_that_steps_really_take() -> None:
             looked_at.append(norms.is_due or examiner.examination is not None)
     plain = statistics.median(time for time, is_looked_at in zip(times, looked_at) if not is_looked_at)
     extra = [time - plain for time, is_looked_at in zip(times, looked_at) if is_looked_at]
-    assert 10 < len(extra) < 1_000
+    assert 4 < len(extra) < 1_000
     # Twice: what comes after a measurement is slower too, and a machine that is busy with other things adds its part.
     assert sum(extra) < 2 * budget * sum(times) + 2 * max(extra)
