@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from gradtui.probe.memory_ledger import plain_tensors
+from gradtui.probe.plain_tensors import plain_tensors
 from gradtui.probe.torch_private import is_being_traced, unseen_by_function_modes
 
 _MOST_VALUES = 10_000

@@ -12,8 +12,9 @@ from torch.optim import Optimizer
 from gradtui.probe.allocators import Allocator, Reading, device_allocator
 from gradtui.probe.module_tree import ModuleTree
 from gradtui.probe.phase_peaks import Peak
+from gradtui.probe.plain_tensors import plain_tensors
 from gradtui.probe.saved_tensors import GraphFacts
-from gradtui.probe.torch_private import is_lazy, storage_key
+from gradtui.probe.torch_private import storage_key
 from gradtui.protocol.vocabulary import MemoryBytes
 
 
@@ -51,24 +52,6 @@ class StorageCount:
             and storage._cdata not in self.seen  # noqa: SLF001
             and not (self.device_type == "cpu" and storage.is_shared())
         }
-
-
-def plain_tensors(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
-    """The tensors that really hold the bytes: wrapper subclasses (DTensor, quantized) are flattened, sparse ones split."""
-    if tensor.layout is not torch.strided:
-        if tensor.layout is torch.sparse_coo:
-            yield tensor._values()  # noqa: SLF001 - `values()` would demand a coalesced tensor
-            yield tensor._indices()  # noqa: SLF001
-        return
-    flatten = getattr(tensor, "__tensor_flatten__", None)
-    if flatten is not None and type(tensor) is not torch.nn.Parameter:
-        # Not all that a wrapper is made of need be tensors: a DTensor names its device mesh too.
-        for inner in (getattr(tensor, name) for name in flatten()[0]):
-            if isinstance(inner, torch.Tensor):
-                yield from plain_tensors(inner)
-        return
-    if not is_lazy(tensor):
-        yield tensor
 
 
 @dataclass(frozen=True)

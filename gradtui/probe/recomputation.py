@@ -16,6 +16,7 @@ import torch
 
 from gradtui.probe.hook_set import HookSet
 from gradtui.probe.module_trace import OUTSIDE, ModuleTrace
+from gradtui.probe.plain_tensors import plain_tensors
 from gradtui.probe.saved_hooks import next_holder, recomputation_hook
 from gradtui.probe.saved_tensors import GraphFacts, KnownTensors, walk
 from gradtui.probe.torch_private import leave_to_python, number_in_backward, storage_key
@@ -51,10 +52,12 @@ class Recomputation:
         holder = next_holder(frame, group) if frame is not None else None
         module = self._facts.regions.holders.get(id(holder)) if holder is not None else None
         if module is not None:
-            key = storage_key(tensor)
             seen = self._seen.setdefault(id(frame), set())
-            size = 0 if key in seen or self._is_kept(key) else tensor.untyped_storage().nbytes()
-            seen.add(key)
+            size = 0
+            for plain in plain_tensors(tensor):
+                key = storage_key(plain)
+                size += 0 if key in seen or self._is_kept(key) else plain.untyped_storage().nbytes()
+                seen.add(key)
             self._add(module, size)
         self._charge(perf_counter_ns() - began)
 

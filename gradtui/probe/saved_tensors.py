@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 
 from gradtui.probe.module_trace import OUTSIDE, ModuleTrace
+from gradtui.probe.plain_tensors import plain_tensors
 from gradtui.probe.saved_hooks import (
     checkpoint_frame,
     copy_on_host,
@@ -149,15 +150,15 @@ class _Walk:
             if data is None:
                 self._look_behind_hooks(saved, module)
                 continue
-            key = storage_key(data)
-            owner = excluded.get(key)
-            if owner is not None:
-                # A frozen weight is kept for one purpose: to pass the gradient on to the operation's input. This also
-                # tells of modules that never run themselves, such as the output projection of nn.MultiheadAttention.
-                if owner != OUTSIDE and any(self._is_beyond(next_node, owner) for next_node in following):
+            for tensor in plain_tensors(data):
+                key = storage_key(tensor)
+                owner = excluded.get(key)
+                if owner is None:
+                    self._keep(tensor, key, module)
+                elif owner != OUTSIDE and any(self._is_beyond(next_node, owner) for next_node in following):
+                    # A frozen weight is kept for one purpose: to pass the gradient on to the operation's input. This also
+                    # tells of modules that never run themselves, such as the output projection of nn.MultiheadAttention.
                     facts.passing.add(owner)
-                continue
-            self._keep(data, key, module)
 
     def _keep(self, tensor: torch.Tensor, key: int, module: int) -> None:
         facts = self._facts
@@ -177,8 +178,8 @@ class _Walk:
             facts.regions.holders[id(holder_of(saved))] = module
             facts.regions.recomputed[module] = None
         copy = copy_on_host(saved)
-        if copy is not None:
-            facts.offloaded[storage_key(copy)] = copy.untyped_storage().nbytes()
+        for tensor in plain_tensors(copy) if copy is not None else ():
+            facts.offloaded[storage_key(tensor)] = tensor.untyped_storage().nbytes()
 
     def _count_reentrant(self, node: GraphNode, module: int) -> None:
         number = node._sequence_nr()  # noqa: SLF001 - the graph's public API has no number
@@ -191,7 +192,7 @@ class _Walk:
     def _keep_inputs(self, tensors: Iterable[torch.Tensor], module: int) -> None:
         regions = self._facts.regions
         sizes: dict[int, int] = {}
-        for tensor in tensors:
+        for tensor in (plain for given in tensors for plain in plain_tensors(given)):
             key = storage_key(tensor)
             if key not in self._known.excluded and not is_number(tensor):
                 storage = tensor.untyped_storage()

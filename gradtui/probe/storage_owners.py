@@ -17,9 +17,10 @@ from time import perf_counter
 import torch
 from torch.optim import Optimizer
 
-from gradtui.probe.memory_ledger import buffers_of, plain_tensors, state_tensors
+from gradtui.probe.memory_ledger import buffers_of, state_tensors
 from gradtui.probe.module_trace import ModuleTrace
 from gradtui.probe.module_tree import ModuleTree
+from gradtui.probe.plain_tensors import plain_tensors
 from gradtui.probe.saved_owners import SavedOwners
 from gradtui.probe.torch_private import is_being_traced, is_wrapper, storage_key, unseen_by_function_modes
 from gradtui.protocol.vocabulary import HeldStorage

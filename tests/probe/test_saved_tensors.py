@@ -199,3 +199,14 @@ def test_a_python_number_is_no_tensor_that_autograd_keeps(number: complex) -> No
     # One that the script has made a tensor of is.
     kept = torch.tensor(number, dtype={int: torch.int64, float: torch.float64}.get(type(number), torch.complex128))
     assert facts_of(x * kept).total == kept.nbytes
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR")
+@pytest.mark.parametrize("compressed", [False, True])
+def test_sparse_tensors_that_are_kept_do_not_end_the_walk(compressed: bool) -> None:
+    adjacency = torch.eye(3).to_sparse_csr() if compressed else torch.eye(3).to_sparse_coo()
+    x = torch.ones(3, 2, requires_grad=True)
+    facts = facts_of(torch.sparse.mm(adjacency, x.exp()).sum())
+    exponential, values_and_indices = 3 * 2 * 4, 3 * 4 + 2 * 3 * 8
+    # What is within a compressed one is reached by operations only, so it stays uncounted.
+    assert facts.total == (exponential if compressed else exponential + values_and_indices)
