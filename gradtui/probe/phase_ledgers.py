@@ -45,6 +45,8 @@ class PhaseLedgers:
         self._peaks = PhasePeaks()
         self._told: set[Phase] = set()
         """The phases of the present step that have been told of."""
+        self._was_gradient = False
+        """The backward that was told of was a `torch.autograd.grad`, whose graph nobody has looked at."""
         self._unsettled: list[tuple[LedgerTaken, Taking, int]] = []
         """Taken between forward and backward, and how far autograd had come: what it keeps is known when backward begins."""
 
@@ -68,6 +70,7 @@ class PhaseLedgers:
     def begin_step(self, *, listening: bool) -> None:
         """A step begins that is told of, within a phase whose beginning was seen only if we were `listening` then."""
         self._told.clear()
+        self._was_gradient = False
         self._phase_place = 0
         self._peaks.begin_step(self.begin_phase(), listening=listening)
 
@@ -79,6 +82,8 @@ class PhaseLedgers:
         """The forward ends here for the ledger: what autograd keeps is known only now. `within` is the phase that goes on."""
         self._kept = facts
         self.settle(facts)
+        if self._was_gradient:
+            self._told.discard(Phase.BACKWARD)
         part = self.take(Phase.FORWARD, stepped=False)
         if within is not Phase.FORWARD:
             self._peaks.read_within(part)
@@ -107,6 +112,8 @@ class PhaseLedgers:
         """Tell of a phase, once in a step. The peak since the reading before."""
         if phase not in self._told:
             self._told.add(phase)
+            if phase is Phase.BACKWARD:
+                self._was_gradient = self._kept is None
             return self.tell(phase, self._kept, stepped=stepped)
         part = self.begin_phase()
         again = self._peaks.once_more(phase, part)
@@ -124,7 +131,11 @@ class PhaseLedgers:
             if not peak_exact:
                 peak = max(peak or 0, self._traces.current.highest_since(self._phase_place))
             self._phase_place = self._traces.current.place
-        exact = self.ledger.allocator.exact and kept is not None
+        whole = kept
+        if kept is not None:
+            kept = kept.alive([*taking.claimed, *taking.batches])
+        # Where a part of a graph is alive, what is may also be held by the script.
+        exact = self.ledger.allocator.exact and kept is not None and (kept is whole or not kept.storages)
         # Before the first step no batch is known, and there may be none yet.
         held = taking.divided(kept, knows_batches=self.batches.on or phase is Phase.LOAD)
         taken = LedgerTaken(self._clock.at(), self._counter.steps, phase, held, peak, peak_exact, exact)

@@ -87,11 +87,24 @@ class GraphFacts:
     """Storage key -> bytes, of what `total` counts. Numbers only: they tell nothing once the graph is freed."""
     offloaded: dict[int, int] = field(default_factory=dict)
     """Storage key -> bytes, of the copies that `save_on_cpu` keeps in place of what the operations would have saved."""
+    references: dict[int, weakref.ref[Any]] = field(default_factory=dict)
+    """Storage key -> that storage as long as it is alive, of both: a graph that is kept keeps all of them."""
     regions: Regions = field(default_factory=Regions)
     """What is checkpointed."""
     nodes: int = 0
     hooked: int = 0
     """Saved tensors behind hooks (checkpointing, offloading), whose bytes are not known from here."""
+
+    def alive(self, apart_from: Iterable[int]) -> GraphFacts:
+        """Of a graph that may be gone by now its living storages; nothing if those are all held by others, as some are."""
+        alive = {key for key, reference in self.references.items() if reference() is not None}
+        if len(alive) == len(self.references):
+            return self
+        alive -= set(apart_from)
+        return GraphFacts(
+            storages={key: size for key, size in self.storages.items() if key in alive},
+            offloaded={key: size for key, size in self.offloaded.items() if key in alive},
+        )
 
 
 def walk(roots: Iterable[torch.Tensor], trace: ModuleTrace, known: KnownTensors) -> GraphFacts:
@@ -164,7 +177,9 @@ class _Walk:
         facts = self._facts
         if key in facts.storages or is_number(tensor) or self._known.home not in (None, tensor.device):
             return
-        size = facts.storages[key] = tensor.untyped_storage().nbytes()
+        storage = tensor.untyped_storage()
+        size = facts.storages[key] = storage.nbytes()
+        facts.references[key] = weakref.ref(storage)
         facts.total += size
         facts.by_module[module] = facts.by_module.get(module, 0) + size
 
@@ -179,7 +194,9 @@ class _Walk:
             facts.regions.recomputed[module] = None
         copy = copy_on_host(saved)
         for tensor in plain_tensors(copy) if copy is not None else ():
-            facts.offloaded[storage_key(tensor)] = tensor.untyped_storage().nbytes()
+            key, storage = storage_key(tensor), tensor.untyped_storage()
+            facts.offloaded[key] = storage.nbytes()
+            facts.references[key] = weakref.ref(storage)
 
     def _count_reentrant(self, node: GraphNode, module: int) -> None:
         number = node._sequence_nr()  # noqa: SLF001 - the graph's public API has no number

@@ -69,6 +69,8 @@ class StepExaminer:
         self._reach = ReachReader(emit, clock, view, counter)
         self._letters = ""
         self._trainable = ""
+        self._is_graph_known = False
+        """The phase that is about to end does so with a backward whose graph was walked."""
         self._evaluated_at = -_EVALUATION_NS
         self._guard = hooks.guard
         phases.ended = self._guarded_end
@@ -155,12 +157,14 @@ class StepExaminer:
             return
         facts = examination.look_at_graph(outputs, self._ledgers.ledger, self.recomputation)
         self._ledgers.backward_began(facts, keeps_graph=keeps_graph, within=self._phases.phase)
+        self._is_graph_known = True
 
     def _guarded_end(self, phase: Phase) -> None:
         # Phases end inside every hook: what fails here must not switch those off.
         self._guard("ledger", self._phase_ended, phase)
 
     def _phase_ended(self, phase: Phase) -> None:
+        is_graph_known, self._is_graph_known = self._is_graph_known, False
         # Before the first training step: a script may only evaluate.
         first = phase is Phase.LOAD or (phase is Phase.EVAL and self._evaluation_is_due())
         if first and self.examination is None and not operations_are_observed():
@@ -175,7 +179,7 @@ class StepExaminer:
             self._ledgers.passed_over(phase)
             return
         if phase is Phase.FORWARD:
-            if self._phases.phase is not Phase.BACKWARD:
+            if not is_graph_known:
                 self._ledgers.forward_left()
             return
         self._ledgers.take(phase, stepped=phase is Phase.OPTIMIZER)

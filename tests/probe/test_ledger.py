@@ -508,3 +508,38 @@ def test_with_protection_each_reading_begins_a_new_peak() -> None:
 def test_the_device_is_named_where_there_are_several(count: int, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
     assert CudaAllocator(2, PeakCounters()).name == name
+
+
+def test_a_retained_graph_that_the_script_lets_go_of_is_gone() -> None:
+    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step() -> None:
+        loss = model(X).square().sum()
+        loss.backward(retain_graph=True)
+        optimizer.step()
+
+    with watched() as seen:
+        for _ in range(3):
+            step()
+            optimizer.zero_grad()
+    assert all(ledger.held.activations for ledger in seen.ledgers(Phase.OPTIMIZER))
+    cleared = seen.ledgers(Phase.ZERO_GRAD) + seen.ledgers(Phase.DATA)
+    assert len(cleared) > 2
+    assert [ledger.held.activations for ledger in cleared] == [0] * len(cleared)
+
+
+def test_what_a_gradient_in_the_middle_keeps_is_no_part_of_nothing() -> None:
+    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
+    with watched() as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        x = X.clone().requires_grad_()
+        score = model(x).sum()
+        (slope,) = torch.autograd.grad(score, x, create_graph=True)
+        (score + slope.square().sum()).backward()
+        optimizer.step()
+    within, after = seen.ledgers(Phase.BACKWARD)
+    # Between the two the whole graph is there; what autograd keeps of it is known when the second begins.
+    assert within.held.activations == seen.ledgers(Phase.FORWARD)[-1].held.activations
+    assert not within.exact
+    assert (after.held.activations, after.exact) == (0, True)
