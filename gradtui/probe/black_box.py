@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from gradtui.probe.probe import Probe
 
 MOST_FILES = 5
-"""So many failures of a run are looked at and written down. Of the others each that is a power of two is told, without
-bytes: a script may try and fail all the time."""
+"""So many failures of a run are looked at and written down, and the one that ends it. Of the others each that is a power of
+two is told, without bytes: a script may try and fail all the time."""
 
 _SEEN = "_gradtui_seen"
-"""Set on an exception that has been told of: it passes several of our places on its way out. To keep the exception itself, even
-for a moment, would keep all the tensors in its frames."""
+"""Set on an exception that has been told of, to whether it was looked at: it passes several of our places on its way out. To
+keep the exception itself, even for a moment, would keep all the tensors in its frames."""
 
 
 class BlackBox:
@@ -59,21 +59,32 @@ class BlackBox:
         probe.hooks.raised = self.raised
         _observe(self)
 
-    def raised(self, error: BaseException) -> None:
-        """An exception of the script's passes by. Anything but a failed allocation is left alone."""
+    def raised(self, error: BaseException, ends: bool = False) -> None:
+        """An exception of the script's passes by, or `ends` the script. Anything but a failed allocation is left alone."""
         failure = allocation_failure(error)
         if failure is None and error.__cause__ is not None:
             # A script's own exception, raised from it.
             error = error.__cause__
             failure = allocation_failure(error)
-        if failure is None or getattr(error, _SEEN, False):
+        if failure is None:
             return
-        with contextlib.suppress(Exception):
-            setattr(error, _SEEN, True)
-        if self._announced and failure.device.startswith("cuda"):
+        looked: bool | None = getattr(error, _SEEN, None)
+        is_new = looked is None
+        if is_new and self._announced and failure.device.startswith("cuda"):
             self._announced = False
+            is_new, looked = False, self._count <= MOST_FILES
+        if not is_new and (looked or not ends):
+            self._mark(error, looked=bool(looked))
             return
-        self._tell(failure, lambda: self._path(running_module.raised_in(error.__traceback__)))
+        looked = self._tell(
+            failure, lambda: self._path(running_module.raised_in(error.__traceback__)), is_new=is_new, ends=ends
+        )
+        self._mark(error, looked=looked)
+
+    @staticmethod
+    def _mark(error: BaseException, *, looked: bool) -> None:
+        with contextlib.suppress(Exception):
+            setattr(error, _SEEN, looked)
 
     def allocation_failed(self, device: int, requested: int, on_device: int, free: int) -> None:  # noqa: ARG002
         """The CUDA allocator is about to raise. Nothing may be raised into it."""
@@ -81,25 +92,35 @@ class BlackBox:
             self._announced = True
             self._tell(AllocationFailure(f"cuda:{device}", "", requested), self._running)
 
-    def _tell(self, failure: AllocationFailure, path: Callable[[], str | None]) -> None:
+    def _tell(
+        self, failure: AllocationFailure, path: Callable[[], str | None], *, is_new: bool = True, ends: bool = False
+    ) -> bool:
+        """Tell of a failure if it is one of those that are told; whether it was looked at."""
         hooks = self._probe.hooks
         # Two threads may fail at once; and what is done here allocates too.
         if not self._busy.acquire(blocking=False):
-            return
+            return False
         try:
-            self._count += 1
-            if self._count > MOST_FILES and self._count & (self._count - 1):
-                return
+            self._count += is_new
+            looked = ends or self._count <= MOST_FILES
+            if not looked and self._count & (self._count - 1):
+                return False
             if hooks.thread in (None, get_ident()):
-                hooks.run("black box", self._record, failure, path)
+                hooks.run("black box", self._record, failure, path, looked)
             else:
-                hooks.guard("black box", self._record, 0, failure, path)
+                hooks.guard("black box", self._record, 0, failure, path, looked)
         finally:
             self._busy.release()
+        return looked
 
-    def _record(self, now: int, failure: AllocationFailure, path: Callable[[], str | None]) -> None:  # noqa: ARG002
+    def _record(
+        self,
+        now: int,  # noqa: ARG002 - as every callback of a hook
+        failure: AllocationFailure,
+        path: Callable[[], str | None],
+        looked: bool,
+    ) -> None:
         probe = self._probe
-        looked = self._count <= MOST_FILES
         device = torch.device(failure.device)
         owners = self._owners(device) if looked else Owners((), (), True)
         event = OutOfMemory(

@@ -53,8 +53,8 @@ class HookSet:
         """The only thread that is listened to; None for any."""
         self.first: Callable[[], None] | None = None
         """Called before anything that is run: there may be something older to tell."""
-        self.raised: Callable[[BaseException], None] | None = None
-        """Told of the script's exceptions that pass through a wrapper or end the script."""
+        self.raised: Callable[[BaseException, bool], None] | None = None
+        """Told of the script's exceptions that pass through a wrapper or end the script, and whether they end it."""
         self._report = report
         self._failures: dict[str, int] = {}
         self._off: set[str] = set()
@@ -124,9 +124,17 @@ class HookSet:
 
     def passes(self, error: BaseException) -> None:
         """An exception of the script's passes through a wrapper of ours: who wants to know is told, and our frames go."""
-        if self.raised is not None and self.active:
-            self.guard("exceptions", self.raised, error)
+        self._tell_of(error, ends=False)
         strip_own_frames(error)
+
+    def ends(self, error: BaseException) -> None:
+        """An exception of the script's ends it."""
+        self._tell_of(error, ends=True)
+        strip_own_frames(error)
+
+    def _tell_of(self, error: BaseException, *, ends: bool) -> None:
+        if self.raised is not None and self.active:
+            self.guard("exceptions", self.raised, error, ends)
 
     def _failed(self, part: str, error: Exception) -> None:
         count = self._failures[part] = self._failures.get(part, 0) + 1

@@ -37,7 +37,7 @@ class TrainingRun:
         """Run the script to its end. What it raises is in the outcome; where torch is missing it runs unwatched."""
         began = monotonic()
         watched = self._watch()
-        outcome = run(self.program, watched[0].hooks.passes if watched is not None else None)
+        outcome = run(self.program, watched[0].hooks.ends if watched is not None else None)
         if outcome.forked:
             return outcome
         at, step = monotonic() - began, 0

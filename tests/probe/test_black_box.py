@@ -262,6 +262,24 @@ def test_of_many_only_some_are_told_and_few_are_written(tmp_path: Path) -> None:
     assert "number 32 of this run" in seen.state.log[-1].text
 
 
+def test_the_failure_that_ends_the_run_is_looked_at_however_many_came_before(tmp_path: Path) -> None:
+    net, x = model(), torch.ones(2, WIDTH)
+    with boxed(tmp_path) as seen:
+        for _ in range(MOST_FILES + 1):
+            fail(net, x)
+        net[2].fails = True
+        with pytest.raises(RuntimeError) as caught:
+            net(x)
+        assert len(boxes(seen)) == MOST_FILES
+        for _ in range(2):
+            seen.probe.hooks.ends(caught.value)
+    last = boxes(seen)[-1]
+    assert len(boxes(seen)) == MOST_FILES + 1
+    assert (last.number, last.module) == (MOST_FILES + 2, "2")
+    assert last.categories
+    assert last.file is not None
+
+
 def test_a_full_disk_costs_one_line(tmp_path: Path) -> None:
     def full(kind: str, suffix: str, fill: Callable[[BinaryIO], object]) -> str:
         raise OSError(errno.ENOSPC, "No space left on device")
