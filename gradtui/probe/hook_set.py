@@ -13,6 +13,7 @@ import sys
 import weakref
 from _thread import get_ident
 from collections.abc import Callable
+from threading import RLock
 from time import perf_counter_ns
 from typing import Any, Protocol
 
@@ -55,9 +56,14 @@ class HookSet:
         """Called before anything that is run: there may be something older to tell."""
         self.raised: Callable[[BaseException, bool], None] | None = None
         """Told of the script's exceptions that pass through a wrapper or end the script, and whether they end it."""
+        self.looking = RLock()
+        """Held while tensors of the script's are looked at; another thread's first backward waits for its end."""
+        self._others: set[int] = set()
+        """Threads beside the one that is listened to that have run a backward."""
         self._report = report
         self._failures: dict[str, int] = {}
         self._off: set[str] = set()
+        self._noted: set[str] = set()
         self._patches: list[tuple[Any, str, Any, Any, bool]] = []
         self._handles: list[Removable] = []
 
@@ -69,6 +75,34 @@ class HookSet:
         thread = get_ident()
         if self.thread != thread and (self.thread is None or self.thread not in living_threads()):
             self.thread = thread
+            self._others.discard(thread)
+        elif self.thread != thread and thread not in self._others:
+            self._others.add(thread)
+            # What is being looked at may be what this backward is about to write.
+            with self.looking:
+                pass
+
+    def is_alone(self) -> bool:
+        """Whether no other thread that is alive has run a backward.
+
+        Autograd writes `.grad` without holding Python's lock: to read one that another thread's backward is writing ends the
+        process (seen in torch 2.13).
+        """
+        if not self._others:
+            return True
+        living = living_threads()
+        for thread in tuple(self._others):
+            if thread not in living:
+                self._others.discard(thread)
+        if self._others:
+            self.note("examination", "several threads train at once, and what another one writes cannot be read safely")
+        return not self._others
+
+    def note(self, part: str, trouble: str) -> None:
+        """Report once that a part cannot do its work for now."""
+        if part not in self._noted:
+            self._noted.add(part)
+            self._report(part, trouble, False)
 
     def run(self, part: str, callback: Callable[..., Any], *arguments: Any) -> Any:
         """Call `callback(now, *arguments)` for the part of this name and return its answer; whatever it raises stays here.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from torch import nn
 from torch.optim import Optimizer
@@ -33,8 +34,21 @@ _AFTER_A_TOGGLE = 2
 _AFTER_A_CHANGE = 4
 """Steps examined whatever they cost when the models have changed: a script may train one after the other."""
 
+_Look = TypeVar("_Look", bound=Callable[..., Any])
+
 _EVALUATION_NS = 1_000_000_000
 """The bytes of an evaluation are taken this often at most."""
+
+
+def _alone(look: _Look) -> _Look:
+    """Have no other thread begin its first backward within this method."""
+
+    @functools.wraps(look)
+    def looking(self: StepExaminer, *arguments: Any, **named: Any) -> Any:
+        with self._hooks.looking:
+            return look(self, *arguments, **named)
+
+    return cast("_Look", looking)
 
 
 class StepExaminer:
@@ -72,8 +86,12 @@ class StepExaminer:
         self._is_graph_known = False
         """The phase that is about to end does so with a backward whose graph was walked."""
         self._evaluated_at = -_EVALUATION_NS
+        self._hooks = hooks
         self._guard = hooks.guard
         phases.ended = self._guarded_end
+
+    def _may_look(self) -> bool:
+        return not operations_are_observed() and self._hooks.is_alone()
 
     @property
     def every(self) -> int:
@@ -120,6 +138,7 @@ class StepExaminer:
         """Take the next step apart; why not, in words, if that cannot be."""
         return self._traces.ask(self._ledgers.device_type)
 
+    @_alone
     def begin_step(self, step: int, cost: float) -> None:
         """The step after so many executed ones begins; the one before took our hooks `cost` seconds."""
         self._ledgers.settle(None)
@@ -131,7 +150,7 @@ class StepExaminer:
         traced = self._traces.is_due(step, self._ledgers.device_type)
         due = self._cadence.is_due(step, self._view.round_length, wanted=traced)
         self._traces.drop()
-        due = due and not operations_are_observed()
+        due = due and self._may_look()
         self.batches.begin(on=due)
         if not due:
             if self.tracer.on:
@@ -150,10 +169,11 @@ class StepExaminer:
         if traced and total is not None:
             self._traces.begin(self.examination.trace, self._ledgers.device_type, total)
 
+    @_alone
     def look_at_graph(self, outputs: Any, keeps_graph: bool) -> None:
         """Backward is about to run on `outputs`."""
         examination = self.examination
-        if examination is None or operations_are_observed():
+        if examination is None or not self._may_look():
             return
         facts = examination.look_at_graph(outputs, self._ledgers.ledger, self.recomputation)
         self._ledgers.backward_began(facts, keeps_graph=keeps_graph, within=self._phases.phase)
@@ -163,11 +183,12 @@ class StepExaminer:
         # Phases end inside every hook: what fails here must not switch those off.
         self._guard("ledger", self._phase_ended, phase)
 
+    @_alone
     def _phase_ended(self, phase: Phase) -> None:
         is_graph_known, self._is_graph_known = self._is_graph_known, False
         # Before the first training step: a script may only evaluate.
         first = phase is Phase.LOAD or (phase is Phase.EVAL and self._evaluation_is_due())
-        if first and self.examination is None and not operations_are_observed():
+        if first and self.examination is None and self._may_look():
             self._ledgers.tell(phase, NOTHING_KEPT)
             self._tell_evaluation(phase)
         self._traces.phase(self._phases.phase)
@@ -175,7 +196,7 @@ class StepExaminer:
         if examination is None:
             self._ledgers.skipped()
             return
-        if operations_are_observed():
+        if not self._may_look():
             self._ledgers.passed_over(phase)
             return
         if phase is Phase.FORWARD:
@@ -187,7 +208,7 @@ class StepExaminer:
     def evaluation_began(self, root: nn.Module) -> None:
         """A forward that is no training begins. Its bytes are taken once a second at most, examined step or not."""
         self._reach.evaluation_began(root)
-        if operations_are_observed():
+        if not self._may_look():
             return
         if self._phases.ended is None and self._evaluation_is_due():
             self._ledgers.begin_phase()
@@ -206,9 +227,12 @@ class StepExaminer:
     def _evaluation_is_late(self) -> bool:
         return self._clock.now() - self._evaluated_at > _EVALUATION_NS
 
+    @_alone
     def _evaluation_ended(self, phase: Phase) -> None:
         if phase is Phase.EVAL:
             self._phases.ended = None
+            if not self._may_look():
+                return
             self._guard("ledger", self._ledgers.tell, phase, NOTHING_KEPT)
             self._guard("ledger", self._tell_evaluation, phase)
             self.batches.begin(on=False)
@@ -217,13 +241,14 @@ class StepExaminer:
         if phase is Phase.EVAL:
             self._reach.evaluation_measured(self._ledgers.device_type)
 
+    @_alone
     def conclude(self, optimizer: Optimizer | None, norms: Mapping[int, float], skipped: bool) -> None:
         """The optimizer of an examined step has run (or its step was skipped): tell what was seen.
 
         `optimizer` is None where the script updates its parameters itself.
         """
         examination = self.examination
-        if examination is None or operations_are_observed():
+        if examination is None or not self._may_look():
             return
         if examination.tree.is_gone():
             self.tracer.stop()

@@ -145,3 +145,27 @@ def test_where_there_is_no_fork_there_is_nothing_to_leave(monkeypatch: pytest.Mo
     monkeypatch.delattr(os, "register_at_fork")
     hooks.leave_forked_children()
     assert hooks.active
+
+
+def test_another_threads_backward_is_known_as_long_as_that_thread_lives() -> None:
+    told: list[str] = []
+    hooks = HookSet(lambda part, error, disabled: told.append(error))
+    hooks.listen_here()
+    assert hooks.is_alone()
+    may_end, has_begun = threading.Event(), threading.Event()
+
+    def other() -> None:
+        hooks.listen_here()
+        has_begun.set()
+        may_end.wait(10)
+
+    thread = threading.Thread(target=other)
+    with hooks.looking:
+        thread.start()
+        assert not has_begun.wait(0.05), "its backward waits while something is being looked at"
+    assert has_begun.wait(10)
+    assert [hooks.is_alone(), hooks.is_alone()] == [False, False]
+    may_end.set()
+    thread.join()
+    assert hooks.is_alone()
+    assert len(told) == 1
