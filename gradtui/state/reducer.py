@@ -11,9 +11,11 @@ from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Intervention, Pause, Resume, RunSteps, RunTo, TraceStep
 from gradtui.protocol.vocabulary import Phase
 from gradtui.state.command_words import command_words
+from gradtui.state.growth import GrowthWatch
 from gradtui.state.model_records import keep_records, record_words
 from gradtui.state.out_of_memory import headline
 from gradtui.state.run_state import LogEntry, NormSummary, RunState
+from gradtui.state.series import Series
 from gradtui.state.turns import take_reach, take_saved
 
 LOG_LENGTH = 1_000
@@ -69,6 +71,10 @@ def _note_gone(state: RunState, event: ev.ModelsFound, before: set[int]) -> None
 def _device_found(state: RunState, event: ev.DeviceFound) -> None:
     if state.started is not None:
         state.started = replace(state.started, device=event.device, ledger=event.ledger)
+    # Totals of two allocators cannot be compared: what was measured of the device before is nobody's present figure.
+    for record in state.phases.values():
+        record.last, record.peak, record.peak_exact, record.totals = None, None, True, Series()
+    state.growth, state.unexplained_first, state.traced = GrowthWatch(), None, None
 
 
 def _optimizers_found(state: RunState, event: ev.OptimizersFound) -> None:

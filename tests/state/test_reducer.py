@@ -286,6 +286,19 @@ def test_the_device_that_is_found_replaces_the_assumed_one() -> None:
     apply(RunState(), ev.DeviceFound(1.0, 1, "x", "y"))
 
 
+def test_figures_of_another_device_are_no_longer_those_of_this_run() -> None:
+    state = state_of(
+        started(),
+        ledger(1, Phase.FORWARD, 1000, 3000),
+        ledger(1, Phase.OPTIMIZER, 1000, 2000),
+        ev.DeviceFound(2.0, 1, "NVIDIA H100", "CUDA allocator"),
+        ledger(2, Phase.FORWARD, 100, 200, peak_exact=True),
+    )
+    forward, optimizer = state.phases[Phase.FORWARD], state.phases[Phase.OPTIMIZER]
+    assert (forward.peak, forward.peak_exact, list(forward.totals.values)) == (200, True, [100])
+    assert (optimizer.last, optimizer.peak, state.unexplained_first) == (None, None, None)
+
+
 def test_the_log_is_bounded() -> None:
     state = RunState()
     for step in range(3 * LOG_LENGTH):
