@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import torch
 
+from gradtui.probe.clipping import Clipping
 from gradtui.probe.host_copy import HostCopy
 from gradtui.probe.torch_private import multi_tensor_norms
 
@@ -32,6 +33,10 @@ class NormReading:
     total: float | None
     loss: float | None
     norms: list[tuple[int, float]]
+    before_clipping: float | None = None
+    """The total before the script clipped, None if it did not."""
+    clipped_at: float | None = None
+    """What the script clipped it at."""
 
 
 @dataclass
@@ -39,6 +44,7 @@ class _UnderWay:
     step: int
     indices: list[int]
     with_loss: bool
+    clipping: Clipping | None
     copy: HostCopy
 
 
@@ -57,13 +63,17 @@ class GradientMeter:
         gradients: list[tuple[int, torch.Tensor]],
         loss: torch.Tensor | None,
         scale: torch.Tensor | None = None,
+        clipping: Clipping | None = None,
     ) -> None:
         """Measure the gradients of `step`, given as (parameter index, gradient).
 
-        `scale` is what a loss scaler has multiplied them by, if the optimizer takes that out itself.
+        `scale` is what a loss scaler has multiplied them by, if the optimizer takes that out itself; `clipping` what the script
+        has clipped them by.
         """
         with torch.no_grad():
             indices, stacked = _norms(gradients)
+            if clipping is not None:
+                stacked.append(clipping.total.reshape(1).to(_wide(clipping.total.device)))
             if scale is not None:
                 stacked = [part / scale.to(part.device, part.dtype, non_blocking=True) for part in stacked]
             with_loss = loss is not None and loss.numel() == 1
@@ -74,7 +84,7 @@ class GradientMeter:
             home = next((part.device for part in stacked if part.is_cuda), stacked[0].device)
             values = torch.cat([part.to(home, non_blocking=True) for part in stacked])
         # The step's one host read.
-        self._under_way.append(_UnderWay(step, indices, with_loss, HostCopy(values)))
+        self._under_way.append(_UnderWay(step, indices, with_loss, clipping, HostCopy(values)))
         self.poll()
         if len(self._under_way) > _RING:
             self._under_way.popleft()
@@ -84,7 +94,7 @@ class GradientMeter:
         """Deliver the readings that a device has finished; never waits."""
         while self._under_way and self._under_way[0].copy.is_there:
             ready = self._under_way.popleft()
-            self._deliver(_reading(ready.step, ready.indices, ready.with_loss, ready.copy.values()))
+            self._deliver(_reading(ready, ready.copy.values()))
 
     def finish(self) -> None:
         """Deliver what is still under way; may wait for the device, since the run is over."""
@@ -93,10 +103,12 @@ class GradientMeter:
         self.poll()
 
 
-def _reading(step: int, indices: list[int], with_loss: bool, values: list[float]) -> NormReading:
-    loss = values.pop() if with_loss else None
-    total = _total(values) if indices else None
-    return NormReading(step, total, loss, list(zip(indices, values)))
+def _reading(ready: _UnderWay, values: list[float]) -> NormReading:
+    loss = values.pop() if ready.with_loss else None
+    before = values.pop() if ready.clipping is not None else None
+    total = _total(values) if ready.indices else None
+    clipped_at = ready.clipping.threshold if ready.clipping is not None else None
+    return NormReading(ready.step, total, loss, list(zip(ready.indices, values)), before, clipped_at)
 
 
 def _total(norms: list[float]) -> float:

@@ -11,6 +11,7 @@ import torch
 from torch.optim import Optimizer
 
 from gradtui.probe.cadence import Cadence
+from gradtui.probe.clipping import Clippings
 from gradtui.probe.gradient_meter import GradientMeter, NormReading
 from gradtui.probe.models_in_view import ModelsInView
 from gradtui.probe.peak_counters import of_this_process
@@ -36,6 +37,7 @@ class NormReader:
         """It is measured for the sake of an examination, which bears its cost."""
         self.latest: dict[int, float] = {}
         """Parameter index -> its norm, as its optimizer applied it last. On a device one reading old."""
+        self.clippings = Clippings()
         self._emit = emit
         self._clock = clock
         self._view = view
@@ -76,6 +78,7 @@ class NormReader:
             self._cadence.spent(cost)
         self._wanted = wanted
         self.is_due = self._cadence.is_due(executed, self._view.round_length, wanted=wanted)
+        self.clippings.begin(on=self.is_due)
         self.poll()
 
     def rests(self, executed: int) -> int:
@@ -106,14 +109,14 @@ class NormReader:
         """
         if operations_are_observed():
             return
-        gradients = self._gradients(optimizer)
+        gradients, clipping = self._gradients(optimizer), self.clippings.take()
         scale = getattr(optimizer, "grad_scale", None)
         scale = scale if isinstance(scale, torch.Tensor) else None
         if not of_this_process.protects:
-            self._meter.measure(step, gradients, self._loss, scale)
+            self._meter.measure(step, gradients, self._loss, scale, clipping)
             return
         with of_this_process.apart({gradient.device.index for _, gradient in gradients if gradient.is_cuda}):
-            self._meter.measure(step, gradients, self._loss, scale)
+            self._meter.measure(step, gradients, self._loss, scale, clipping)
 
     def stepped(self) -> None:
         """A step has ended, executed or not."""
@@ -164,7 +167,8 @@ class NormReader:
             rows = self._rows()
             self._rows_at = now
         self._unsent = reading if rows is None else None
-        self._emit(GradientsMeasured(self._clock.at(), reading.step, reading.total, reading.loss, rows))
+        clipping = (reading.before_clipping, reading.clipped_at)
+        self._emit(GradientsMeasured(self._clock.at(), reading.step, reading.total, reading.loss, rows, *clipping))
 
     def _rows(self) -> tuple[float | None, ...]:
         # Parameters of the other optimizers keep what their own last step had.

@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 from torch.optim import Optimizer
 
-from gradtui.probe import torch_hooks
+from gradtui.probe import clipping, torch_hooks
 from gradtui.probe.allocators import Allocator
 from gradtui.probe.cadence import Cadence
 from gradtui.probe.command_desk import CommandDesk
@@ -75,8 +75,8 @@ class Probe:
 
     def attach(self) -> None:
         """Put the hooks on."""
-        self.hooks.calibrate()
         torch_hooks.install(self.hooks, self, self._scalers, self.examiner, self._marked.marks)
+        clipping.install(self.hooks, self.norms.clippings)
 
     def detach(self) -> None:
         """Take the hooks off and emit what is left to say. The script's objects keep nothing of ours."""

@@ -19,6 +19,10 @@ class GradientsMeasured(Event):
     total: float | None
     loss: float | None
     norms: tuple[float | None, ...] | None
+    before_clipping: float | None = None
+    """The total before the script clipped it by norm, None if it did not, or more than once."""
+    clipped_at: float | None = None
+    """The norm it clipped at."""
 
 
 @dataclass(frozen=True, slots=True)
