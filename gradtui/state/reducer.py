@@ -113,6 +113,9 @@ def _progress(state: RunState, event: ev.Progress) -> None:
 def _gradients_measured(state: RunState, event: ev.GradientsMeasured) -> None:
     if event.loss is not None:
         state.loss.append(event.step, event.loss)
+    if event.before_clipping is not None:
+        state.before_clipping.append(event.step, event.before_clipping)
+        state.clipped_at = event.clipped_at
     if event.total is not None:
         state.gradient_norm.append(event.step, event.total)
         if state.norm_summary.of_earlier_models:

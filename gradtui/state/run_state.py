@@ -180,6 +180,10 @@ class RunState:
     """The person asked for so many steps and another hold."""
     loss: Series = field(default_factory=Series)
     gradient_norm: Series = field(default_factory=Series)
+    before_clipping: Series = field(default_factory=Series)
+    """The total as it was before the script clipped it by norm, of the steps in which it did."""
+    clipped_at: float | None = None
+    """The norm that it clips at; None as long as it does not."""
     norm_summary: NormSummary = field(default_factory=NormSummary)
     history: RowHistory = field(default_factory=RowHistory)
     tree: TreeState = field(default_factory=TreeState)
