@@ -16,7 +16,7 @@ from gradtui.protocol.events import (
     SavedBytesMeasured,
     StepTraced,
 )
-from gradtui.protocol.vocabulary import ModelInfo, ModuleInfo, OptimizerInfo, ParameterInfo, Phase
+from gradtui.protocol.vocabulary import GradientFigures, ModelInfo, ModuleInfo, OptimizerInfo, ParameterInfo, Phase
 from gradtui.state.growth import GrowthWatch
 from gradtui.state.series import RowHistory, Series
 
@@ -56,6 +56,8 @@ class TreeState:
     trainable: str = ""
     norms: tuple[float | None, ...] | None = None
     norms_step: int | None = None
+    figures: dict[int, tuple[int, GradientFigures]] = field(default_factory=dict)
+    """By parameter: the step in which it was looked at last, and what was seen."""
     saved: SavedBytesMeasured | None = None
     """Of each model what was measured last, even if that was in another optimizer's step (see `turns`)."""
     reach: GradientReachMeasured | None = None

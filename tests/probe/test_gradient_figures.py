@@ -64,7 +64,9 @@ def test_figures_are_those_of_what_the_optimizer_applied_and_did(make: type[torc
             for place, parameter in enumerate(model.parameters()):
                 after[step, place] = parameter.detach().clone()
     found = figures(seen)
-    assert {(step, each.parameter) for step, each in found} >= {(step, place) for step in (1, 2, 3) for place in range(4)}
+    assert {(step, each.parameter) for step, each in found} >= {
+        (step, place) for step in (1, 2, 3) for place in range(4)
+    }
     for step, each in found:
         expected[step, each.parameter].check(each, after[step, each.parameter])
         assert each.ratio_is_exact
