@@ -7,6 +7,7 @@ reads; on a device by one asynchronous copy that is polled (not yet confirmed on
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -18,12 +19,13 @@ from gradtui.probe.gradient_meter import in_memory_order, norm_of, plain_gradien
 from gradtui.probe.host_copy import HostCopy
 from gradtui.protocol.vocabulary import GradientFigures
 
-MOST_PARAMETERS = 128
+MOST_PARAMETERS = 64
 """Parameters that are looked at in one step; the next such step goes on with those that follow."""
 MOST_ELEMENTS = 1 << 26
 """Elements that are looked at in one step, more only where a single parameter has more."""
 SAMPLE = 512
 _RING = 4
+_PIECE = 1 << 20
 _HALF = (torch.float16, torch.bfloat16)
 
 Deliver = Callable[[int, tuple[GradientFigures, ...]], None]
@@ -35,10 +37,10 @@ class _Looked:
     """What was seen of some parameters in one step, on its way to the host: nothing of ours stays on a device."""
 
     step: int
-    parameters: list[tuple[int, int]]
-    """Place in the tree, and number of elements."""
+    parameters: list[tuple[int, int, int]]
+    """Place in the tree, number of elements, and how many of them the gradient stores."""
     numbers: HostCopy
-    """A row of them for each parameter."""
+    """A column of them for each parameter, row by row."""
     before: HostCopy | None
     """Samples of all parameters one after the other; None where the step was over."""
     after: HostCopy | None = None
@@ -76,9 +78,9 @@ class GradientStatistics:
             return
         parameters = [parameter for _, parameter in chosen]
         with torch.no_grad():
-            numbers = HostCopy(_joined([_numbers(parameter, scale) for parameter in parameters]))
+            numbers = HostCopy(_table(parameters, scale))
             before = None if has_run else HostCopy(_samples(parameters))
-        sizes = [(place, plain_gradient(parameter.detach()).numel()) for place, parameter in chosen]
+        sizes = [(place, plain_gradient(each.detach()).numel(), _stored(each).numel()) for place, each in chosen]
         self._open = _Looked(step, sizes, numbers, before), parameters
 
     def after_step(self) -> None:
@@ -129,20 +131,53 @@ def _stored(parameter: torch.Tensor) -> torch.Tensor:
 def _joined(parts: list[torch.Tensor]) -> torch.Tensor:
     """One tensor of one dimension, on the device where the first of them is that is on any."""
     home = next((part.device for part in parts if part.is_cuda), parts[0].device)
-    return torch.cat([part.to(home, non_blocking=True) for part in parts])
+    kind = wide(home)
+    return torch.cat([part.to(home, kind, non_blocking=True).reshape(-1) for part in parts])
 
 
-def _numbers(parameter: torch.Tensor, scale: torch.Tensor | None) -> torch.Tensor:
-    """How many elements of its gradient are not zero, not finite; smallest, largest, mean, deviation; and its own norm."""
-    gradient, weights = _stored(parameter), plain_gradient(parameter.detach())
-    smallest, largest = torch.aminmax(gradient)
-    deviation, mean = torch.std_mean(gradient.float() if gradient.dtype in _HALF else gradient, correction=0)
-    sized = [smallest, largest, mean, deviation]
+def _table(parameters: list[torch.Tensor], scale: torch.Tensor | None) -> torch.Tensor:
+    """A row for each of the `_numbers`, one after the other: stacked by row, which takes far fewer operations."""
+    groups: dict[tuple[torch.device, torch.dtype], list[int]] = {}
+    for place, parameter in enumerate(parameters):
+        groups.setdefault((parameter.device, parameter.dtype), []).append(place)
+    order = [place for group in groups.values() for place in group]
+    columns = list(zip(*(_numbers(parameters[place]) for place in order)))
+    sizes = [len(group) for group in groups.values()]
+    rows = []
+    for column in columns:
+        starts = itertools.accumulate(sizes[:-1], initial=0)
+        rows.append(_joined([torch.stack(column[start : start + size]) for start, size in zip(starts, sizes)]))
+    table = torch.stack(rows)
     if scale is not None:
-        sized = [each.float() / scale.to(each.device, non_blocking=True) for each in sized]
-    counts = [torch.count_nonzero(gradient), torch.count_nonzero(~torch.isfinite(gradient))]
-    kind = wide(gradient.device)
-    return torch.stack([each.to(kind) for each in (*counts, *sized, norm_of(weights))])
+        table[_SCALED] /= scale.to(table.device, table.dtype, non_blocking=True)
+    # Back in the order of the parameters.
+    places = sorted(range(len(order)), key=order.__getitem__)
+    return (table if places == list(range(len(order))) else table[:, places]).reshape(-1)
+
+
+_SCALED = slice(2, 6)
+"""The rows of the table that have a loss scaler's factor in them."""
+
+
+def _numbers(parameter: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """How many elements of its gradient are not zero, not finite; smallest, largest, mean, norm; and its own norm."""
+    gradient, weights = _stored(parameter), plain_gradient(parameter.detach())
+    mean = gradient.mean(dtype=torch.float32 if gradient.dtype in _HALF else None)
+    return (
+        torch.count_nonzero(gradient),
+        _not_finite(gradient),
+        *torch.aminmax(gradient),
+        mean,
+        norm_of(gradient),
+        norm_of(weights),
+    )
+
+
+def _not_finite(gradient: torch.Tensor) -> torch.Tensor:
+    """How many elements are NaN or infinite: not zero when taken from themselves. In pieces, to need little memory."""
+    pieces = torch.split(in_memory_order(gradient).view(-1), _PIECE)
+    counts = [torch.count_nonzero(piece - piece) for piece in pieces]
+    return counts[0] if len(counts) == 1 else torch.stack(counts).sum()
 
 
 def _samples(parameters: list[torch.Tensor]) -> torch.Tensor:
@@ -150,22 +185,22 @@ def _samples(parameters: list[torch.Tensor]) -> torch.Tensor:
     parts = []
     for parameter in parameters:
         flat = in_memory_order(plain_gradient(parameter.detach())).view(-1)
-        parts.append(flat[:: -(-flat.numel() // SAMPLE)].to(wide(flat.device)))
+        parts.append(flat[:: -(-flat.numel() // SAMPLE)])
     return _joined(parts)
 
 
 def _figures(looked: _Looked) -> Iterator[GradientFigures]:
     count = len(looked.parameters)
-    rows = looked.numbers.tensor().view(count, -1).tolist()
+    rows = zip(*looked.numbers.tensor().view(-1, count).tolist())
     ratios = _ratios(looked)
-    for (place, elements), row, ratio in zip(looked.parameters, rows, ratios):
-        nonzero, not_finite, smallest, largest, mean, deviation, weight = row
+    for (place, elements, stored), row, ratio in zip(looked.parameters, rows, ratios):
+        nonzero, not_finite, smallest, largest, mean, norm, weight = row
         bad = math.isnan(smallest) or math.isnan(largest)
         yield GradientFigures(
             parameter=place,
             max_abs=math.nan if bad else max(abs(smallest), abs(largest)),
             mean=mean,
-            std=deviation,
+            std=math.sqrt(max(0.0, norm * norm / stored - mean * mean)) if math.isfinite(norm) else math.nan,
             zero_fraction=1 - nonzero / elements,
             not_finite=int(not_finite),
             weight_norm=weight,
@@ -177,7 +212,7 @@ def _figures(looked: _Looked) -> Iterator[GradientFigures]:
 def _ratios(looked: _Looked) -> list[float | None]:
     if looked.before is None or looked.after is None:
         return [None] * len(looked.parameters)
-    lengths = [-(-elements // -(-elements // SAMPLE)) for _, elements in looked.parameters]
+    lengths = [-(-elements // -(-elements // SAMPLE)) for _, elements, _ in looked.parameters]
     before_all, after_all = looked.before.tensor(), looked.after.tensor()
     ratios: list[float | None] = []
     for before, after in zip(torch.split(before_all, lengths), torch.split(after_all, lengths)):
