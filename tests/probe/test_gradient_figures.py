@@ -52,7 +52,7 @@ def test_figures_are_those_of_what_the_optimizer_applied_and_did(make: type[torc
     model = small()
     expected: dict[tuple[int, int], Expected] = {}
     after: dict[tuple[int, int], Tensor] = {}
-    with watched(budget=1.0) as seen:
+    with watched(budget=1_000.0) as seen:
         optimizer = make(model.parameters(), lr=0.01)  # type: ignore[call-arg]
         for step in range(1, 5):
             optimizer.zero_grad()
@@ -78,7 +78,7 @@ def test_the_ratio_of_a_large_parameter_is_that_of_a_sample() -> None:
     torch.manual_seed(0)
     model = nn.Linear(300, 200)
     before = model.weight.detach().clone()
-    with watched(budget=1.0) as seen:
+    with watched(budget=1_000.0) as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         model(torch.randn(16, 300)).square().mean().backward()
         optimizer.step()
@@ -92,7 +92,7 @@ def test_the_ratio_of_a_large_parameter_is_that_of_a_sample() -> None:
 def test_the_factor_of_a_grad_scaler_is_taken_out() -> None:
     model = small()
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
-    with watched(budget=1.0) as seen:
+    with watched(budget=1_000.0) as seen:
         optimizer = torch.optim.Adam(model.parameters(), lr=0.01, fused=True)
         scaler.scale(model(X).square().mean()).backward()
         largest = [p.grad.abs().max().item() / 1024 for p in model.parameters()]
@@ -103,7 +103,7 @@ def test_the_factor_of_a_grad_scaler_is_taken_out() -> None:
 
 def test_what_is_not_finite_is_counted() -> None:
     model = small()
-    with watched(budget=1.0) as seen:
+    with watched(budget=1_000.0) as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
         model(X).square().mean().backward()
         model[0].weight.grad[0, :3] = torch.tensor([math.nan, math.inf, -math.inf])
@@ -181,7 +181,7 @@ def test_a_sparse_gradients_other_elements_are_zeros() -> None:
 
 def test_after_a_closure_there_is_no_ratio() -> None:
     model = small()
-    with watched(budget=1.0) as seen:
+    with watched(budget=1_000.0) as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 
         def closure() -> Tensor:
