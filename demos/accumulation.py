@@ -54,7 +54,8 @@ curves = {
 print("norm of the gradient at step " + "".join(f"{step:>7}" for step in range(1, steps + 1)))
 for name, norms in curves.items():
     print(f"  {name:<27}" + "".join(f"{norm:7.2f}" for norm in norms))
-right = curves["right"]
-print(f"not divided: {curves['not divided'][0] / right[0]:.1f} times the right norm at the first step")
-print(f"not cleared: {curves['not cleared'][-1] / right[-1]:.1f} times the right norm at the last step")
-print(f"steps too early: {curves['steps too early'][0] / right[0]:.1f} times the right norm at the first step, from one micro-batch")
+first = {name: norms[0] / curves["right"][0] for name, norms in curves.items()}
+last = {name: norms[-1] / curves["right"][-1] for name, norms in curves.items()}
+print(f"not divided: {first['not divided']:.1f} times the right norm at the first step")
+print(f"not cleared: {last['not cleared']:.1f} times the right norm at the last step")
+print(f"steps too early: {first['steps too early']:.1f} times the right norm at the first step, from one micro-batch")
