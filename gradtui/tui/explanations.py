@@ -20,7 +20,7 @@ from gradtui.state.selectors import (
     totals,
 )
 from gradtui.tui.formatting import bytes_text, norm_text, shape_text
-from gradtui.tui.gradient_figures import gradient_words, update_words
+from gradtui.tui.gradient_words import gradient_words, update_words
 from gradtui.tui.lines import Line, Span, printable, wrap
 from gradtui.tui.palette import STATE_ROLES
 from gradtui.tui.reach_words import backward_words, mode_words, model_lines, saved_words

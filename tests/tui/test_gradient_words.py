@@ -11,7 +11,7 @@ from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import GradientFigures
 from gradtui.state.reducer import apply
 from gradtui.state.run_state import RunState
-from gradtui.tui.gradient_figures import gradient_words, update_words
+from gradtui.tui.gradient_words import gradient_words, update_words
 
 
 def seen(figures: GradientFigures) -> RunState:
