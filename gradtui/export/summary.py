@@ -4,7 +4,8 @@ Schema 1. Bytes, seconds and counts; `null` wherever something is unknown, and i
 (NaN, infinity). `steps` counts the executed optimizer steps of all optimizers together, `micro_steps` outermost backward
 calls. `state` is the letter of `gradtui.protocol.vocabulary.ParameterState`. A phase's `exact` says that every category was
 measured, `peak_exact` that `bytes_peak` is the phase's peak and not only a lower bound. `saved_bytes` of a parameter is what
-autograd keeps for backward in the operations of the module that owns it. `bytes_end` is null for a phase whose end was never
+autograd keeps for backward in the operations of the module that owns it. `gradient` has what was seen of it last beyond its
+norm (see `gradtui.protocol.vocabulary.GradientFigures`). `bytes_end` is null for a phase whose end was never
 measured, one that did not occur included. Its categories count each storage once; with `other`
 they add up to `total`, except that `offloaded` is no part of it where `offload_outside` is true: the models are on a device,
 and what is offloaded on the host. `other_at_load` is what was in no category when the first forward began (imports, data
@@ -223,10 +224,20 @@ def _parameters(state: RunState) -> list[dict[str, Any]]:
                 "trainable": None if flag == "-" else flag == "1",
                 "state": None if letter == "-" else letter,
                 "gradient_norm": _number(tree.norms[index]) if tree.norms is not None else None,
+                "gradient": _figures(state, index),
                 "saved_bytes": tree.saved.by_module[parameter.module] if tree.saved is not None else None,
             }
         )
     return rows
+
+
+def _figures(state: RunState, parameter: int) -> dict[str, Any] | None:
+    step, figures = state.tree.figures.get(parameter, (0, None))
+    if figures is None:
+        return None
+    seen = {name: _number(each) if isinstance(each, float) else each for name, each in asdict(figures).items()}
+    del seen["parameter"]
+    return {"step": step, **seen}
 
 
 def _interventions(state: RunState) -> list[dict[str, Any]]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import torch
 
+from gradtui.probe.clipping import Clipping
 from gradtui.probe.host_copy import HostCopy
 from gradtui.probe.torch_private import multi_tensor_norms
 
@@ -32,6 +33,10 @@ class NormReading:
     total: float | None
     loss: float | None
     norms: list[tuple[int, float]]
+    before_clipping: float | None = None
+    """The total before the script clipped, None if it did not."""
+    clipped_at: float | None = None
+    """What the script clipped it at."""
 
 
 @dataclass
@@ -39,6 +44,7 @@ class _UnderWay:
     step: int
     indices: list[int]
     with_loss: bool
+    clipping: Clipping | None
     copy: HostCopy
 
 
@@ -57,24 +63,28 @@ class GradientMeter:
         gradients: list[tuple[int, torch.Tensor]],
         loss: torch.Tensor | None,
         scale: torch.Tensor | None = None,
+        clipping: Clipping | None = None,
     ) -> None:
         """Measure the gradients of `step`, given as (parameter index, gradient).
 
-        `scale` is what a loss scaler has multiplied them by, if the optimizer takes that out itself.
+        `scale` is what a loss scaler has multiplied them by, if the optimizer takes that out itself; `clipping` what the script
+        has clipped them by.
         """
         with torch.no_grad():
             indices, stacked = _norms(gradients)
+            if clipping is not None:
+                stacked.append(clipping.total.reshape(1).to(wide(clipping.total.device)))
             if scale is not None:
                 stacked = [part / scale.to(part.device, part.dtype, non_blocking=True) for part in stacked]
             with_loss = loss is not None and loss.numel() == 1
             if with_loss and loss is not None:
-                stacked.append(loss.detach().reshape(1).to(_wide(loss.device)))
+                stacked.append(loss.detach().reshape(1).to(wide(loss.device)))
             if not stacked:
                 return
             home = next((part.device for part in stacked if part.is_cuda), stacked[0].device)
             values = torch.cat([part.to(home, non_blocking=True) for part in stacked])
         # The step's one host read.
-        self._under_way.append(_UnderWay(step, indices, with_loss, HostCopy(values)))
+        self._under_way.append(_UnderWay(step, indices, with_loss, clipping, HostCopy(values)))
         self.poll()
         if len(self._under_way) > _RING:
             self._under_way.popleft()
@@ -84,7 +94,7 @@ class GradientMeter:
         """Deliver the readings that a device has finished; never waits."""
         while self._under_way and self._under_way[0].copy.is_there:
             ready = self._under_way.popleft()
-            self._deliver(_reading(ready.step, ready.indices, ready.with_loss, ready.copy.values()))
+            self._deliver(_reading(ready, ready.copy.values()))
 
     def finish(self) -> None:
         """Deliver what is still under way; may wait for the device, since the run is over."""
@@ -93,10 +103,12 @@ class GradientMeter:
         self.poll()
 
 
-def _reading(step: int, indices: list[int], with_loss: bool, values: list[float]) -> NormReading:
-    loss = values.pop() if with_loss else None
-    total = _total(values) if indices else None
-    return NormReading(step, total, loss, list(zip(indices, values)))
+def _reading(ready: _UnderWay, values: list[float]) -> NormReading:
+    loss = values.pop() if ready.with_loss else None
+    before = values.pop() if ready.clipping is not None else None
+    total = _total(values) if ready.indices else None
+    clipped_at = ready.clipping.threshold if ready.clipping is not None else None
+    return NormReading(ready.step, total, loss, list(zip(ready.indices, values)), before, clipped_at)
 
 
 def _total(norms: list[float]) -> float:
@@ -109,7 +121,7 @@ def _norms(gradients: list[tuple[int, torch.Tensor]]) -> tuple[list[int], list[t
     """Parameter indices and, in the same order, their norms as one tensor per device and dtype."""
     groups: dict[tuple[torch.device, torch.dtype, bool], list[tuple[int, torch.Tensor]]] = {}
     for index, gradient in gradients:
-        plain = _plain(gradient)
+        plain = plain_gradient(gradient)
         large = plain.device.type == "cpu" and plain.numel() > _PIECE
         groups.setdefault((plain.device, plain.dtype, large), []).append((index, plain))
     indices: list[int] = []
@@ -121,11 +133,19 @@ def _norms(gradients: list[tuple[int, torch.Tensor]]) -> tuple[list[int], list[t
             norms = [_norm_in_pieces(tensor) for tensor in tensors]
         else:
             norms = multi_tensor_norms(tensors, torch.float32 if dtype in _HALF else None)
-        stacked.append(torch.stack(norms).to(_wide(device)))
+        stacked.append(torch.stack(norms).to(wide(device)))
     return indices, stacked
 
 
-def _wide(device: torch.device) -> torch.dtype:
+def norm_of(tensor: torch.Tensor) -> torch.Tensor:
+    """The L2 norm of one real dense tensor, as a tensor of no dimensions."""
+    if tensor.device.type == "cpu" and tensor.numel() > _PIECE:
+        return _norm_in_pieces(tensor)
+    norm: torch.Tensor = torch.linalg.vector_norm(tensor, dtype=torch.float32 if tensor.dtype in _HALF else None)
+    return norm
+
+
+def wide(device: torch.device) -> torch.dtype:
     """What norms are joined in: Apple's devices have nothing wider than float32."""
     return torch.float32 if device.type == "mps" else torch.float64
 
@@ -136,7 +156,7 @@ def _norm_in_pieces(tensor: torch.Tensor) -> torch.Tensor:
     In one go the CPU kernel adds up in float32: 1.4 % too little at 134 million elements, 20 % in float16. Asked for another
     accumulation type it is 25 times slower than converting each piece while it is in the cache.
     """
-    flat = tensor if tensor.is_contiguous() else _in_memory_order(tensor)
+    flat = tensor if tensor.is_contiguous() else in_memory_order(tensor)
     pieces = torch.split(flat.view(-1), _PIECE)
     if tensor.dtype in _HALF:
         norms = [torch.linalg.vector_norm(piece.float()) for piece in pieces]
@@ -146,13 +166,13 @@ def _norm_in_pieces(tensor: torch.Tensor) -> torch.Tensor:
     return whole
 
 
-def _in_memory_order(tensor: torch.Tensor) -> torch.Tensor:
+def in_memory_order(tensor: torch.Tensor) -> torch.Tensor:
     """The same elements with the largest stride first: a norm does not ask for their order. Copies only if it must."""
     order = sorted(range(tensor.dim()), key=tensor.stride, reverse=True)
     return tensor.permute(order).contiguous()
 
 
-def _plain(gradient: torch.Tensor) -> torch.Tensor:
+def plain_gradient(gradient: torch.Tensor) -> torch.Tensor:
     """A real dense tensor whose L2 norm is the gradient's: the values of a sparse one, the shard of a distributed one."""
     to_local = getattr(gradient, "to_local", None)
     if to_local is not None:

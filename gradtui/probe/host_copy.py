@@ -36,3 +36,7 @@ class HostCopy:
     def values(self) -> list[Any]:
         """The numbers, which are there."""
         return self._host.tolist()
+
+    def tensor(self) -> torch.Tensor:
+        """The same as a tensor on the host."""
+        return self._host

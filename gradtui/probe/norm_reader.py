@@ -11,12 +11,15 @@ import torch
 from torch.optim import Optimizer
 
 from gradtui.probe.cadence import Cadence
+from gradtui.probe.clipping import Clippings
 from gradtui.probe.gradient_meter import GradientMeter, NormReading
+from gradtui.probe.gradient_statistics import GradientStatistics
 from gradtui.probe.models_in_view import ModelsInView
 from gradtui.probe.peak_counters import of_this_process
 from gradtui.probe.run_clock import RunClock
 from gradtui.probe.torch_private import loss_scale, operations_are_observed
-from gradtui.protocol.events import Event, GradientsMeasured
+from gradtui.protocol.events import Event, GradientFiguresMeasured, GradientsMeasured
+from gradtui.protocol.vocabulary import GradientFigures
 
 _ROWS_NS = 100_000_000
 """Norms of single parameters are sent at most this often; the total is sent with every reading."""
@@ -29,17 +32,29 @@ _ALL_ROWS = 32
 class NormReader:
     """Measures the gradients that an optimizer applies, and the loss they came from."""
 
-    def __init__(self, emit: Callable[[Event], None], clock: RunClock, view: ModelsInView, cadence: Cadence) -> None:
+    def __init__(
+        self,
+        emit: Callable[[Event], None],
+        clock: RunClock,
+        view: ModelsInView,
+        cadence: Cadence,
+        guard: Callable[..., None],
+    ) -> None:
         self.is_due = True
         """Whether the present step is measured."""
         self._wanted = True
         """It is measured for the sake of an examination, which bears its cost."""
         self.latest: dict[int, float] = {}
         """Parameter index -> its norm, as its optimizer applied it last. On a device one reading old."""
+        self.clippings = Clippings()
         self._emit = emit
         self._clock = clock
         self._view = view
         self._meter = GradientMeter(self._deliver)
+        self._statistics = GradientStatistics(self._deliver_figures)
+        self._devices: set[int] = set()
+        """CUDA devices that the last gradients were on."""
+        self._guard = guard
         self._cadence = cadence
         self._loss: torch.Tensor | None = None
         self._scalers: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -76,6 +91,7 @@ class NormReader:
             self._cadence.spent(cost)
         self._wanted = wanted
         self.is_due = self._cadence.is_due(executed, self._view.round_length, wanted=wanted)
+        self.clippings.begin(on=self.is_due)
         self.poll()
 
     def rests(self, executed: int) -> int:
@@ -85,6 +101,7 @@ class NormReader:
     def poll(self) -> None:
         """Send the readings that a device has finished."""
         self._meter.poll()
+        self._guard("gradient figures", self._statistics.poll)
 
     def saw_loss(self, outputs: Any) -> None:
         """Backward is called on this; kept without its graph until the gradients are measured."""
@@ -99,30 +116,39 @@ class NormReader:
             loss = loss / scale.to(loss.device, non_blocking=True)
         self._loss = loss
 
-    def measure(self, step: int, optimizer: Optimizer | None) -> None:
+    def measure(self, step: int, optimizer: Optimizer | None, *, has_run: bool = False) -> None:
         """Measure the gradients that `optimizer` (None: the script itself) applies as `step`.
 
-        Not where the script would see our operations.
+        `has_run`: see `measure_after`. Nothing is measured where the script would see our operations.
         """
         if operations_are_observed():
             return
-        gradients = self._gradients(optimizer)
+        gradients, clipping = self._gradients(optimizer), self.clippings.take()
         scale = getattr(optimizer, "grad_scale", None)
         scale = scale if isinstance(scale, torch.Tensor) else None
-        if not of_this_process.protects:
-            self._meter.measure(step, gradients, self._loss, scale)
-            return
-        with of_this_process.apart({gradient.device.index for _, gradient in gradients if gradient.is_cuda}):
-            self._meter.measure(step, gradients, self._loss, scale)
+        self._devices = {gradient.device.index for _, gradient in gradients if gradient.is_cuda}
+        with of_this_process.apart(self._devices):
+            self._meter.measure(step, gradients, self._loss, scale, clipping)
+            if self._wanted:
+                known = [(place, each) for place, each in self._applied_by(optimizer) if place is not None]
+                self._guard("gradient figures", self._statistics.before_step, step, known, scale, has_run)
+
+    def measure_after(self, step: int, optimizer: Optimizer | None) -> None:
+        """As `measure`, where what moves the parameters is over or is not a step of an optimizer's."""
+        self.measure(step, optimizer, has_run=True)
 
     def stepped(self) -> None:
         """A step has ended, executed or not."""
         self._loss = self._scaled_by = None
+        if self._wanted and not operations_are_observed():
+            with of_this_process.apart(self._devices):
+                self._guard("gradient figures", self._statistics.after_step)
 
     def tree_changed(self) -> None:
         """Parameters have other places now."""
         self._cadence.force(_AFTER_A_CHANGE)
         self.latest.clear()
+        self._statistics.tree_changed()
         self._unsent = None
 
     def finish(self) -> None:
@@ -164,7 +190,11 @@ class NormReader:
             rows = self._rows()
             self._rows_at = now
         self._unsent = reading if rows is None else None
-        self._emit(GradientsMeasured(self._clock.at(), reading.step, reading.total, reading.loss, rows))
+        clipping = (reading.before_clipping, reading.clipped_at)
+        self._emit(GradientsMeasured(self._clock.at(), reading.step, reading.total, reading.loss, rows, *clipping))
+
+    def _deliver_figures(self, step: int, figures: tuple[GradientFigures, ...]) -> None:
+        self._emit(GradientFiguresMeasured(self._clock.at(), step, figures))
 
     def _rows(self) -> tuple[float | None, ...]:
         # Parameters of the other optimizers keep what their own last step had.

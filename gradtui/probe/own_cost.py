@@ -10,11 +10,12 @@ from gradtui.probe.hook_set import HookSet
 
 
 class OwnCost:
-    """Reads off `HookSet.own_ns` since this or that moment."""
+    """Reads off `HookSet.own_ns` since this or that moment, after calibrating it."""
 
     def __init__(self, hooks: HookSet, now: int) -> None:
         self.step_time = StepTime()
         self.hooks = hooks
+        hooks.calibrate()
         self._stepped_at = self._held_at = now
         self._at_step = self._at_boundary = self._at_report = 0
 

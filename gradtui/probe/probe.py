@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 from torch.optim import Optimizer
 
-from gradtui.probe import torch_hooks
+from gradtui.probe import clipping, torch_hooks
 from gradtui.probe.allocators import Allocator
 from gradtui.probe.cadence import Cadence
 from gradtui.probe.command_desk import CommandDesk
@@ -55,13 +55,13 @@ class Probe:
         self.phases = PhaseTracker(self.clock.now())
         self.view = ModelsInView(emit, self.clock, self._tree_changed)
         self._cost = OwnCost(self.hooks, self.clock.now())
-        rarely = Cadence(budget * _EXAMINATION_SHARE, self._cost.step_time)
+        rarely, often = (Cadence(budget * share, self._cost.step_time) for share in (_EXAMINATION_SHARE, _NORM_SHARE))
         seldom = Cadence(budget * _TRACE_SHARE, self._cost.step_time, warmup=0, longest=0.5)
         self._traces = StepTraces(seldom if budget > 0 else None, self.view, self.hooks.charge)
         self.examiner = StepExaminer(
             emit, self.clock, self.view, self.phases, self.counter, allocator, rarely, self._traces, self.hooks
         )
-        self.norms = NormReader(emit, self.clock, self.view, Cadence(budget * _NORM_SHARE, self._cost.step_time))
+        self.norms = NormReader(emit, self.clock, self.view, often, self.hooks.guard)
         self.desk = CommandDesk(emit, self.clock, self.view, self.norms, self.examiner, commands, self._held)
         self._emit = emit
         self._steps = OpenSteps(self._steps_lost)
@@ -75,8 +75,8 @@ class Probe:
 
     def attach(self) -> None:
         """Put the hooks on."""
-        self.hooks.calibrate()
         torch_hooks.install(self.hooks, self, self._scalers, self.examiner, self._marked.marks)
+        clipping.install(self.hooks, self.norms.clippings)
 
     def detach(self) -> None:
         """Take the hooks off and emit what is left to say. The script's objects keep nothing of ours."""
@@ -158,7 +158,7 @@ class Probe:
         self.phases.backward_ended(now, in_step=self._steps.are_running())
         if self._is_by_hand():
             if self.norms.is_due:
-                self.hooks.guard("gradient norms", self.norms.measure, self.counter.steps + 1, None)
+                self.hooks.guard("gradient norms", self.norms.measure_after, self.counter.steps + 1, None)
             self._after_step(now, None)
 
     def optimizer_made(self, now: int, optimizer: Optimizer) -> None:  # noqa: ARG002
@@ -191,7 +191,7 @@ class Probe:
             self._traces.leave()
         if self.norms.is_due and step.with_closure:
             # A closure's gradients exist only now; they stay as they were applied until they are cleared.
-            self.hooks.guard("gradient norms", self.norms.measure, self.counter.steps + 1, optimizer)
+            self.hooks.guard("gradient norms", self.norms.measure_after, self.counter.steps + 1, optimizer)
         self.phases.step_ended(now)
         self._after_step(now, optimizer, skipped=found_inf(optimizer))
 

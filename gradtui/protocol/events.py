@@ -11,6 +11,7 @@ from gradtui.protocol.commands import Command
 from gradtui.protocol.event import Event
 from gradtui.protocol.measurements import (
     DeviceSampled,
+    GradientFiguresMeasured,
     GradientReachMeasured,
     GradientsMeasured,
     LedgerTaken,
@@ -35,6 +36,7 @@ __all__ = [
     "DeviceSampled",
     "Event",
     "FreezeVerified",
+    "GradientFiguresMeasured",
     "GradientReachMeasured",
     "GradientsMeasured",
     "LedgerTaken",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gradtui.protocol.event import Event
-from gradtui.protocol.vocabulary import HeldStorage, Holding, MemoryBytes, Phase
+from gradtui.protocol.vocabulary import GradientFigures, HeldStorage, Holding, MemoryBytes, Phase
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +19,17 @@ class GradientsMeasured(Event):
     total: float | None
     loss: float | None
     norms: tuple[float | None, ...] | None
+    before_clipping: float | None = None
+    """The total before the script clipped it by norm, None if it did not, or more than once."""
+    clipped_at: float | None = None
+    """The norm it clipped at."""
+
+
+@dataclass(frozen=True, slots=True)
+class GradientFiguresMeasured(Event):
+    """More of the gradients of `step` than their norms, for those parameters whose turn it was."""
+
+    figures: tuple[GradientFigures, ...]
 
 
 @dataclass(frozen=True, slots=True)

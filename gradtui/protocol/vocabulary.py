@@ -217,3 +217,27 @@ class OptimizerInfo:
     parameters: tuple[int, ...]
     unknown_parameters: int
     """Parameters it owns that belong to no known module."""
+
+
+@dataclass(frozen=True, slots=True)
+class GradientFigures:
+    """What a gradient looked like as it was applied, and what the step did to its parameter.
+
+    `mean` and `std` (of the whole population) are over the elements that the gradient stores: all of them, unless it is sparse.
+    """
+
+    parameter: int
+    """Its place in the tree."""
+    max_abs: float
+    mean: float
+    std: float
+    zero_fraction: float
+    """Share of all elements that are exactly zero, 0 to 1."""
+    not_finite: int
+    """How many elements are NaN or infinite."""
+    weight_norm: float
+    """L2 norm of the parameter before the step."""
+    update_ratio: float | None
+    """L2 norm of what the step added over that of the parameter; None where that was zero, or not seen before the step."""
+    ratio_is_exact: bool
+    """False if the ratio is that of a sample of the elements."""

@@ -51,6 +51,7 @@ def _models_found(state: RunState, event: ev.ModelsFound) -> None:
     tree.norms, tree.norms_step, tree.saved = None, None, None
     tree.reach, tree.steps, tree.measured = None, (), 0
     tree.turns.clear()
+    tree.figures.clear()
     state.traced = None
     tree.version += 1
     state.history.clear()
@@ -119,6 +120,9 @@ def _progress(state: RunState, event: ev.Progress) -> None:
 def _gradients_measured(state: RunState, event: ev.GradientsMeasured) -> None:
     if event.loss is not None:
         state.loss.append(event.step, event.loss)
+    if event.before_clipping is not None:
+        state.before_clipping.append(event.step, event.before_clipping)
+        state.clipped_at = event.clipped_at
     if event.total is not None:
         state.gradient_norm.append(event.step, event.total)
         if state.norm_summary.of_earlier_models:
@@ -137,6 +141,12 @@ def _gradients_measured(state: RunState, event: ev.GradientsMeasured) -> None:
     if event.norms is not None and len(event.norms) == len(state.tree.parameters):
         state.tree.norms, state.tree.norms_step = event.norms, event.step
         state.history.append(event.step, event.norms)
+
+
+def _figures_measured(state: RunState, event: ev.GradientFiguresMeasured) -> None:
+    for figures in event.figures:
+        if figures.parameter < len(state.tree.parameters):
+            state.tree.figures[figures.parameter] = (event.step, figures)
 
 
 def _not_finite(state: RunState, event: ev.GradientsMeasured) -> str:
@@ -271,6 +281,7 @@ _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     ev.OptimizersFound: _optimizers_found,
     ev.Progress: _progress,
     ev.GradientsMeasured: _gradients_measured,
+    ev.GradientFiguresMeasured: _figures_measured,
     ev.LedgerTaken: _ledger_taken,
     ev.SavedBytesMeasured: _saved_bytes,
     ev.GradientReachMeasured: _reach,

@@ -16,7 +16,7 @@ from gradtui.protocol.events import (
     SavedBytesMeasured,
     StepTraced,
 )
-from gradtui.protocol.vocabulary import ModelInfo, ModuleInfo, OptimizerInfo, ParameterInfo, Phase
+from gradtui.protocol.vocabulary import GradientFigures, ModelInfo, ModuleInfo, OptimizerInfo, ParameterInfo, Phase
 from gradtui.state.growth import GrowthWatch
 from gradtui.state.series import RowHistory, Series
 
@@ -56,6 +56,8 @@ class TreeState:
     trainable: str = ""
     norms: tuple[float | None, ...] | None = None
     norms_step: int | None = None
+    figures: dict[int, tuple[int, GradientFigures]] = field(default_factory=dict)
+    """By parameter: the step in which it was looked at last, and what was seen."""
     saved: SavedBytesMeasured | None = None
     """Of each model what was measured last, even if that was in another optimizer's step (see `turns`)."""
     reach: GradientReachMeasured | None = None
@@ -180,6 +182,10 @@ class RunState:
     """The person asked for so many steps and another hold."""
     loss: Series = field(default_factory=Series)
     gradient_norm: Series = field(default_factory=Series)
+    before_clipping: Series = field(default_factory=Series)
+    """The total as it was before the script clipped it by norm, of the steps in which it did."""
+    clipped_at: float | None = None
+    """The norm that it clips at; None as long as it does not."""
     norm_summary: NormSummary = field(default_factory=NormSummary)
     history: RowHistory = field(default_factory=RowHistory)
     tree: TreeState = field(default_factory=TreeState)

@@ -20,6 +20,7 @@ from gradtui.state.selectors import (
     totals,
 )
 from gradtui.tui.formatting import bytes_text, norm_text, shape_text
+from gradtui.tui.gradient_words import gradient_words, update_words
 from gradtui.tui.lines import Line, Span, printable, wrap
 from gradtui.tui.palette import STATE_ROLES
 from gradtui.tui.reach_words import backward_words, mode_words, model_lines, saved_words
@@ -101,6 +102,8 @@ def _parameter(state: RunState, index: int) -> list[Fact]:
         Fact("", ((f"Saved in it: {_lower(saved_words(state, info.module))}", "muted"),)),
         Fact("optimizer", ((_optimizer_words(state, index), "text"),)),
         Fact("gradient", ((_norm_words(state, state.tree.norms[index] if state.tree.norms else None), "text"),)),
+        *_said("", gradient_words(state, index)),
+        *_said("update", update_words(state, index)),
         Fact("toggled", ((_toggle_words(state, range(index, index + 1)), "text"),)),
     ]
     return facts

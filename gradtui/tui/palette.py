@@ -79,6 +79,7 @@ _DARK = {
     "state-skipped": "#e8e08a",
     "curve-1": "#6cb2eb",
     "curve-2": "#f0b429",
+    "curve-3": "#a88bd8",
 }
 
 _LIGHT = {
@@ -111,6 +112,7 @@ _LIGHT = {
     "state-skipped": "#7a7000",
     "curve-1": "#0b63b5",
     "curve-2": "#b36b00",
+    "curve-3": "#7a4fb5",
 }
 
 _ANSI = {
@@ -141,6 +143,7 @@ _ANSI = {
     "state-skipped": "ansi_yellow",
     "curve-1": "ansi_bright_blue",
     "curve-2": "ansi_yellow",
+    "curve-3": "ansi_magenta",
 }
 
 _BOLD = frozenset(

@@ -14,7 +14,7 @@ from fakes import GIB, MIB, coop_model, coop_run, coop_states, device_sample, he
 from gradtui.export.summary import SCHEMA, summarise, write
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable
-from gradtui.protocol.vocabulary import Holding, Phase
+from gradtui.protocol.vocabulary import GradientFigures, Holding, Phase
 from gradtui.state.reducer import INTERVENTIONS_KEPT, apply
 from gradtui.state.run_state import RunState
 
@@ -35,7 +35,7 @@ KEYS = {
               "bytes_peak", "peak_exact", "exact"},
     "gradient_norm": {"since_step", "first", "last", "min", "max", "measured_steps", "not_finite_steps"},
     "parameters": {
-        "path", "names", "shape", "dtype", "bytes", "trainable", "state", "gradient_norm", "saved_bytes",
+        "path", "names", "shape", "dtype", "bytes", "trainable", "state", "gradient_norm", "gradient", "saved_bytes",
     },
     "cost": {"us_per_step", "share_of_step", "setup_seconds", "dropped_events"},
 }  # fmt: skip
@@ -201,6 +201,19 @@ def test_where_the_process_is_hidden_the_memory_is_the_whole_devices() -> None:
     memory = round_trip(run(device_sample(process=None)))["device_memory"]
     assert (memory["scope"], memory["total"], memory["context"]) == ("device", 15 * GIB, None)
     assert memory["outside"] == 15 * GIB - memory["reserved"]
+
+
+def test_what_a_gradient_looked_like_is_told_with_its_step() -> None:
+    state = run(*coop_run(3))
+    apply(
+        state, ev.GradientFiguresMeasured(1.0, 7, (GradientFigures(1, math.nan, 0.5, 0.25, 0.0, 2, 3.0, 1e-3, False),))
+    )
+    first, second = round_trip(state)["parameters"][:2]
+    assert first["gradient"] is None
+    assert second["gradient"] == {
+        "step": 7, "max_abs": None, "mean": 0.5, "std": 0.25, "zero_fraction": 0.0, "not_finite": 2,
+        "weight_norm": 3.0, "update_ratio": 1e-3, "ratio_is_exact": False,
+    }  # fmt: skip
 
 
 def test_what_is_checkpointed_is_told_by_module() -> None:

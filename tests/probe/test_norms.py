@@ -97,6 +97,72 @@ def test_what_is_measured_is_what_the_optimizer_applies() -> None:
     assert seen.state.gradient_norm.last == pytest.approx(0.01, rel=1e-3)
 
 
+def before_clipping(seen: Watched) -> list[tuple[float | None, float | None]]:
+    return [
+        (event.before_clipping, event.clipped_at) for event in seen.all(GradientsMeasured) if event.total is not None
+    ]
+
+
+def test_what_the_script_clipped_is_told_beside_it() -> None:
+    model = small()
+    totals = []
+    with watched() as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for number in range(4):
+            optimizer.zero_grad()
+            model(X).square().mean().backward()
+            if number != 2:
+                totals.append(nn.utils.clip_grad_norm_(model.parameters(), 0.01).item())
+            optimizer.step()
+    told = before_clipping(seen)
+    assert told[2] == (None, None)
+    assert [total for total, _ in told if total is not None] == pytest.approx(totals, rel=1e-6)
+    assert [at for _, at in told] == [0.01, 0.01, None, 0.01]
+
+
+def test_norms_of_another_kind_and_several_calls_are_no_total_before_clipping() -> None:
+    model = small()
+    with watched() as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for number in range(2):
+            optimizer.zero_grad()
+            model(X).square().mean().backward()
+            if number == 0:
+                nn.utils.clip_grad_norm_(model.parameters(), 0.01, norm_type=float("inf"))
+            else:
+                for parameter in model.parameters():
+                    nn.utils.clip_grad_norm_(parameter, 0.01)
+            optimizer.step()
+    assert before_clipping(seen) == [(None, None), (None, None)]
+
+
+def test_before_clipping_is_without_the_factor_of_a_grad_scaler_that_is_still_in() -> None:
+    """A script that forgets `unscale_` clips what is 512 times too large: so it is applied, and so it is told."""
+    model = small()
+    scaler = torch.amp.GradScaler("cpu", init_scale=512.0)
+    with watched() as seen:
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)
+        scaler.scale(model(X).square().mean()).backward()
+        total = nn.utils.clip_grad_norm_(model.parameters(), 1.0).item()
+        scaler.step(optimizer)
+        scaler.update()
+    (told,) = before_clipping(seen)
+    assert told == (pytest.approx(total / 512, rel=1e-6), 1.0)
+
+
+def test_clipping_functions_are_the_scripts_own_again_and_the_same_by_both_names() -> None:
+    original = nn.utils.clip_grad_norm_
+    with watched():
+        assert nn.utils.clip_grad_norm_ is nn.utils.clip_grad.clip_grad_norm_
+        assert nn.utils.clip_grad_norm_ is not original
+        weight = nn.Parameter(torch.ones(1))
+        weight.grad = torch.tensor([float("inf")])
+        with pytest.raises(RuntimeError, match="non-finite") as raised:
+            nn.utils.clip_grad_norm_(weight, 1.0, error_if_nonfinite=True)
+        assert "gradtui" not in "".join(str(frame.path) for frame in raised.traceback[1:])
+    assert nn.utils.clip_grad_norm_ is original
+
+
 @pytest.mark.parametrize("unscale", [True, False])
 @pytest.mark.parametrize("fused", [True, False])
 def test_the_factor_of_a_grad_scaler_is_taken_out(unscale: bool, fused: bool) -> None:
@@ -370,7 +436,7 @@ def test_an_optimizer_of_unknown_parameters_has_a_total_and_no_rows() -> None:
 
 def test_the_parameters_of_the_first_norm_that_is_not_finite_are_always_sent() -> None:
     model = nn.Linear(3, 2)
-    with watched() as seen:
+    with watched(budget=1_000.0) as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
         for step in range(60):
             optimizer.zero_grad()

@@ -14,7 +14,7 @@ from gradtui.tui.panels.pictures import HeldRequest, Pictures
 from gradtui.tui.plotting.request import PlotRequest, Series
 from gradtui.tui.widgets.line_view import LineView
 
-TOTAL_ROLE, ROW_ROLE = "curve-1", "curve-2"
+TOTAL_ROLE, ROW_ROLE, CLIP_ROLE = "curve-1", "curve-2", "curve-3"
 _SAMPLE = "── "
 _GAP = "   "
 _LEAST_NAME = 6
@@ -46,22 +46,45 @@ class RowNorms:
 
 def gradient_request(state: RunState, row: RowNorms | None, width: int, height: int) -> PlotRequest:
     """The curves to draw; whatever is not finite in them is the plotter's to mark."""
-    total = state.gradient_norm
+    total, before = state.gradient_norm, state.before_clipping
     series = [_series(TOTAL_ROLE, total.steps, total.values)]
+    if len(before):
+        # Drawn first, so that the total lies on top of it.
+        series.insert(0, _series(CLIP_ROLE, before.steps, before.values))
     if row is not None:
         series.append(_series(ROW_ROLE, row.steps, row.values))
     return PlotRequest(width, height, tuple(series), y_scale="log")
 
 
-def legend_line(total: float | None, row: RowNorms | None, width: int) -> Line:
-    """The curves' names and newest values. It is not left to the plotter: values in its labels would make every picture new."""
+def legend_line(state: RunState, total: float | None, row: RowNorms | None, width: int) -> Line:
+    """The curves' names and newest values. It is not left to the plotter: values in its labels would make every picture new.
+
+    What the script clips is told where there is room for it.
+    """
     spans: list[Span] = [(_SAMPLE, TOTAL_ROLE), ("total ", "muted"), (_steady(total), "text")]
+    clipping = _clipping(state)
+    least = line_width(spans) + width_of(_GAP + _SAMPLE + " ") + NORM_WIDTH + _LEAST_NAME if row is not None else 0
+    if line_width(spans) + line_width(clipping) + least <= width:
+        spans += clipping
     if row is not None:
         now = _steady(row.values[-1] if row.values else None)
         room = width - line_width(spans) - width_of(_GAP + _SAMPLE + " " + now)
         name = elide_start(printable(row.name), max(_LEAST_NAME, room))
         spans += [(_GAP, ""), (_SAMPLE, ROW_ROLE), (name + " ", "muted"), (now, "text")]
     return tuple(spans)
+
+
+def _clipping(state: RunState) -> list[Span]:
+    """What the total was before the script clipped it, and at what; nothing if it does not clip."""
+    if not len(state.before_clipping):
+        return []
+    at = "" if state.clipped_at is None else f" at {state.clipped_at:g}"
+    return [
+        (_GAP, ""),
+        (_SAMPLE, CLIP_ROLE),
+        (f"before clipping{at} ", "muted"),
+        (_steady(state.before_clipping.last), "text"),
+    ]
 
 
 def _steady(norm: float | None) -> str:
@@ -103,7 +126,7 @@ class GradientPanel(LineView):
             return wrap(((text, "muted"),), width)
         request = self._curve.request(width, height - 1, self._request)
         picture: Sequence[Line] = () if request is None else self._pictures.picture("gradients", request).lines
-        return [legend_line(self._total, self._row, width), *picture]
+        return [legend_line(self._state, self._total, self._row, width), *picture]
 
     def _request(self, width: int, height: int) -> PlotRequest:
         chosen, self._row, self._total = self.selection, None, self._state.gradient_norm.last

@@ -39,7 +39,7 @@ def test_anything_a_float_can_be_can_be_drawn(rows: list[tuple[float | None, ...
     picture = PLOTTER.picture("fuzz", gradient_request(state, row, width, height))
     assert len(picture.lines) == height
     assert all(line_width(line) == width for line in picture.lines)
-    assert line_width(legend_line(state.gradient_norm.last, row, 60)) <= 60
+    assert line_width(legend_line(state, state.gradient_norm.last, row, 60)) <= 60
 
 
 def test_the_total_and_the_row_are_two_curves_on_a_log_axis() -> None:
@@ -59,14 +59,28 @@ def test_labels_are_the_same_whatever_the_values_so_that_pictures_stay_comparabl
 
 def test_the_legend_names_the_row_by_the_end_of_its_path() -> None:
     row = RowNorms("text_encoder.blocks.3.mlp.0.weight", [1], [0.5])
-    legend = "".join(text for text, _ in legend_line(1.0, row, 50))
+    legend = "".join(text for text, _ in legend_line(RunState(), 1.0, row, 50))
     assert ".mlp.0.weight" in legend
     assert "5.00e-1" in legend
     assert len(legend) <= 50
 
 
+def test_what_the_script_clips_is_a_curve_of_its_own_and_told_where_there_is_room() -> None:
+    state = state_after(*coop_run(2))
+    assert len(gradient_request(state, None, 60, 10).series) == 1
+    apply(state, ev.GradientsMeasured(9.0, 41, 1.0, None, None, 3.5, 1.0))
+    apply(state, ev.GradientsMeasured(9.5, 42, 1.0, None, None, 4.5, 1.0))
+    request = gradient_request(state, None, 60, 10)
+    assert [(series.color, series.ys[-1]) for series in request.series] == [("curve-3", 4.5), ("curve-1", 1.0)]
+    row = RowNorms("text_encoder.blocks.3.mlp.0.weight", [42], [0.5])
+    wide, narrow = ("".join(text for text, _ in legend_line(state, 1.0, row, width)) for width in (90, 40))
+    assert "before clipping at 1 4.50e0" in wide
+    assert "clipping" not in narrow
+    assert "weight" in narrow
+
+
 def test_a_row_without_gradient_is_a_dash() -> None:
-    assert "–" in "".join(text for text, _ in legend_line(1.0, RowNorms("frozen", [1], [None]), 60))
+    assert "–" in "".join(text for text, _ in legend_line(RunState(), 1.0, RowNorms("frozen", [1], [None]), 60))
 
 
 def test_an_empty_panel_says_what_will_fill_it() -> None:

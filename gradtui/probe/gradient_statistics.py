@@ -1,0 +1,221 @@
+"""More of a gradient than its norm, and how far the step moves its parameter: on examined steps, for some parameters each.
+
+The update-to-weight ratio is the L2 norm of what the step adds to a parameter over that of the parameter. It is that of a
+sample of at most `SAMPLE` elements: to keep all of them from before the step would take as much memory as the model. Only
+reads; on a device by one asynchronous copy that is polled (not yet confirmed on a device). Runs on the training thread.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from gradtui.probe.gradient_meter import in_memory_order, norm_of, plain_gradient, wide
+from gradtui.probe.host_copy import HostCopy
+from gradtui.protocol.vocabulary import GradientFigures
+
+MOST_PARAMETERS = 64
+"""Parameters that are looked at in one step; the next such step goes on with those that follow."""
+MOST_ELEMENTS = 1 << 26
+"""Elements that are looked at in one step, more only where a single parameter has more."""
+SAMPLE = 512
+_RING = 4
+_PIECE = 1 << 20
+_HALF = (torch.float16, torch.bfloat16)
+
+Deliver = Callable[[int, tuple[GradientFigures, ...]], None]
+"""Called with a step and the figures of the parameters that were looked at in it."""
+
+
+@dataclass
+class _Looked:
+    """What was seen of some parameters in one step, on its way to the host: nothing of ours stays on a device."""
+
+    step: int
+    parameters: list[tuple[int, int, int]]
+    """Place in the tree, number of elements, and how many of them the gradient stores."""
+    numbers: HostCopy
+    """A column of them for each parameter, row by row."""
+    before: HostCopy | None
+    """Samples of all parameters one after the other; None where the step was over."""
+    after: HostCopy | None = None
+
+    @property
+    def is_there(self) -> bool:
+        return self.numbers.is_there and all(copy.is_there for copy in (self.before, self.after) if copy is not None)
+
+
+class GradientStatistics:
+    """Takes figures before a step, completes them after it, and delivers them when they have arrived."""
+
+    def __init__(self, deliver: Deliver) -> None:
+        self._deliver = deliver
+        self._next = 0
+        """The place of the parameter to go on with."""
+        self._open: tuple[_Looked, list[torch.Tensor]] | None = None
+        self._under_way: deque[_Looked] = deque()
+
+    def tree_changed(self) -> None:
+        """Parameters have other places now."""
+        self._next, self._open = 0, None
+        self._under_way.clear()
+
+    def before_step(
+        self, step: int, applied: Sequence[tuple[int, torch.Tensor]], scale: torch.Tensor | None, has_run: bool
+    ) -> None:
+        """Look at some of the parameters, given as (place, parameter), whose gradients are applied as `step`.
+
+        `scale` is a loss scaler's factor that is still in the gradients; `has_run` says that the step is over.
+        """
+        chosen = self._chosen(applied)
+        self._open = None
+        if not chosen:
+            return
+        parameters = [parameter for _, parameter in chosen]
+        with torch.no_grad():
+            numbers = HostCopy(_table(parameters, scale))
+            before = None if has_run else HostCopy(_samples(parameters))
+        sizes = [(place, plain_gradient(each.detach()).numel(), _stored(each).numel()) for place, each in chosen]
+        self._open = _Looked(step, sizes, numbers, before), parameters
+
+    def after_step(self) -> None:
+        """The step has run, or was left out."""
+        if self._open is None:
+            return
+        (looked, parameters), self._open = self._open, None
+        if looked.before is not None:
+            with torch.no_grad():
+                looked.after = HostCopy(_samples(parameters))
+        self._under_way.append(looked)
+        self.poll()
+        if len(self._under_way) > _RING:
+            self._under_way.popleft()
+
+    def poll(self) -> None:
+        """Deliver what a device has finished; never waits."""
+        while self._under_way and self._under_way[0].is_there:
+            looked = self._under_way.popleft()
+            self._deliver(looked.step, tuple(_figures(looked)))
+
+    def _chosen(self, applied: Sequence[tuple[int, torch.Tensor]]) -> list[tuple[int, torch.Tensor]]:
+        """Those whose turn it is, round after round."""
+        having = [(place, parameter) for place, parameter in applied if _can_be_looked_at(parameter)]
+        having.sort(key=lambda each: (each[0] < self._next, each[0]))
+        chosen: list[tuple[int, torch.Tensor]] = []
+        elements = 0
+        for place, parameter in having[:MOST_PARAMETERS]:
+            elements += parameter.numel()
+            if chosen and elements > MOST_ELEMENTS:
+                break
+            chosen.append((place, parameter))
+        if chosen:
+            self._next = chosen[-1][0] + 1
+        return chosen
+
+
+def _can_be_looked_at(parameter: torch.Tensor) -> bool:
+    return parameter.grad is not None and parameter.layout is torch.strided and _stored(parameter).numel() > 0
+
+
+def _stored(parameter: torch.Tensor) -> torch.Tensor:
+    """What its gradient stores."""
+    gradient = parameter.grad
+    return parameter.detach()[:0] if gradient is None else plain_gradient(gradient)
+
+
+def _joined(parts: list[torch.Tensor]) -> torch.Tensor:
+    """One tensor of one dimension, on the device where the first of them is that is on any."""
+    home = next((part.device for part in parts if part.is_cuda), parts[0].device)
+    kind = wide(home)
+    return torch.cat([part.to(home, kind, non_blocking=True).reshape(-1) for part in parts])
+
+
+def _table(parameters: list[torch.Tensor], scale: torch.Tensor | None) -> torch.Tensor:
+    """A row for each of the `_numbers`, one after the other: stacked by row, which takes far fewer operations."""
+    groups: dict[tuple[torch.device, torch.dtype], list[int]] = {}
+    for place, parameter in enumerate(parameters):
+        groups.setdefault((parameter.device, parameter.dtype), []).append(place)
+    order = [place for group in groups.values() for place in group]
+    columns = list(zip(*(_numbers(parameters[place]) for place in order)))
+    sizes = [len(group) for group in groups.values()]
+    rows = []
+    for column in columns:
+        starts = itertools.accumulate(sizes[:-1], initial=0)
+        rows.append(_joined([torch.stack(column[start : start + size]) for start, size in zip(starts, sizes)]))
+    table = torch.stack(rows)
+    if scale is not None:
+        table[_SCALED] /= scale.to(table.device, table.dtype, non_blocking=True)
+    # Back in the order of the parameters.
+    places = sorted(range(len(order)), key=order.__getitem__)
+    return (table if places == list(range(len(order))) else table[:, places]).reshape(-1)
+
+
+_SCALED = slice(2, 6)
+"""The rows of the table that have a loss scaler's factor in them."""
+
+
+def _numbers(parameter: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """How many elements of its gradient are not zero, not finite; smallest, largest, mean, norm; and its own norm."""
+    gradient, weights = _stored(parameter), plain_gradient(parameter.detach())
+    mean = gradient.mean(dtype=torch.float32 if gradient.dtype in _HALF else None)
+    return (
+        torch.count_nonzero(gradient),
+        _not_finite(gradient),
+        *torch.aminmax(gradient),
+        mean,
+        norm_of(gradient),
+        norm_of(weights),
+    )
+
+
+def _not_finite(gradient: torch.Tensor) -> torch.Tensor:
+    """How many elements are NaN or infinite: not zero when taken from themselves. In pieces, to need little memory."""
+    pieces = torch.split(in_memory_order(gradient).view(-1), _PIECE)
+    counts = [torch.count_nonzero(piece - piece) for piece in pieces]
+    return counts[0] if len(counts) == 1 else torch.stack(counts).sum()
+
+
+def _samples(parameters: list[torch.Tensor]) -> torch.Tensor:
+    """At most `SAMPLE` elements of each, evenly spread, one after the other."""
+    parts = []
+    for parameter in parameters:
+        flat = in_memory_order(plain_gradient(parameter.detach())).view(-1)
+        parts.append(flat[:: -(-flat.numel() // SAMPLE)])
+    return _joined(parts)
+
+
+def _figures(looked: _Looked) -> Iterator[GradientFigures]:
+    count = len(looked.parameters)
+    rows = zip(*looked.numbers.tensor().view(-1, count).tolist())
+    ratios = _ratios(looked)
+    for (place, elements, stored), row, ratio in zip(looked.parameters, rows, ratios):
+        nonzero, not_finite, smallest, largest, mean, norm, weight = row
+        bad = math.isnan(smallest) or math.isnan(largest)
+        yield GradientFigures(
+            parameter=place,
+            max_abs=math.nan if bad else max(abs(smallest), abs(largest)),
+            mean=mean,
+            std=math.sqrt(max(0.0, norm * norm / stored - mean * mean)) if math.isfinite(norm) else math.nan,
+            zero_fraction=1 - nonzero / elements,
+            not_finite=int(not_finite),
+            weight_norm=weight,
+            update_ratio=ratio,
+            ratio_is_exact=elements <= SAMPLE,
+        )
+
+
+def _ratios(looked: _Looked) -> list[float | None]:
+    if looked.before is None or looked.after is None:
+        return [None] * len(looked.parameters)
+    lengths = [-(-elements // -(-elements // SAMPLE)) for _, elements, _ in looked.parameters]
+    before_all, after_all = looked.before.tensor(), looked.after.tensor()
+    ratios: list[float | None] = []
+    for before, after in zip(torch.split(before_all, lengths), torch.split(after_all, lengths)):
+        weight, moved = float(before.norm()), float((after - before).norm())
+        ratios.append(moved / weight if weight > 0 else None)
+    return ratios

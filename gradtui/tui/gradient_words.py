@@ -1,0 +1,42 @@
+"""What a gradient looked like beyond its norm, in sentences. Pure."""
+
+from __future__ import annotations
+
+import math
+
+from gradtui.state.run_state import RunState
+from gradtui.tui.formatting import norm_text
+
+
+def gradient_words(state: RunState, parameter: int) -> str | None:
+    """Extremes, mean and zeros of the gradient of the parameter at this place; None if nobody looked."""
+    step, figures = state.tree.figures.get(parameter, (0, None))
+    if figures is None:
+        return None
+    if figures.not_finite:
+        return f"{figures.not_finite:,} elements are NaN or infinite (step {step:,})."
+    mean, std = norm_text(figures.mean).strip(), norm_text(figures.std).strip()
+    largest = norm_text(figures.max_abs).strip()
+    return (
+        f"Largest element {largest}, mean {mean} ± {std}, {_share(figures.zero_fraction)} exactly zero (step {step:,})."
+    )
+
+
+def update_words(state: RunState, parameter: int) -> str | None:
+    """How far a step moves the parameter; None if that is not known."""
+    step, figures = state.tree.figures.get(parameter, (0, None))
+    if figures is None or figures.update_ratio is None:
+        return None
+    weight = norm_text(figures.weight_norm).strip()
+    if figures.update_ratio == 0:
+        return f"Step {step:,} did not move it; its norm is {weight}."
+    about = "" if figures.ratio_is_exact else "about "
+    power = math.log10(figures.update_ratio)
+    ratio = norm_text(figures.update_ratio).strip()
+    return f"A step moves it by {about}{ratio} of its norm {weight}: log10 is {power:.1f}, around -3 is usual (step {step:,})."
+
+
+def _share(fraction: float) -> str:
+    if fraction == 0:
+        return "none"
+    return "all" if fraction == 1 else f"{fraction:.0%}" if fraction >= 0.01 else "<1%"
