@@ -21,7 +21,7 @@ from gradtui.probe.parameter_states import ParameterFacts, classify
 from gradtui.probe.recomputation import Recomputation
 from gradtui.probe.saved_tensors import GraphFacts, KnownTensors, Leaf, walk
 from gradtui.protocol.events import SavedBytesMeasured
-from gradtui.protocol.vocabulary import ParameterState
+from gradtui.protocol.vocabulary import GradMode, ParameterState
 
 
 class Examination:
@@ -42,12 +42,29 @@ class Examination:
         roots = [output for output in _sequence(outputs) if isinstance(output, torch.Tensor)]
         known = self._known_tensors(ledger)
         facts = walk(roots, self.trace, known)
+        facts.is_whole = self._is_whole(facts)
         recomputation.expect(facts, known)
         self.graphs = self.graphs or GraphsOfStep()
         self.graphs.add(facts)
         if self._largest is None or facts.total > self._largest.total:
             self._largest = facts
         return facts
+
+    def _is_whole(self, facts: GraphFacts) -> bool:
+        """Whether every model with trainable parameters that autograd has recorded in this step is in this graph."""
+        if facts.opaque:
+            return True
+        owners = {
+            self.tree.parameters[index].module for index, each in self.tree.live_parameters() if each.requires_grad
+        }
+        recorded = {module for module, mode in self.trace.grad_modes.items() if mode == GradMode.GRAD.value} & owners
+        return {self._model_of(module) for module in recorded} <= {self._model_of(module) for module in facts.active}
+
+    def _model_of(self, module: int) -> int:
+        """The place of its root."""
+        while module >= 0 and self.tree.modules[module].parent >= 0:
+            module = self.tree.modules[module].parent
+        return module
 
     def _known_tensors(self, ledger: MemoryLedger) -> KnownTensors:
         tree = self.tree

@@ -87,7 +87,7 @@ class PhaseLedgers:
         part = self.take(Phase.FORWARD, stepped=False)
         if within is not Phase.FORWARD:
             self._peaks.read_within(part)
-        self._kept = facts if keeps_graph else NOTHING_KEPT
+        self._kept = facts if keeps_graph else facts.freed()
         if self._traces.current is not None:
             self._traces.current.measured(self.ledger.total)
 
@@ -135,7 +135,8 @@ class PhaseLedgers:
         if kept is not None:
             kept = kept.alive([*taking.claimed, *taking.batches])
         # Where a part of a graph is alive, what is may also be held by the script.
-        exact = self.ledger.allocator.exact and kept is not None and (kept is whole or not kept.storages)
+        known = kept is not None and kept.is_whole and (kept is whole or not kept.storages)
+        exact = self.ledger.allocator.exact and known
         # Before the first step no batch is known, and there may be none yet.
         held = taking.divided(kept, knows_batches=self.batches.on or phase is Phase.LOAD)
         taken = LedgerTaken(self._clock.at(), self._counter.steps, phase, held, peak, peak_exact, exact)

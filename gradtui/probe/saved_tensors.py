@@ -94,6 +94,8 @@ class GraphFacts:
     nodes: int = 0
     hooked: int = 0
     """Saved tensors behind hooks (checkpointing, offloading), whose bytes are not known from here."""
+    is_whole: bool = True
+    """False where another model ran in this step that is not in this graph: its own may be alive beside it."""
 
     def alive(self, apart_from: Iterable[int]) -> GraphFacts:
         """Of a graph that may be gone by now its living storages; nothing if those are all held by others, as some are."""
@@ -104,7 +106,12 @@ class GraphFacts:
         return GraphFacts(
             storages={key: size for key, size in self.storages.items() if key in alive},
             offloaded={key: size for key, size in self.offloaded.items() if key in alive},
+            is_whole=self.is_whole,
         )
+
+    def freed(self) -> GraphFacts:
+        """What is kept once backward has freed this graph."""
+        return GraphFacts(is_whole=self.is_whole)
 
 
 def walk(roots: Iterable[torch.Tensor], trace: ModuleTrace, known: KnownTensors) -> GraphFacts:

@@ -352,6 +352,29 @@ def test_what_one_optimizers_step_computed_is_attributed_in_the_next_ones() -> N
     assert of_generator.unattributed == 0
 
 
+def test_what_another_models_graph_holds_while_this_one_steps_is_not_told_as_nothing() -> None:
+    """A GAN's generated images, kept for the generator's turn: its graph is alive while the discriminator trains."""
+    torch.manual_seed(0)
+    generator, discriminator = nn.Linear(8, 64), nn.Linear(64, 1)
+    with watched(budget=1_000.0) as seen:
+        of_g, of_d = (torch.optim.SGD(model.parameters(), lr=0.01) for model in (generator, discriminator))
+        for _ in range(6):
+            fake = generator(torch.randn(256, 8))
+            of_d.zero_grad()
+            discriminator(fake.detach()).mean().backward()
+            of_d.step()
+            of_g.zero_grad()
+            discriminator(fake).mean().backward()
+            of_g.step()
+    ends = [ledger for ledger in seen.ledgers(Phase.OPTIMIZER) if ledger.step > 4]
+    steps_of_d = [ledger for ledger in ends if ledger.step % 2 == 0]
+    steps_of_g = [ledger for ledger in ends if ledger.step % 2 == 1]
+    assert steps_of_d
+    assert steps_of_g
+    assert not any(ledger.exact for ledger in steps_of_d)
+    assert all(ledger.exact for ledger in steps_of_g)
+
+
 def test_what_a_script_keeps_of_each_step_is_noticed() -> None:
     gc.collect()  # what other tests left is not to be freed while this one measures
     model = nn.Linear(256, 256)
