@@ -46,6 +46,8 @@ class StepMarks:
     def __init__(self, waiting: Sized, tell: Callable[[list[int]], None]) -> None:
         self._waiting = waiting
         self._tell = tell
+        self.is_disturbed: Callable[[], bool] = lambda: False
+        """Whether something is no longer as a command has made it, so that a step may not go by unseen."""
         self._thread: int | None = None
         """The thread whose steps are marked; None while none are."""
         self._model: Callable[[], nn.Module | None] = lambda: None
@@ -94,7 +96,7 @@ class StepMarks:
         if not (model.training and torch.is_grad_enabled()):
             return False
         if self.between:
-            if self._waiting or not self._steps_left:
+            if self._waiting or not self._steps_left or self.is_disturbed():
                 return False
             self._steps_left -= 1
             self.between = False
@@ -121,6 +123,8 @@ class StepMarks:
     def step(self, optimizer: Optimizer) -> bool:
         """An optimizer's step without a closure begins; whether a mark says all there is to say."""
         if self._thread != get_ident() or self._within or self._optimizer() is not optimizer:
+            return False
+        if self.is_disturbed():
             return False
         self._within = STEP
         self._marks.extend((STEP, perf_counter_ns()))

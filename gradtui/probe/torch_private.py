@@ -198,6 +198,11 @@ def compiled_module(module: torch.nn.Module) -> torch.nn.Module | None:
     return module._modules.get("_orig_mod") if kind is not None and isinstance(module, kind) else None
 
 
+def compiled_in_place(module: torch.nn.Module) -> bool:
+    """Whether `module.compile()` has been called: its calls then go through what was compiled."""
+    return getattr(module, "_compiled_call_impl", None) is not None
+
+
 def is_lazy(tensor: torch.Tensor) -> bool:
     """Whether this is a lazy module's parameter that has no shape yet."""
     return isinstance(tensor, UninitializedTensorMixin)
