@@ -180,6 +180,8 @@ def _drop(found: Sequence[_State]) -> Callable[[], None]:
             if optimizer is not None and tensor is not None:
                 optimizer.state[tensor] = entries
 
+    # Closed by us: Python warns of a file that is left to the garbage collector.
+    weakref.finalize(put_back, file.close)
     return put_back
 
 

@@ -197,11 +197,11 @@ class Toggling:
         modules = [module for module in modules if self._holds(module) is wish.trainable]
         if not chosen and not modules:
             raise Refused("nothing of it is left as it was")
+        if treated.take_back is None:
+            return self._toggle(wish, chosen, modules)
+        treated.take_back()
         done = self._toggle(wish, chosen, modules)
-        if treated.take_back is not None:
-            treated.take_back()
-            done = replace(done, text=f"{done.text}; the optimizer's state is what it was")
-        return done
+        return replace(done, text=f"{done.text}; the optimizer's state is what it was")
 
     def _training(self) -> Training:
         step, by_hand = self._here()

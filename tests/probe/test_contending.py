@@ -104,7 +104,7 @@ def test_a_gan_that_switches_its_discriminator_is_not_fought(early: bool) -> Non
             early=early,
         )
     gan(*scripted, 12, lambda _: None, early=early, keep=("0.",))
-    assert answers(seen)[0].startswith(f"froze Sequential_2.0: 2 tensors")
+    assert answers(seen)[0].startswith("froze Sequential_2.0: 2 tensors")
     assert bits(discriminator) == bits(scripted[1])
     assert bits(generator) == bits(scripted[0])
     assert len(seen.all(FreezeContended)) == 1
