@@ -29,7 +29,9 @@ def frozen(path: str, state: str) -> Callable[[int], SetTrainable]:
     return lambda id_: SetTrainable(id_, path, False, state=state)
 
 
-def train(model: nn.Module, make: Make, at: dict[int, object], steps: int = 10) -> tuple[Watched, torch.optim.Optimizer]:
+def train(
+    model: nn.Module, make: Make, at: dict[int, object], steps: int = 10
+) -> tuple[Watched, torch.optim.Optimizer]:
     with watched() as seen:
         optimizer = make(model.parameters())
         for number in range(steps):
@@ -41,7 +43,8 @@ def train(model: nn.Module, make: Make, at: dict[int, object], steps: int = 10) 
 
 def entries(optimizer: torch.optim.Optimizer, parameter: Tensor) -> dict[str, object]:
     return {
-        name: value.clone() if isinstance(value, Tensor) else value for name, value in optimizer.state[parameter].items()
+        name: value.clone() if isinstance(value, Tensor) else value
+        for name, value in optimizer.state[parameter].items()
     }
 
 
