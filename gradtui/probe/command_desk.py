@@ -51,7 +51,7 @@ class CommandDesk:
         self._view = view
         self._examiner = examiner
         self._undo = UndoStack()
-        self.toggling = Toggling(emit, clock, view, norms, examiner, lambda: (self._step, self._by_hand))
+        self.toggling = Toggling(emit, clock, view, norms, examiner, lambda: (self._step, self._by_hand), commands)
         self.freezes = self.toggling.freezes
         self.statistics = self.freezes.statistics
         handlers: dict[type[Command], Handler] = {

@@ -21,6 +21,7 @@ from gradtui.probe.run_clock import RunClock
 from gradtui.probe.step_examiner import StepExaminer
 from gradtui.protocol.commands import SetTrainable, TakeUpFreezes, VerifyFreeze
 from gradtui.protocol.events import Event
+from gradtui.transport.in_process import CommandQueue
 
 
 class _Wish(NamedTuple):
@@ -48,7 +49,9 @@ class Toggling:
         norms: NormReader,
         examiner: StepExaminer,
         here: Callable[[], tuple[int, bool]],
+        commands: CommandQueue,
     ) -> None:
+        self._commands = commands
         self._view = view
         self._norms = norms
         self._examiner = examiner
@@ -57,6 +60,10 @@ class Toggling:
         """Places of the parameters that a command froze: they did train before, as far as was known."""
         self._untried: set[int] = set()
         """Places of the parameters that a command unfroze although they had not trained in our sight."""
+        self._loaded: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+        """What a saved state names that has not been applied yet."""
+        self._missing: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+        """What it names that was not there: its model may be seen later."""
         self.freezes = Freezes(emit, clock, view, self._training)
         self.states = OptimizerStates()
 
@@ -65,6 +72,15 @@ class Toggling:
         self._frozen.clear()
         self._untried.clear()
         self.freezes.tree_changed()
+        frozen, holding = self._missing
+        tree = self._view.tree
+        if any(interventions.find(path, tree) is not None for path in frozen) or any(map(self._module, holding)):
+            self.load(frozen, holding)
+
+    def load(self, frozen: tuple[str, ...], holding: tuple[str, ...]) -> None:
+        """Freeze these parameters, and hold these modules' statistics, at the next boundary."""
+        self._loaded, self._missing = (frozen, holding), ((), ())
+        self._commands.submit(lambda id_: TakeUpFreezes(id_, frozen, holding))
 
     def detach(self) -> None:
         """Leave nothing of ours in the script's objects: they stay as they are, and its own."""
@@ -87,17 +103,19 @@ class Toggling:
         """Freeze what a saved state names, as far as it is there. Raises `Refused`."""
         tree = self._view.tree
         found = {path: interventions.find(path, tree) for path in command.frozen}
+        modules = {path: self._module(path) for path in command.holding}
+        gone = tuple(path for path, place in found.items() if place is None)
+        unheld = tuple(path for path, module in modules.items() if module is None)
+        self._loaded, self._missing = ((), ()), (gone, unheld)
+        names = gone + unheld
+        missing = f"{', '.join(names[:3])}{' …' if len(names) > 3 else ''}: not in any model of this run"
+        if len(names) == len(found) + len(modules):
+            raise Refused(missing)
         places = dict.fromkeys(place for place in found.values() if place is not None)
         chosen = {place: tensor for place in places if (tensor := tree.parameter_refs[place]()) is not None}
-        modules = {path: self._module(path) for path in command.holding}
-        gone = [path for path, place in found.items() if place is None]
-        gone += [path for path, module in modules.items() if module is None]
-        missing = f"; not there any more: {', '.join(gone[:3])}{' …' if len(gone) > 3 else ''}" if gone else ""
-        if gone and len(gone) == len(found) + len(modules):
-            raise Refused(missing[2:])
         held = [module for module in modules.values() if module is not None]
         done = self._toggle(_Wish(command.id, False, "what the saved state names"), chosen, held)
-        return replace(done, text=done.text + missing)
+        return replace(done, text=f"{done.text}; left out {missing}") if names else done
 
     def verify(self, _: VerifyFreeze) -> Applied:
         """Compare everything that is frozen with what it was, to the bit. Raises `Refused` if nothing is."""
@@ -121,7 +139,8 @@ class Toggling:
             for path, tensor in self.freezes.parameters()
         ]
         holding = [tree.modules[place].path for place, module in tree.live_modules() if self._holds(module)]
-        return sorted(frozen), holding
+        waiting, to_hold = self._loaded
+        return sorted({*frozen, *waiting}), sorted({*holding, *to_hold})
 
     def _is_to_be_set(self, place: int, tensor: torch.Tensor, trainable: bool) -> bool:
         held = self.freezes.holds(tensor)

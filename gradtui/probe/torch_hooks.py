@@ -31,6 +31,8 @@ from gradtui.probe.torch_private import (
     leave_to_python,
 )
 
+Function = Callable[..., Any]
+
 
 def install(
     hooks: HookSet,
@@ -69,13 +71,8 @@ def install(
 
 
 def _module_call(  # noqa: C901 - as its one inner function
-    original: Callable[..., Any],
-    hooks: HookSet,
-    listener: Listener,
-    examiner: Examiner,
-    marks: StepMarks,
-    statistics: HeldStatistics,
-) -> Callable[..., Any]:
+    original: Function, hooks: HookSet, listener: Listener, examiner: Examiner, marks: StepMarks, held: HeldStatistics
+) -> Function:
     tracer, batches = examiner.tracer, examiner.batches
     inside: set[int] = set()
     """Threads that are running a module now."""
@@ -106,7 +103,7 @@ def _module_call(  # noqa: C901 - as its one inner function
                 is_awaited = not marks.forward(self) and _root_entered(self, (args, kwargs), hooks, listener, batches)
                 is_heard = thread == hooks.thread
                 # Only now: the boundary is behind us.
-                is_holding = bool(statistics.modules) and statistics.enter()
+                is_holding = bool(held.modules) and held.enter()
                 inside.add(thread)
                 if is_heard:
                     tracer.inside, tracer.passes = True, not tracer.on
@@ -117,7 +114,7 @@ def _module_call(  # noqa: C901 - as its one inner function
             finally:
                 inside.discard(thread)
                 if is_holding:
-                    statistics.leave()
+                    held.leave()
                 if is_heard:
                     tracer.inside = tracer.passes = False
                 if is_awaited:
@@ -145,13 +142,8 @@ def _root_entered(module: nn.Module, arguments: Any, hooks: HookSet, listener: L
 
 
 def _backward(
-    original: Callable[..., Any],
-    hooks: HookSet,
-    listener: Listener,
-    examiner: Examiner,
-    marks: StepMarks,
-    statistics: HeldStatistics,
-) -> Callable[..., Any]:
+    original: Function, hooks: HookSet, listener: Listener, examiner: Examiner, marks: StepMarks, held: HeldStatistics
+) -> Function:
     accumulates_by_itself = original.__name__ == "backward"
 
     @functools.wraps(original)
@@ -168,7 +160,7 @@ def _backward(
         is_holding = False
         try:
             # A checkpointed forward is run again within backward.
-            is_holding = bool(statistics.modules) and statistics.enter()
+            is_holding = bool(held.modules) and held.enter()
             if not is_marked:
                 keeps_graph = bool(args[1]) if len(args) > 1 else bool(kwargs.get("retain_graph"))
                 hooks.run("backward", listener.backward_began, outputs, accumulates, keeps_graph)
@@ -179,7 +171,7 @@ def _backward(
             raise
         finally:
             if is_holding:
-                statistics.leave()
+                held.leave()
             if began and not (is_marked and marks.ended(BACKWARD)):
                 hooks.run("backward", listener.backward_ended, accumulates)
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toggling import X, Make
+from toggling import Make, X
 from torch import Tensor, nn
 from watched import watched
 
