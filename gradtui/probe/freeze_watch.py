@@ -29,6 +29,7 @@ WITHIN_STEP = "written while forward or backward ran"
 SINCE_LAST_STEP = "written during the step or after it"
 """Nobody looked when the step ended."""
 _PAST_COUNTERS = "written through .data"
+_COLLECTED = "collected by a forward that could not be held, or written through .data"
 _WRITTEN = "written to"
 
 
@@ -37,7 +38,7 @@ def optimizer_wrote(optimizer: object) -> str:
     return f"written by {type(optimizer).__name__} in its step, though it has no gradient"
 
 
-@dataclass
+@dataclass(eq=False)
 class _Held:
     """One frozen tensor as it was."""
 
@@ -113,17 +114,26 @@ class FreezeWatch:
             (tensor := held.tensor()) is not None and version_of(tensor) != held.seen for held in self._statistics
         )
 
-    def look(self, cause: str) -> None:
-        """Note what has been written to since the last look, and that it was for this cause."""
-        for held in (*self._held, *self._statistics):
-            tensor = held.tensor()
-            if tensor is not None and (version := version_of(tensor)) != held.seen:
-                held.seen = version
-                held.cause = held.cause or cause
+    def look(self, cause: str, of_statistics: str | None = None) -> None:
+        """Note what has been written to since the last look, and for which cause; for statistics that may be another."""
+        for listed, found in ((self._held, cause), (self._statistics, of_statistics or cause)):
+            for held in listed:
+                tensor = held.tensor()
+                if tensor is not None and (version := version_of(tensor)) != held.seen:
+                    held.seen = version
+                    held.cause = held.cause or found
 
-    def news(self) -> Verdict | None:
-        """What has moved since it was told last, by the counters alone; None where nothing has."""
-        moved = [held for held in (*self._held, *self._statistics) if held.cause and not held.told and not held.shared]
+    def collected(self) -> set[int]:
+        """Ids of the running statistics that a forward has written all the same."""
+        return {id(held.tensor()) for held in self._statistics if held.cause == WITHIN_STEP}
+
+    def news(self, *, of_statistics: bool = False) -> Verdict | None:
+        """What has moved since it was told last, by the counters alone; None where nothing has.
+
+        `of_statistics` asks for those only.
+        """
+        asked = self._statistics if of_statistics else (*self._held, *self._statistics)
+        moved = [held for held in asked if held.cause and not held.told and not held.shared]
         for held in moved:
             held.told = True
         return self._verdict(moved) if moved else None
@@ -145,7 +155,8 @@ class FreezeWatch:
                 continue
             written = version_of(tensor) != held.version and not (id(held) in same and shares_version(tensor))
             if id(held) in changed and version_of(tensor) == held.version:
-                held.cause = _PAST_COUNTERS
+                # Torch's own batch norm writes its statistics without raising their counters.
+                held.cause = _COLLECTED if held in self._statistics else _PAST_COUNTERS
             if written or id(held) in changed:
                 held.told = True
                 moved.append(held)

@@ -62,6 +62,10 @@ class Freezes:
         self._times = 0
         self._told_at: int | None = None
         """The step at which contention was noted last."""
+        self._loose: list[weakref.ref[torch.Tensor]] = []
+        """Running statistics that are held no longer, once that has been told."""
+        self._forwards = -1
+        """How many forwards had been held at the last boundary."""
         self._looked_at = -1
         """The step after which the counters were looked at last."""
         self._in_force: tuple[tuple[int, ...], ...] = ((), (), ())
@@ -100,6 +104,7 @@ class Freezes:
             FreezeWatch(command, step, named.items(), [(paths.get(id(module), ""), module) for module in held])
         )
         self._looked_at = step
+        self._forwards = self.statistics.forwards
 
     def forget(self, tensors: Iterable[torch.Tensor], modules: Iterable[nn.Module] = ()) -> None:
         """These are frozen, and held, no longer."""
@@ -119,8 +124,12 @@ class Freezes:
     def at_boundary(self, step: int) -> None:
         """A step is about to begin: freeze again what the script has set back."""
         cause = BETWEEN_STEPS if self._looked_at == step else SINCE_LAST_STEP
+        # Without a call of a module there is no time to hold them: a function was compiled with its model in it.
+        of_statistics = WITHIN_STEP if self._forwards == self.statistics.forwards else cause
+        self._forwards = self.statistics.forwards
         for watch in self.watches:
-            watch.look(cause)
+            watch.look(cause, of_statistics)
+        self._let_go_what_is_not_held()
         back = [tensor for _, tensor in self.parameters() if tensor.requires_grad]
         if back:
             self._assert_again(step, back)
@@ -147,6 +156,7 @@ class Freezes:
             return
         for watch in self.watches:
             watch.look(WITHIN_STEP)
+        self._let_go_what_is_not_held()
         trained = []
         for _, tensor in self.parameters():
             if tensor.is_leaf and tensor.grad is not None:
@@ -155,6 +165,19 @@ class Freezes:
         set_back = [tensor for tensor in trained if tensor.requires_grad]
         if set_back:
             self._contended(step, set_back, None)
+
+    def _let_go_what_is_not_held(self) -> None:
+        """Running statistics that a forward has collected all the same are said to be held no longer."""
+        collected = {found for watch in self.watches for found in watch.collected()}
+        if collected:
+            loose = [
+                module
+                for module in self.statistics.live()
+                if any(id(buffer) in collected for buffer in module.buffers(recurse=False))
+            ]
+            self.statistics.release(loose)
+            self._loose += [weakref.ref(buffer) for module in loose for buffer in module.buffers(recurse=False)]
+            self._is_told = self._is_told and not loose
 
     def after_step(self, step: int, optimizer: Optimizer | None) -> None:
         """It has applied them: report on freezes that are old enough, and on those that did not hold."""
@@ -189,7 +212,7 @@ class Freezes:
             is_due = with_verdicts and watch.is_young and step - watch.since_step >= VERIFY_STEPS
             # Whatever its verdict raises, it raises once.
             watch.is_young = watch.is_young and not is_due
-            verdict = watch.verdict() if is_due else None if watch.is_young else watch.news()
+            verdict = watch.verdict() if is_due else watch.news(of_statistics=watch.is_young)
             watch.is_young = watch.is_young or (is_due and verdict is None)
             if verdict is not None and (verdict.tensors or verdict.moved):
                 steps = step - watch.since_step
@@ -205,6 +228,12 @@ class Freezes:
                         held,
                     )
                 )
+
+        if self._loose:
+            loose = [buffer for reference in self._loose if (buffer := reference()) is not None]
+            self._loose.clear()
+            for watch in self.watches:
+                watch.forget(loose)
 
     def _contended(self, step: int, tensors: list[torch.Tensor], given_up: str | None) -> None:
         self._times += 1

@@ -152,7 +152,7 @@ def _of_compiled(chosen: Iterable[int], tree: ModuleTree) -> str:
         while module >= 0:
             live = tree.module_refs[module]()
             if live is not None and (id(live) in compiled or compiled_in_place(live)):
-                return "; what torch.compile made of it is compiled again at the next step, which takes a while"
+                return "; torch.compile makes it anew in the next step, unless it has met these flags before"
             module = tree.modules[module].parent
     return ""
 

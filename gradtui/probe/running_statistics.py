@@ -34,6 +34,8 @@ class HeldStatistics:
     def __init__(self) -> None:
         self.modules: list[weakref.ref[nn.Module]] = []
         """Replaced, never changed: another thread may be reading it."""
+        self.forwards = 0
+        """How many of the script's forwards they have been held in."""
         self._lock = threading.Lock()
         self._calls = 0
         """How many calls of the script's are running within which the modules are in eval mode."""
@@ -63,9 +65,10 @@ class HeldStatistics:
         """Whether this module's statistics are held."""
         return any(held is module for held in self.live())
 
-    def enter(self) -> bool:
+    def enter(self, *, backward: bool = False) -> bool:
         """The script's forward or backward begins. Says that it is to be told of its end by `leave`. Never raises."""
         with self._lock:
+            self.forwards += not backward
             self._calls += 1
             if self._calls == 1:
                 self._set = [weakref.ref(module) for module in self.live() if _switch(module, training=False)]

@@ -160,7 +160,7 @@ def _backward(
         is_holding = False
         try:
             # A checkpointed forward is run again within backward.
-            is_holding = bool(held.modules) and held.enter()
+            is_holding = bool(held.modules) and held.enter(backward=True)
             if not is_marked:
                 keeps_graph = bool(args[1]) if len(args) > 1 else bool(kwargs.get("retain_graph"))
                 hooks.run("backward", listener.backward_began, outputs, accumulates, keeps_graph)

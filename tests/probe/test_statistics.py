@@ -305,9 +305,12 @@ def test_statistics_that_move_all_the_same_are_named() -> None:
                 model[0][1].running_mean.mul_(0.5) if n == 6 else None,
             ),
         )
-    (verified,) = seen.all(FreezeVerified)
-    assert verified.moved == ("0.1.running_mean",)
-    assert "between two steps" in verified.causes[0]
+    # At once, and in the receipt.
+    told = seen.all(FreezeVerified)
+    assert [(event.moved, event.steps) for event in told] == [(("0.1.running_mean",), 4), (("0.1.running_mean",), 10)]
+    assert all("between two steps" in event.causes[0] for event in told)
+    # Something else wrote it: it goes on being held.
+    assert model[0][1].num_batches_tracked.item() == 2
 
 
 def test_the_detail_and_the_summary_say_what_is_held() -> None:
