@@ -51,7 +51,7 @@ def refuse_several_ranks(tree: ModuleTree) -> None:
     names = {kind.__name__ for _, module in tree.live_modules() for kind in type(module).__mro__}
     wrapper = next((name for name in _RANKS_AGREE if name in names), None)
     count = distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 0
-    if wrapper is not None and count == 1:
+    if wrapper == "DistributedDataParallel" and count == 1:
         raise Refused(
             f"{wrapper} has counted, when it was made, which parameters get a gradient: it would wait for those that are "
             "frozen since, and pass over those that are unfrozen"
