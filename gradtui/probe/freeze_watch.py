@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from gradtui.probe.host_copy import HostCopy
-from gradtui.probe.torch_private import operations_are_observed, shares_version, version_of
+from gradtui.probe.torch_private import are_untouched, operations_are_observed, shares_version, version_of
 
 VERIFY_STEPS = 10
 """A freeze is reported as holding after this many steps without a change."""
@@ -86,6 +86,7 @@ class FreezeWatch:
         self._held = [self._as_it_is(path, tensor) for path, tensor in tensors]
         self._statistics = list(statistics_of(statistics, self._as_it_is))
         self._under_way: tuple[list[_Held], HostCopy] | None = None
+        self._looked()
 
     def _as_it_is(self, path: str, tensor: torch.Tensor) -> _Held:
         version = version_of(tensor)
@@ -97,22 +98,30 @@ class FreezeWatch:
         changed = {id(tensor) for tensor in tensors}
         self._held = [held for held in self._held if id(held.tensor()) not in changed]
         self._statistics = [held for held in self._statistics if id(held.tensor()) not in changed]
+        self._looked()
 
     def parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
         """(path, parameter) of what is still there and part of it."""
         return ((held.path, tensor) for held in self._held if (tensor := held.tensor()) is not None)
 
     def is_disturbed(self) -> bool:
-        """Whether anything was done to its tensors since the last look: a flag, a gradient, or a write. Asked at every step."""
-        for held in self._held:
-            tensor = held.tensor()
-            if tensor is not None and (
-                tensor.requires_grad or tensor.grad is not None or (not held.shared and version_of(tensor) != held.seen)
-            ):
+        """Whether a flag was set back or anything was written to since the last look. Asked at every step."""
+        return not are_untouched(self._references, self._seen)
+
+    def has_gradient(self) -> bool:
+        """Whether one of its parameters has a gradient, which an optimizer would apply. Asked at every step."""
+        for reference in self._owned:
+            tensor = reference()
+            if tensor is not None and tensor.grad is not None:
                 return True
-        return any(
-            (tensor := held.tensor()) is not None and version_of(tensor) != held.seen for held in self._statistics
-        )
+        return False
+
+    def _looked(self) -> None:
+        """As the tensors are now is how they are expected to be at the next step."""
+        held = (*self._held, *self._statistics)
+        self._owned = [each.tensor for each in self._held]
+        self._references = [each.tensor for each in held]
+        self._seen: list[int | None] = [None if each.shared else each.seen for each in held]
 
     def look(self, cause: str, of_statistics: str | None = None) -> None:
         """Note what has been written to since the last look, and for which cause; for statistics that may be another."""
@@ -122,6 +131,7 @@ class FreezeWatch:
                 if tensor is not None and (version := version_of(tensor)) != held.seen:
                     held.seen = version
                     held.cause = held.cause or found
+        self._looked()
 
     def collected(self) -> set[int]:
         """Ids of the running statistics that a forward has written all the same."""

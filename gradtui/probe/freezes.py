@@ -81,6 +81,10 @@ class Freezes:
         """Whether something was done to what is frozen since the last look. Asked at every step, so it is cheap."""
         return any(watch.is_disturbed() for watch in self.watches)
 
+    def has_gradient(self) -> bool:
+        """Whether an optimizer would find a gradient of what is frozen. Asked at every step, too."""
+        return any(watch.has_gradient() for watch in self.watches)
+
     @property
     def wants_boundary(self) -> bool:
         """Whether there is something to do at this boundary."""

@@ -6,6 +6,7 @@ Names are looked up, never versions compared. What each is relied on for is said
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Callable, Container
 from contextlib import AbstractContextManager, nullcontext
 from types import CodeType, FrameType
@@ -173,6 +174,15 @@ def optimizer_steps_on_stack() -> int:
 def version_of(tensor: torch.Tensor) -> int:
     """The counter that every in-place write to a tensor raises, an optimizer's included; autograd checks the same one."""
     return tensor._version
+
+
+def are_untouched(tensors: list[weakref.ref[torch.Tensor]], versions: list[int | None]) -> bool:
+    """Whether all that are alive require no gradient and have these versions (None: any). In one loop: asked at every step."""
+    for reference, version in zip(tensors, versions):
+        tensor = reference()
+        if tensor is not None and (tensor.requires_grad or (tensor._version != version and version is not None)):
+            return False
+    return True
 
 
 def shares_version(tensor: torch.Tensor) -> bool:
