@@ -1,6 +1,7 @@
 """gradtui: a terminal dashboard that runs any unedited PyTorch training script in the same process.
 
-`gradtui.watch(model, optimizer)` is the explicit way, for a notebook or a script that wants it.
+`gradtui.watch(model, optimizer)` is the explicit way, for a notebook or a script that wants it. `gradtui.state_dict()` and
+`gradtui.load_state_dict(state)` let a script's checkpoint keep what a person has frozen.
 """
 
 from __future__ import annotations
@@ -8,10 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from gradtui.probe.freeze_state import load_state_dict, state_dict
     from gradtui.watching import Watch, watch
 
 __version__ = "0.1.0"
-__all__ = ["Watch", "__version__", "watch"]
+__all__ = ["Watch", "__version__", "load_state_dict", "state_dict", "watch"]
 
 
 def __getattr__(name: str) -> Any:
@@ -20,4 +22,8 @@ def __getattr__(name: str) -> Any:
         from gradtui import watching
 
         return getattr(watching, name)
+    if name in ("load_state_dict", "state_dict"):
+        from gradtui.probe import freeze_state
+
+        return getattr(freeze_state, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -13,6 +13,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from gradtui.export.summary import summarise
+from gradtui.probe import freeze_state
 from gradtui.probe.active import active_probe, set_active
 from gradtui.probe.allocators import cpu_allocator
 from gradtui.probe.black_box import BlackBox
@@ -103,9 +104,15 @@ class Watch:
         """What is known of the training, a fraction of a second old."""
         return self._reporter.state
 
-    def freeze(self, path: str) -> None:
-        """Ask for a parameter, or a module's parameters, to be frozen at the next step boundary."""
-        self._commands.submit(lambda id_: SetTrainable(id_, path, False))
+    def freeze(self, path: str, *, state: str = "keep", statistics: bool = True) -> None:
+        """Ask for a parameter, or a module's parameters, to be frozen at the next step boundary.
+
+        Args:
+            path: of the parameter or module; empty for the whole model.
+            state: what becomes of the optimizer's state: `keep`, `offload` (to host memory until the unfreeze) or `drop`.
+            statistics: hold the running statistics of modules that are frozen wholly (BatchNorm).
+        """
+        self._commands.submit(lambda id_: SetTrainable(id_, path, False, state, statistics))
 
     def unfreeze(self, path: str) -> None:
         """Ask for a parameter, or a module's parameters, to be trained from the next step boundary on."""
@@ -142,6 +149,7 @@ class Watch:
         set_active(self.probe)
         _watches.append(self)
         self.probe.attach()
+        freeze_state.hand_over(self.probe)
         self._sampler.start()
         self._reporter.start()
 

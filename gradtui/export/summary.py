@@ -14,7 +14,9 @@ of `other`: Python's own objects, results that are still alive.
 `checkpointed` has the modules with operations in checkpointed regions: bytes that backward computes again there (null if not
 seen), and the inputs that a region keeps, under the innermost module that it is within.
 
-`interventions` are the newest freezes and unfreezes that were applied, by whomever;
+`freezes` is what commands hold frozen at the end: paths of parameters, of those the ones that the script has set back to
+trainable since (they were frozen again), and of modules whose running statistics are held. `interventions` are the newest
+freezes and unfreezes that were applied, by whomever;
 older ones are counted in `interventions_dropped`. `out_of_memory` are the failed allocations, whether or not the script caught
 what they raised: the first few with who held the memory then, of many more only some. `exit_code` is null while the run goes
 on. `device_memory` (see `gradtui.export.device_memory`) is null where no CUDA device was in use.
@@ -74,6 +76,7 @@ def summarise(state: RunState, *, dropped: int) -> dict[str, Any]:
         "checkpointed": _checkpointed(state),
         "gradient_norm": _gradient_norm(state),
         "parameters": _parameters(state),
+        "freezes": _freezes(state),
         "interventions": _interventions(state),
         "interventions_dropped": state.intervention_count - len(state.interventions),
         "out_of_memory": [_out_of_memory(event) for event in state.out_of_memory],
@@ -238,6 +241,15 @@ def _figures(state: RunState, parameter: int) -> dict[str, Any] | None:
     seen = {name: _number(each) if isinstance(each, float) else each for name, each in asdict(figures).items()}
     del seen["parameter"]
     return {"step": step, **seen}
+
+
+def _freezes(state: RunState) -> dict[str, Any]:
+    tree, found = state.tree, state.tree.freezes
+    return {
+        "frozen": [tree.parameters[place].path for place in found.frozen] if found else [],
+        "contending": [tree.parameters[place].path for place in found.contending] if found else [],
+        "holding_statistics": [tree.modules[place].path for place in found.holding] if found else [],
+    }
 
 
 def _interventions(state: RunState) -> list[dict[str, Any]]:

@@ -19,7 +19,16 @@ from gradtui.probe.step_examiner import StepExaminer
 from gradtui.probe.toggling import Toggling
 from gradtui.probe.torch_private import operations_are_observed
 from gradtui.probe.undo_stack import UndoStack
-from gradtui.protocol.commands import Command, Intervention, SaveAllocatorSnapshot, SetTrainable, TraceStep, Undo
+from gradtui.protocol.commands import (
+    Command,
+    Intervention,
+    SaveAllocatorSnapshot,
+    SetTrainable,
+    TakeUpFreezes,
+    TraceStep,
+    Undo,
+    VerifyFreeze,
+)
 from gradtui.protocol.events import CommandApplied, CommandRejected, Event
 from gradtui.transport.in_process import CommandQueue
 
@@ -42,9 +51,13 @@ class CommandDesk:
         self._view = view
         self._examiner = examiner
         self._undo = UndoStack()
-        self.toggling = Toggling(view, norms, examiner, lambda: (self._step, self._by_hand))
+        self.toggling = Toggling(emit, clock, view, norms, examiner, lambda: (self._step, self._by_hand), commands)
+        self.freezes = self.toggling.freezes
+        self.statistics = self.freezes.statistics
         handlers: dict[type[Command], Handler] = {
             SetTrainable: self.toggling.set_trainable,
+            TakeUpFreezes: self.toggling.take_up,
+            VerifyFreeze: self.toggling.verify,
             Undo: lambda _: self._undo.take_back(),
             TraceStep: self._trace,
             SaveAllocatorSnapshot: lambda _: allocator_snapshot.save(self.write_file),
@@ -68,19 +81,18 @@ class CommandDesk:
 
         `by_hand` says that the script has no optimizer and updates its parameters itself.
         """
+        if self.is_idle:
+            return
         self._step, self._by_hand = step, by_hand
         self._looked = False
+        self.freezes.at_boundary(step)
         self._boundary.cross(step)
+        self.freezes.report(step)
 
     @property
     def is_idle(self) -> bool:
         """Whether crossing the boundary would change nothing."""
-        return self._boundary.is_idle
-
-    def verify(self, step: int) -> None:
-        """Report on freezes that are old enough."""
-        for verified in self.toggling.verify(self._clock.at(), step):
-            self._emit(verified)
+        return self._boundary.is_idle and not self.freezes.wants_boundary
 
     def _looking_first(self, handler: Handler) -> Handler:
         """What a command is about is what the models hold now, not what they held when they were examined last."""

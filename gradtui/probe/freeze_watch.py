@@ -1,20 +1,22 @@
 """Whether the tensors of a freeze really hold still: their version counters, and a checksum of their bits.
 
 Every in-place write raises a tensor's version counter, except one through `.data` (weight clipping, averaged weights); that
-is what the checksum is for. Runs on the training thread: a checksum reads the tensor once when it is frozen and once when
-the freeze is verified, and on a device the answer is fetched by an asynchronous copy.
+is what the checksum is for. Runs on the training thread: counters are compared at every step, and what was going on when one
+rose tells who wrote. A checksum reads the tensor once when it is frozen and once when the freeze is verified or a person asks,
+and on a device the answer is fetched by an asynchronous copy.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 
 import torch
+from torch import nn
 
 from gradtui.probe.host_copy import HostCopy
-from gradtui.probe.torch_private import operations_are_observed, shares_version, version_of
+from gradtui.probe.torch_private import are_untouched, operations_are_observed, shares_version, version_of
 
 VERIFY_STEPS = 10
 """A freeze is reported as holding after this many steps without a change."""
@@ -22,7 +24,21 @@ VERIFY_STEPS = 10
 _WIDTHS = ((8, torch.int64), (4, torch.int32), (2, torch.int16), (1, torch.uint8))
 
 
-@dataclass(frozen=True)
+BETWEEN_STEPS = "written by the script between two steps, as a copy or an average of weights is"
+WITHIN_STEP = "written while forward or backward ran"
+SINCE_LAST_STEP = "written during the step or after it"
+"""Nobody looked when the step ended."""
+_PAST_COUNTERS = "written through .data"
+_COLLECTED = "collected by a forward that could not be held, or written through .data"
+_WRITTEN = "written to"
+
+
+def optimizer_wrote(optimizer: object) -> str:
+    """The cause of what has moved while this optimizer made its step: a frozen parameter has no gradient by then."""
+    return f"written by {type(optimizer).__name__} in its step, though it has no gradient"
+
+
+@dataclass(eq=False)
 class _Held:
     """One frozen tensor as it was."""
 
@@ -30,6 +46,14 @@ class _Held:
     path: str
     version: int
     checksum: torch.Tensor | None
+    shared: bool
+    """Its version counter is also that of other tensors, which may be trained."""
+    seen: int
+    """The version as it was looked at last."""
+    cause: str | None = None
+    """What was going on when its version was first seen to have changed."""
+    told: bool = False
+    """It has been told that this one moved."""
 
 
 @dataclass(frozen=True)
@@ -39,58 +63,151 @@ class Verdict:
     tensors: int
     moved: tuple[str, ...]
     """Paths of those that were written to."""
+    causes: tuple[str, ...] = field(default=(), compare=False)
+    """Of each that moved what moved it."""
 
 
 class FreezeWatch:
-    """The tensors of one freeze."""
+    """The tensors of one freeze, and with them the running statistics of `statistics`, (path of a module, module)."""
 
-    def __init__(self, command: int, step: int, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
+    def __init__(
+        self,
+        command: int,
+        step: int,
+        tensors: Iterable[tuple[str, torch.Tensor]],
+        statistics: Iterable[tuple[str, nn.Module]] = (),
+    ) -> None:
         self.command = command
         self.since_step = step
+        self.is_young = True
+        """It has not been verified yet."""
         # A mode of the script's would be asked about operations of ours.
-        measurable = not operations_are_observed()
-        self._held = [
-            _Held(weakref.ref(tensor), path, version_of(tensor), _checksum(tensor) if measurable else None)
-            for path, tensor in tensors
-        ]
+        self._measurable = not operations_are_observed()
+        self._held = [self._as_it_is(path, tensor) for path, tensor in tensors]
+        self._statistics = list(statistics_of(statistics, self._as_it_is))
         self._under_way: tuple[list[_Held], HostCopy] | None = None
+        self._looked()
+
+    def _as_it_is(self, path: str, tensor: torch.Tensor) -> _Held:
+        version = version_of(tensor)
+        checksum = _checksum(tensor) if self._measurable else None
+        return _Held(weakref.ref(tensor), path, version, checksum, shares_version(tensor), version)
 
     def forget(self, tensors: Iterable[torch.Tensor]) -> None:
         """These have been toggled again: they are no part of this freeze any more."""
         changed = {id(tensor) for tensor in tensors}
         self._held = [held for held in self._held if id(held.tensor()) not in changed]
+        self._statistics = [held for held in self._statistics if id(held.tensor()) not in changed]
+        self._looked()
+
+    def parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """(path, parameter) of what is still there and part of it."""
+        return ((held.path, tensor) for held in self._held if (tensor := held.tensor()) is not None)
+
+    def is_disturbed(self) -> bool:
+        """Whether a flag was set back or anything was written to since the last look. Asked at every step."""
+        return not are_untouched(self._references, self._seen)
+
+    def has_gradient(self) -> bool:
+        """Whether one of its parameters has a gradient, which an optimizer would apply. Asked at every step."""
+        for reference in self._owned:
+            tensor = reference()
+            if tensor is not None and tensor.grad is not None:
+                return True
+        return False
+
+    def _looked(self) -> None:
+        """As the tensors are now is how they are expected to be at the next step."""
+        held = (*self._held, *self._statistics)
+        self._owned = [each.tensor for each in self._held]
+        self._references = [each.tensor for each in held]
+        self._seen: list[int | None] = [None if each.shared else each.seen for each in held]
+
+    def look(self, cause: str, of_statistics: str | None = None) -> None:
+        """Note what has been written to since the last look, and for which cause; for statistics that may be another."""
+        for listed, found in ((self._held, cause), (self._statistics, of_statistics or cause)):
+            for held in listed:
+                tensor = held.tensor()
+                if tensor is not None and (version := version_of(tensor)) != held.seen:
+                    held.seen = version
+                    held.cause = held.cause or found
+        self._looked()
+
+    def collected(self) -> set[int]:
+        """Ids of the running statistics that a forward has written all the same."""
+        return {id(held.tensor()) for held in self._statistics if held.cause == WITHIN_STEP}
+
+    def news(self, *, of_statistics: bool = False) -> Verdict | None:
+        """What has moved since it was told last, by the counters alone; None where nothing has.
+
+        `of_statistics` asks for those only.
+        """
+        asked = self._statistics if of_statistics else (*self._held, *self._statistics)
+        moved = [held for held in asked if held.cause and not held.told and not held.shared]
+        for held in moved:
+            held.told = True
+        return self._verdict(moved) if moved else None
 
     def verdict(self) -> Verdict | None:
         """How they fared; None while a device has not told yet: ask again at the next step."""
-        frozen = [(held, tensor) for held in self._held if (tensor := held.tensor()) is not None]
-        frozen = [(held, tensor) for held, tensor in frozen if not tensor.requires_grad]
         if self._under_way is None:
-            self._under_way = self._compare(frozen)
+            self._under_way = self._compare()
         compared, differ = self._under_way
         if not differ.is_there:
             return None
+        self._under_way = None
         changed = {id(held) for held, differs in zip(compared, differ.values()) if differs}
         same = {id(held) for held in compared} - changed
-        moved = [
-            held.path
-            for held, tensor in frozen
-            if id(held) in changed
-            or (version_of(tensor) != held.version and not (id(held) in same and shares_version(tensor)))
-        ]
-        return Verdict(len(frozen), tuple(moved))
+        moved = []
+        for held in (*self._held, *self._statistics):
+            tensor = held.tensor()
+            if tensor is None:
+                continue
+            written = version_of(tensor) != held.version and not (id(held) in same and shares_version(tensor))
+            if id(held) in changed and version_of(tensor) == held.version:
+                # Torch's own batch norm writes its statistics without raising their counters.
+                held.cause = _COLLECTED if held in self._statistics else _PAST_COUNTERS
+            if written or id(held) in changed:
+                held.told = True
+                moved.append(held)
+        return self._verdict(moved)
 
-    def _compare(self, frozen: list[tuple[_Held, torch.Tensor]]) -> tuple[list[_Held], HostCopy]:
+    def wait(self) -> Verdict:
+        """As `verdict`, waiting for the device: a person has asked."""
+        if self._under_way is None:
+            self._under_way = self._compare()
+        self._under_way[1].wait()
+        found = self.verdict()
+        assert found is not None
+        return found
+
+    def _verdict(self, moved: list[_Held]) -> Verdict:
+        tensors = sum(held.tensor() is not None for held in self._held)
+        return Verdict(tensors, tuple(held.path for held in moved), tuple(held.cause or _WRITTEN for held in moved))
+
+    def _compare(self) -> tuple[list[_Held], HostCopy]:
         """Those that have a checksum, and whether it differs from what it was, on its way to the host."""
         compared: list[_Held] = []
         differences: list[torch.Tensor] = []
-        for held, tensor in frozen if not operations_are_observed() else ():
-            now = _checksum(tensor) if held.checksum is not None else None
+        for held in (*self._held, *self._statistics) if not operations_are_observed() else ():
+            tensor = held.tensor()
+            now = _checksum(tensor) if held.checksum is not None and tensor is not None else None
             if now is not None and held.checksum is not None and now.device == held.checksum.device:
                 compared.append(held)
                 differences.append(now != held.checksum)
         home = next((part.device for part in differences if part.is_cuda), torch.device("cpu"))
         there = [part.to(home, non_blocking=True) for part in differences]
         return compared, HostCopy(torch.stack(there) if there else torch.zeros(0, dtype=torch.bool))
+
+
+def statistics_of(
+    modules: Iterable[tuple[str, nn.Module]], held: Callable[[str, torch.Tensor], _Held]
+) -> Iterator[_Held]:
+    """The running statistics of these modules as they are now."""
+    for path, module in modules:
+        for name, buffer in module.named_buffers(path, recurse=False):
+            if buffer.layout is torch.strided and not buffer.is_inference():
+                yield held(name, buffer)
 
 
 def _checksum(tensor: torch.Tensor) -> torch.Tensor | None:

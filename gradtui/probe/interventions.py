@@ -10,41 +10,67 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import torch
-from torch.optim import Optimizer
+from torch import nn
 
 from gradtui.probe import optimizer_membership as membership
 from gradtui.probe import refusals
 from gradtui.probe.applied import Applied
 from gradtui.probe.module_tree import ModuleTree
+from gradtui.probe.optimizer_state import OptimizerStates, Treated
 from gradtui.probe.refusals import Refused, Training
+from gradtui.probe.torch_private import compiled_in_place, compiled_module
 from gradtui.protocol.commands import SetTrainable
 
 
 def select(command: SetTrainable, tree: ModuleTree) -> tuple[str, dict[int, torch.Tensor]]:
-    """The path a command means, and what of it is not yet as it asks, by place. Raises `Refused` if there is none."""
+    """The path a command means, and its parameters by place. Raises `Refused` if there is none."""
     path, places = _selected(command.path, tree)
-    shown = path or "the model"
     if not places:
-        raise Refused(f"{shown} has no parameters")
-    live = {place: tensor for place in places if (tensor := tree.parameter_refs[place]()) is not None}
-    chosen = {place: tensor for place, tensor in live.items() if tensor.requires_grad is not command.trainable}
-    if not chosen:
-        raise Refused(f"{shown} is already {'trainable' if command.trainable else 'frozen'}")
-    return path, chosen
+        raise Refused(f"{path or 'the model'} has no parameters")
+    return path, {place: tensor for place in places if (tensor := tree.parameter_refs[place]()) is not None}
+
+
+def find(path: str, tree: ModuleTree) -> int | None:
+    """The place of the parameter of this name, None if there is none; the name may be of before a model came or went."""
+    for spelling in _spellings(path, tree):
+        for place, info in enumerate(tree.parameters):
+            if spelling in info.names:
+                return place
+    return None
+
+
+def find_module(path: str, tree: ModuleTree) -> int | None:
+    """Likewise the place of a module."""
+    for spelling in _spellings(path, tree):
+        for place, info in enumerate(tree.modules):
+            if info.path == spelling:
+                return place
+    return None
 
 
 def set_trainable(
-    chosen: dict[int, torch.Tensor], tree: ModuleTree, training: Training, *, trainable: bool, shown: str
-) -> Applied:
+    chosen: dict[int, torch.Tensor],
+    tree: ModuleTree,
+    training: Training,
+    states: OptimizerStates,
+    *,
+    trainable: bool,
+    shown: str,
+    state: str = "keep",
+) -> tuple[Applied, Treated]:
     """Freeze or unfreeze parameters. Raises `Refused` and changes nothing where that would break the run.
 
-    `shown` is the path they were named by.
+    `shown` is the path they were named by, `state` what becomes of the optimizers' state of what is frozen. Also returned is
+    what became of it.
     """
     refusals.refuse_several_ranks(tree)
     refusals.refuse_special(chosen, tree)
-    done = _unfreeze(chosen, tree, training) if trainable else _freeze(chosen, tree, training)
-    text = f"{'unfroze' if trainable else 'froze'} {shown or 'the model'}: {_extent(shown, chosen, tree)}{done}"
-    return Applied(text, tuple(chosen))
+    if trainable:
+        treated = Treated(_unfreeze(chosen, tree, training, states), None)
+    else:
+        treated = _freeze(chosen, tree, training, states, state)
+    text = f"{'unfroze' if trainable else 'froze'} {shown or 'the model'}: {extent(shown, chosen, tree)}{treated.words}"
+    return Applied(text + _of_compiled(chosen, tree), tuple(chosen)), treated
 
 
 def _selected(path: str, tree: ModuleTree) -> tuple[str, list[int]]:
@@ -74,7 +100,9 @@ def _spellings(path: str, tree: ModuleTree) -> Iterator[str]:
         yield from (f"{name}.{plain}" for name in names)
 
 
-def _freeze(chosen: dict[int, torch.Tensor], tree: ModuleTree, training: Training) -> str:
+def _freeze(
+    chosen: dict[int, torch.Tensor], tree: ModuleTree, training: Training, states: OptimizerStates, state: str
+) -> Treated:
     optimizers = training.optimizers
     refusals.refuse_by_hand(training)
     refusals.refuse_lbfgs(chosen, optimizers, "it moves frozen parameters too, along a direction it remembers")
@@ -84,32 +112,10 @@ def _freeze(chosen: dict[int, torch.Tensor], tree: ModuleTree, training: Trainin
             tensor.requires_grad_(False)
             # A zero or stale gradient still moves a parameter under momentum or weight decay; None does not.
             tensor.grad = None
-    return _state_that_stays(chosen.values(), optimizers)
+        return states.treat(chosen.values(), optimizers, state)
 
 
-def _state_that_stays(frozen: Iterable[torch.Tensor], optimizers: Iterable[Optimizer]) -> str:
-    """A frozen parameter's optimizer state is kept: an unfreeze then goes on with the momentum it had."""
-    owners = membership.owners(optimizers)
-    sizes: dict[str, int] = {}
-    for tensor in frozen:
-        if id(tensor) in owners:
-            optimizer = owners[id(tensor)][0]
-            state = optimizer.state.get(tensor)
-            values = state.values() if isinstance(state, dict) else ()
-            kept = [value for value in values if isinstance(value, torch.Tensor) and value.layout is torch.strided]
-            name = type(optimizer).__name__
-            sizes[name] = sizes.get(name, 0) + sum(value.nbytes for value in kept)
-    return "".join(f"; {name} keeps its {_size_words(size)} of state" for name, size in sizes.items() if size)
-
-
-def _size_words(size: int) -> str:
-    for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
-        if size >= 1 << power:
-            return f"{size / (1 << power):.1f} {unit}"
-    return f"{size} B"
-
-
-def _unfreeze(chosen: dict[int, torch.Tensor], tree: ModuleTree, training: Training) -> str:
+def _unfreeze(chosen: dict[int, torch.Tensor], tree: ModuleTree, training: Training, states: OptimizerStates) -> str:
     optimizers = training.optimizers
     refusals.refuse_lbfgs(chosen, optimizers, "it remembers directions of the parameters it began with")
     refusals.refuse_untrainable(chosen, tree, optimizers)
@@ -120,6 +126,7 @@ def _unfreeze(chosen: dict[int, torch.Tensor], tree: ModuleTree, training: Train
     except ValueError as reason:
         raise Refused(str(reason)) from None
     with _all_or_nothing(chosen.values()):
+        back = states.bring_back(chosen.values())
         for tensor in chosen.values():
             # What a gradient of before the freeze left behind would be added to the first new one.
             tensor.grad = None
@@ -127,14 +134,31 @@ def _unfreeze(chosen: dict[int, torch.Tensor], tree: ModuleTree, training: Train
             if id(tensor) in owners:
                 membership.begin(*owners[id(tensor)], tensor)
         membership.join(joining)
+    done = f"; the state of {len(back)} is back where it was" if back else ""
     if joining:
         names = dict.fromkeys(type(member.optimizer).__name__ for member in joining)
-        return f"; {len(joining)} joined {' and '.join(names)}"
+        return f"{done}; {len(joining)} joined {' and '.join(names)}"
     if orphans:
-        return (
-            f"; {len(orphans)} belong to no optimizer, since there is none yet: they will not move until one owns them"
-        )
+        there = "since there is none yet: they will not move until one owns them"
+        return f"{done}; {len(orphans)} belong to no optimizer, {there}"
+    return done
+
+
+def _of_compiled(chosen: Iterable[int], tree: ModuleTree) -> str:
+    """What torch.compile has made is made for one pattern of flags, and made anew for another."""
+    compiled = {id(wrapped) for wrapper in tree.wrapper_refs if (wrapped := _wrapped(wrapper())) is not None}
+    for place in chosen:
+        module = tree.parameters[place].module
+        while module >= 0:
+            live = tree.module_refs[module]()
+            if live is not None and (id(live) in compiled or compiled_in_place(live)):
+                return "; torch.compile makes it anew in the next step, unless it has met these flags before"
+            module = tree.modules[module].parent
     return ""
+
+
+def _wrapped(wrapper: nn.Module | None) -> nn.Module | None:
+    return compiled_module(wrapper) if wrapper is not None else None
 
 
 @contextmanager
@@ -151,7 +175,7 @@ def _all_or_nothing(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
         raise
 
 
-def _extent(path: str, chosen: dict[int, torch.Tensor], tree: ModuleTree) -> str:
+def extent(path: str, chosen: dict[int, torch.Tensor], tree: ModuleTree) -> str:
     size = sum(tree.parameters[place].count for place in chosen)
     tensors = "1 tensor" if len(chosen) == 1 else f"{len(chosen)} tensors"
     elsewhere = [

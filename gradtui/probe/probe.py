@@ -72,10 +72,11 @@ class Probe:
         self._marked = MarkedSteps(
             commands.waiting, self.phases, self.counter, self.view, self._steps, self._cost, self._marks_told
         )
+        self._marked.marks.heed(self.desk.freezes.is_disturbed, self.desk.freezes.has_gradient)
 
     def attach(self) -> None:
         """Put the hooks on."""
-        torch_hooks.install(self.hooks, self, self._scalers, self.examiner, self._marked.marks)
+        torch_hooks.install(self.hooks, self, self._scalers, self.examiner, self._marked.marks, self.desk.statistics)
         clipping.install(self.hooks, self.norms.clippings)
 
     def detach(self) -> None:
@@ -84,6 +85,7 @@ class Probe:
         self._marked.marks.leave()
         self.hooks.guard("gradient norms", self.norms.finish)
         self.hooks.guard("ledger", self.examiner.finish)
+        self.hooks.guard("freezes", self.desk.toggling.detach)
         self._flush(self.clock.now())
 
     def report(self) -> None:
@@ -176,6 +178,7 @@ class Probe:
             self._cross_boundary()
         if self._steps.began(optimizer, with_closure).nested:
             return
+        self.hooks.guard("freezes", self.desk.freezes.before_step, self.counter.steps, with_closure)
         if self.norms.is_due and not with_closure:
             self.hooks.guard("gradient norms", self.norms.measure, self.counter.steps + 1, optimizer)
         self.phases.step_began(now)
@@ -213,12 +216,10 @@ class Probe:
             self.counter.stepped(place)
             self._marked.stepped(optimizer, place)
         self._cost.step_ended(now)
-        if self.norms.is_due:
-            self.norms.stepped()
+        self.norms.stepped()
         if self.examiner.examination is not None:
             self.hooks.guard("examination", self.examiner.conclude, optimizer, self.norms.latest, skipped)
-        if self.desk.toggling.watches:
-            self.hooks.guard("freeze watch", self.desk.verify, self.counter.steps)
+        self.hooks.guard("freezes", self.desk.freezes.after_step, self.counter.steps, optimizer)
         if self.counter.is_due(now):
             self._flush(now)
         if self._steps:
@@ -236,7 +237,7 @@ class Probe:
 
     def _rests(self) -> int:
         """How many steps after the present one nobody wants to look at; negative if this one is looked at."""
-        if self.norms.is_due or self.norms.is_scaled or self.desk.toggling.watches or not self.desk.is_idle:
+        if self.norms.is_due or self.norms.is_scaled or self.desk.freezes.is_watching or not self.desk.is_idle:
             return -1
         executed = self.counter.steps
         return min(self.norms.rests(executed), self.examiner.rests(executed), self.counter.rests())
@@ -283,8 +284,7 @@ class Probe:
             self.counter.stop_if_done()
         # Read before the run may be held: the time of that is taken off only when it goes on.
         cost = self._cost.of_step()
-        if not self.desk.is_idle:
-            self.hooks.guard("commands", self.desk.cross, executed, self._is_by_hand())
+        self.hooks.guard("commands", self.desk.cross, executed, self._is_by_hand())
         self.hooks.guard("examination", self.examiner.begin_step, executed, cost)
         self.norms.begin_step(executed, cost, wanted=self.examiner.examination is not None)
 

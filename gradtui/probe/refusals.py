@@ -50,10 +50,15 @@ def refuse_several_ranks(tree: ModuleTree) -> None:
     """A toggle on one rank alone makes the ranks diverge, or wait for each other for good."""
     names = {kind.__name__ for _, module in tree.live_modules() for kind in type(module).__mro__}
     wrapper = next((name for name in _RANKS_AGREE if name in names), None)
+    count = distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 0
+    if wrapper == "DistributedDataParallel" and count == 1:
+        raise Refused(
+            f"{wrapper} has counted, when it was made, which parameters get a gradient: it would wait for those that are "
+            "frozen since, and pass over those that are unfrozen"
+        )
     if wrapper is not None:
         raise Refused(f"under {wrapper} a toggle must happen on all ranks at once, which is not possible yet")
-    if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
-        count = distributed.get_world_size()
+    if count > 1:
         raise Refused(f"this is one of {count} ranks: a toggle must happen on all at once, which is not possible yet")
 
 

@@ -85,6 +85,8 @@ class StepExaminer:
         self._trainable = ""
         self._is_graph_known = False
         """The phase that is about to end does so with a backward whose graph was walked."""
+        self.switched: set[int] = set()
+        """Parameters that the script itself was seen to freeze or unfreeze while it trains."""
         self._evaluated_at = -_EVALUATION_NS
         self._hooks = hooks
         self._guard = hooks.guard
@@ -109,6 +111,7 @@ class StepExaminer:
         self._reach.tree_changed()
         self._evaluated_at = -_EVALUATION_NS
         self._letters = self._trainable = ""
+        self.switched.clear()
         self.examination = None
         self.tracer.stop()
         self._traces.drop()
@@ -256,6 +259,8 @@ class StepExaminer:
         letters, trainable = examination.classify(
             self._letters, optimizer, self._view.live_optimizers(), norms, self._frozen, skipped=skipped
         )
+        known = zip(self._trainable, trainable)
+        self.switched |= {place for place, (before, now) in enumerate(known) if {before, now} == {"0", "1"}}
         self._publish(letters, trainable, self._counter.steps)
         self._reach.step_ended(optimizer, examination.graphs, examination.trace, self._ledgers.device_type)
         saved = examination.saved_bytes(self._clock.at(), self._counter.steps)

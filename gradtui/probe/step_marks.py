@@ -46,6 +46,10 @@ class StepMarks:
     def __init__(self, waiting: Sized, tell: Callable[[list[int]], None]) -> None:
         self._waiting = waiting
         self._tell = tell
+        self.is_disturbed: Callable[[], bool] = lambda: False
+        """Whether something is no longer as a command has made it, so that a step may not begin unseen."""
+        self.is_in_the_way: Callable[[], bool] = lambda: False
+        """Whether something has to be done before an optimizer's step."""
         self._thread: int | None = None
         """The thread whose steps are marked; None while none are."""
         self._model: Callable[[], nn.Module | None] = lambda: None
@@ -58,6 +62,10 @@ class StepMarks:
         self._marks: list[int] = []
         """What and when, added both at once: a Ctrl+C may come between any two calls."""
         self._tell_at = 0
+
+    def heed(self, is_disturbed: Callable[[], bool], is_in_the_way: Callable[[], bool]) -> None:
+        """Ask these at every step, and take no mark of one where either says so."""
+        self.is_disturbed, self.is_in_the_way = is_disturbed, is_in_the_way
 
     def begin(self, now: int, model: nn.Module, optimizer: Optimizer, steps: int) -> None:
         """Mark the rest of this step, whose forward by `model` has begun, and as many `steps` after it."""
@@ -94,7 +102,7 @@ class StepMarks:
         if not (model.training and torch.is_grad_enabled()):
             return False
         if self.between:
-            if self._waiting or not self._steps_left:
+            if self._waiting or not self._steps_left or self.is_disturbed():
                 return False
             self._steps_left -= 1
             self.between = False
@@ -121,6 +129,8 @@ class StepMarks:
     def step(self, optimizer: Optimizer) -> bool:
         """An optimizer's step without a closure begins; whether a mark says all there is to say."""
         if self._thread != get_ident() or self._within or self._optimizer() is not optimizer:
+            return False
+        if self.is_in_the_way():
             return False
         self._within = STEP
         self._marks.extend((STEP, perf_counter_ns()))

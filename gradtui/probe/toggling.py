@@ -1,36 +1,57 @@
-"""Freezes and unfreezes as commands ask for them, and what becomes of them. Training thread only."""
+"""Freezes and unfreezes as commands ask for them. Training thread only."""
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import NamedTuple
 
 import torch
+from torch import nn
 
-from gradtui.probe import interventions
+from gradtui.probe import interventions, running_statistics
 from gradtui.probe.applied import Applied
-from gradtui.probe.freeze_watch import VERIFY_STEPS, FreezeWatch
+from gradtui.probe.freezes import Freezes
 from gradtui.probe.models_in_view import ModelsInView
 from gradtui.probe.norm_reader import NormReader
+from gradtui.probe.optimizer_state import OptimizerStates, Treated
 from gradtui.probe.refusals import Refused, Training
+from gradtui.probe.run_clock import RunClock
 from gradtui.probe.step_examiner import StepExaminer
-from gradtui.protocol.commands import SetTrainable
-from gradtui.protocol.events import FreezeVerified
+from gradtui.protocol.commands import SetTrainable, TakeUpFreezes, VerifyFreeze
+from gradtui.protocol.events import Event
+from gradtui.transport.in_process import CommandQueue
+
+
+class _Wish(NamedTuple):
+    """What is to become of some parameters and modules."""
+
+    command: int
+    trainable: bool
+    shown: str
+    """The path they were named by."""
+    state: str = "keep"
+    """What becomes of the optimizers' state of what is frozen."""
 
 
 class Toggling:
-    """Sets what is trainable, remembers what a person froze, and verifies that it holds still.
+    """Sets what is trainable, and remembers what a person froze.
 
     `here` tells the step at the boundary and whether the script updates its parameters itself, without an optimizer.
     """
 
     def __init__(
         self,
+        emit: Callable[[Event], None],
+        clock: RunClock,
         view: ModelsInView,
         norms: NormReader,
         examiner: StepExaminer,
         here: Callable[[], tuple[int, bool]],
+        commands: CommandQueue,
     ) -> None:
+        self._commands = commands
         self._view = view
         self._norms = norms
         self._examiner = examiner
@@ -39,51 +60,167 @@ class Toggling:
         """Places of the parameters that a command froze: they did train before, as far as was known."""
         self._untried: set[int] = set()
         """Places of the parameters that a command unfroze although they had not trained in our sight."""
-        self.watches: list[FreezeWatch] = []
-        """Freezes whose tensors are being watched."""
+        self._loaded: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+        """What a saved state names that has not been applied yet."""
+        self._missing: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+        """What it names that was not there: its model may be seen later."""
+        self.freezes = Freezes(emit, clock, view, self._training)
+        self.states = OptimizerStates()
 
     def tree_changed(self) -> None:
         """Parameters have other places now."""
         self._frozen.clear()
         self._untried.clear()
+        self.freezes.tree_changed()
+        frozen, holding = self._missing
+        tree = self._view.tree
+        if any(interventions.find(path, tree) is not None for path in frozen) or any(map(self._module, holding)):
+            self.load(frozen, holding)
+
+    def load(self, frozen: tuple[str, ...], holding: tuple[str, ...]) -> None:
+        """Freeze these parameters, and hold these modules' statistics, at the next boundary."""
+        self._loaded, self._missing = (frozen, holding), ((), ())
+        self._commands.submit(lambda id_: TakeUpFreezes(id_, frozen, holding))
+
+    def detach(self) -> None:
+        """Leave nothing of ours in the script's objects: they stay as they are, and its own."""
+        self.freezes.statistics.modules = []
+        self.states.bring_all_back()
 
     def set_trainable(self, command: SetTrainable) -> Applied:
         """Freeze or unfreeze what the command names. Raises `Refused`."""
-        path, chosen = interventions.select(command, self._view.tree)
-        return self._toggle(command.id, chosen, trainable=command.trainable, shown=path)
+        path, named = interventions.select(command, self._view.tree)
+        wish = _Wish(command.id, command.trainable, path, command.state)
+        chosen = {place: tensor for place, tensor in named.items() if self._is_to_be_set(place, tensor, wish.trainable)}
+        modules: list[nn.Module] = []
+        if command.statistics:
+            modules = self._to_release(chosen) if command.trainable else self._to_hold(set(named), chosen)
+        if not chosen and not modules:
+            raise Refused(f"{path or 'the model'} is already {'trainable' if command.trainable else 'frozen'}")
+        return self._toggle(wish, chosen, modules)
 
-    def _toggle(self, command: int, chosen: dict[int, torch.Tensor], *, trainable: bool, shown: str) -> Applied:
-        done = interventions.set_trainable(chosen, self._view.tree, self._training(), trainable=trainable, shown=shown)
-        self._changed(command, done.parameters, trainable=trainable)
-        references = [weakref.ref(chosen[place]) for place in done.parameters]
-        return Applied(
-            done.text,
-            done.parameters,
-            lambda: self._set_back(command, references, trainable=not trainable, shown=shown),
-        )
+    def take_up(self, command: TakeUpFreezes) -> Applied:
+        """Freeze what a saved state names, as far as it is there. Raises `Refused`."""
+        tree = self._view.tree
+        found = {path: interventions.find(path, tree) for path in command.frozen}
+        modules = {path: self._module(path) for path in command.holding}
+        gone = tuple(path for path, place in found.items() if place is None)
+        unheld = tuple(path for path, module in modules.items() if module is None)
+        self._loaded, self._missing = ((), ()), (gone, unheld)
+        names = gone + unheld
+        missing = f"{', '.join(names[:3])}{' …' if len(names) > 3 else ''}: not in any model of this run"
+        if len(names) == len(found) + len(modules):
+            raise Refused(missing)
+        places = dict.fromkeys(place for place in found.values() if place is not None)
+        chosen = {place: tensor for place in places if (tensor := tree.parameter_refs[place]()) is not None}
+        held = [module for module in modules.values() if module is not None]
+        done = self._toggle(_Wish(command.id, False, "what the saved state names"), chosen, held)
+        return replace(done, text=f"{done.text}; left out {missing}") if names else done
+
+    def verify(self, _: VerifyFreeze) -> Applied:
+        """Compare everything that is frozen with what it was, to the bit. Raises `Refused` if nothing is."""
+        step, _by_hand = self._here()
+        checked = self.freezes.check()
+        steps = step - checked.since_step
+        tensors = f"{checked.tensors} tensor{'' if checked.tensors == 1 else 's'}"
+        if not checked.moved:
+            return Applied(
+                f"{tensors} held still for {steps} step{'' if steps == 1 else 's'}, by counters and checksums", ()
+            )
+        told = [f"{path} ({cause})" for path, cause in zip(checked.moved[:3], checked.causes)]
+        more = f" and {len(checked.moved) - 3} more" if len(checked.moved) > 3 else ""
+        return Applied(f"of {tensors} that are frozen these moved: {', '.join(told)}{more}", ())
+
+    def saved(self) -> tuple[list[str], list[str]]:
+        """Paths of the parameters that commands have frozen, and of the modules whose statistics are held."""
+        tree = self._view.tree
+        frozen = [
+            tree.parameters[place].path if (place := tree.owns(tensor)) is not None else path
+            for path, tensor in self.freezes.parameters()
+        ]
+        holding = [tree.modules[place].path for place, module in tree.live_modules() if self._holds(module)]
+        waiting, to_hold = self._loaded
+        return sorted({*frozen, *waiting}), sorted({*holding, *to_hold})
+
+    def _is_to_be_set(self, place: int, tensor: torch.Tensor, trainable: bool) -> bool:
+        held = self.freezes.holds(tensor)
+        if trainable:
+            return held or not tensor.requires_grad
+        # What the script itself switches may be off just now.
+        return not held and (tensor.requires_grad or place in self._examiner.switched)
+
+    def _holds(self, module: nn.Module) -> bool:
+        return self.freezes.statistics.holds(module)
+
+    def _module(self, path: str) -> nn.Module | None:
+        place = interventions.find_module(path, self._view.tree)
+        return self._view.tree.module_refs[place]() if place is not None else None
+
+    def _to_hold(self, named: set[int], chosen: Iterable[int]) -> list[nn.Module]:
+        covered = running_statistics.covered(self._view.tree, named, frozen=set(chosen))
+        return [module for module in covered if not self._holds(module)]
+
+    def _to_release(self, chosen: Iterable[int]) -> list[nn.Module]:
+        covered = {id(module) for module in running_statistics.covered(self._view.tree, trainable=set(chosen))}
+        return [module for module in self.freezes.statistics.live() if id(module) not in covered]
+
+    def _toggle(self, wish: _Wish, chosen: dict[int, torch.Tensor], modules: list[nn.Module]) -> Applied:
+        """Carry it out; `modules` are those whose statistics are held or, in an unfreeze, collected again."""
+        tree = self._view.tree
+        were_off = {id(tensor) for tensor in chosen.values() if not (wish.trainable or tensor.requires_grad)}
+        offloaded = [tensor for tensor in chosen.values() if self.states.is_offloaded(tensor)]
+        done, treated = Applied("", ()), Treated("", None)
+        if chosen:
+            done, treated = interventions.set_trainable(
+                chosen,
+                tree,
+                self._training(),
+                self.states,
+                trainable=wish.trainable,
+                shown=wish.shown,
+                state=wish.state,
+            )
+        self._changed(wish, chosen, modules)
+        words = running_statistics.words(modules, held=not wish.trainable)
+        text = "; ".join(part for part in (done.text, words) if part)
+        references = [weakref.ref(tensor) for tensor in chosen.values()]
+        off = [reference for reference in references if (tensor := reference()) is not None and id(tensor) in were_off]
+        statistics = [weakref.ref(module) for module in modules]
+        # What waited in host memory does so again.
+        back = _Wish(wish.command, not wish.trainable, wish.shown, "offload" if offloaded else "keep")
+
+        def undo() -> Applied:
+            # The script had switched these off itself: they are left to it.
+            self.freezes.forget([tensor for reference in off if (tensor := reference()) is not None])
+            return self._set_back(back, references, statistics, treated)
+
+        return Applied(text, tuple(chosen), undo)
 
     def _set_back(
-        self, command: int, references: list[weakref.ref[torch.Tensor]], *, trainable: bool, shown: str
+        self,
+        wish: _Wish,
+        references: list[weakref.ref[torch.Tensor]],
+        statistics: list[weakref.ref[nn.Module]],
+        treated: Treated,
     ) -> Applied:
-        """Freeze or unfreeze exactly these, those that are still there."""
+        """Freeze or unfreeze exactly these, those that are still there and still what they were made."""
         tree = self._view.tree
         living = [tensor for reference in references if (tensor := reference()) is not None]
-        chosen = {place: tensor for tensor in living if (place := tree.owns(tensor)) is not None}
-        chosen = {place: tensor for place, tensor in chosen.items() if tensor.requires_grad is not trainable}
-        if not chosen:
+        known = {place: tensor for tensor in living if (place := tree.owns(tensor)) is not None}
+        chosen = {
+            place: tensor
+            for place, tensor in known.items()
+            if (self.freezes.holds(tensor) if wish.trainable else tensor.requires_grad)
+        }
+        modules = [module for reference in statistics if (module := reference()) is not None]
+        modules = [module for module in modules if self._holds(module) is wish.trainable]
+        if not chosen and not modules:
             raise Refused("nothing of it is left as it was")
-        return self._toggle(command, chosen, trainable=trainable, shown=shown)
-
-    def verify(self, at: float, step: int) -> Iterator[FreezeVerified]:
-        """Reports on freezes that are old enough."""
-        for watch in [watch for watch in self.watches if step - watch.since_step >= VERIFY_STEPS]:
-            # Whatever its verdict raises, it raises once.
-            self.watches.remove(watch)
-            verdict = watch.verdict()
-            if verdict is None:
-                self.watches.append(watch)
-            elif verdict.tensors:
-                yield FreezeVerified(at, step, watch.command, verdict.tensors, step - watch.since_step, verdict.moved)
+        if treated.take_back is None:
+            return self._toggle(wish, chosen, modules)
+        treated.take_back()
+        done = self._toggle(wish, chosen, modules)
+        return replace(done, text=f"{done.text}; the optimizer's state is what it was")
 
     def _training(self) -> Training:
         step, by_hand = self._here()
@@ -97,18 +234,13 @@ class Toggling:
             by_hand=by_hand and step > 0,
         )
 
-    def _changed(self, command: int, places: tuple[int, ...], *, trainable: bool) -> None:
+    def _changed(self, wish: _Wish, chosen: dict[int, torch.Tensor], modules: list[nn.Module]) -> None:
         step, _ = self._here()
-        changed = self._named(places)
-        for watch in self.watches:
-            watch.forget(changed.values())
-        if trainable:
-            self._untried |= set(places) - self._frozen
+        places = set(chosen)
+        if wish.trainable:
+            self.freezes.forget(chosen.values(), modules)
+            self._untried |= places - self._frozen
         else:
-            self._frozen |= set(places) - self._untried - self._examiner.unreached()
-            self.watches.append(FreezeWatch(command, step, changed.items()))
-
-    def _named(self, places: Iterable[int]) -> dict[str, torch.Tensor]:
-        tree = self._view.tree
-        live = ((tree.parameters[place].path, tree.parameter_refs[place]()) for place in places)
-        return {path: tensor for path, tensor in live if tensor is not None}
+            self._frozen |= places - self._untried - self._examiner.unreached()
+            named = {self._view.tree.parameters[place].path: tensor for place, tensor in chosen.items()}
+            self.freezes.add(wish.command, step, named, modules)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from _thread import get_ident
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import nn
@@ -20,8 +20,8 @@ from gradtui.own_frames import strip_own_frames
 from gradtui.probe import recomputation
 from gradtui.probe.batch_storages import BatchStorages
 from gradtui.probe.hook_set import HookSet
-from gradtui.probe.module_trace import ModuleTracer
-from gradtui.probe.recomputation import Recomputation
+from gradtui.probe.listeners import Examiner, Listener, ScalerListener
+from gradtui.probe.running_statistics import HeldStatistics
 from gradtui.probe.step_marks import BACKWARD, DATA, ZERO_GRAD, StepMarks
 from gradtui.probe.torch_private import (
     backward_owner,
@@ -31,47 +31,27 @@ from gradtui.probe.torch_private import (
     leave_to_python,
 )
 
-
-class Listener(Protocol):
-    """What the probe is told, always through `HookSet.run`; `now` is the clock's nanoseconds."""
-
-    def root_entered(self, now: int, module: nn.Module) -> bool: ...
-    def root_left(self, now: int, module: nn.Module) -> None: ...
-    def backward_began(self, now: int, outputs: Any, accumulates: bool, keeps_graph: bool) -> None: ...
-    def backward_ended(self, now: int, accumulates: bool) -> None: ...
-    def optimizer_made(self, now: int, optimizer: Optimizer) -> None: ...
-    def step_began(self, now: int, optimizer: Optimizer, with_closure: bool) -> None: ...
-    def step_ended(self, now: int, optimizer: Optimizer) -> None: ...
-    def zero_grad_began(self, now: int) -> None: ...
-    def zero_grad_ended(self, now: int) -> None: ...
-    def data_wanted(self, now: int) -> None: ...
+Function = Callable[..., Any]
 
 
-class ScalerListener(Protocol):
-    """What a `GradScaler` does, told in the same way."""
-
-    def made(self, now: int, scaler: Any) -> None: ...
-    def scaled(self, now: int, scaler: Any) -> None: ...
-    def stepping(self, now: int) -> None: ...
-    def stepped(self, now: int, optimizer: Optimizer) -> None: ...
-
-
-class Examiner(Protocol):
-    """What is told of single operations and tensors, on steps that are looked at."""
-
-    tracer: ModuleTracer
-    batches: BatchStorages
-    recomputation: Recomputation
-
-
-def install(hooks: HookSet, listener: Listener, scalers: ScalerListener, examiner: Examiner, marks: StepMarks) -> None:
+def install(
+    hooks: HookSet,
+    listener: Listener,
+    scalers: ScalerListener,
+    examiner: Examiner,
+    marks: StepMarks,
+    statistics: HeldStatistics,
+) -> None:
     """Put every wrapper and hook on; `hooks.remove()` takes them off.
 
-    What happens at every step is first offered to `marks`; the listener hears at once what they do not take.
+    What happens at every step is first offered to `marks`; the listener hears at once what they do not take. While the
+    script's forward and backward run, `statistics` are held.
     """
-    hooks.patch(nn.Module, "__call__", lambda original: _module_call(original, hooks, listener, examiner, marks))
+    hooks.patch(
+        nn.Module, "__call__", lambda original: _module_call(original, hooks, listener, examiner, marks, statistics)
+    )
     owner, name = backward_owner()
-    hooks.patch(owner, name, lambda original: _backward(original, hooks, listener, examiner, marks))
+    hooks.patch(owner, name, lambda original: _backward(original, hooks, listener, examiner, marks, statistics))
     recomputation.install(hooks, examiner.recomputation)
     hooks.patch(Optimizer, "__init__", lambda original: _init(original, hooks, "optimizer", listener.optimizer_made))
     for clearing in (Optimizer, nn.Module):
@@ -91,8 +71,8 @@ def install(hooks: HookSet, listener: Listener, scalers: ScalerListener, examine
 
 
 def _module_call(  # noqa: C901 - as its one inner function
-    original: Callable[..., Any], hooks: HookSet, listener: Listener, examiner: Examiner, marks: StepMarks
-) -> Callable[..., Any]:
+    original: Function, hooks: HookSet, listener: Listener, examiner: Examiner, marks: StepMarks, held: HeldStatistics
+) -> Function:
     tracer, batches = examiner.tracer, examiner.batches
     inside: set[int] = set()
     """Threads that are running a module now."""
@@ -118,11 +98,12 @@ def _module_call(  # noqa: C901 - as its one inner function
             # nothing in it (a loss function) tells nothing that the forward before it and the backward after it do not.
             if not hooks.active or current_graph_task_id() != -1 or not (self._modules or self._parameters):
                 return call(*args, **kwargs)
-            is_awaited = False
-            is_heard = False
+            is_awaited = is_heard = is_holding = False
             try:
                 is_awaited = not marks.forward(self) and _root_entered(self, (args, kwargs), hooks, listener, batches)
                 is_heard = thread == hooks.thread
+                # Only now: the boundary is behind us.
+                is_holding = bool(held.modules) and held.enter()
                 inside.add(thread)
                 if is_heard:
                     tracer.inside, tracer.passes = True, not tracer.on
@@ -132,6 +113,8 @@ def _module_call(  # noqa: C901 - as its one inner function
                 raise
             finally:
                 inside.discard(thread)
+                if is_holding:
+                    held.leave()
                 if is_heard:
                     tracer.inside = tracer.passes = False
                 if is_awaited:
@@ -159,8 +142,8 @@ def _root_entered(module: nn.Module, arguments: Any, hooks: HookSet, listener: L
 
 
 def _backward(
-    original: Callable[..., Any], hooks: HookSet, listener: Listener, examiner: Examiner, marks: StepMarks
-) -> Callable[..., Any]:
+    original: Function, hooks: HookSet, listener: Listener, examiner: Examiner, marks: StepMarks, held: HeldStatistics
+) -> Function:
     accumulates_by_itself = original.__name__ == "backward"
 
     @functools.wraps(original)
@@ -174,7 +157,10 @@ def _backward(
                 recomputation.tell_nested(hooks, examiner.recomputation, outputs)
                 return original(outputs, *args, **kwargs)
             hooks.listen_here()
+        is_holding = False
         try:
+            # A checkpointed forward is run again within backward.
+            is_holding = bool(held.modules) and held.enter(backward=True)
             if not is_marked:
                 keeps_graph = bool(args[1]) if len(args) > 1 else bool(kwargs.get("retain_graph"))
                 hooks.run("backward", listener.backward_began, outputs, accumulates, keeps_graph)
@@ -184,6 +170,8 @@ def _backward(
             hooks.passes(error)
             raise
         finally:
+            if is_holding:
+                held.leave()
             if began and not (is_marked and marks.ended(BACKWARD)):
                 hooks.run("backward", listener.backward_ended, accumulates)
 

@@ -6,6 +6,7 @@ Names are looked up, never versions compared. What each is relied on for is said
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Callable, Container
 from contextlib import AbstractContextManager, nullcontext
 from types import CodeType, FrameType
@@ -175,6 +176,15 @@ def version_of(tensor: torch.Tensor) -> int:
     return tensor._version
 
 
+def are_untouched(tensors: list[weakref.ref[torch.Tensor]], versions: list[int | None]) -> bool:
+    """Whether all that are alive require no gradient and have these versions (None: any). In one loop: asked at every step."""
+    for reference, version in zip(tensors, versions):
+        tensor = reference()
+        if tensor is not None and (tensor.requires_grad or (tensor._version != version and version is not None)):
+            return False
+    return True
+
+
 def shares_version(tensor: torch.Tensor) -> bool:
     """Whether a write to another tensor may raise this one's counter: a view of a larger storage has its base's.
 
@@ -196,6 +206,11 @@ def compiled_module(module: torch.nn.Module) -> torch.nn.Module | None:
     # Asked without importing dynamo, which takes most of a second: without it there are no such wrappers.
     kind = getattr(sys.modules.get("torch._dynamo.eval_frame"), "OptimizedModule", None)
     return module._modules.get("_orig_mod") if kind is not None and isinstance(module, kind) else None
+
+
+def compiled_in_place(module: torch.nn.Module) -> bool:
+    """Whether `module.compile()` has been called: its calls then go through what was compiled."""
+    return getattr(module, "_compiled_call_impl", None) is not None
 
 
 def is_lazy(tensor: torch.Tensor) -> bool:

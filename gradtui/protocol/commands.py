@@ -22,10 +22,33 @@ class Intervention(Command):
 
 @dataclass(frozen=True, slots=True)
 class SetTrainable(Intervention):
-    """Freeze (`trainable` False) or unfreeze the parameter at `path`, or every parameter of the module at `path`."""
+    """Freeze (`trainable` False) or unfreeze the parameter at `path`, or every parameter of the module at `path`.
+
+    `state` says what a freeze does with the optimizer's state: `keep` it, `offload` it to host memory until the unfreeze, or
+    `drop` it. With `statistics` a freeze holds the running statistics of modules that it freezes wholly (BatchNorm), and an
+    unfreeze lets them go again.
+    """
 
     path: str
     trainable: bool
+    state: str = "keep"
+    statistics: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class TakeUpFreezes(Intervention):
+    """Freeze what was frozen when `gradtui.state_dict()` was called: `frozen` has paths of parameters.
+
+    `holding` has paths of modules whose running statistics were held.
+    """
+
+    frozen: tuple[str, ...]
+    holding: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyFreeze(Command):
+    """Compare everything that commands have frozen with what it was then: version counters and checksums."""
 
 
 @dataclass(frozen=True, slots=True)

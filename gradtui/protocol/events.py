@@ -35,7 +35,9 @@ __all__ = [
     "DeviceFound",
     "DeviceSampled",
     "Event",
+    "FreezeContended",
     "FreezeVerified",
+    "FreezesInForce",
     "GradientFiguresMeasured",
     "GradientReachMeasured",
     "GradientsMeasured",
@@ -142,15 +144,43 @@ class CommandRejected(Event):
 
 @dataclass(frozen=True, slots=True)
 class FreezeVerified(Event):
-    """How the tensors of a freeze fared over `steps` steps: `moved` names those whose version counter changed.
+    """How the tensors of a freeze fared over `steps` steps: `moved` names those that changed, parameters and statistics.
 
-    `command` is the id of the `SetTrainable` that froze them.
+    `command` is the id of the command that froze them, `parameters` counts them. `causes` says of each that moved what
+    moved it, in words. `statistics` counts the modules whose running statistics are held with them.
     """
 
     command: int
     parameters: int
     steps: int
     moved: tuple[str, ...]
+    causes: tuple[str, ...] = ()
+    statistics: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FreezesInForce(Event):
+    """What commands have frozen, whole; it is told anew when it changes. Indices of parameters and of modules.
+
+    `contending` are those parameters that the script has set back to trainable since: they are frozen again at each step
+    boundary. `holding` are the modules whose running statistics are held.
+    """
+
+    frozen: tuple[int, ...]
+    contending: tuple[int, ...]
+    holding: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FreezeContended(Event):
+    """The script has set what a command froze back to trainable, `times` times by now. `paths` are of the last time.
+
+    `given_up` says why it is left to the script from now on; None where it was frozen again.
+    """
+
+    paths: tuple[str, ...]
+    times: int
+    given_up: str | None
 
 
 @dataclass(frozen=True, slots=True)

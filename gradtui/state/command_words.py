@@ -11,8 +11,10 @@ from gradtui.protocol.commands import (
     SaveAllocatorSnapshot,
     SetTrainable,
     StopTraining,
+    TakeUpFreezes,
     TraceStep,
     Undo,
+    VerifyFreeze,
 )
 
 
@@ -33,5 +35,7 @@ _WORDS: dict[type[Command], str] = {
     StopTraining: "stop training",
     TraceStep: "take a step apart",
     SaveAllocatorSnapshot: "write a snapshot of the allocator",
+    TakeUpFreezes: "take up the freezes of a saved state",
+    VerifyFreeze: "verify what is frozen",
     Undo: "take anything back",
 }

@@ -11,6 +11,7 @@ from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Intervention, Pause, Resume, RunSteps, RunTo, TraceStep
 from gradtui.protocol.vocabulary import Phase
 from gradtui.state.command_words import command_words
+from gradtui.state.freeze_words import contended_words, verified_words
 from gradtui.state.growth import GrowthWatch
 from gradtui.state.model_records import keep_records, record_words
 from gradtui.state.out_of_memory import headline
@@ -52,6 +53,7 @@ def _models_found(state: RunState, event: ev.ModelsFound) -> None:
     tree.reach, tree.steps, tree.measured = None, (), 0
     tree.turns.clear()
     tree.figures.clear()
+    tree.freezes = None
     state.traced = None
     tree.version += 1
     state.history.clear()
@@ -225,12 +227,15 @@ def _rejected(state: RunState, event: ev.CommandRejected) -> None:
 
 
 def _verified(state: RunState, event: ev.FreezeVerified) -> None:
-    if event.moved:
-        shown = ", ".join(event.moved[:3]) + (" …" if len(event.moved) > 3 else "")
-        _note(state, event, "moved", f"{len(event.moved)} of {event.parameters} frozen tensors moved: {shown}")
-        return
-    tensors, steps = _count(event.parameters, "tensor"), _count(event.steps, "step")
-    _note(state, event, "verified", f"{tensors} held still for {steps}")
+    _note(state, event, "moved" if event.moved else "verified", verified_words(event))
+
+
+def _in_force(state: RunState, event: ev.FreezesInForce) -> None:
+    state.tree.freezes = event if event.frozen or event.holding else None
+
+
+def _contended(state: RunState, event: ev.FreezeContended) -> None:
+    _note(state, event, "contending", contended_words(event))
 
 
 def _pause_changed(state: RunState, event: ev.PauseChanged) -> None:
@@ -292,6 +297,8 @@ _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     ev.CommandApplied: _applied,
     ev.CommandRejected: _rejected,
     ev.FreezeVerified: _verified,
+    ev.FreezesInForce: _in_force,
+    ev.FreezeContended: _contended,
     ev.PauseChanged: _pause_changed,
     ev.ProbeFailed: _probe_failed,
     ev.OutOfMemory: _out_of_memory,

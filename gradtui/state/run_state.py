@@ -8,6 +8,7 @@ from gradtui.protocol.commands import Command, SetTrainable
 from gradtui.protocol.events import (
     CommandApplied,
     DeviceSampled,
+    FreezesInForce,
     GradientReachMeasured,
     LedgerTaken,
     OutOfMemory,
@@ -68,6 +69,8 @@ class TreeState:
     """By place of the optimizer, the newest last."""
     measured: int = 0
     """Steps that `turns` has heard of."""
+    freezes: FreezesInForce | None = None
+    """What commands have frozen; None where that is nothing."""
     version: int = 0
     """Grows when the structure is replaced."""
 

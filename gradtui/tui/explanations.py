@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gradtui.protocol.vocabulary import STATE_NAMES, ParameterState
+from gradtui.state.freeze_words import contending_words, holding_words
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import (
     has_trained,
@@ -89,6 +90,7 @@ def _parameter(state: RunState, index: int) -> list[Fact]:
         Fact("state", ((kind.value, STATE_ROLES[kind.value]), (f" {STATE_NAMES[kind]}", "strong"))),
         Fact("", ((MEANINGS[kind], "text"),)),
         *_pending(state, index),
+        *_said("contending", contending_words(state.tree, index)),
         Fact("tensor", ((tensor, "text"),)),
         Fact("", ((_stored(state, index, kind), "text"),)),
         Fact("names", ((printable(", ".join(info.names)), "text"),)),
@@ -134,6 +136,7 @@ def _module(state: RunState, index: int) -> list[Fact]:
     if waiting:
         facts.append(Fact("pending", ((f"{_tensors(waiting)} on the way to the next step boundary.", "pending"),)))
     facts += [
+        *_said("statistics", holding_words(tree, index)),
         *_said("backward", backward_words(state, index)),
         *_said("ran", mode_words(state, index)),
         Fact("saved", ((saved_words(state, index), "text"),)),

@@ -21,7 +21,7 @@ from gradtui.state.run_state import RunState
 TOP = {
     "schema", "script", "arguments", "exit_code", "seconds", "device", "ledger", "torch",
     "steps", "micro_steps", "skipped_steps", "models", "optimizers", "phases", "step_peak", "device_memory", "checkpointed",
-    "gradient_norm", "parameters", "interventions", "interventions_dropped", "out_of_memory", "findings", "cost",
+    "gradient_norm", "parameters", "freezes", "interventions", "interventions_dropped", "out_of_memory", "findings", "cost",
 }  # fmt: skip
 BYTES = {"parameters", "buffers", "gradients", "optimizer_state", "activations", "input", "offloaded",
          "offload_outside", "other", "total"}  # fmt: skip

@@ -13,6 +13,9 @@ import torch
 from torch import Tensor, nn
 from watched import Watched, watched
 
+from gradtui.protocol.commands import SetTrainable
+from gradtui.protocol.events import CommandApplied, FreezesInForce, FreezeVerified
+
 X = torch.linspace(-1, 1, 24).view(6, 4)
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
@@ -299,3 +302,55 @@ def test_dynamo_imported_while_a_probe_is_attached() -> None:
     code = textwrap.dedent(IMPORT_ORDER.format(tests=str(Path(__file__).parent.parent)))
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr
+
+
+class Normed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.body = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
+        self.head = nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.body(x).tanh())
+
+
+@pytest.mark.parametrize("how", ["model", "in place", "function"])
+def test_a_freeze_says_that_compiled_code_is_made_anew_and_holds_its_statistics(how: str) -> None:
+    from torch._dynamo.testing import CompileCounter
+
+    counter = CompileCounter()
+    model = Normed()
+    if how == "in place":
+        model.compile(backend=counter)
+    run = {"model": lambda: torch.compile(model, backend=counter), "in place": lambda: model}.get(
+        how, lambda: torch.compile(lambda x: model(x) * 1, backend=counter)
+    )()
+    frames = []
+    with watched() as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for number in range(16):
+            if number in (2, 8):
+                seen.submit(lambda id_, trains=number == 8: SetTrainable(id_, "body", trains))
+            model.train()
+            optimizer.zero_grad()
+            run(X).square().mean().backward()
+            optimizer.step()
+            frames.append(counter.frame_count)
+    torch._dynamo.reset()
+    answers = [event.text for event in seen.all(CommandApplied)]
+    tracked = int(model.body[1].num_batches_tracked)
+    # Made anew once; the flags of before it has met.
+    assert frames[1] < frames[4] == frames[15]
+    if how != "function":
+        assert tracked == 10
+        assert all("torch.compile makes it anew in the next step" in answer for answer in answers)
+        assert seen.all(FreezeVerified) == []
+        return
+    # No module is called: nobody can tell when it runs, and that is said at once.
+    assert tracked == 16
+    (moved,) = seen.all(FreezeVerified)
+    assert moved.moved == ("body.1.num_batches_tracked",)
+    assert moved.causes == ("written while forward or backward ran",)
+    assert (moved.step, moved.steps) == (3, 1)
+    assert [event.holding for event in seen.all(FreezesInForce)] == [(3,), (), ()]

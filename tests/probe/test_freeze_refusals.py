@@ -16,8 +16,6 @@ from torch.optim.swa_utils import AveragedModel
 from watched import watched
 from zoo import SPECIMENS
 
-from gradtui.protocol.events import FreezeVerified
-
 
 def test_the_last_trainable_parameter_is_not_frozen() -> None:
     model = small()
@@ -169,24 +167,6 @@ def test_an_averaged_model_beside_the_trained_one_does_not_confuse_paths() -> No
                 seen.submit(freeze("0"))
     assert answers(seen) == ["froze 0: 2 tensors, 40 parameters"]
     assert not model[0].weight.requires_grad
-
-
-def test_the_script_may_set_a_flag_back() -> None:
-    """A script that contends is shown, not fought."""
-    model = small()
-    with watched() as seen:
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        step(model, optimizer)
-        seen.submit(freeze("0"))
-        step(model, optimizer)
-        assert seen.state.tree.trainable.startswith("00")
-        model.requires_grad_(True)
-        for _ in range(11):
-            step(model, optimizer)
-    assert seen.state.tree.trainable == "111111"
-    assert set(seen.letters().values()) == {"T"}
-    # Nothing is said to have held still.
-    assert seen.all(FreezeVerified) == []
 
 
 # FSDP2 changes a module's class to one with this base.

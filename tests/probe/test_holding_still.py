@@ -195,14 +195,14 @@ def test_only_what_is_still_there_and_still_frozen_is_said_to_hold() -> None:
         seen.submit(freeze("0"))
         seen.submit(freeze("2"))
         step(model, optimizer)
-        model[0].bias.requires_grad_(True)  # The script takes one back,
+        model[0].bias.requires_grad_(True)  # The script takes one back, in vain,
         seen.submit(unfreeze("2.bias"))  # the person another,
         model[2].weight = nn.Parameter(torch.ones(8, 8), requires_grad=False)  # and one is gone.
         optimizer.param_groups[0]["params"] = [p for p in optimizer.param_groups[0]["params"] if p.shape != (8, 8)]
         for _ in range(12):
             step(model, optimizer)
     (verified,) = seen.all(FreezeVerified)
-    assert (verified.command, verified.parameters, verified.moved) == (1, 1, ())
+    assert (verified.command, verified.parameters, verified.moved) == (1, 2, ())
 
 
 def test_a_freeze_is_verified_though_the_model_has_changed_since() -> None:
@@ -237,7 +237,7 @@ def test_a_verdict_that_a_device_has_not_told_yet_is_asked_for_again() -> None:
         step(model, optimizer)
         seen.submit(freeze("2"))
         step(model, optimizer)
-        (watching,) = seen.probe.desk.toggling.watches
+        (watching,) = seen.probe.desk.freezes.watches
         copy = HostCopy(torch.zeros(0, dtype=torch.bool))
         copy._done = done  # type: ignore[assignment]
         watching._under_way = ([], copy)

@@ -185,3 +185,33 @@ def test_the_snapshot_opens_and_has_segments(tmp_path: Path) -> None:
         block["size"] for segment in snapshot["segments"] for block in segment["blocks"] if block["state"] != "inactive"
     )
     assert active >= sum(p.nbytes for p in model.parameters())
+
+
+@pytest.mark.parametrize("form", [{}, {"fused": True}, {"capturable": True}], ids=["foreach", "fused", "capturable"])
+def test_offloaded_state_frees_the_device_and_comes_back_to_the_bit(form: dict[str, bool]) -> None:
+    from gradtui.protocol.commands import SetTrainable
+
+    def run(state: str) -> tuple[list[Tensor], list[int], list[str]]:
+        model = base()
+        torch.manual_seed(1)
+        x = torch.randn(128, 256, device="cuda")
+        held = []
+        with watched() as seen:
+            optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, **form)
+            for number in range(12):
+                if number in (3, 8):
+                    seen.submit(lambda id_, trains=number == 8: SetTrainable(id_, "0", trains, state))  # type: ignore[misc]
+                optimizer.zero_grad()
+                model(x).square().mean().backward()
+                optimizer.step()
+                states = [value for entry in optimizer.state.values() for value in entry.values()]
+                held.append(sum(value.nbytes for value in states if value.is_cuda))
+        texts = [event.text for event in seen.all(CommandApplied)]
+        return [p.detach().cpu() for p in model.parameters()], held, texts
+
+    kept, _, _ = run("keep")
+    offloaded, held, texts = run("offload")
+    assert all(torch.equal(a, b) for a, b in zip(offloaded, kept))
+    assert held[5] < held[2] == held[10]
+    assert "waits in host memory, which frees" in texts[0]
+    assert "is back where it was" in texts[1]

@@ -1,0 +1,73 @@
+"""What a person has frozen, as plain data for the script's own checkpoint, so that a resumed run keeps it.
+
+Both functions are called by the script, on its training thread. Neither ever raises: a checkpoint whose freezes cannot be
+taken up is still one that can be trained on, so what is wrong is one line on stderr.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from gradtui.probe.active import active_probe
+from gradtui.probe.probe import Probe
+
+_VERSION = 1
+_Saved = tuple[tuple[str, ...], tuple[str, ...]]
+_waiting: list[_Saved] = []
+"""What was loaded while nothing watched the run: at most one."""
+
+
+def state_dict() -> dict[str, Any]:
+    """What commands have frozen so far, to be saved with the script's own state.
+
+    Returns:
+        `{"version": 1, "frozen": [paths of parameters], "holding_statistics": [paths of modules]}`: strings in lists, which
+        JSON and `torch.save` can take. What was loaded and has not been applied yet is in it. Without anything that watches
+        the run it is what was loaded, so that a run in between loses nothing.
+    """
+    probe = active_probe()
+    frozen, holding = probe.desk.toggling.saved() if probe is not None else _waiting[0] if _waiting else ((), ())
+    return {"version": _VERSION, "frozen": list(frozen), "holding_statistics": list(holding)}
+
+
+def load_state_dict(state: Mapping[str, Any]) -> None:
+    """Freeze again what was frozen when `state_dict` was called, at the first step boundary at which there is a model.
+
+    Call it at any time, before the model is made or after. What the state names and the model no longer has is told in
+    one line; the rest is frozen.
+    """
+    saved = _read(state)
+    if saved is None or saved == ((), ()):
+        return
+    probe = active_probe()
+    if probe is not None:
+        probe.desk.toggling.load(*saved)
+        return
+    _waiting[:] = [saved]
+    count = len(saved[0])
+    _say(f"nothing watches this run yet: {count} frozen tensor{'' if count == 1 else 's'} of a saved state will wait")
+
+
+def hand_over(probe: Probe) -> None:
+    """A probe watches the run from now on: it takes what was loaded before."""
+    if _waiting:
+        probe.desk.toggling.load(*_waiting.pop())
+
+
+def _read(state: Any) -> _Saved | None:
+    if not isinstance(state, Mapping) or state.get("version") != _VERSION:
+        _say("this is no state of gradtui.state_dict(), or one of a later version: nothing of it is frozen")
+        return None
+    lists = [state.get("frozen", ()), state.get("holding_statistics", ())]
+    if not all(isinstance(paths, (list, tuple)) and all(isinstance(path, str) for path in paths) for paths in lists):
+        _say(
+            "the saved state should hold two lists of paths, `frozen` and `holding_statistics`: nothing of it is frozen"
+        )
+        return None
+    return tuple(lists[0]), tuple(lists[1])
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"gradtui: {line}\n")

@@ -1,0 +1,71 @@
+"""What becomes of freezes, in words: whether they hold, what moves, and a script that sets them back. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gradtui.protocol.events import FreezeContended, FreezeVerified
+from gradtui.protocol.vocabulary import ModuleInfo
+from gradtui.state.run_state import TreeState
+
+_MOST_NAMES = 3
+
+
+def verified_words(event: FreezeVerified) -> str:
+    """The receipt of a freeze: that it held, or what moved and why."""
+    steps = _count(event.steps, "step")
+    if not event.moved:
+        held = f", and so did the statistics of {_count(event.statistics, 'module')}" if event.statistics else ""
+        return f"{_count(event.parameters, 'tensor')} held still for {steps}{held}"
+    by_cause: dict[str, list[str]] = {}
+    for path, cause in zip(event.moved, event.causes or ("",) * len(event.moved)):
+        by_cause.setdefault(cause, []).append(path)
+    told = [_names(paths) + (f" ({cause})" if cause else "") for cause, paths in by_cause.items()]
+    return f"{len(event.moved)} of {_count(event.parameters, 'frozen tensor')} moved: {'; '.join(told)}"
+
+
+def contended_words(event: FreezeContended) -> str:
+    """That the script sets back what a person froze."""
+    what = _names(event.paths) or "what was frozen"
+    if event.given_up is not None:
+        return f"the script has set {what} back to trainable and keeps it: {event.given_up}"
+    times = f" ({event.times:,} times so far)" if event.times > 1 else ""
+    return f"the script has set {what} back to trainable{times}; frozen again"
+
+
+def contending_words(tree: TreeState, parameter: int) -> str | None:
+    """What a parameter's row says of it, None where the script leaves it as it was frozen."""
+    if tree.freezes is None or parameter not in tree.freezes.contending:
+        return None
+    return (
+        "The script sets requires_grad back. It is frozen again at each step boundary, and a gradient that it has all the "
+        "same is dropped before the optimizer's step: it does not move."
+    )
+
+
+def holding_words(tree: TreeState, index: int) -> str | None:
+    """What a module's row says of running statistics that are held in it, None where none are."""
+    held = tree.freezes.holding if tree.freezes is not None else ()
+    module = tree.modules[index]
+    within = [place for place in held if index <= place < index + module.subtree_modules]
+    if not within:
+        return None
+    if within == [index]:
+        return (
+            "Held: it runs in eval mode in the script's forward and backward, normalises by its running statistics and "
+            "does not collect any, until it is unfrozen."
+        )
+    kinds = _names(_kinds([tree.modules[place] for place in within]))
+    return f"{_count(len(within), 'module')} in it ({kinds}) hold{'s' if len(within) == 1 else ''} running statistics still."
+
+
+def _kinds(modules: Sequence[ModuleInfo]) -> list[str]:
+    return list(dict.fromkeys(module.type_name for module in modules))
+
+
+def _names(paths: Sequence[str]) -> str:
+    return ", ".join(paths[:_MOST_NAMES]) + (" …" if len(paths) > _MOST_NAMES else "")
+
+
+def _count(number: int, what: str) -> str:
+    return f"1 {what}" if number == 1 else f"{number:,} {what}s"

@@ -1,0 +1,114 @@
+"""No optimizer of torch's moves what is frozen, in none of its forms, however gradients are cleared: 20 steps, to the bit."""
+
+# Modules, parameters and optimizers are more loosely typed in torch than a test uses them.
+# mypy: disable-error-code="operator,union-attr,index,arg-type,assignment,attr-defined,misc,return-value"
+# mypy: disable-error-code="no-any-return,no-untyped-call,unused-ignore,func-returns-value,dict-item"
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+import torch
+from toggling import X, answers, freeze
+from torch import Tensor, nn
+from watched import watched
+
+from gradtui.protocol.events import FreezeVerified
+
+EVERY = {
+    name: kind
+    for name, kind in vars(torch.optim).items()
+    if isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer) and kind is not torch.optim.Optimizer
+}
+
+
+def model_for(name: str) -> nn.Module:
+    torch.manual_seed(0)
+    if name == "SparseAdam":
+        return nn.Sequential(nn.EmbeddingBag(6, 4, sparse=True), nn.EmbeddingBag(6, 4, sparse=True))
+    # Muon takes matrices only.
+    return nn.Sequential(nn.Linear(4, 8, bias=name != "Muon"), nn.Tanh(), nn.Linear(8, 2, bias=name != "Muon"))
+
+
+def loss_of(name: str, model: nn.Module) -> Tensor:
+    if name == "SparseAdam":
+        words = torch.arange(6).view(2, 3)
+        return (model[0](words) + model[1](words)).square().mean()
+    return model(X).square().mean()
+
+
+def forms() -> list[tuple[str, dict[str, Any]]]:
+    """Every optimizer as it is, in its foreach and fused form, and with weight decay and momentum where it has any."""
+    found: list[tuple[str, dict[str, Any]]] = []
+    for name, kind in sorted(EVERY.items()):
+        accepted = inspect.signature(kind.__init__).parameters
+        more = {"weight_decay": 0.1, "momentum": 0.9, "amsgrad": True, "nesterov": True, "centered": True}
+        if name == "SparseAdam":
+            more = {}
+        more = {option: value for option, value in more.items() if option in accepted}
+        for form in ({}, {"foreach": True}, {"fused": True}):
+            if all(option in accepted for option in form):
+                found += [(name, dict(form)), (name, {**form, **more})] if more else [(name, dict(form))]
+    return found
+
+
+def test_every_optimizer_is_here() -> None:
+    """What torch's own optimizers were when this was written, at least; a new one is in `forms` by itself."""
+    names = {name for name, _ in forms()}
+    assert {
+        "SGD",
+        "Adam",
+        "AdamW",
+        "NAdam",
+        "RAdam",
+        "RMSprop",
+        "Rprop",
+        "Adagrad",
+        "Adadelta",
+        "Adamax",
+        "ASGD",
+    } <= names
+    assert ("SGD", {"fused": True, "weight_decay": 0.1, "momentum": 0.9, "nesterov": True}) in forms()
+
+
+@pytest.mark.parametrize("to_none", [True, False], ids=["none", "zeros"])
+@pytest.mark.parametrize(
+    ("name", "options"), forms(), ids=lambda value: value if isinstance(value, str) else "+".join(value) or "plain"
+)
+def test_nothing_drifts(name: str, options: dict[str, Any], to_none: bool) -> None:
+    model = model_for(name)
+    with watched() as seen:
+        optimizer = EVERY[name](model.parameters(), **options)
+        needs_closure = name == "LBFGS"
+
+        def one() -> None:
+            def closure() -> Tensor:
+                optimizer.zero_grad(set_to_none=to_none)
+                value = loss_of(name, model)
+                value.backward()
+                return value
+
+            if needs_closure:
+                optimizer.step(closure)
+            else:
+                closure()
+                optimizer.step()
+
+        for _ in range(3):
+            one()
+        seen.submit(freeze("0"))
+        held = {key: value.clone() for key, value in model[0].state_dict().items()}
+        last = model[len(model) - 1]
+        moving = last.weight.detach().clone()
+        for _ in range(20):
+            one()
+    if name == "LBFGS":
+        assert "LBFGS cannot be changed while it runs" in answers(seen)[0]
+        assert model[0].weight.requires_grad
+        return
+    assert answers(seen)[0].startswith("froze 0")
+    assert all(torch.equal(value, held[key]) for key, value in model[0].state_dict().items())
+    assert not torch.equal(last.weight, moving)
+    (verified,) = seen.all(FreezeVerified)
+    assert (verified.parameters, verified.steps, verified.moved) == (len(held), 10, ())

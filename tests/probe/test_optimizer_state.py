@@ -1,0 +1,211 @@
+"""What becomes of the optimizer's state of what is frozen: kept, offloaded until the unfreeze, or dropped."""
+
+# Modules, parameters and optimizers are more loosely typed in torch than a test uses them.
+# mypy: disable-error-code="operator,union-attr,index,arg-type,assignment,attr-defined,misc,return-value"
+# mypy: disable-error-code="no-any-return,no-untyped-call,unused-ignore,func-returns-value,dict-item"
+from __future__ import annotations
+
+import copy
+import errno
+import gc
+import weakref
+from collections.abc import Callable
+
+import pytest
+import torch
+from toggling import Make, answers, bits, freeze, small, step, unfreeze
+from torch import Tensor, nn
+from watched import Watched, watched
+
+from gradtui.probe import optimizer_state
+from gradtui.probe.optimizer_state import OptimizerStates, size_words
+from gradtui.probe.refusals import Refused
+from gradtui.protocol.commands import SetTrainable, Undo
+
+ADAM: Make = lambda p: torch.optim.Adam(p, lr=0.01)  # noqa: E731
+
+
+def frozen(path: str, state: str) -> Callable[[int], SetTrainable]:
+    return lambda id_: SetTrainable(id_, path, False, state=state)
+
+
+def train(
+    model: nn.Module, make: Make, at: dict[int, object], steps: int = 10
+) -> tuple[Watched, torch.optim.Optimizer]:
+    with watched() as seen:
+        optimizer = make(model.parameters())
+        for number in range(steps):
+            if number in at:
+                seen.submit(at[number])
+            step(model, optimizer)
+    return seen, optimizer
+
+
+def entries(optimizer: torch.optim.Optimizer, parameter: Tensor) -> dict[str, object]:
+    return {
+        name: value.clone() if isinstance(value, Tensor) else value
+        for name, value in optimizer.state[parameter].items()
+    }
+
+
+def test_dropping_says_what_it_frees_and_the_state_is_gone() -> None:
+    model = small()
+    seen, optimizer = train(model, ADAM, {3: frozen("2", "drop")})
+    # Two moments of each tensor and a counter.
+    size = sum(2 * p.nbytes + 4 for p in model[2].parameters())
+    assert answers(seen) == [f"froze 2: 2 tensors, 72 parameters; dropped Adam's state, which frees {size_words(size)}"]
+    assert all(p not in optimizer.state for p in model[2].parameters())
+    assert all(p in optimizer.state for p in model[0].parameters())
+
+
+def test_dropped_state_begins_anew_as_it_would_in_the_source() -> None:
+    model, scripted = small(), small()
+    train(model, ADAM, {3: frozen("2", "drop"), 6: unfreeze("2")})
+    optimizer = ADAM(scripted.parameters())
+    for number in range(10):
+        if number in (3, 6):
+            for parameter in scripted[2].parameters():
+                parameter.requires_grad_(number == 6)
+                parameter.grad = None
+                optimizer.state.pop(parameter, None)
+        step(scripted, optimizer)
+    assert bits(model) == bits(scripted)
+
+
+def test_what_was_dropped_comes_back_to_the_bit_with_undo() -> None:
+    kept, dropped = small(), small()
+    train(kept, ADAM, {3: freeze("2"), 6: unfreeze("2")})
+    seen, _ = train(dropped, ADAM, {3: frozen("2", "drop"), 6: Undo})
+    assert answers(seen)[1] == "unfroze 2: 2 tensors, 72 parameters; the optimizer's state is what it was"
+    assert bits(dropped) == bits(kept)
+
+
+def test_what_could_not_be_kept_for_an_undo_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*arguments: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(optimizer_state.torch, "save", full)
+    model = small()
+    seen, optimizer = train(model, ADAM, {3: frozen("2", "drop"), 6: Undo})
+    assert answers(seen)[0].startswith("froze 2")
+    assert "No space left on device" in answers(seen)[1]
+    assert model[2].weight not in optimizer.state
+    # Refused, so nothing of it was taken back.
+    assert not model[2].weight.requires_grad
+
+
+def test_an_undo_keeps_nothing_of_the_script_alive() -> None:
+    model = small()
+    with watched() as seen:
+        optimizer = ADAM(model.parameters())
+        step(model, optimizer)
+        seen.submit(frozen("2", "drop"))
+        step(model, optimizer)
+        left = [weakref.ref(model[2].weight), weakref.ref(optimizer)]
+        del model, optimizer
+        gc.collect()
+        assert [reference() for reference in left] == [None, None]
+
+
+def test_offloading_says_that_there_is_nothing_to_move_on_the_host() -> None:
+    model, kept = small(), small()
+    seen, _ = train(model, ADAM, {3: frozen("2", "offload"), 6: unfreeze("2")})
+    train(kept, ADAM, {3: freeze("2"), 6: unfreeze("2")})
+    assert answers(seen)[0].endswith("of state, which is in host memory anyway")
+    assert bits(model) == bits(kept)
+
+
+def test_an_unknown_treatment_is_refused_and_nothing_is_changed() -> None:
+    model = small()
+    seen, _ = train(model, ADAM, {3: frozen("2", "burn")})
+    assert answers(seen) == ["there is no way 'burn' to treat an optimizer's state; there are keep, offload, drop"]
+    assert all(p.requires_grad for p in model.parameters())
+
+
+class Elsewhere(Tensor):
+    """A tensor that says that it is on a device; `to` brings it to the host and back, by copies."""
+
+    device = torch.device("cuda", 0)
+
+    def to(self, device: object) -> Tensor:  # type: ignore[override]
+        return self.as_subclass(Tensor).clone()
+
+
+def on_a_device(monkeypatch: pytest.MonkeyPatch) -> tuple[nn.Module, torch.optim.Optimizer]:
+    """A model whose optimizer's moments are on what seems a device."""
+    model = small()
+    optimizer = ADAM(model.parameters())
+    step(model, optimizer)
+    plain = Tensor.to
+
+    def to(tensor: Tensor, device: object, *args: object, **options: object) -> Tensor:
+        if str(device) == "cuda:0":
+            return tensor.clone().as_subclass(Elsewhere)
+        return plain(tensor, device, *args, **options)
+
+    monkeypatch.setattr(Tensor, "to", to)
+    for parameter in model.parameters():
+        state = optimizer.state[parameter]
+        for name in ("exp_avg", "exp_avg_sq"):
+            state[name] = state[name].as_subclass(Elsewhere)
+    return model, optimizer
+
+
+def test_offloaded_state_stays_in_the_optimizer_and_goes_back_to_the_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, optimizer = on_a_device(monkeypatch)
+    weight = model[2].weight
+    before = copy.deepcopy({name: value.tolist() for name, value in optimizer.state[weight].items()})
+    states = OptimizerStates()
+    treated = states.treat([weight], [optimizer], "offload")
+    size = 2 * weight.nbytes
+    assert treated.words == f"; Adam's state waits in host memory, which frees {size_words(size)} of cuda:0"
+    assert states.is_offloaded(weight)
+    assert not states.is_offloaded(model[0].weight)
+    # A checkpoint that is saved meanwhile has it, on the host.
+    saved = optimizer.state_dict()["state"][2]
+    assert {name: value.tolist() for name, value in saved.items()} == before
+    assert {value.device.type for value in saved.values()} == {"cpu"}
+    assert states.bring_back([weight, model[0].weight]) == [weight]
+    assert {name: value.tolist() for name, value in optimizer.state[weight].items()} == before
+    assert optimizer.state[weight]["exp_avg"].device.type == "cuda"
+    # The counter never was on the device.
+    assert optimizer.state[weight]["step"].device.type == "cpu"
+    assert states.bring_back([weight]) == []
+
+
+def test_what_a_device_has_no_room_for_stays_on_the_host_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, optimizer = on_a_device(monkeypatch)
+    weight = model[2].weight
+    states = OptimizerStates()
+    states.treat([weight], [optimizer], "offload")
+    moved = Tensor.to
+    calls = []
+
+    def full(tensor: Tensor, device: object) -> Tensor:
+        calls.append(device)
+        if len(calls) == 2:
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory.")
+        return moved(tensor, device)
+
+    monkeypatch.setattr(Tensor, "to", full)
+    with pytest.raises(torch.cuda.OutOfMemoryError):
+        states.bring_back([weight])
+    assert {value.device.type for value in optimizer.state[weight].values()} == {"cpu"}
+    assert states.is_offloaded(weight)
+    states.bring_all_back()
+    assert optimizer.state[weight]["exp_avg"].device.type == "cuda"
+
+
+def test_a_checkpoint_that_is_loaded_meanwhile_is_what_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, optimizer = on_a_device(monkeypatch)
+    weight = model[2].weight
+    states = OptimizerStates()
+    states.treat([weight], [optimizer], "offload")
+    optimizer.state[weight] = {"step": torch.tensor(7.0)}
+    assert states.bring_back([weight]) == [weight]
+    assert optimizer.state[weight] == {"step": torch.tensor(7.0)}
+
+
+def test_an_unknown_way_is_no_way() -> None:
+    with pytest.raises(Refused):
+        OptimizerStates().treat([], [], "lose")

@@ -1,0 +1,104 @@
+"""A freeze is verified when a person asks, and whatever moved is named with what moved it."""
+
+# Modules, parameters and optimizers are more loosely typed in torch than a test uses them.
+# mypy: disable-error-code="operator,union-attr,index,arg-type,assignment,attr-defined,misc,return-value"
+# mypy: disable-error-code="no-any-return,no-untyped-call,unused-ignore,func-returns-value,dict-item"
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from toggling import answers, freeze, small, step
+from torch import nn
+from watched import Watched, watched
+
+from gradtui.protocol.commands import VerifyFreeze
+from gradtui.protocol.events import FreezeVerified
+
+
+class Averaging(torch.optim.SGD):
+    """An optimizer that writes all its parameters, whether they have a gradient or not."""
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        super().step(closure)
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter.mul_(0.999)
+
+
+def frozen_run(
+    disturb: Callable[[nn.Module], object],
+    *,
+    asked_at: int = 8,
+    kind: type[torch.optim.Optimizer] = torch.optim.SGD,
+    budget: float = 100.0,
+    steps: int = 16,
+    disturbed_at: int = 5,
+) -> Watched:
+    model = small()
+    with watched(budget=budget) as seen:
+        optimizer = kind(model.parameters(), lr=0.1)  # type: ignore[call-arg]
+        for number in range(steps):
+            if number == 2:
+                seen.submit(freeze("2"))
+            if number == asked_at:
+                seen.submit(VerifyFreeze)
+            step(model, optimizer)
+            if number == disturbed_at:
+                disturb(model)
+    return seen
+
+
+def halve(model: nn.Module) -> None:
+    with torch.no_grad():
+        model[2].bias.mul_(0.5)
+
+
+def halve_past_the_counter(model: nn.Module) -> None:
+    model[2].bias.data.mul_(0.5)
+
+
+def test_what_holds_is_said_to_hold_by_both_means() -> None:
+    seen = frozen_run(lambda model: None)
+    assert answers(seen)[1] == "2 tensors held still for 6 steps, by counters and checksums"
+
+
+@pytest.mark.parametrize(
+    ("disturb", "cause"),
+    [
+        (halve, "written by the script between two steps, as a copy or an average of weights is"),
+        (halve_past_the_counter, "written through .data"),
+    ],
+)
+def test_what_moved_is_named_with_its_cause(disturb: Callable[[nn.Module], object], cause: str) -> None:
+    seen = frozen_run(disturb)
+    assert answers(seen)[1] == f"of 2 tensors that are frozen these moved: 2.bias ({cause})"
+    (verified,) = seen.all(FreezeVerified)
+    assert (verified.moved, verified.causes) == (("2.bias",), (cause,))
+    assert seen.state.log[-1].text == f"1 of 2 frozen tensors moved: 2.bias ({cause})"
+
+
+def test_an_optimizer_that_writes_without_gradients_is_named() -> None:
+    seen = frozen_run(lambda model: None, kind=Averaging)
+    assert "written by Averaging in its step, though it has no gradient" in answers(seen)[1]
+
+
+@pytest.mark.parametrize("budget", [100.0, 0.0], ids=["every step looked at", "steps only marked"])
+def test_a_write_long_after_the_receipt_is_told_at_the_next_step(budget: float) -> None:
+    seen = frozen_run(halve, budget=budget, steps=200, disturbed_at=150)
+    receipt, late = seen.all(FreezeVerified)
+    assert (receipt.moved, receipt.steps) == ((), 10)
+    assert late.moved == ("2.bias",)
+    assert late.step == 151
+
+
+def test_there_is_nothing_to_verify_where_nothing_is_frozen() -> None:
+    model = small()
+    with watched() as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        step(model, optimizer)
+        seen.submit(VerifyFreeze)
+        step(model, optimizer)
+    assert answers(seen) == ["nothing has been frozen from here"]
