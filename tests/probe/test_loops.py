@@ -432,6 +432,6 @@ def test_the_phases_of_every_loop_add_up_to_the_time_it_took(loop: str, name: st
     events = seen.all(Progress)
     # `Progress` tells when it was made; the phases are counted up to a moment before.
     spent = sum(time.seconds for event in events for time in event.phases)
-    assert spent == pytest.approx(events[-1].at, abs=0.005)
+    assert spent == pytest.approx(events[-1].at, abs=0.03)
     assert all(record.count >= 0 for record in seen.state.phases.values())
     assert seen.state.phases[Phase.BACKWARD].count >= 2
