@@ -17,9 +17,12 @@ class StepTime:
 
     def __init__(self) -> None:
         self.seconds = 0.0
+        self.last = 0.0
+        """The newest one."""
 
     def add(self, seconds: float) -> None:
         """One step took this long."""
+        self.last = seconds
         self.seconds += (seconds - self.seconds) * (_SMOOTHING if self.seconds else 1.0)
 
 

@@ -17,6 +17,7 @@ from gradtui.probe import refusals
 from gradtui.probe.applied import Applied
 from gradtui.probe.module_tree import ModuleTree
 from gradtui.probe.refusals import Refused, Training
+from gradtui.probe.sizes import size_words
 from gradtui.protocol.commands import SetTrainable
 
 
@@ -49,7 +50,7 @@ def set_trainable(
 
 def _selected(path: str, tree: ModuleTree) -> tuple[str, list[int]]:
     """The path as the tree has it, and the places of its parameters, under whichever of their names."""
-    for spelling in _spellings(path, tree):
+    for spelling in spellings(path, tree):
         below = f"{spelling}." if spelling else ""
         places = [
             place
@@ -62,7 +63,7 @@ def _selected(path: str, tree: ModuleTree) -> tuple[str, list[int]]:
     raise AssertionError("unreachable")
 
 
-def _spellings(path: str, tree: ModuleTree) -> Iterator[str]:
+def spellings(path: str, tree: ModuleTree) -> Iterator[str]:
     """The path itself, and what it would be called if a model had come or gone, or torch.compile, since it was written."""
     # The wrappers of torch.compile are not listed.
     plain = ".".join(part for part in path.split(".") if part != "_orig_mod")
@@ -99,14 +100,7 @@ def _state_that_stays(frozen: Iterable[torch.Tensor], optimizers: Iterable[Optim
             kept = [value for value in values if isinstance(value, torch.Tensor) and value.layout is torch.strided]
             name = type(optimizer).__name__
             sizes[name] = sizes.get(name, 0) + sum(value.nbytes for value in kept)
-    return "".join(f"; {name} keeps its {_size_words(size)} of state" for name, size in sizes.items() if size)
-
-
-def _size_words(size: int) -> str:
-    for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
-        if size >= 1 << power:
-            return f"{size / (1 << power):.1f} {unit}"
-    return f"{size} B"
+    return "".join(f"; {name} keeps its {size_words(size)} of state" for name, size in sizes.items() if size)
 
 
 def _unfreeze(chosen: dict[int, torch.Tensor], tree: ModuleTree, training: Training) -> str:

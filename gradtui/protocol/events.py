@@ -29,6 +29,7 @@ from gradtui.protocol.vocabulary import (
 )
 
 __all__ = [
+    "CheckpointingChanged",
     "CommandApplied",
     "CommandRejected",
     "DeviceFound",
@@ -47,6 +48,7 @@ __all__ = [
     "PhaseTime",
     "ProbeFailed",
     "Progress",
+    "ReceiptTaken",
     "RunEnded",
     "RunStarted",
     "SavedBytesMeasured",
@@ -149,6 +151,22 @@ class FreezeVerified(Event):
     parameters: int
     steps: int
     moved: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointingChanged(Event):
+    """The modules that commands have checkpointed, whole: places in the tree, in order."""
+
+    modules: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiptTaken(Event):
+    """What a command has changed, measured some steps later, or (`held` False) why it was given up. `command` is its id."""
+
+    command: int
+    text: str
+    held: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,6 +49,7 @@ def _models_found(state: RunState, event: ev.ModelsFound) -> None:
     tree.norms, tree.norms_step, tree.saved = None, None, None
     tree.reach, tree.steps, tree.measured = None, (), 0
     tree.turns.clear()
+    tree.checkpointed = frozenset()
     state.traced = None
     tree.version += 1
     state.history.clear()
@@ -208,6 +209,14 @@ def _rejected(state: RunState, event: ev.CommandRejected) -> None:
     _note(state, event, "rejected", f"cannot {command_words(event.command)}: {event.reason}")
 
 
+def _checkpointing(state: RunState, event: ev.CheckpointingChanged) -> None:
+    state.tree.checkpointed = frozenset(event.modules)
+
+
+def _receipt(state: RunState, event: ev.ReceiptTaken) -> None:
+    _note(state, event, "receipt" if event.held else "rejected", event.text)
+
+
 def _verified(state: RunState, event: ev.FreezeVerified) -> None:
     if event.moved:
         shown = ", ".join(event.moved[:3]) + (" …" if len(event.moved) > 3 else "")
@@ -275,6 +284,8 @@ _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     ev.CommandApplied: _applied,
     ev.CommandRejected: _rejected,
     ev.FreezeVerified: _verified,
+    ev.CheckpointingChanged: _checkpointing,
+    ev.ReceiptTaken: _receipt,
     ev.PauseChanged: _pause_changed,
     ev.ProbeFailed: _probe_failed,
     ev.OutOfMemory: _out_of_memory,

@@ -66,6 +66,8 @@ class TreeState:
     """By place of the optimizer, the newest last."""
     measured: int = 0
     """Steps that `turns` has heard of."""
+    checkpointed: frozenset[int] = frozenset()
+    """Places of the modules that commands have checkpointed."""
     version: int = 0
     """Grows when the structure is replaced."""
 

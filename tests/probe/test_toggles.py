@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from watched import watched
 from zoo import SPECIMENS
 
-from gradtui.probe.interventions import _size_words
+from gradtui.probe.sizes import size_words
 from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.events import CommandApplied, CommandRejected, ProbeFailed
 
@@ -281,4 +281,4 @@ def test_a_freeze_says_what_the_optimizer_keeps_of_it() -> None:
     ("size", "words"), [(1023, "1023 B"), (1 << 10, "1.0 KiB"), (3 << 19, "1.5 MiB"), (5 << 30, "5.0 GiB")]
 )
 def test_sizes_in_words(size: int, words: str) -> None:
-    assert _size_words(size) == words
+    assert size_words(size) == words
