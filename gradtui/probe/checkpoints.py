@@ -50,7 +50,6 @@ class Checkpoints:
 
     def add(self, module: nn.Module, path: str, command: int, *, agreed: bool = False) -> None:
         """Checkpoint this module: from its next call on if it has `agreed` before, else once it does."""
-        _load()
         key = id(module)
         self.wanted[key] = Wanted(weakref.ref(module, lambda _: self._forget(key)), path, command, agreed)
         self._tracer.minds, self._tracer.passes = True, False
@@ -96,16 +95,6 @@ class Checkpoints:
             preserve_rng_state=True,
             context_fn=lambda: (nullcontext(), states[0]),
         )
-
-
-def _load() -> None:
-    """Have torch import what its checkpoints need (about a second, once) without a trace in the random numbers.
-
-    That import (of dynamo, in torch 2.13) draws some, and does so between the moment at which a process's first checkpoint
-    reads their state and the one at which it runs its function.
-    """
-    with torch.random.fork_rng(devices=[]), RecomputedState(nn.Identity(), None):
-        checkpoint(torch.neg, torch.zeros(1, requires_grad=True, device="cpu"), use_reentrant=False)
 
 
 def _of_tensors(

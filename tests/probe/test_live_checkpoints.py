@@ -160,7 +160,9 @@ def test_a_checkpointed_block_trains_to_the_same_bits(kind: type[nn.Module], aut
 @settings(max_examples=12, deadline=None)
 @given(
     kinds=st.lists(st.sampled_from(KINDS), min_size=1, max_size=3),
-    changes=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 2), st.sampled_from(["on", "off", "undo"])), max_size=8),
+    changes=st.lists(
+        st.tuples(st.integers(0, 9), st.integers(0, 2), st.sampled_from(["on", "off", "undo"])), max_size=8
+    ),
 )
 def test_whatever_is_put_on_and_off_the_bits_are_the_same(
     kinds: list[type[nn.Module]], changes: list[tuple[int, int, str]]
@@ -266,7 +268,9 @@ def test_what_is_overwritten_later_is_given_up() -> None:
     assert receipt.text.endswith("what it is given is overwritten before backward, so it could not be computed again")
 
 
-def asked_of(model: nn.Module, path: str, steps: int = 6, call: Callable[..., Tensor] | None = None) -> tuple[Any, Watched]:
+def asked_of(
+    model: nn.Module, path: str, steps: int = 6, call: Callable[..., Tensor] | None = None
+) -> tuple[Any, Watched]:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with watched() as seen:
         for step in range(steps):
@@ -338,9 +342,6 @@ def test_a_region_of_the_scripts_own_is_left_as_it_is(reentrant: bool) -> None:
         def call(x: Tensor) -> Tensor:
             return checkpoint(model[1], model[0](x), use_reentrant=reentrant)
 
-        # The first checkpoint of a process draws random numbers itself.
-        checkpoint(torch.neg, torch.zeros(1, requires_grad=True), use_reentrant=False)
-        torch.manual_seed(2)
         _, seen = asked_of(model, "1" if asked else "nothing", steps=15, call=call)
         return [p.tolist() for p in model.parameters()], [event.held for event in seen.all(ReceiptTaken)]
 
@@ -432,7 +433,11 @@ print([parameter.tolist() for parameter in model.parameters()], torch.get_rng_st
 def test_the_first_checkpoint_of_a_process_draws_no_random_numbers() -> None:
     runs = [
         subprocess.run(
-            [sys.executable, "-c", FRESH, asked], capture_output=True, text=True, check=True, timeout=120,
+            [sys.executable, "-c", FRESH, asked],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=120,
             env={**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS.parent)])},
         )  # fmt: skip
         for asked in ("off", "on")
