@@ -337,6 +337,7 @@ def test_a_module_that_is_never_called_is_given_up() -> None:
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_a_region_of_the_scripts_own_is_left_as_it_is(reentrant: bool) -> None:
     def outcome(asked: bool) -> tuple[list[list[float]], list[bool]]:
+        torch.manual_seed(2)
         model = layers(nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Dropout(0.5), nn.Tanh()))
 
         def call(x: Tensor) -> Tensor:
@@ -439,7 +440,7 @@ def test_the_first_checkpoint_of_a_process_draws_no_random_numbers() -> None:
             check=True,
             timeout=120,
             env={**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS.parent)])},
-        )  # fmt: skip
+        )
         for asked in ("off", "on")
     ]
     assert runs[0].stdout == runs[1].stdout
