@@ -233,6 +233,7 @@ class StepExaminer:
             self._letters, optimizer, self._view.live_optimizers(), norms, self._frozen, skipped=skipped
         )
         self._publish(letters, trainable, self._counter.steps)
+        self._view.read_groups(self._counter.steps)
         self._reach.step_ended(optimizer, examination.graphs, examination.trace, self._ledgers.device_type)
         saved = examination.saved_bytes(self._clock.at(), self._counter.steps)
         if saved is not None:

@@ -21,6 +21,7 @@ from gradtui.protocol.measurements import (
     StepTraced,
 )
 from gradtui.protocol.vocabulary import (
+    GroupSettings,
     ModelInfo,
     ModuleInfo,
     OptimizerInfo,
@@ -38,6 +39,7 @@ __all__ = [
     "FreezeVerified",
     "GradientReachMeasured",
     "GradientsMeasured",
+    "GroupsRead",
     "LedgerTaken",
     "ModelsFound",
     "OptimizersFound",
@@ -95,6 +97,13 @@ class OptimizersFound(Event):
     """The live optimizers, whole, in order of first sight; optimizers that were freed keep their place."""
 
     optimizers: tuple[OptimizerInfo, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupsRead(Event):
+    """What the parameter groups of each optimizer were set to at this step, in the order of `OptimizersFound`."""
+
+    optimizers: tuple[tuple[GroupSettings, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -217,3 +217,11 @@ class OptimizerInfo:
     parameters: tuple[int, ...]
     unknown_parameters: int
     """Parameters it owns that belong to no known module."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSettings:
+    """What a parameter group is set to; None where the optimizer has no such setting, or it lies on a device."""
+
+    learning_rate: float | None
+    weight_decay: float | None

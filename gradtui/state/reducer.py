@@ -213,6 +213,10 @@ def _checkpointing(state: RunState, event: ev.CheckpointingChanged) -> None:
     state.tree.checkpointed = frozenset(event.modules)
 
 
+def _groups(state: RunState, event: ev.GroupsRead) -> None:
+    state.groups = event
+
+
 def _receipt(state: RunState, event: ev.ReceiptTaken) -> None:
     _note(state, event, "receipt" if event.held else "rejected", event.text)
 
@@ -285,6 +289,7 @@ _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     ev.CommandRejected: _rejected,
     ev.FreezeVerified: _verified,
     ev.CheckpointingChanged: _checkpointing,
+    ev.GroupsRead: _groups,
     ev.ReceiptTaken: _receipt,
     ev.PauseChanged: _pause_changed,
     ev.ProbeFailed: _probe_failed,

@@ -9,6 +9,7 @@ from gradtui.protocol.events import (
     CommandApplied,
     DeviceSampled,
     GradientReachMeasured,
+    GroupsRead,
     LedgerTaken,
     OutOfMemory,
     RunEnded,
@@ -188,6 +189,8 @@ class RunState:
     models: dict[int, ModelRecord] = field(default_factory=dict)
     """By number: models that were listed before; `model_records` puts them together with the present ones."""
     optimizers: tuple[OptimizerInfo, ...] = ()
+    groups: GroupsRead | None = None
+    """Learning rates and the like, as they were read last."""
     optimizer_steps: list[int] = field(default_factory=list)
     phases: dict[Phase, PhaseRecord] = field(default_factory=lambda: {phase: PhaseRecord() for phase in Phase})
     device: DeviceSampled | None = None
