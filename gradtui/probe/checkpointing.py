@@ -98,13 +98,13 @@ class Checkpointing:
 
     def _on(self, module: nn.Module, path: str, command: int) -> None:
         self._checkpoints.add(module, path, command)
-        self._trials[command] = (_Receipt(command, path, None, self._step_time.seconds), 0)
+        self._trials[command] = (_Receipt(command, path, None, self._step_time.typical), 0)
 
     def _off(self, module: nn.Module, path: str, command: int) -> Applied:
         wanted = self._checkpoints.get(module)
         self._checkpoints.remove(module)
         if wanted is not None and wanted.agreed:
-            self._begin(_Receipt(command, path, self._examiner.activations, self._step_time.seconds))
+            self._begin(_Receipt(command, path, self._examiner.activations, self._step_time.typical))
         if wanted is not None:
             self._trials.pop(wanted.command, None)
         reference, agreed = weakref.ref(module), wanted is not None and wanted.agreed
@@ -115,7 +115,7 @@ class Checkpointing:
                 return Applied(f"{path} is gone", ())
             if self._checkpoints.get(live) is None:
                 self._checkpoints.add(live, path, command, agreed=False)
-                self._trials[command] = (_Receipt(command, path, None, self._step_time.seconds), 0)
+                self._trials[command] = (_Receipt(command, path, None, self._step_time.typical), 0)
             return Applied(f"checkpoints {path} again", ())
 
         return Applied(f"no longer checkpoints {path}", (), again if agreed else None)
@@ -161,7 +161,7 @@ class Checkpointing:
     def settle(self, step: int) -> None:
         """A step boundary: conclude trials and take receipts."""
         for receipt in list(self._receipts):
-            receipt.since.append(self._step_time.last)
+            receipt.since.append(self._step_time.recent[-1] if self._step_time.recent else 0.0)
             if len(receipt.since) <= self._view.round_length:
                 receipt.after = self._examiner.activations
             if len(receipt.since) >= RECEIPT_STEPS * self._view.round_length:

@@ -22,6 +22,7 @@ REQUESTS: dict[str, Callable[[RunState, int | None], Make | Refusal]] = {
     "run_one_step": lambda state, _: requests.one_step(state),
     "save_snapshot": lambda state, _: requests.save_snapshot(state),
     "zero_gradients": lambda state, _: live_requests.zero_gradients(state),
+    "stop_training": lambda state, _: live_requests.stop(state),
     "undo": lambda state, _: live_requests.undo(state),
 }
 """Id of an action -> what makes its command from the run and the row under the cursor."""

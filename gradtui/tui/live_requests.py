@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gradtui.protocol.commands import SetCheckpointing, SetMode, Undo, ZeroGradients
+from gradtui.protocol.commands import SetCheckpointing, SetMode, StopTraining, Undo, ZeroGradients
 from gradtui.state.run_state import RunState
 from gradtui.tui.requests import OVER, Make, Refusal
 
@@ -40,6 +40,11 @@ def zero_gradients(state: RunState) -> Make | Refusal:
 def undo(state: RunState) -> Make | Refusal:
     """Take the latest change back."""
     return Refusal(OVER) if state.ended is not None else Undo
+
+
+def stop(state: RunState) -> Make | Refusal:
+    """End the script at the next step boundary."""
+    return Refusal(OVER) if state.ended is not None else StopTraining
 
 
 def _module(state: RunState, row: int | None) -> int | Refusal:

@@ -445,3 +445,49 @@ def test_the_first_checkpoint_of_a_process_draws_no_random_numbers() -> None:
     ]
     assert runs[0].stdout == runs[1].stdout
     assert [run.stderr.split()[-1] for run in runs][1] == "True"
+
+
+def test_an_error_of_the_scripts_shows_no_frame_of_ours() -> None:
+    class Failing(nn.Linear):
+        fails = False
+
+        def forward(self, x: Tensor) -> Tensor:
+            if self.fails:
+                raise ValueError("the script's own")
+            return super().forward(x)
+
+    model = layers(Failing(WIDTH, WIDTH), nn.Tanh())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with watched() as seen:
+        for step in range(5):
+            if step == 1:
+                seen.submit(on("1"))
+            model(torch.ones(2, WIDTH)).square().mean().backward()
+            optimizer.step()
+        assert seen.state.tree.checkpointed
+        Failing.fails = True
+        with pytest.raises(ValueError, match="the script's own") as raised:
+            model(torch.ones(2, WIDTH))
+    files = [str(entry.path) for entry in raised.traceback]
+    assert not [file for file in files if f"{os.sep}gradtui{os.sep}probe" in file or file.endswith("checkpoint.py")]
+
+
+def test_function_transforms_are_left_alone() -> None:
+    model = layers(nn.Linear(WIDTH, 1), nn.Tanh())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    x = torch.linspace(-1, 1, 2 * WIDTH).view(2, WIDTH)
+
+    def loss(weights: dict[str, Tensor], sample: Tensor) -> Tensor:
+        return torch.func.functional_call(model, weights, (sample,)).sum()
+
+    with watched() as seen:
+        for step in range(5):
+            if step == 1:
+                seen.submit(on("1"))
+            model(x).square().mean().backward()
+            optimizer.step()
+        assert seen.state.tree.checkpointed
+        weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
+        inside = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0))(weights, x)
+    outside = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0))(weights, x)
+    assert all(torch.equal(inside[name], outside[name]) for name in weights)
