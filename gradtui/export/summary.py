@@ -13,8 +13,8 @@ of `other`: Python's own objects, results that are still alive.
 `checkpointed` has the modules with operations in checkpointed regions: bytes that backward computes again there (null if not
 seen), and the inputs that a region keeps, under the innermost module that it is within.
 
-`interventions` are the newest freezes and unfreezes that were applied, by whomever;
-older ones are counted in `interventions_dropped`. `out_of_memory` are the failed allocations, whether or not the script caught
+`interventions` are the newest freezes and other changes that were applied, by whomever (`path`, `trainable`:
+where they have one); older ones are counted in `interventions_dropped`. `out_of_memory` are the failed allocations, whether or not the script caught
 what they raised: the first few with who held the memory then, of many more only some. `exit_code` is null while the run goes
 on. `device_memory` (see `gradtui.export.device_memory`) is null where no CUDA device was in use.
 
@@ -40,7 +40,6 @@ from pathlib import Path
 from typing import Any
 
 from gradtui.export.device_memory import device_memory
-from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.events import OutOfMemory
 from gradtui.protocol.vocabulary import Phase
 from gradtui.state.model_records import MODE_WORDS, model_records
@@ -235,12 +234,11 @@ def _interventions(state: RunState) -> list[dict[str, Any]]:
             "step": event.step,
             "seconds": event.at,
             "text": event.text,
-            "path": event.command.path,
-            "trainable": event.command.trainable,
+            "path": getattr(event.command, "path", None),
+            "trainable": getattr(event.command, "trainable", None),
             "parameters": [state.tree.parameters[i].path for i in event.parameters if i < len(state.tree.parameters)],
         }
         for event in state.interventions
-        if isinstance(event.command, SetTrainable)
     ]
 
 

@@ -88,7 +88,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("run_to", (), "Run to a step", "Run until a step, then hold.", "Training", "app"),
     Action(
         "set_group", (), "Learning rate and weight decay",
-        "Set the learning rate or the weight decay of a parameter group; a scheduler goes on from the new rate.", "Training", "app",
+        "Set them for a parameter group; a scheduler goes on from the new rate.", "Training", "app",
     ),
     Action(
         "toggle_mode", (), "Training or eval mode",
@@ -104,7 +104,8 @@ ACTIONS: tuple[Action, ...] = (
         "Write models, optimizers, step and random states to a file, at the next step boundary.", "Training", "app",
     ),
     Action(
-        "stop_training", (), "Stop training", "End the script at the next step boundary, as sys.exit(0) would.", "Training", "app",
+        "stop_training", (), "Stop training", "End the script at the next step boundary, as sys.exit(0) would.",
+        "Training", "app",
     ),
     Action(
         "trace_step", ("t",), "Take a step apart",

@@ -469,7 +469,8 @@ def test_an_error_of_the_scripts_shows_no_frame_of_ours() -> None:
         with pytest.raises(ValueError, match="the script's own") as raised:
             model(torch.ones(2, WIDTH))
     files = [str(entry.path) for entry in raised.traceback]
-    assert not [file for file in files if f"{os.sep}gradtui{os.sep}probe" in file or file.endswith("checkpoint.py")]
+    # Those of torch's checkpoint are there, as they would be if the script had called it.
+    assert not [file for file in files if f"{os.sep}gradtui{os.sep}" in file]
 
 
 def test_function_transforms_are_left_alone() -> None:
