@@ -13,10 +13,10 @@ of `other`: Python's own objects, results that are still alive.
 `checkpointed` has the modules with operations in checkpointed regions: bytes that backward computes again there (null if not
 seen), and the inputs that a region keeps, under the innermost module that it is within.
 
-`interventions` are the newest freezes and other changes that were applied, by whomever (`path`, `trainable`:
-where they have one); older ones are counted in `interventions_dropped`. `out_of_memory` are the failed allocations, whether or not the script caught
-what they raised: the first few with who held the memory then, of many more only some. `exit_code` is null while the run goes
-on. `device_memory` (see `gradtui.export.device_memory`) is null where no CUDA device was in use.
+`interventions` are the newest freezes and other changes that were applied, by whomever (`path` and `trainable` where they
+have one); older ones are counted in `interventions_dropped`. `out_of_memory` are the failed allocations, whether or not the
+script caught what they raised: the first few with who held the memory then, of many more only some. `exit_code` is
+null while the run goes on. `device_memory` (see `gradtui.export.device_memory`) is null where no CUDA device was in use.
 
 `models` are in the order they were found: at most the last 64 that are gone (`current` false), with what was measured of
 them last, then those there are now. Of each, as of `measured_step`: `trainable`, the elements that require a gradient;

@@ -82,18 +82,23 @@ class Checkpoints:
                 return call(*args, **kwargs)
             wanted.trial = second_run.Trial()
             return second_run.compare(module, call, args, kwargs, wanted.trial)
-        states: list[RecomputedState] = []
-        self._hooks.guard("checkpointing", lambda: states.append(RecomputedState(module, wanted.moving)))
-        if not states:
+        prepared: list[tuple[RecomputedState, Callable[..., Any], list[torch.Tensor]]] = []
+
+        def prepare() -> None:
+            again, tensors = _of_tensors(call, args, kwargs)
+            state = RecomputedState(module, wanted.moving)
+            prepared.append((state, again, [*tensors, *_one_of_each_device(module)]))
+
+        self._hooks.guard("checkpointing", prepare)
+        if not prepared:
             return call(*args, **kwargs)
-        again, tensors = _of_tensors(call, args, kwargs)
+        state, again, tensors = prepared[0]
         return checkpoint(
             again,
             *tensors,
-            *_one_of_each_device(module),
             use_reentrant=False,
             preserve_rng_state=True,
-            context_fn=lambda: (nullcontext(), states[0]),
+            context_fn=lambda: (nullcontext(), state),
         )
 
 

@@ -56,27 +56,51 @@ def compare(
     module: nn.Module, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], trial: Trial
 ) -> Any:
     """Call the module for the script, and once more before that, aside. Raises what the script's own call raises."""
+    try:
+        judge = _before(module, call, args, kwargs, trial)
+    except Exception as error:  # noqa: BLE001 - no error of ours may reach the script
+        trial.objection = f"it could not be tried: {type(error).__name__}: {error}"
+        judge = None
+    result = call(*args, **kwargs)
+    if judge is not None:
+        try:
+            judge(result)
+        except Exception as error:  # noqa: BLE001 - as above
+            trial.objection = f"what it gives could not be compared: {type(error).__name__}: {error}"
+    return result
+
+
+def _before(
+    module: nn.Module, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], trial: Trial
+) -> Callable[[Any], None] | None:
+    """Run the module aside; returns what judges the script's own result. None where there is nothing more to ask."""
     before, _ = tree_flatten((args, kwargs))
     strange = next((value for value in before if not isinstance(value, _PLAIN)), None)
     if strange is not None:
         trial.objection = f"it is given a {type(strange).__name__}, which a second computation might change"
-        return call(*args, **kwargs)
-    versions = [version_of(value) if isinstance(value, torch.Tensor) else 0 for value in before]
+        return None
+    versions = _versions(before)
     aside = _aside(module, call, args, kwargs, trial)
     moved = moved_buffers(module)
-    result = call(*args, **kwargs)
-    trial.moving = moved()
-    after, _ = tree_flatten((args, kwargs))
-    if [id(value) for value in before] != [id(value) for value in after] or any(
-        isinstance(value, torch.Tensor) and version_of(value) != version for value, version in zip(before, versions)
-    ):
-        trial.objection = "it writes to what it is given (as `inplace=True` does), so it could not be computed again"
-    elif trial.objection is None and not _same(aside, result):
-        trial.objection = "computed a second time its result is another"
-    elif trial.objection is None:
-        # A detached tensor shares the counter of writes, and holds no graph.
-        trial.given = [(value.detach(), version_of(value)) for value in before if isinstance(value, torch.Tensor)]
-    return result
+
+    def judge(result: Any) -> None:
+        trial.moving = moved()
+        after, _ = tree_flatten((args, kwargs))
+        if list(map(id, before)) != list(map(id, after)) or _versions(before) != versions:
+            trial.objection = (
+                "it writes to what it is given (as `inplace=True` does), so it could not be computed again"
+            )
+        elif trial.objection is None and not _same(aside, result):
+            trial.objection = "computed a second time its result is another"
+        elif trial.objection is None:
+            # A detached tensor shares the counter of writes, and holds no graph.
+            trial.given = [(value.detach(), version_of(value)) for value in before if isinstance(value, torch.Tensor)]
+
+    return judge
+
+
+def _versions(values: list[Any]) -> list[int]:
+    return [version_of(value) if isinstance(value, torch.Tensor) else 0 for value in values]
 
 
 def _aside(

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from watched import Watched, watched
 
+from gradtui.probe import second_run
 from gradtui.protocol.commands import Command, SetCheckpointing, Undo
 from gradtui.protocol.events import (
     CheckpointingChanged,
@@ -492,3 +493,17 @@ def test_function_transforms_are_left_alone() -> None:
         inside = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0))(weights, x)
     outside = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0))(weights, x)
     assert all(torch.equal(inside[name], outside[name]) for name in weights)
+
+
+@pytest.mark.parametrize("name", ["moved_buffers", "_same", "tree_flatten"])
+def test_a_failure_of_ours_is_the_trials_not_the_scripts(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*arguments: object) -> None:
+        raise LookupError("ours")
+
+    plain, _ = train([Plain], {})
+    monkeypatch.setattr(second_run, name, broken)
+    other, seen = train([Plain], {2: [on("blocks.0")]})
+    assert other == plain
+    (receipt,) = seen.all(ReceiptTaken)
+    assert not receipt.held
+    assert "LookupError: ours" in receipt.text
