@@ -15,11 +15,11 @@ of `other`: Python's own objects, results that are still alive.
 seen), and the inputs that a region keeps, under the innermost module that it is within.
 
 `freezes` is what commands hold frozen at the end: paths of parameters, of those the ones that the script has set back to
-trainable since (they were frozen again), and of modules whose running statistics are held. `interventions` are the newest
-freezes and unfreezes that were applied, by whomever;
-older ones are counted in `interventions_dropped`. `out_of_memory` are the failed allocations, whether or not the script caught
-what they raised: the first few with who held the memory then, of many more only some. `exit_code` is null while the run goes
-on. `device_memory` (see `gradtui.export.device_memory`) is null where no CUDA device was in use.
+trainable since (they were frozen again), and of modules whose running statistics are held.
+`interventions` are the newest freezes and other changes that were applied, by whomever (`path` and `trainable` where they
+have one); older ones are counted in `interventions_dropped`. `out_of_memory` are the failed allocations, whether or not the
+script caught what they raised: the first few with who held the memory then, of many more only some. `exit_code` is
+null while the run goes on. `device_memory` (see `gradtui.export.device_memory`) is null where no CUDA device was in use.
 
 `models` are in the order they were found: at most the last 64 that are gone (`current` false), with what was measured of
 them last, then those there are now. Of each, as of `measured_step`: `trainable`, the elements that require a gradient;
@@ -43,7 +43,6 @@ from pathlib import Path
 from typing import Any
 
 from gradtui.export.device_memory import device_memory
-from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.events import OutOfMemory
 from gradtui.protocol.vocabulary import Phase
 from gradtui.state.model_records import MODE_WORDS, model_records
@@ -258,12 +257,11 @@ def _interventions(state: RunState) -> list[dict[str, Any]]:
             "step": event.step,
             "seconds": event.at,
             "text": event.text,
-            "path": event.command.path,
-            "trainable": event.command.trainable,
+            "path": getattr(event.command, "path", None),
+            "trainable": getattr(event.command, "trainable", None),
             "parameters": [state.tree.parameters[i].path for i in event.parameters if i < len(state.tree.parameters)],
         }
         for event in state.interventions
-        if isinstance(event.command, SetTrainable)
     ]
 
 

@@ -17,9 +17,17 @@ class StepTime:
 
     def __init__(self) -> None:
         self.seconds = 0.0
+        self.recent: deque[float] = deque(maxlen=5)
+        """The newest ones, the newest last."""
+
+    @property
+    def typical(self) -> float:
+        """The median of the newest ones, 0 while there is none."""
+        return statistics.median(self.recent) if self.recent else 0.0
 
     def add(self, seconds: float) -> None:
         """One step took this long."""
+        self.recent.append(seconds)
         self.seconds += (seconds - self.seconds) * (_SMOOTHING if self.seconds else 1.0)
 
 

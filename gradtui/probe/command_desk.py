@@ -5,12 +5,18 @@ Runs on the training thread.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
-from gradtui.probe import allocator_snapshot
+from gradtui.probe import allocator_snapshot, checkpoint_file, gradient_clearing
+from gradtui.probe import optimizer_membership as membership
 from gradtui.probe.applied import Applied
 from gradtui.probe.boundary import Boundary, Handler
+from gradtui.probe.cadence import StepTime
+from gradtui.probe.checkpointing import Checkpointing
+from gradtui.probe.group_settings import set_group
 from gradtui.probe.models_in_view import ModelsInView
+from gradtui.probe.module_modes import set_mode
 from gradtui.probe.norm_reader import NormReader
 from gradtui.probe.refusals import Refused
 from gradtui.probe.run_clock import RunClock
@@ -23,11 +29,16 @@ from gradtui.protocol.commands import (
     Command,
     Intervention,
     SaveAllocatorSnapshot,
+    SaveCheckpoint,
+    SetCheckpointing,
+    SetGroup,
+    SetMode,
     SetTrainable,
     TakeUpFreezes,
     TraceStep,
     Undo,
     VerifyFreeze,
+    ZeroGradients,
 )
 from gradtui.protocol.events import CommandApplied, CommandRejected, Event
 from gradtui.transport.in_process import CommandQueue
@@ -45,6 +56,7 @@ class CommandDesk:
         examiner: StepExaminer,
         commands: CommandQueue,
         held: Callable[[bool], None],
+        step_time: StepTime,
     ) -> None:
         self._emit = emit
         self._clock = clock
@@ -54,11 +66,18 @@ class CommandDesk:
         self.toggling = Toggling(emit, clock, view, norms, examiner, lambda: (self._step, self._by_hand), commands)
         self.freezes = self.toggling.freezes
         self.statistics = self.freezes.statistics
+        self.checkpointing = Checkpointing(emit, clock, view, examiner, step_time)
+        self._directory = os.getcwd()
         handlers: dict[type[Command], Handler] = {
             SetTrainable: self.toggling.set_trainable,
             TakeUpFreezes: self.toggling.take_up,
             VerifyFreeze: self.toggling.verify,
             Undo: lambda _: self._undo.take_back(),
+            SetCheckpointing: self.checkpointing.set,
+            SetMode: lambda command: set_mode(command, view.tree),
+            SetGroup: lambda command: set_group(command, view.discovery.optimizers()),
+            ZeroGradients: self._clear_gradients,
+            SaveCheckpoint: self._save_checkpoint,
             TraceStep: self._trace,
             SaveAllocatorSnapshot: lambda _: allocator_snapshot.save(self.write_file),
         }
@@ -86,19 +105,24 @@ class CommandDesk:
         self._step, self._by_hand = step, by_hand
         self._looked = False
         self.freezes.at_boundary(step)
+        self.checkpointing.settle(step)
         self._boundary.cross(step)
         self.freezes.report(step)
 
     @property
     def is_idle(self) -> bool:
         """Whether crossing the boundary would change nothing."""
-        return self._boundary.is_idle and not self.freezes.wants_boundary
+        return self._boundary.is_idle and not self.freezes.wants_boundary and not self.checkpointing.waits
 
     def _looking_first(self, handler: Handler) -> Handler:
         """What a command is about is what the models hold now, not what they held when they were examined last."""
 
         def handle(command: Command) -> Applied:
-            if isinstance(command, Intervention) and not self._looked and not operations_are_observed():
+            if (
+                isinstance(command, (Intervention, SaveCheckpoint))
+                and not self._looked
+                and not operations_are_observed()
+            ):
                 self._view.refresh(self._step, look_closer=True, at_any_cost=True)
                 self._looked = True
             return handler(command)
@@ -111,12 +135,35 @@ class CommandDesk:
             raise Refused(objection)
         return Applied("take the next step apart", ())
 
+    def _clear_gradients(self, _: ZeroGradients) -> Applied:
+        tensors = [tensor for _, tensor in self._view.tree.live_parameters()]
+        for optimizer in self._view.live_optimizers():
+            tensors += membership.parameters(optimizer)
+        return gradient_clearing.clear(tensors, to_none=not self._by_hand)
+
+    def _save_checkpoint(self, command: SaveCheckpoint) -> Applied:
+        view = self._view
+        return checkpoint_file.save(
+            command.file,
+            view.tree,
+            view.live_optimizers(),
+            self._step,
+            directory=self._directory,
+            write_file=self.write_file,
+        )
+
+    def tree_changed(self) -> None:
+        """Parameters and modules have other places now."""
+        self.toggling.tree_changed()
+        self.checkpointing.tree_changed()
+
     def _applied(self, command: Command, applied: Applied) -> None:
         self._emit(CommandApplied(self._clock.at(), self._step, command, applied.text, applied.parameters))
         if not isinstance(command, Undo):
             self._undo.applied(applied)
         if isinstance(command, Intervention):
             self._view.describe_optimizers(self._step)
+            self._view.read_groups(self._step)
             self._examiner.toggled(self._step)
 
     def _rejected(self, command: Command, reason: str) -> None:

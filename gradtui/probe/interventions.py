@@ -32,7 +32,7 @@ def select(command: SetTrainable, tree: ModuleTree) -> tuple[str, dict[int, torc
 
 def find(path: str, tree: ModuleTree) -> int | None:
     """The place of the parameter of this name, None if there is none; the name may be of before a model came or went."""
-    for spelling in _spellings(path, tree):
+    for spelling in spellings(path, tree):
         for place, info in enumerate(tree.parameters):
             if spelling in info.names:
                 return place
@@ -41,7 +41,7 @@ def find(path: str, tree: ModuleTree) -> int | None:
 
 def find_module(path: str, tree: ModuleTree) -> int | None:
     """Likewise the place of a module."""
-    for spelling in _spellings(path, tree):
+    for spelling in spellings(path, tree):
         for place, info in enumerate(tree.modules):
             if info.path == spelling:
                 return place
@@ -75,7 +75,7 @@ def set_trainable(
 
 def _selected(path: str, tree: ModuleTree) -> tuple[str, list[int]]:
     """The path as the tree has it, and the places of its parameters, under whichever of their names."""
-    for spelling in _spellings(path, tree):
+    for spelling in spellings(path, tree):
         below = f"{spelling}." if spelling else ""
         places = [
             place
@@ -88,7 +88,7 @@ def _selected(path: str, tree: ModuleTree) -> tuple[str, list[int]]:
     raise AssertionError("unreachable")
 
 
-def _spellings(path: str, tree: ModuleTree) -> Iterator[str]:
+def spellings(path: str, tree: ModuleTree) -> Iterator[str]:
     """The path itself, and what it would be called if a model had come or gone, or torch.compile, since it was written."""
     # The wrappers of torch.compile are not listed.
     plain = ".".join(part for part in path.split(".") if part != "_orig_mod")

@@ -8,6 +8,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from gradtui.probe.batch_storages import BatchStorages
+from gradtui.probe.checkpoints import Checkpoints
 from gradtui.probe.module_trace import ModuleTracer
 from gradtui.probe.recomputation import Recomputation
 
@@ -41,4 +42,5 @@ class Examiner(Protocol):
 
     tracer: ModuleTracer
     batches: BatchStorages
+    checkpoints: Checkpoints
     recomputation: Recomputation

@@ -16,11 +16,12 @@ from torch.optim import Optimizer
 
 from gradtui.probe import optimizer_membership as membership
 from gradtui.probe.discovery import Discovery
+from gradtui.probe.group_reader import read_groups
 from gradtui.probe.module_tree import ModuleTree, build
 from gradtui.probe.run_clock import RunClock
 from gradtui.probe.torch_private import is_being_traced, unseen_by_function_modes
-from gradtui.protocol.events import Event, ModelsFound, OptimizersFound
-from gradtui.protocol.vocabulary import OptimizerInfo
+from gradtui.protocol.events import Event, GroupsRead, ModelsFound, OptimizersFound
+from gradtui.protocol.vocabulary import GroupSettings, OptimizerInfo
 
 _SEARCH_NS = 250_000_000
 _SEARCH_SHARE = 0.005
@@ -67,6 +68,7 @@ class ModelsInView:
         self._clock = clock
         self._changed = changed
         self._described: tuple[OptimizerInfo, ...] = ()
+        self._groups: tuple[tuple[GroupSettings, ...], ...] = ()
         self._held: list[list[int]] = []
         self._stepped: dict[int, tuple[int, int]] = {}
         """Place of an optimizer -> the number of the step it made last, and how many backward passes had ended by then.
@@ -146,6 +148,13 @@ class ModelsInView:
         if described != self._described:
             self._described = described
             self._emit(OptimizersFound(self._clock.at(), step, described))
+
+    def read_groups(self, step: int) -> None:
+        """Report what the groups are set to, if that has changed."""
+        groups = read_groups(self.discovery.optimizers())
+        if groups != self._groups:
+            self._groups = groups
+            self._emit(GroupsRead(self._clock.at(), step, groups))
 
     def _holdings(self) -> list[list[int]]:
         """How many parameters each group of each optimizer has: enough to tell that a script has added some."""

@@ -100,6 +100,8 @@ class ModuleTracer:
         """
         self.inside = False
         """The only thread that is listened to is within an outermost module call."""
+        self.minds = False
+        """Some modules are called in another way, so that every call has to be looked at."""
         self._trace = ModuleTrace()
         self._places: Mapping[int, int] = {}
         self._thread = 0
@@ -114,7 +116,7 @@ class ModuleTracer:
     def stop(self) -> None:
         """Trace no further. The trace so far belongs to whoever began it."""
         self.on = False
-        self.passes = self.inside
+        self.passes = self.inside and not self.minds
         self._trace, self._places = ModuleTrace(), {}
 
     def entered(self, now: int, module: nn.Module) -> None:  # noqa: ARG002 - as every callback of a hook

@@ -18,6 +18,7 @@ from torch.optim import Optimizer
 
 from gradtui.probe import optimizer_membership as membership
 from gradtui.probe.refusals import Refused
+from gradtui.probe.sizes import size_words
 
 TREATMENTS = ("keep", "offload", "drop")
 
@@ -183,11 +184,3 @@ def _drop(found: Sequence[_State]) -> Callable[[], None]:
     # Closed by us: Python warns of a file that is left to the garbage collector.
     weakref.finalize(put_back, file.close)
     return put_back
-
-
-def size_words(size: int) -> str:
-    """Bytes in a unit that suits them."""
-    for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
-        if size >= 1 << power:
-            return f"{size / (1 << power):.1f} {unit}"
-    return f"{size} B"

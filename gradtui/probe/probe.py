@@ -55,14 +55,14 @@ class Probe:
         self.phases = PhaseTracker(self.clock.now())
         self.view = ModelsInView(emit, self.clock, self._tree_changed)
         self._cost = OwnCost(self.hooks, self.clock.now())
-        rarely, often = (Cadence(budget * share, self._cost.step_time) for share in (_EXAMINATION_SHARE, _NORM_SHARE))
-        seldom = Cadence(budget * _TRACE_SHARE, self._cost.step_time, warmup=0, longest=0.5)
+        seldom = Cadence(budget * _TRACE_SHARE, time := self._cost.step_time, warmup=0, longest=0.5)
+        rarely, often = (Cadence(budget * share, time) for share in (_EXAMINATION_SHARE, _NORM_SHARE))
         self._traces = StepTraces(seldom if budget > 0 else None, self.view, self.hooks.charge)
         self.examiner = StepExaminer(
             emit, self.clock, self.view, self.phases, self.counter, allocator, rarely, self._traces, self.hooks
         )
         self.norms = NormReader(emit, self.clock, self.view, often, self.hooks.guard)
-        self.desk = CommandDesk(emit, self.clock, self.view, self.norms, self.examiner, commands, self._held)
+        self.desk = CommandDesk(emit, self.clock, self.view, self.norms, self.examiner, commands, self._held, time)
         self._emit = emit
         self._steps = OpenSteps(self._steps_lost)
         self._scalers = GradScalers(self.norms, self._left_out)
@@ -265,7 +265,7 @@ class Probe:
     def _tree_changed(self) -> None:
         self.examiner.tree_changed()
         self.norms.tree_changed()
-        self.desk.toggling.tree_changed()
+        self.desk.tree_changed()
 
     def _flush(self, now: int) -> None:
         own, phases = self._cost.to_report(), self.phases.take(now)

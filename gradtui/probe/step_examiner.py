@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 
 from gradtui.probe.allocators import Allocator
 from gradtui.probe.cadence import Cadence
+from gradtui.probe.checkpoints import Checkpoints
 from gradtui.probe.examination import Examination
 from gradtui.probe.frozen_values import FrozenValues
 from gradtui.probe.hook_set import HookSet
@@ -68,6 +69,9 @@ class StepExaminer:
     ) -> None:
         self.tracer = ModuleTracer()
         self.recomputation = Recomputation(hooks.charge)
+        self.checkpoints = Checkpoints(self.tracer, hooks)
+        self.activations: int | None = None
+        """Bytes that autograd kept for backward in the step examined last; None while unknown."""
         self.examination: Examination | None = None
         """What is seen of the present step; None if it is not examined."""
         self._emit = emit
@@ -112,6 +116,7 @@ class StepExaminer:
         self._evaluated_at = -_EVALUATION_NS
         self._letters = self._trainable = ""
         self.switched.clear()
+        self.activations = None
         self.examination = None
         self.tracer.stop()
         self._traces.drop()
@@ -262,9 +267,11 @@ class StepExaminer:
         known = zip(self._trainable, trainable)
         self.switched |= {place for place, (before, now) in enumerate(known) if {before, now} == {"0", "1"}}
         self._publish(letters, trainable, self._counter.steps)
+        self._view.read_groups(self._counter.steps)
         self._reach.step_ended(optimizer, examination.graphs, examination.trace, self._ledgers.device_type)
         saved = examination.saved_bytes(self._clock.at(), self._counter.steps)
         if saved is not None:
+            self.activations = saved.total
             self._emit(saved)
         traced = self._traces.conclude(self._clock.at(), self._counter.steps)
         if traced is not None:
@@ -273,6 +280,7 @@ class StepExaminer:
 
     def finish(self) -> None:
         """The run ends, and the phase it is in with it."""
+        self.checkpoints.clear()
         self._phase_ended(self._phases.phase)
         self._ledgers.settle(None)
         self._traces.drop()

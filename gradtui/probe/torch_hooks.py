@@ -7,7 +7,6 @@ Measured against the alternatives, this is the cheapest set that sees every phas
 from __future__ import annotations
 
 import functools
-from _thread import get_ident
 from collections.abc import Callable
 from typing import Any
 
@@ -21,13 +20,13 @@ from gradtui.probe import recomputation
 from gradtui.probe.batch_storages import BatchStorages
 from gradtui.probe.hook_set import HookSet
 from gradtui.probe.listeners import Examiner, Listener, ScalerListener
+from gradtui.probe.module_calls import module_call
 from gradtui.probe.running_statistics import HeldStatistics
 from gradtui.probe.step_marks import BACKWARD, DATA, ZERO_GRAD, StepMarks
 from gradtui.probe.torch_private import (
     backward_owner,
     current_graph_task_id,
     data_loader_iterator,
-    is_plain_module_call,
     leave_to_python,
 )
 
@@ -48,7 +47,7 @@ def install(
     script's forward and backward run, `statistics` are held.
     """
     hooks.patch(
-        nn.Module, "__call__", lambda original: _module_call(original, hooks, listener, examiner, marks, statistics)
+        nn.Module, "__call__", lambda original: module_call(original, hooks, listener, examiner, marks, statistics)
     )
     owner, name = backward_owner()
     hooks.patch(owner, name, lambda original: _backward(original, hooks, listener, examiner, marks, statistics))
@@ -68,77 +67,6 @@ def install(
     hooks.keep(register_optimizer_step_pre_hook(_step_pre_hook(hooks, listener, marks)))
     hooks.keep(register_optimizer_step_post_hook(_step_post_hook(hooks, listener, marks)))
     hooks.leave_forked_children()
-
-
-def _module_call(  # noqa: C901 - as its one inner function
-    original: Function, hooks: HookSet, listener: Listener, examiner: Examiner, marks: StepMarks, held: HeldStatistics
-) -> Function:
-    tracer, batches = examiner.tracer, examiner.batches
-    inside: set[int] = set()
-    """Threads that are running a module now."""
-    is_plain = is_plain_module_call(original)
-    is_dynamo = torch.compiler.is_dynamo_compiling
-
-    @functools.wraps(original)
-    def __call__(self: nn.Module, *args: Any, **kwargs: Any) -> Any:  # noqa: N807, C901, PLR0912 - every frame more is felt here
-        # Nothing may be read before this test: while dynamo traces, whatever is read becomes a guard.
-        if is_dynamo():
-            return original(self, *args, **kwargs)
-        if tracer.passes:
-            if is_plain and self._compiled_call_impl is None:
-                # What the original does, without its frame: deep models meet Python's recursion limit no sooner.
-                return self._call_impl(*args, **kwargs)  # type: ignore[no-untyped-call]
-            return original(self, *args, **kwargs)
-        if torch.compiler.is_compiling():
-            return original(self, *args, **kwargs)
-        call = (self._compiled_call_impl or self._call_impl) if is_plain else functools.partial(original, self)
-        thread = get_ident()
-        if thread not in inside:
-            # A forward inside backward is a checkpoint being recomputed, on CUDA in a thread of the engine's. A module with
-            # nothing in it (a loss function) tells nothing that the forward before it and the backward after it do not.
-            if not hooks.active or current_graph_task_id() != -1 or not (self._modules or self._parameters):
-                return call(*args, **kwargs)
-            is_awaited = is_heard = is_holding = False
-            try:
-                is_awaited = not marks.forward(self) and _root_entered(self, (args, kwargs), hooks, listener, batches)
-                is_heard = thread == hooks.thread
-                # Only now: the boundary is behind us.
-                is_holding = bool(held.modules) and held.enter()
-                inside.add(thread)
-                if is_heard:
-                    tracer.inside, tracer.passes = True, not tracer.on
-                return call(*args, **kwargs)
-            except BaseException as error:
-                hooks.passes(error)
-                raise
-            finally:
-                inside.discard(thread)
-                if is_holding:
-                    held.leave()
-                if is_heard:
-                    tracer.inside = tracer.passes = False
-                if is_awaited:
-                    hooks.run("forward", listener.root_left, self)
-        if not tracer.on:
-            return call(*args, **kwargs)
-        hooks.run("modules", tracer.entered, self)
-        try:
-            return call(*args, **kwargs)
-        finally:
-            hooks.run("modules", tracer.left)
-
-    return __call__
-
-
-def _root_entered(module: nn.Module, arguments: Any, hooks: HookSet, listener: Listener, batches: BatchStorages) -> Any:
-    """An outermost module is called. Its batch is noted first, so that it is known at the end of `load` too."""
-    was_on = batches.on
-    if was_on:
-        hooks.run("batches", batches.given, arguments)
-    is_awaited = hooks.run("forward", listener.root_entered, module)
-    if batches.on and not was_on:
-        hooks.run("batches", batches.given, arguments)
-    return is_awaited
 
 
 def _backward(

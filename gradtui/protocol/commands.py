@@ -52,6 +52,40 @@ class VerifyFreeze(Command):
 
 
 @dataclass(frozen=True, slots=True)
+class SetCheckpointing(Intervention):
+    """Have the module at `path` computed again in backward instead of keeping its activations, or no longer."""
+
+    path: str
+    on: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SetMode(Intervention):
+    """Put the module at `path` and all within it in training mode or in eval mode, as `module.train(training)` does."""
+
+    path: str
+    training: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SetGroup(Intervention):
+    """Set learning rate and weight decay of a parameter group; None leaves one as it is.
+
+    `optimizer` is its place in `OptimizersFound`, `group` the group's place within it, both from 0.
+    """
+
+    optimizer: int
+    group: int
+    learning_rate: float | None = None
+    weight_decay: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ZeroGradients(Intervention):
+    """Clear the gradients of all parameters."""
+
+
+@dataclass(frozen=True, slots=True)
 class Pause(Command):
     """Hold the training thread at the next step boundary."""
 
@@ -88,6 +122,16 @@ class TraceStep(Command):
 @dataclass(frozen=True, slots=True)
 class SaveAllocatorSnapshot(Command):
     """Write what the CUDA allocator holds, block by block, to a file that PyTorch's memory viewer opens."""
+
+
+@dataclass(frozen=True, slots=True)
+class SaveCheckpoint(Command):
+    """Write the state of models and optimizers to a file; empty for a new one beside the log.
+
+    A relative path is from where the script began.
+    """
+
+    file: str = ""
 
 
 @dataclass(frozen=True, slots=True)

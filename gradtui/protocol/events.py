@@ -22,6 +22,7 @@ from gradtui.protocol.measurements import (
     StepTraced,
 )
 from gradtui.protocol.vocabulary import (
+    GroupSettings,
     ModelInfo,
     ModuleInfo,
     OptimizerInfo,
@@ -30,6 +31,7 @@ from gradtui.protocol.vocabulary import (
 )
 
 __all__ = [
+    "CheckpointingChanged",
     "CommandApplied",
     "CommandRejected",
     "DeviceFound",
@@ -41,6 +43,7 @@ __all__ = [
     "GradientFiguresMeasured",
     "GradientReachMeasured",
     "GradientsMeasured",
+    "GroupsRead",
     "LedgerTaken",
     "ModelsFound",
     "OptimizersFound",
@@ -51,6 +54,7 @@ __all__ = [
     "PhaseTime",
     "ProbeFailed",
     "Progress",
+    "ReceiptTaken",
     "RunEnded",
     "RunStarted",
     "SavedBytesMeasured",
@@ -97,6 +101,13 @@ class OptimizersFound(Event):
     """The live optimizers, whole, in order of first sight; optimizers that were freed keep their place."""
 
     optimizers: tuple[OptimizerInfo, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupsRead(Event):
+    """What the parameter groups of each optimizer were set to at this step, in the order of `OptimizersFound`."""
+
+    optimizers: tuple[tuple[GroupSettings, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +192,22 @@ class FreezeContended(Event):
     paths: tuple[str, ...]
     times: int
     given_up: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointingChanged(Event):
+    """The modules that commands have checkpointed, whole: places in the tree, in order."""
+
+    modules: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiptTaken(Event):
+    """What a command has changed, measured some steps later, or (`held` False) why it was given up. `command` is its id."""
+
+    command: int
+    text: str
+    held: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -241,3 +241,11 @@ class GradientFigures:
     """L2 norm of what the step added over that of the parameter; None where that was zero, or not seen before the step."""
     ratio_is_exact: bool
     """False if the ratio is that of a sample of the elements."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSettings:
+    """What a parameter group is set to; None where the optimizer has no such setting, or it lies on a device."""
+
+    learning_rate: float | None
+    weight_decay: float | None

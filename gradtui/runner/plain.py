@@ -90,6 +90,7 @@ class PlainReporter:
             if entry.kind in (
                 "applied",
                 "rejected",
+                "receipt",
                 "verified",
                 "moved",
                 "not finite",

@@ -9,12 +9,17 @@ from gradtui.protocol.commands import (
     RunSteps,
     RunTo,
     SaveAllocatorSnapshot,
+    SaveCheckpoint,
+    SetCheckpointing,
+    SetGroup,
+    SetMode,
     SetTrainable,
     StopTraining,
     TakeUpFreezes,
     TraceStep,
     Undo,
     VerifyFreeze,
+    ZeroGradients,
 )
 
 
@@ -22,11 +27,26 @@ def command_words(command: Command) -> str:
     """What a command asks for, as it goes on from "cannot": `freeze ctx`."""
     if isinstance(command, SetTrainable):
         return f"{'unfreeze' if command.trainable else 'freeze'} {command.path or 'the model'}"
+    if isinstance(command, SetCheckpointing):
+        return f"{'checkpoint' if command.on else 'stop checkpointing'} {command.path or 'the model'}"
+    if isinstance(command, SetMode):
+        return f"put {command.path or 'the model'} in {'training' if command.training else 'eval'} mode"
+    if isinstance(command, SetGroup):
+        return _group_words(command)
     if isinstance(command, RunSteps):
         return "run 1 step" if command.count == 1 else f"run {command.count} steps"
     if isinstance(command, RunTo):
         return f"run to step {command.step}"
     return _WORDS.get(type(command), "do that")
+
+
+def _group_words(command: SetGroup) -> str:
+    wished = [
+        f"{name} to {value:g}"
+        for name, value in (("learning rate", command.learning_rate), ("weight decay", command.weight_decay))
+        if value is not None
+    ]
+    return f"set {' and '.join(wished) or 'nothing'} of group {command.group}"
 
 
 _WORDS: dict[type[Command], str] = {
@@ -37,5 +57,7 @@ _WORDS: dict[type[Command], str] = {
     SaveAllocatorSnapshot: "write a snapshot of the allocator",
     TakeUpFreezes: "take up the freezes of a saved state",
     VerifyFreeze: "verify what is frozen",
+    SaveCheckpoint: "save a checkpoint",
+    ZeroGradients: "clear the gradients",
     Undo: "take anything back",
 }

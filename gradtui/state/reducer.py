@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Intervention, Pause, Resume, RunSteps, RunTo, TraceStep
-from gradtui.protocol.vocabulary import Phase
+from gradtui.state import measured
 from gradtui.state.command_words import command_words
 from gradtui.state.freeze_words import contended_words, verified_words
 from gradtui.state.growth import GrowthWatch
 from gradtui.state.model_records import keep_records, record_words
+from gradtui.state.notes import note
 from gradtui.state.out_of_memory import headline
-from gradtui.state.run_state import LogEntry, NormSummary, RunState
+from gradtui.state.run_state import RunState
 from gradtui.state.series import Series
-from gradtui.state.turns import take_reach, take_saved
 
-LOG_LENGTH = 1_000
 INTERVENTIONS_KEPT = 1_000
 _SMOOTHING = 0.3
 """Weight of the newest sample in the moving averages of the header (rate, cost)."""
@@ -39,7 +37,7 @@ def apply(state: RunState, event: ev.Event) -> None:
 
 def _run_started(state: RunState, event: ev.RunStarted) -> None:
     state.started = event
-    _note(state, event, "run", f"started {event.script}")
+    note(state, event, "run", f"started {event.script}")
 
 
 def _models_found(state: RunState, event: ev.ModelsFound) -> None:
@@ -54,12 +52,13 @@ def _models_found(state: RunState, event: ev.ModelsFound) -> None:
     tree.turns.clear()
     tree.figures.clear()
     tree.freezes = None
+    tree.checkpointed = frozenset()
     state.traced = None
     tree.version += 1
     state.history.clear()
     _note_gone(state, event, before)
     names = ", ".join(model.type_name for model in event.models)
-    _note(state, event, "model", f"found {names} ({_count(unknown, 'tensor')})")
+    note(state, event, "model", f"found {names} ({_count(unknown, 'tensor')})")
     if state.norm_summary.measured_steps:
         state.norm_summary.of_earlier_models, state.norm_summary.replaced_at = True, event.step
 
@@ -68,7 +67,7 @@ def _note_gone(state: RunState, event: ev.ModelsFound, before: set[int]) -> None
     gone = before - {model.number for model in event.models}
     for record in [state.models[number] for number in sorted(gone) if number in state.models]:
         if record.step is not None:
-            _note(state, event, "model", f"{record.name} is gone: {record_words(record)}")
+            note(state, event, "model", f"{record.name} is gone: {record_words(record)}")
 
 
 def _device_found(state: RunState, event: ev.DeviceFound) -> None:
@@ -85,7 +84,7 @@ def _optimizers_found(state: RunState, event: ev.OptimizersFound) -> None:
     state.optimizers = event.optimizers
     state.optimizer_steps += [0] * (len(event.optimizers) - len(state.optimizer_steps))
     for optimizer in event.optimizers[known:]:
-        _note(state, event, "model", f"found optimizer {optimizer.type_name}")
+        note(state, event, "model", f"found optimizer {optimizer.type_name}")
 
 
 def _progress(state: RunState, event: ev.Progress) -> None:
@@ -119,91 +118,6 @@ def _progress(state: RunState, event: ev.Progress) -> None:
     cost.unended_seconds = cost.unended_own_seconds = 0.0
 
 
-def _gradients_measured(state: RunState, event: ev.GradientsMeasured) -> None:
-    if event.loss is not None:
-        state.loss.append(event.step, event.loss)
-    if event.before_clipping is not None:
-        state.before_clipping.append(event.step, event.before_clipping)
-        state.clipped_at = event.clipped_at
-    if event.total is not None:
-        state.gradient_norm.append(event.step, event.total)
-        if state.norm_summary.of_earlier_models:
-            state.norm_summary = NormSummary(since_step=state.norm_summary.replaced_at)
-        summary = state.norm_summary
-        if not math.isfinite(event.total) and (summary.last is None or math.isfinite(summary.last)):
-            _note(state, event, "not finite", _not_finite(state, event))
-        summary.first = event.total if summary.first is None else summary.first
-        summary.last = event.total
-        summary.measured_steps += 1
-        if math.isfinite(event.total):
-            summary.smallest = event.total if summary.smallest is None else min(summary.smallest, event.total)
-            summary.largest = event.total if summary.largest is None else max(summary.largest, event.total)
-        else:
-            summary.not_finite_steps += 1
-    if event.norms is not None and len(event.norms) == len(state.tree.parameters):
-        state.tree.norms, state.tree.norms_step = event.norms, event.step
-        state.history.append(event.step, event.norms)
-
-
-def _figures_measured(state: RunState, event: ev.GradientFiguresMeasured) -> None:
-    for figures in event.figures:
-        if figures.parameter < len(state.tree.parameters):
-            state.tree.figures[figures.parameter] = (event.step, figures)
-
-
-def _not_finite(state: RunState, event: ev.GradientsMeasured) -> str:
-    """What the first of several steps whose gradients are not finite has shown."""
-    known = zip(state.tree.parameters, event.norms or ())
-    paths = [info.path for info, norm in known if norm is not None and not math.isfinite(norm)]
-    shown = f" in {', '.join(paths[:3])}" + (f" and {len(paths) - 3} more" if len(paths) > 3 else "") if paths else ""
-    return f"gradients hold {'NaN' if math.isnan(event.total or 0.0) else 'Inf'}{shown}"
-
-
-def _ledger_taken(state: RunState, event: ev.LedgerTaken) -> None:
-    record = state.phases[event.phase]
-    record.last = event
-    if event.held.total is not None:
-        record.totals.append(event.step, event.held.total)
-    if event.phase is Phase.OPTIMIZER and state.unexplained_first is None:
-        state.unexplained_first = event.held.other
-    growth = state.growth.add(event) if event.phase is Phase.OPTIMIZER else None
-    if growth is not None:
-        _note(state, event, "growth", str(growth))
-    if event.peak is not None:
-        higher = record.peak is None or event.peak > record.peak
-        record.peak_exact = event.peak_exact if higher else record.peak_exact
-        record.peak = event.peak if record.peak is None else max(record.peak, event.peak)
-
-
-def _step_traced(state: RunState, event: ev.StepTraced) -> None:
-    if len(event.highest) == len(state.tree.modules):
-        state.traced = event
-
-
-def _saved_bytes(state: RunState, event: ev.SavedBytesMeasured) -> None:
-    if len(event.by_module) == len(state.tree.modules):
-        take_saved(state.tree, event)
-
-
-def _reach(state: RunState, event: ev.GradientReachMeasured) -> None:
-    tree = state.tree
-    if len(event.grad_modes) == len(tree.modules) and len(event.gradients) == len(tree.models):
-        take_reach(tree, event, state.optimizers)
-
-
-def _classified(state: RunState, event: ev.ParametersClassified) -> None:
-    if len(event.states) == len(state.tree.parameters):
-        state.tree.states, state.tree.trainable = event.states, event.trainable
-
-
-def _phase_sampled(state: RunState, event: ev.PhaseSampled) -> None:
-    state.phase = event.phase
-
-
-def _device_sampled(state: RunState, event: ev.DeviceSampled) -> None:
-    state.device = event
-
-
 def _applied(state: RunState, event: ev.CommandApplied) -> None:
     state.pending.pop(event.command.id, None)
     if isinstance(event.command, Intervention):
@@ -218,16 +132,28 @@ def _applied(state: RunState, event: ev.CommandApplied) -> None:
         # That the run holds, or goes on, is an event of its own.
         state.single_steps = isinstance(event.command, RunSteps)
         return
-    _note(state, event, "applied", event.text)
+    note(state, event, "applied", event.text)
 
 
 def _rejected(state: RunState, event: ev.CommandRejected) -> None:
     state.pending.pop(event.command.id, None)
-    _note(state, event, "rejected", f"cannot {command_words(event.command)}: {event.reason}")
+    note(state, event, "rejected", f"cannot {command_words(event.command)}: {event.reason}")
+
+
+def _checkpointing(state: RunState, event: ev.CheckpointingChanged) -> None:
+    state.tree.checkpointed = frozenset(event.modules)
+
+
+def _groups(state: RunState, event: ev.GroupsRead) -> None:
+    state.groups = event
+
+
+def _receipt(state: RunState, event: ev.ReceiptTaken) -> None:
+    note(state, event, "receipt" if event.held else "rejected", event.text)
 
 
 def _verified(state: RunState, event: ev.FreezeVerified) -> None:
-    _note(state, event, "moved" if event.moved else "verified", verified_words(event))
+    note(state, event, "moved" if event.moved else "verified", verified_words(event))
 
 
 def _in_force(state: RunState, event: ev.FreezesInForce) -> None:
@@ -235,13 +161,13 @@ def _in_force(state: RunState, event: ev.FreezesInForce) -> None:
 
 
 def _contended(state: RunState, event: ev.FreezeContended) -> None:
-    _note(state, event, "contending", contended_words(event))
+    note(state, event, "contending", contended_words(event))
 
 
 def _pause_changed(state: RunState, event: ev.PauseChanged) -> None:
     state.paused = event.paused
     if event.paused or not state.single_steps:
-        _note(state, event, "run", "paused" if event.paused else "running")
+        note(state, event, "run", "paused" if event.paused else "running")
     if event.paused:
         state.single_steps = False
 
@@ -249,26 +175,19 @@ def _pause_changed(state: RunState, event: ev.PauseChanged) -> None:
 def _probe_failed(state: RunState, event: ev.ProbeFailed) -> None:
     state.problems[event.part] = event.error
     ending = "; it is switched off" if event.disabled else ""
-    _note(state, event, "probe", f"{event.part} failed: {event.error}{ending}; training was not touched")
+    note(state, event, "probe", f"{event.part} failed: {event.error}{ending}; training was not touched")
 
 
 def _out_of_memory(state: RunState, event: ev.OutOfMemory) -> None:
     state.out_of_memory.append(event)
-    _note(state, event, "out of memory", headline(event))
+    note(state, event, "out of memory", headline(event))
 
 
 def _run_ended(state: RunState, event: ev.RunEnded) -> None:
     state.ended = event
     state.paused = False
     state.pending.clear()
-    _note(state, event, "run", f"ended with exit code {event.exit_code}")
-
-
-def _note(state: RunState, event: ev.Event, kind: str, text: str) -> None:
-    state.log.append(LogEntry(event.at, event.step, kind, text))
-    state.log_count += 1
-    if len(state.log) > LOG_LENGTH:
-        del state.log[: LOG_LENGTH // 10]
+    note(state, event, "run", f"ended with exit code {event.exit_code}")
 
 
 def _count(number: int, what: str) -> str:
@@ -285,20 +204,23 @@ _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     ev.DeviceFound: _device_found,
     ev.OptimizersFound: _optimizers_found,
     ev.Progress: _progress,
-    ev.GradientsMeasured: _gradients_measured,
-    ev.GradientFiguresMeasured: _figures_measured,
-    ev.LedgerTaken: _ledger_taken,
-    ev.SavedBytesMeasured: _saved_bytes,
-    ev.GradientReachMeasured: _reach,
-    ev.StepTraced: _step_traced,
-    ev.ParametersClassified: _classified,
-    ev.PhaseSampled: _phase_sampled,
-    ev.DeviceSampled: _device_sampled,
+    ev.GradientsMeasured: measured.gradients_measured,
+    ev.GradientFiguresMeasured: measured.figures_measured,
+    ev.LedgerTaken: measured.ledger_taken,
+    ev.SavedBytesMeasured: measured.saved_bytes,
+    ev.GradientReachMeasured: measured.reach,
+    ev.StepTraced: measured.step_traced,
+    ev.ParametersClassified: measured.classified,
+    ev.PhaseSampled: measured.phase_sampled,
+    ev.DeviceSampled: measured.device_sampled,
     ev.CommandApplied: _applied,
     ev.CommandRejected: _rejected,
     ev.FreezeVerified: _verified,
     ev.FreezesInForce: _in_force,
     ev.FreezeContended: _contended,
+    ev.CheckpointingChanged: _checkpointing,
+    ev.GroupsRead: _groups,
+    ev.ReceiptTaken: _receipt,
     ev.PauseChanged: _pause_changed,
     ev.ProbeFailed: _probe_failed,
     ev.OutOfMemory: _out_of_memory,

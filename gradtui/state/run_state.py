@@ -10,6 +10,7 @@ from gradtui.protocol.events import (
     DeviceSampled,
     FreezesInForce,
     GradientReachMeasured,
+    GroupsRead,
     LedgerTaken,
     OutOfMemory,
     RunEnded,
@@ -71,6 +72,8 @@ class TreeState:
     """Steps that `turns` has heard of."""
     freezes: FreezesInForce | None = None
     """What commands have frozen; None where that is nothing."""
+    checkpointed: frozenset[int] = frozenset()
+    """Places of the modules that commands have checkpointed."""
     version: int = 0
     """Grows when the structure is replaced."""
 
@@ -195,6 +198,8 @@ class RunState:
     models: dict[int, ModelRecord] = field(default_factory=dict)
     """By number: models that were listed before; `model_records` puts them together with the present ones."""
     optimizers: tuple[OptimizerInfo, ...] = ()
+    groups: GroupsRead | None = None
+    """Learning rates and the like, as they were read last."""
     optimizer_steps: list[int] = field(default_factory=list)
     phases: dict[Phase, PhaseRecord] = field(default_factory=lambda: {phase: PhaseRecord() for phase in Phase})
     device: DeviceSampled | None = None

@@ -73,6 +73,41 @@ ACTIONS: tuple[Action, ...] = (
         "Training", "app", footer=4, label="step",
     ),
     Action(
+        "toggle_checkpointing", ("c",), "Checkpoint or keep activations",
+        "Have backward compute the module under the cursor again instead of keeping its activations, or no longer: less "
+        "memory, more time, the same result to the bit. It is tried in one step first.",
+        "Training", "app", label="checkpoint",
+    ),
+    Action(
+        "undo", ("u",), "Undo", "Take the latest change back: a freeze, a checkpoint, a mode, a learning rate.",
+        "Training", "app", label="undo",
+    ),
+    Action(
+        "run_steps", ("N",), "Run so many steps", "Run a number of optimizer steps, then hold.", "Training", "app",
+    ),
+    Action("run_to", (), "Run to a step", "Run until a step, then hold.", "Training", "app"),
+    Action(
+        "set_group", (), "Learning rate and weight decay",
+        "Set them for a parameter group; a scheduler goes on from the new rate.", "Training", "app",
+    ),
+    Action(
+        "toggle_mode", (), "Training or eval mode",
+        "Put the module under the cursor, and all in it, in eval mode (dropout off, running statistics still), "
+        "or in training mode.",
+        "Training", "app",
+    ),
+    Action(
+        "zero_gradients", (), "Clear gradients", "Clear all gradients at the next step boundary.", "Training", "app",
+    ),
+    Action(
+        "save_checkpoint", (), "Save a checkpoint",
+        "Write models, optimizers, step and random states to a file, at the next step boundary.", "Training", "app",
+    ),
+    Action(
+        "stop_training", (), "Stop training", "End the script at the next step boundary, as sys.exit(0) would.",
+        "Training", "app",
+    ),
+    Action(
         "trace_step", ("t",), "Take a step apart",
         "Follow every allocation of the next step: who held its peak, and how memory went up and down.",
         "Training", "app", label="step apart",

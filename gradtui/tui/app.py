@@ -16,9 +16,8 @@ from textual.screen import Screen
 from textual.timer import Timer
 from textual.types import CSSPathType
 
-from gradtui.protocol.commands import Resume, SaveAllocatorSnapshot, StopTraining, TraceStep
-from gradtui.protocol.events import CommandApplied, CommandRejected, Event, FreezeVerified, OutOfMemory, RunEnded
-from gradtui.state.out_of_memory import happened
+from gradtui.protocol.commands import Resume, StopTraining, TraceStep
+from gradtui.protocol.events import CommandRejected, Event, RunEnded
 from gradtui.state.reconciliation import reconcile
 from gradtui.state.reducer import apply
 from gradtui.state.run_state import RunState
@@ -26,8 +25,10 @@ from gradtui.state.selectors import RunStatus, run_status
 from gradtui.transport.channel import CommandSink, EventSource
 from gradtui.tui import requests
 from gradtui.tui.actions import ACTIONS, Action, bindings
+from gradtui.tui.announcements import announcement
 from gradtui.tui.driver import suspend_process
 from gradtui.tui.governor import Governor
+from gradtui.tui.live_actions import LiveActions
 from gradtui.tui.palette import DARK_THEME, LIGHT_THEME, Palette
 from gradtui.tui.panels.header import HeaderFacts
 from gradtui.tui.panels.output import OutputLog
@@ -45,7 +46,7 @@ _BATCH = 10_000
 """Events applied in one go."""
 
 
-class GradtuiApp(App[str]):
+class GradtuiApp(LiveActions, App[str]):
     """The dashboard of one run. Its return value says how the person left: "stop", "leave" or "ended".
 
     Args:
@@ -168,19 +169,11 @@ class GradtuiApp(App[str]):
         if isinstance(event, CommandRejected):
             if isinstance(event.command, TraceStep) and isinstance(self.screen, StepDialog):
                 self.pop_screen()
-            # The log says what was refused too, which the event alone does not.
-            said = next(
-                (entry.text for entry in reversed(self.run_state.log) if entry.kind == "rejected"), event.reason
-            )
-            self.notify(said, title="Refused", severity="warning", timeout=8, markup=False)
-        elif isinstance(event, FreezeVerified) and event.moved:
-            self.notify(f"{event.moved[0]} moved while frozen", severity="error", timeout=8, markup=False)
-        elif isinstance(event, CommandApplied) and isinstance(event.command, SaveAllocatorSnapshot):
-            self.notify(event.text, timeout=8, markup=False)
-        elif isinstance(event, OutOfMemory) and event.categories:
-            self.notify(f"{happened(event)}; e shows who held it", severity="error", timeout=8, markup=False)
         elif isinstance(event, RunEnded) and event.error is not None:
             self._dashboard.show_panel("output")
+        said = announcement(self.run_state, event)
+        if said is not None:
+            self.notify(said.text, title=said.title, severity=said.severity, timeout=8, markup=False)
 
     def _draw_header(self) -> None:
         self._dashboard.draw_header(HeaderFacts(self._governor.share, self._source.dropped))
@@ -202,7 +195,7 @@ class GradtuiApp(App[str]):
         self._governor.hurry("gradients")
 
     def on_module_tree_toggle_clicked(self) -> None:
-        self.action_toggle_trainable()
+        self.request(requests.toggle(self.run_state, self._dashboard.tree_view.current))
 
     def on_module_tree_explain_clicked(self) -> None:
         self.action_explain()
@@ -214,12 +207,13 @@ class GradtuiApp(App[str]):
         targets = {"app": self, "dashboard": self._dashboard, "tree": self._dashboard.tree_view}
         await self.run_action(action.id, targets[action.scope])
 
-    def _request(self, made: requests.Make | requests.Refusal) -> None:
+    def request(self, made: requests.Make | requests.Refusal) -> None:
+        """Send what was asked for, or say why it is not."""
         if isinstance(made, requests.Refusal):
             self.notify(made.reason, timeout=4, markup=False)
             return
         self.run_state.note_submitted(self._sink.submit(made))
-        self._draw_now("tree")
+        self._draw_now("tree", "events")
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:  # noqa: ARG002
         for action in ACTIONS:
@@ -227,25 +221,13 @@ class GradtuiApp(App[str]):
                 key = f"  {action.key_text}" if action.keys else ""
                 yield SystemCommand(action.title + key, action.help, partial(self._perform, action))
 
-    # Actions; what each does is told in `actions.ACTIONS`
-
-    def action_toggle_trainable(self) -> None:
-        self._request(requests.toggle(self.run_state, self._dashboard.tree_view.current))
-
-    def action_pause(self) -> None:
-        self._request(requests.pause(self.run_state))
-
-    def action_run_one_step(self) -> None:
-        self._request(requests.one_step(self.run_state))
+    # Actions that do more than to send a command (see `live_actions`); what each does is told in `actions.ACTIONS`
 
     def action_trace_step(self) -> None:
         if self.run_state.ended is None or self.run_state.traced is None:
-            self._request(requests.trace_step(self.run_state))
+            self.request(requests.trace_step(self.run_state))
         if self.run_state.ended is None or self.run_state.traced is not None:
             self.push_screen(StepDialog(self.run_state, self._pictures))
-
-    def action_save_snapshot(self) -> None:
-        self._request(requests.save_snapshot(self.run_state))
 
     def action_explain(self) -> None:
         if self._dashboard.memory.has_focus and reconcile(self.run_state.device) is not None:

@@ -27,7 +27,7 @@ class Refusal:
     reason: str
 
 
-_OVER = "The run has ended; there is nothing left to change."
+OVER = "The run has ended; there is nothing left to change."
 
 
 def toggle(state: RunState, row: int | None) -> Make | Refusal:
@@ -35,7 +35,7 @@ def toggle(state: RunState, row: int | None) -> Make | Refusal:
     if row is None:
         return Refusal("There is no model yet.")
     if state.ended is not None:
-        return Refusal(_OVER)
+        return Refusal(OVER)
     tree = state.tree
     if row < 0:
         path, parameters = tree.parameters[~row].path, range(~row, ~row + 1)
@@ -53,23 +53,23 @@ def toggle(state: RunState, row: int | None) -> Make | Refusal:
 def pause(state: RunState) -> Make | Refusal:
     """Hold a run that goes on, let a held one go on; asked twice before the answer, the later wish counts."""
     if state.ended is not None:
-        return Refusal(_OVER)
+        return Refusal(OVER)
     held = run_status(state) in (RunStatus.PAUSED, RunStatus.PAUSING)
     return Resume if held else Pause
 
 
 def trace_step(state: RunState) -> Make | Refusal:
     """Follow every allocation of the next step."""
-    return Refusal(_OVER) if state.ended is not None else TraceStep
+    return Refusal(OVER) if state.ended is not None else TraceStep
 
 
 def save_snapshot(state: RunState) -> Make | Refusal:
     """Write the CUDA allocator's snapshot to a file."""
-    return Refusal(_OVER) if state.ended is not None else SaveAllocatorSnapshot
+    return Refusal(OVER) if state.ended is not None else SaveAllocatorSnapshot
 
 
 def one_step(state: RunState) -> Make | Refusal:
     """One optimizer step, then hold."""
     if state.ended is not None:
-        return Refusal(_OVER)
+        return Refusal(OVER)
     return lambda number: RunSteps(number, 1)

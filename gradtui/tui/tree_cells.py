@@ -32,6 +32,8 @@ class TreeCells:
         self.tree, self.rows, self.totals, self.columns = tree, rows, totals, columns
         self.reach = reach or TreeReach(tree)
         self.pending = NOTHING_PENDING
+        self.asked: frozenset[str] = frozenset()
+        """Paths of the modules with a checkpointing command on its way."""
         self._indent = _INDENT if columns.name >= _ROOM_TO_INDENT else _INDENT_NARROW
         self._made: dict[int, tuple[object, Line]] = {}
 
@@ -57,16 +59,24 @@ class TreeCells:
         module = self.tree.modules[row]
         return (
             totals.letters(module), self._pending_mark(row), totals.norm(module), totals.recent_of_module(module),
-            totals.kept(row), totals.recomputed(row), totals.trainable(module), self.rows.is_folded(row), self._rail(row),
+            totals.kept(row), self._mark(row), totals.trainable(module), self.rows.is_folded(row), self._rail(row),
         )  # fmt: skip
 
     def _line(self, row: int) -> Line:
         spans: list[Span] = [*self.state_cell(row), (self._rail(row), "gradients"), *self._name_cell(row)]
         for column in self.columns.others:
-            again = column.key == "kept" and row >= 0 and self.totals.recomputed(row)
-            gap: Span = (RECOMPUTED, "activations") if again else (" ", "")
-            spans += (gap, *self._cell(column.key, column.width, row))
+            spans += (
+                self._mark(row) if column.key == "kept" and row >= 0 else (" ", ""),
+                *self._cell(column.key, column.width, row),
+            )
         return tuple(spans)
+
+    def _mark(self, row: int) -> Span:
+        """Before the saved bytes of a module: checkpointed, or about to be or no longer to be."""
+        if self.asked and self.tree.modules[row].path in self.asked:
+            return RECOMPUTED, "pending"
+        again = self.totals.recomputed(row) or row in self.tree.checkpointed
+        return (RECOMPUTED, "activations") if again else (" ", "")
 
     def _rail(self, row: int) -> str:
         return self.reach.mark(row, folded=row >= 0 and self.rows.is_folded(row))

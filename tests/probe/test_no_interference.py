@@ -311,7 +311,7 @@ def test_the_scripts_profiler_counts_its_own_operations_only() -> None:
 LISTENERS = [
     (kind, name)
     for kind, protocol in ((Probe, torch_hooks.Listener), (GradScalers, torch_hooks.ScalerListener))
-    for name in vars(protocol)
+    for name in {name: None for base in reversed(protocol.__mro__) for name in vars(base)}
     if name.endswith(("entered", "left", "began", "ended", "made", "scaled", "stepping", "stepped", "wanted"))
 ]
 

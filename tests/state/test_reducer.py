@@ -11,7 +11,8 @@ from fakes import Node, coop_model, coop_run, found, held, started
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Pause, Resume, RunSteps, SetTrainable, StopTraining
 from gradtui.protocol.vocabulary import OptimizerInfo, Phase
-from gradtui.state.reducer import _CHANGES, INTERVENTIONS_KEPT, LOG_LENGTH, apply
+from gradtui.state.notes import LOG_LENGTH
+from gradtui.state.reducer import _CHANGES, INTERVENTIONS_KEPT, apply
 from gradtui.state.run_state import RunState
 
 MLP = Node("Mlp", "Mlp", (), (Node("fc", "Linear", (("weight", (4, 2)), ("bias", (4,)))),))

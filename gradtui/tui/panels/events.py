@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gradtui.state.command_words import command_words
 from gradtui.state.run_state import LogEntry, RunState
 from gradtui.tui.formatting import seconds_text
 from gradtui.tui.lines import Line, Span, fit, printable, wrap
@@ -10,6 +11,7 @@ from gradtui.tui.widgets.followed_lines import FollowedLines
 GLYPHS: dict[str, tuple[str, str]] = {
     "applied": ("✔", "good"),
     "rejected": ("✖", "warning"),
+    "receipt": ("◆", "accent"),
     "verified": ("◆", "good"),
     "moved": ("!", "error"),
     "not finite": ("!", "error"),
@@ -59,7 +61,7 @@ class EventsPanel(FollowedLines):
         self._wrapped: dict[LogEntry, list[Line]] = {}
         self._width = 0
         self._shown: list[Line] = []
-        self._known: tuple[int, LogEntry | None] = (0, None)
+        self._known: tuple[object, ...] = ()
 
     def update(self) -> None:
         """Show what was added. While the person has scrolled up, the text holds still."""
@@ -68,7 +70,7 @@ class EventsPanel(FollowedLines):
 
     def line_count(self, width: int) -> int:
         log = self._state.log
-        known = (len(log), log[-1] if log else None)
+        known = (len(log), log[-1] if log else None, tuple(self._state.pending))
         if width != self._width or known != self._known:
             self._lay_out(width)
             self._known = known
@@ -85,6 +87,9 @@ class EventsPanel(FollowedLines):
             if entry not in self._wrapped:
                 self._wrapped[entry] = entry_lines(entry, width)
             self._shown += self._wrapped[entry]
+        for command in self._state.pending.values():
+            text = f"{command_words(command)}: waits for the next step boundary"
+            self._shown += wrap((("◌ ", "pending"), (printable(text), "pending")), width, 2)
         if not self._shown:
             text = "Waiting for the run to start: models, optimizers, and every freeze and its proof are listed here."
             self._shown = wrap(((text, "muted"),), width)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from textual import events
 from textual.message import Message
 
+from gradtui.protocol.commands import SetCheckpointing
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import has_trained, next_problem, pending_parameters
 from gradtui.tui.actions import bindings
@@ -106,6 +107,7 @@ class ModuleTree(ScrollLines):
         if waiting != self._waiting:
             self._waiting, self._marks = waiting, PendingMarks(pending_parameters(state))
         self._cells.pending = self._marks
+        self._cells.asked = frozenset(c.path for c in state.pending.values() if isinstance(c, SetCheckpointing))
         return super().lines_for(width, height)
 
     def line_at(self, index: int, width: int) -> Line:

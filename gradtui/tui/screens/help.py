@@ -74,8 +74,9 @@ _HEADER_WORDS: tuple[tuple[str, str], ...] = (
 )
 
 _GLYPH_WORDS = {
-    "applied": ("applied", "a freeze or unfreeze took effect, at a step boundary"),
+    "applied": ("applied", "a freeze or another change took effect, at a step boundary"),
     "rejected": ("refused", "it would break the run; the reason stands beside it"),
+    "receipt": ("receipt", "what a change has brought, measured some steps later"),
     "verified": ("held still", "the tensors of a freeze did not change"),
     "moved": ("moved", "a frozen tensor changed"),
     "not finite": ("not finite", "gradients hold NaN or Inf"),

@@ -1,0 +1,96 @@
+"""What the events that carry measurements change in a `RunState`: functions of the reducer. Pure but for the state."""
+
+from __future__ import annotations
+
+import math
+
+from gradtui.protocol import events as ev
+from gradtui.protocol.vocabulary import Phase
+from gradtui.state.notes import note
+from gradtui.state.run_state import NormSummary, RunState
+from gradtui.state.turns import take_reach, take_saved
+
+
+def gradients_measured(state: RunState, event: ev.GradientsMeasured) -> None:
+    if event.loss is not None:
+        state.loss.append(event.step, event.loss)
+    if event.before_clipping is not None:
+        state.before_clipping.append(event.step, event.before_clipping)
+        state.clipped_at = event.clipped_at
+    if event.total is not None:
+        state.gradient_norm.append(event.step, event.total)
+        if state.norm_summary.of_earlier_models:
+            state.norm_summary = NormSummary(since_step=state.norm_summary.replaced_at)
+        summary = state.norm_summary
+        if not math.isfinite(event.total) and (summary.last is None or math.isfinite(summary.last)):
+            note(state, event, "not finite", _not_finite(state, event))
+        summary.first = event.total if summary.first is None else summary.first
+        summary.last = event.total
+        summary.measured_steps += 1
+        if math.isfinite(event.total):
+            summary.smallest = event.total if summary.smallest is None else min(summary.smallest, event.total)
+            summary.largest = event.total if summary.largest is None else max(summary.largest, event.total)
+        else:
+            summary.not_finite_steps += 1
+    if event.norms is not None and len(event.norms) == len(state.tree.parameters):
+        state.tree.norms, state.tree.norms_step = event.norms, event.step
+        state.history.append(event.step, event.norms)
+
+
+def figures_measured(state: RunState, event: ev.GradientFiguresMeasured) -> None:
+    for figures in event.figures:
+        if figures.parameter < len(state.tree.parameters):
+            state.tree.figures[figures.parameter] = (event.step, figures)
+
+
+def _not_finite(state: RunState, event: ev.GradientsMeasured) -> str:
+    """What the first of several steps whose gradients are not finite has shown."""
+    known = zip(state.tree.parameters, event.norms or ())
+    paths = [info.path for info, norm in known if norm is not None and not math.isfinite(norm)]
+    shown = f" in {', '.join(paths[:3])}" + (f" and {len(paths) - 3} more" if len(paths) > 3 else "") if paths else ""
+    return f"gradients hold {'NaN' if math.isnan(event.total or 0.0) else 'Inf'}{shown}"
+
+
+def ledger_taken(state: RunState, event: ev.LedgerTaken) -> None:
+    record = state.phases[event.phase]
+    record.last = event
+    if event.held.total is not None:
+        record.totals.append(event.step, event.held.total)
+    if event.phase is Phase.OPTIMIZER and state.unexplained_first is None:
+        state.unexplained_first = event.held.other
+    growth = state.growth.add(event) if event.phase is Phase.OPTIMIZER else None
+    if growth is not None:
+        note(state, event, "growth", str(growth))
+    if event.peak is not None:
+        higher = record.peak is None or event.peak > record.peak
+        record.peak_exact = event.peak_exact if higher else record.peak_exact
+        record.peak = event.peak if record.peak is None else max(record.peak, event.peak)
+
+
+def step_traced(state: RunState, event: ev.StepTraced) -> None:
+    if len(event.highest) == len(state.tree.modules):
+        state.traced = event
+
+
+def saved_bytes(state: RunState, event: ev.SavedBytesMeasured) -> None:
+    if len(event.by_module) == len(state.tree.modules):
+        take_saved(state.tree, event)
+
+
+def reach(state: RunState, event: ev.GradientReachMeasured) -> None:
+    tree = state.tree
+    if len(event.grad_modes) == len(tree.modules) and len(event.gradients) == len(tree.models):
+        take_reach(tree, event, state.optimizers)
+
+
+def classified(state: RunState, event: ev.ParametersClassified) -> None:
+    if len(event.states) == len(state.tree.parameters):
+        state.tree.states, state.tree.trainable = event.states, event.trainable
+
+
+def phase_sampled(state: RunState, event: ev.PhaseSampled) -> None:
+    state.phase = event.phase
+
+
+def device_sampled(state: RunState, event: ev.DeviceSampled) -> None:
+    state.device = event

@@ -1,0 +1,57 @@
+"""From a key to the command for it, for what else is done to a live run than freezing and holding it. Pure."""
+
+from __future__ import annotations
+
+from gradtui.protocol.commands import SetCheckpointing, SetMode, StopTraining, Undo, ZeroGradients
+from gradtui.state.run_state import RunState
+from gradtui.tui.requests import OVER, Make, Refusal
+
+
+def checkpointing(state: RunState, row: int | None) -> Make | Refusal:
+    """Checkpoint the module of a row (see `tree_rows`), or no longer; asked twice before the answer, the later wish counts."""
+    module = _module(state, row)
+    if isinstance(module, Refusal):
+        return module
+    path = state.tree.modules[module].path
+    waiting = [c.on for c in state.pending.values() if isinstance(c, SetCheckpointing) and c.path == path]
+    on = waiting[-1] if waiting else module in state.tree.checkpointed
+    return lambda number: SetCheckpointing(number, path, not on)
+
+
+def mode(state: RunState, row: int | None) -> Make | Refusal:
+    """Put the module of a row in eval mode if it was in training mode when it was seen last, else in training mode."""
+    module = _module(state, row)
+    if isinstance(module, Refusal):
+        return module
+    path = state.tree.modules[module].path
+    waiting = [c.training for c in state.pending.values() if isinstance(c, SetMode) and c.path == path]
+    seen = state.tree.reach.training if state.tree.reach is not None else ""
+    if not waiting and module >= len(seen):
+        return Refusal("Whether it is in training or in eval mode is not known before the first step.")
+    training = waiting[-1] if waiting else seen[module] == "1"
+    return lambda number: SetMode(number, path, not training)
+
+
+def zero_gradients(state: RunState) -> Make | Refusal:
+    """Clear all gradients."""
+    return Refusal(OVER) if state.ended is not None else ZeroGradients
+
+
+def undo(state: RunState) -> Make | Refusal:
+    """Take the latest change back."""
+    return Refusal(OVER) if state.ended is not None else Undo
+
+
+def stop(state: RunState) -> Make | Refusal:
+    """End the script at the next step boundary."""
+    return Refusal(OVER) if state.ended is not None else StopTraining
+
+
+def _module(state: RunState, row: int | None) -> int | Refusal:
+    if row is None:
+        return Refusal("There is no model yet.")
+    if state.ended is not None:
+        return Refusal(OVER)
+    if row < 0:
+        return Refusal(f"{state.tree.parameters[~row].path} is a parameter; this is for modules.")
+    return row

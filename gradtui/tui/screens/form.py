@@ -1,0 +1,77 @@
+"""A small dialog in which values are typed: enter sends them, escape leaves it, and what is wrong stands below. UI thread."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Container, Horizontal
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Input, Static
+
+from gradtui.tui.questions import Question
+from gradtui.tui.requests import Make, Refusal
+
+
+class FormDialog(ModalScreen[Make | None]):
+    """Dismissed with the command that was asked for, None if none was."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "cancel", "cancel", show=False),
+        Binding("down", "app.focus_next", show=False),
+        Binding("up", "app.focus_previous", show=False),
+    ]
+    AUTO_FOCUS = None
+
+    def __init__(self, question: Question) -> None:
+        super().__init__()
+        self._question = question
+        self._inputs = [Input(field.value, placeholder=field.hint, compact=True) for field in question.fields]
+        self._wrong = Static("", markup=False, id="form-wrong")
+
+    def compose(self) -> ComposeResult:
+        question = self._question
+        with Container(id="question") as box:
+            box.border_title = Content.assemble((question.title, "bold"))
+            box.border_subtitle = Content("enter sends it · esc closes")
+            if question.notes:
+                yield Static("\n".join(question.notes), markup=False, id="form-notes")
+            width = max(len(field.label) for field in question.fields) + 2
+            for field, line in zip(question.fields, self._inputs):
+                line.cursor_blink = False
+                with Horizontal(classes="form-line"):
+                    label = Static(field.label, markup=False, classes="form-label")
+                    label.styles.width = width
+                    yield label
+                    yield line
+            yield self._wrong
+
+    def on_mount(self) -> None:
+        # What is empty is what has to be typed.
+        next((line for line in self._inputs if not line.value), self._inputs[0]).focus()
+
+    def on_input_changed(self) -> None:
+        self._wrong.update("")
+
+    def on_input_submitted(self) -> None:
+        made = self._question.answer([line.value for line in self._inputs])
+        if isinstance(made, Refusal):
+            self._wrong.update(made.reason)
+        else:
+            self.dismiss(made)
+
+    @property
+    def wrong(self) -> str:
+        """What is wrong with what was typed, empty if nothing is known to be."""
+        return str(self._wrong.content)
+
+    def on_click(self, event: events.Click) -> None:
+        """A click beside the box closes it."""
+        if event.widget is self:
+            self.dismiss(None)
+
+    def action_cancel(self) -> None:
+        self.dismiss(None)

@@ -1,0 +1,50 @@
+"""`demos/checkpointing.py`: what it prints, and the same choice made by commands while it trains."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from watched import Watched, watched
+
+from gradtui.protocol.commands import SetCheckpointing
+from gradtui.protocol.events import ReceiptTaken
+
+DEMO = Path(__file__).parents[2] / "demos" / "checkpointing.py"
+SEGMENTS = 6
+
+
+def test_it_prints_lower_peaks_and_identical_weights() -> None:
+    run = subprocess.run([sys.executable, str(DEMO)], capture_output=True, text=True, timeout=120, check=True)
+    rows = re.findall(r"^(\S.*?) +([\d.]+) MiB +[\d.]+ ms +([0-9a-f]{16})$", run.stdout, re.MULTILINE)
+    assert [name for name, _, _ in rows] == ["nothing", f"every {SEGMENTS} blocks (√n)", "every block"]
+    peaks = [float(peak) for _, peak, _ in rows]
+    assert peaks[0] > 2 * peaks[1] > 2 * peaks[2]
+    assert len({weights for _, _, weights in rows}) == 1
+    assert "The final weights are identical." in run.stdout
+
+
+def live(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, count: int) -> tuple[str, Watched]:
+    """Train for a few steps, with so many segments checkpointed from the beginning; the weights' digest."""
+    monkeypatch.setattr(sys, "argv", [str(DEMO), "7"])
+    with watched(budget=0.05) as seen:
+        for place in range(count):
+            seen.submit(lambda number, place=place: SetCheckpointing(number, f"segments.{place}", True))  # type: ignore[misc]
+        with pytest.raises(SystemExit):
+            runpy.run_path(str(DEMO), run_name="__main__")
+    return capsys.readouterr().out.rpartition("weights ")[2], seen
+
+
+def test_the_same_choice_made_live(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, _ = live(capsys, monkeypatch, 0)
+    other, seen = live(capsys, monkeypatch, SEGMENTS)
+    assert other == plain
+    receipts = seen.all(ReceiptTaken)
+    assert len(receipts) == SEGMENTS
+    # Of each segment all that is left is what it was given: 256 KiB, 512 rows of 128 numbers.
+    before, after = re.findall(r"([\d.]+) MiB", receipts[-1].text)
+    assert float(after) < float(before) / 10

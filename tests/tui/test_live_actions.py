@@ -1,0 +1,208 @@
+"""Keys, commands of the palette and dialogs for what else is done to a live run."""
+
+from __future__ import annotations
+
+import pytest
+from fakes import coop_model, coop_run, row_of
+from harness import Session, session
+
+from gradtui.protocol import events as ev
+from gradtui.protocol.commands import (
+    Command,
+    RunSteps,
+    RunTo,
+    SaveCheckpoint,
+    SetCheckpointing,
+    SetGroup,
+    SetMode,
+    SetTrainable,
+    Undo,
+    ZeroGradients,
+)
+from gradtui.protocol.vocabulary import GroupSettings
+from gradtui.tui.actions import ACTIONS
+from gradtui.tui.live_actions import QUESTIONS, REQUESTS
+from gradtui.tui.screens.dashboard import Dashboard
+from gradtui.tui.screens.form import FormDialog
+from gradtui.tui.tree_cells import RECOMPUTED
+
+MODEL = coop_model()
+BLOCK = "text_encoder.blocks.0"
+SIZES = [(80, 24), (120, 36)]
+
+
+def form(run: Session) -> FormDialog:
+    assert isinstance(run.app.screen, FormDialog)
+    return run.app.screen
+
+
+async def ask(run: Session, action: str, *typed: str) -> None:
+    """Do an action as the palette does, and type into the field that has the keys and those after it."""
+    await run.app.run_action(action, run.app)
+    await run.pilot.pause()
+    for number, text in enumerate(typed):
+        if number:
+            await run.press("tab")
+        await run.press(*text)
+
+
+def test_every_request_and_question_is_an_action_of_the_table() -> None:
+    assert {*REQUESTS, *QUESTIONS} <= {action.id for action in ACTIONS if action.scope == "app"}
+
+
+async def test_all_of_them_are_found_in_the_palette() -> None:
+    async with session() as run:
+        found = [command.title for command in run.app.get_system_commands(run.app.screen)]
+        for action in ACTIONS:
+            if action.id in {*REQUESTS, *QUESTIONS}:
+                assert any(title.startswith(action.title) for title in found)
+
+
+async def test_c_checkpoints_the_module_under_the_cursor_and_c_again_no_longer() -> None:
+    async with session((160, 50)) as run:
+        await run.go_to(BLOCK)
+        await run.press("c")
+        first: Command = SetCheckpointing(1, BLOCK, True)
+        assert run.sink.submitted == [first]
+        assert marks(run) == [RECOMPUTED]
+        place = row_of(MODEL, BLOCK)
+        await run.put(ev.CommandApplied(2.0, 41, first, f"checkpoints {BLOCK}, if this step's trial agrees", ()))
+        assert marks(run) == [" "]
+        await run.put(ev.CheckpointingChanged(2.0, 42, (place,)))
+        assert marks(run) == [RECOMPUTED]
+        await run.press("c")
+        assert run.sink.submitted[-1] == SetCheckpointing(2, BLOCK, False)
+
+
+def marks(run: Session) -> list[str]:
+    """What stands before the saved bytes of the block."""
+    tree = run.dashboard.tree_view
+    return [
+        RECOMPUTED if RECOMPUTED in line else " " for line in tree.text.splitlines() if "▸ 0 " in line or "▾ 0 " in line
+    ][:1]
+
+
+async def test_a_receipt_and_an_answer_are_said() -> None:
+    async with session() as run:
+        await run.put(
+            ev.CommandApplied(2.0, 41, SetMode(1, BLOCK, False), "put it in eval mode", ()),
+            ev.ReceiptTaken(2.0, 44, 1, "blocks.0: activations 12.3 MiB → 4.1 MiB, step 10.2 → 12.9 ms", True),
+            ev.ReceiptTaken(2.0, 45, 2, "blocks.1 is not checkpointed: it writes to what it is given", False),
+        )
+        said = [note.message for note in run.app._notifications]
+        for text in ("put it in eval mode", "4.1 MiB, step 10.2", "blocks.1 is not checkpointed"):
+            assert any(text in message for message in said)
+        await run.press("e")
+        assert "activations 12.3 MiB → 4.1 MiB" in " ".join(run.dashboard.events.text.split())
+
+
+async def test_what_is_on_its_way_stands_among_the_events() -> None:
+    async with session() as run:
+        await run.press("e", "u")
+        assert "take anything back: waits for the next step boundary" in " ".join(run.dashboard.events.text.split())
+        await run.put(ev.CommandApplied(2.0, 41, Undo(1), "unfroze ctx", ()))
+        assert "waits for" not in run.dashboard.events.text
+
+
+async def test_keys_on_a_parameter_and_after_the_end_say_why_not() -> None:
+    async with session() as run:
+        await run.go_to("ctx")
+        await run.press("c")
+        assert run.sink.submitted == []
+        assert any("ctx is a parameter" in note.message for note in run.app._notifications)
+    async with session(events=[*coop_run(5), ev.RunEnded(9.0, 5, 0, None)]) as run:
+        for action in {*REQUESTS, *QUESTIONS}:
+            await run.app.run_action(action, run.app)
+        assert run.sink.submitted == []
+        assert isinstance(run.app.screen, Dashboard)
+
+
+async def test_undo_and_clearing_are_one_key_or_command() -> None:
+    async with session() as run:
+        await run.press("u")
+        await run.app.run_action("zero_gradients", run.app)
+        assert run.sink.submitted == [Undo(1), ZeroGradients(2)]
+
+
+async def test_the_mode_asked_for_is_the_other_one() -> None:
+    async with session() as run:
+        await run.go_to(BLOCK)
+        await run.app.run_action("toggle_mode", run.app)
+        first = run.sink.submitted[0]
+        assert isinstance(first, SetMode)
+        await run.app.run_action("toggle_mode", run.app)
+        assert run.sink.submitted[1] == SetMode(2, BLOCK, not first.training)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(
+    ("action", "typed", "command"),
+    [
+        ("run_steps", ["25"], RunSteps(1, 25)),
+        ("run_to", ["1,000"], RunTo(1, 1000)),
+        ("save_checkpoint", [""], SaveCheckpoint(1, "")),
+        ("save_checkpoint", ["run/best.pt"], SaveCheckpoint(1, "run/best.pt")),
+        ("set_group", ["3e-4"], SetGroup(1, 0, 0, 3e-4, None)),
+        ("set_group", ["*0.5", "0.1"], SetGroup(1, 0, 0, 0.001, 0.1)),
+    ],
+)
+async def test_what_is_typed_is_asked_for(
+    size: tuple[int, int], action: str, typed: list[str], command: Command
+) -> None:
+    async with session(size) as run:
+        await run.put(ev.GroupsRead(2.0, 40, ((GroupSettings(0.002, 0.0),),)))
+        await ask(run, action, *typed)
+        assert form(run).query_one("#form-wrong").region.bottom <= size[1]
+        await run.press("enter")
+        assert run.sink.submitted == [command]
+        assert isinstance(run.app.screen, Dashboard)
+
+
+@pytest.mark.parametrize(
+    ("action", "typed", "wrong"),
+    [
+        ("run_steps", ["none"], "A number of steps is a whole number from 1 on, not none."),
+        ("run_steps", ["0"], "A number of steps is a whole number from 1 on, not 0."),
+        ("run_steps", [""], "A number of steps is a whole number from 1 on, not nothing."),
+        ("run_to", ["7"], "Step 7 is over: 40 steps have been executed."),
+        ("run_to", ["x"], "A step is a whole number, not x."),
+        ("save_checkpoint", ["runs/"], "runs/ is a directory: name a file in it."),
+        ("set_group", ["-1"], "A learning rate is a number from 0 on, such as 3e-4, not -1."),
+        ("set_group", ["nan"], "A learning rate is a number from 0 on, such as 3e-4, not nan."),
+        ("set_group", ["*2"], "What the learning rate is now is not known: type the number itself."),
+        ("set_group", ["", "much"], "A weight decay is a number from 0 on, such as 3e-4, not much."),
+        ("set_group", [""], "Type a learning rate, a weight decay, or both."),
+    ],
+)
+async def test_what_is_wrong_is_said_and_nothing_is_sent(action: str, typed: list[str], wrong: str) -> None:
+    async with session((80, 24)) as run:
+        await ask(run, action, *typed)
+        await run.press("enter")
+        assert form(run).wrong == wrong
+        assert run.sink.submitted == []
+        await run.press("1")
+        assert form(run).wrong == ""
+        await run.press("escape")
+        assert isinstance(run.app.screen, Dashboard)
+        assert run.sink.submitted == []
+
+
+async def test_a_group_that_is_not_there_is_said() -> None:
+    async with session() as run:
+        await ask(run, "set_group")
+        await run.press("shift+tab", "backspace", "5", "enter")
+        assert form(run).wrong == "There is no group 5: they are 0 to 0."
+
+
+async def test_keys_do_what_they_type_while_a_form_is_open() -> None:
+    async with session() as run:
+        await run.press("N", "c", "u", "space", "q")
+        assert run.sink.submitted == []
+        assert isinstance(run.app.screen, FormDialog)
+
+
+async def test_a_click_on_the_letter_still_freezes() -> None:
+    async with session() as run:
+        await run.go_to("ctx")
+        run.app.on_module_tree_toggle_clicked()
+        assert run.sink.submitted == [SetTrainable(1, "ctx", False)]
