@@ -17,15 +17,12 @@ from gradtui.probe.running_statistics import HeldStatistics
 from gradtui.probe.step_marks import StepMarks
 from gradtui.probe.torch_private import current_graph_task_id, is_plain_module_call
 
+Function = Callable[..., Any]
+
 
 def module_call(  # noqa: C901, PLR0915 - as its one inner function
-    original: Callable[..., Any],
-    hooks: HookSet,
-    listener: Listener,
-    examiner: Examiner,
-    marks: StepMarks,
-    held: HeldStatistics,
-) -> Callable[..., Any]:
+    original: Function, hooks: HookSet, listener: Listener, examiner: Examiner, marks: StepMarks, held: HeldStatistics
+) -> Function:
     """The wrapper around `nn.Module.__call__`. While the script's forward runs, statistics are `held`."""
     tracer, batches, checkpoints = examiner.tracer, examiner.batches, examiner.checkpoints
     inside: set[int] = set()
