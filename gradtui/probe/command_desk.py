@@ -9,18 +9,28 @@ from collections.abc import Callable
 
 from gradtui.probe import allocator_snapshot
 from gradtui.probe.applied import Applied
-from gradtui.probe.boundary import Boundary, Handler
+from gradtui.probe.boundary import Boundary, Handler, RunStopped
 from gradtui.probe.models_in_view import ModelsInView
 from gradtui.probe.norm_reader import NormReader
-from gradtui.probe.refusals import Refused
+from gradtui.probe.refusals import AlreadySo, Refused
+from gradtui.probe.replayed_schedule import ReplayedSchedule
 from gradtui.probe.run_clock import RunClock
 from gradtui.probe.run_file import WriteFile
 from gradtui.probe.step_examiner import StepExaminer
 from gradtui.probe.toggling import Toggling
 from gradtui.probe.torch_private import operations_are_observed
 from gradtui.probe.undo_stack import UndoStack
-from gradtui.protocol.commands import Command, Intervention, SaveAllocatorSnapshot, SetTrainable, TraceStep, Undo
-from gradtui.protocol.events import CommandApplied, CommandRejected, Event
+from gradtui.protocol.commands import (
+    Command,
+    Intervention,
+    SaveAllocatorSnapshot,
+    SetTrainable,
+    TraceStep,
+    TrainOnly,
+    Undo,
+)
+from gradtui.protocol.events import CommandApplied, CommandRejected, Event, ScheduleNoted
+from gradtui.state.command_words import command_words
 from gradtui.transport.in_process import CommandQueue
 
 
@@ -45,6 +55,7 @@ class CommandDesk:
         self.toggling = Toggling(view, norms, examiner, lambda: (self._step, self._by_hand))
         handlers: dict[type[Command], Handler] = {
             SetTrainable: self.toggling.set_trainable,
+            TrainOnly: self.toggling.train_only,
             Undo: lambda _: self._undo.take_back(),
             TraceStep: self._trace,
             SaveAllocatorSnapshot: lambda _: allocator_snapshot.save(self.write_file),
@@ -58,24 +69,64 @@ class CommandDesk:
         )
         self.write_file: WriteFile | None = None
         """Makes the files a person asks for; None where there is no place for any."""
+        self.schedule = ReplayedSchedule()
+        """What is to be done at given steps, before what a person asks for there."""
         self._step = 0
+        self._skipped = 0
         self._by_hand = False
+        self._gave_up = False
         self._looked = False
         """The models have been compared with the tree at this boundary."""
 
-    def cross(self, step: int, by_hand: bool) -> None:
-        """The training thread is at a step boundary. Raises `RunStopped` if the person ended the run.
+    def cross(self, step: int, by_hand: bool, skipped: int) -> None:
+        """The training thread is at a step boundary. Raises `RunStopped` if the person, or the schedule, ends the run.
 
-        `by_hand` says that the script has no optimizer and updates its parameters itself.
+        `by_hand` says that the script has no optimizer and updates its parameters itself; `skipped` steps have been left out
+        by a loss scaler since the last executed one.
         """
-        self._step, self._by_hand = step, by_hand
+        self._step, self._by_hand, self._skipped = step, by_hand, skipped
         self._looked = False
+        if self.schedule.is_due(step):
+            self._replay()
         self._boundary.cross(step)
 
-    @property
-    def is_idle(self) -> bool:
-        """Whether crossing the boundary would change nothing."""
-        return self._boundary.is_idle
+    def is_idle_at(self, step: int) -> bool:
+        """Whether crossing the boundary after so many executed steps would change nothing."""
+        return self._boundary.is_idle and not self.schedule.is_due(step)
+
+    def rests(self, executed: int) -> int:
+        """How many steps after the one that follows `executed` ones end before the schedule has something to do."""
+        return self.schedule.rests(executed)
+
+    def finish(self, step: int) -> None:
+        """The run has ended: tell what of the schedule it has never reached."""
+        left = self.schedule.left
+        if left and not self._gave_up:
+            count = f"{len(left)} of {self.schedule.total}" if len(left) < self.schedule.total else f"all {len(left)}"
+            text = f"the run ended at step {step}; {count} entries were never reached, the first of them is for step {left[0].step}"
+            self._emit(ScheduleNoted(self._clock.at(), step, text, False))
+
+    def _replay(self) -> None:
+        """Carry out what is due. A run that cannot be what its schedule says is not worth its time: it is stopped."""
+        if self.schedule.unchecked:
+            self._look()
+            if self._view.tree.parameters and (objection := self.schedule.objection(self._view.tree)) is not None:
+                self._give_up(objection)
+        while (entry := self.schedule.take(self._step, self._skipped)) is not None:
+            refusal = self._boundary.carry_out(entry.command, self._step)
+            if refusal is not None and not isinstance(refusal, AlreadySo):
+                self._give_up(f"{entry.title}: cannot {command_words(entry.command)}: {refusal}")
+
+    def _give_up(self, reason: str) -> None:
+        self._gave_up = True
+        text = f"{reason}; the run was stopped after step {self._step}"
+        self._emit(ScheduleNoted(self._clock.at(), self._step, text, True))
+        raise RunStopped(exit_code=2)
+
+    def _look(self) -> None:
+        if not self._looked and not operations_are_observed():
+            self._view.refresh(self._step, look_closer=True, at_any_cost=True)
+            self._looked = True
 
     def verify(self, step: int) -> None:
         """Report on freezes that are old enough."""
@@ -86,9 +137,8 @@ class CommandDesk:
         """What a command is about is what the models hold now, not what they held when they were examined last."""
 
         def handle(command: Command) -> Applied:
-            if isinstance(command, Intervention) and not self._looked and not operations_are_observed():
-                self._view.refresh(self._step, look_closer=True, at_any_cost=True)
-                self._looked = True
+            if isinstance(command, Intervention):
+                self._look()
             return handler(command)
 
         return handle
@@ -100,7 +150,19 @@ class CommandDesk:
         return Applied("take the next step apart", ())
 
     def _applied(self, command: Command, applied: Applied) -> None:
-        self._emit(CommandApplied(self._clock.at(), self._step, command, applied.text, applied.parameters))
+        late = self._view.found_at > 0
+        self._emit(
+            CommandApplied(
+                self._clock.at(),
+                self._step,
+                command,
+                applied.text,
+                applied.parameters,
+                applied.changed,
+                self._skipped,
+                late,
+            )
+        )
         if not isinstance(command, Undo):
             self._undo.applied(applied)
         if isinstance(command, Intervention):

@@ -16,21 +16,32 @@ from gradtui.probe import optimizer_membership as membership
 from gradtui.probe import refusals
 from gradtui.probe.applied import Applied
 from gradtui.probe.module_tree import ModuleTree
-from gradtui.probe.refusals import Refused, Training
+from gradtui.probe.refusals import AlreadySo, Refused, Training
 from gradtui.protocol.commands import SetTrainable
+from gradtui.state.model_parts import within
+from gradtui.state.selection import NothingSelected, Selected, find
 
 
 def select(command: SetTrainable, tree: ModuleTree) -> tuple[str, dict[int, torch.Tensor]]:
     """The path a command means, and what of it is not yet as it asks, by place. Raises `Refused` if there is none."""
-    path, places = _selected(command.path, tree)
+    path, places = named(command.path, tree)
     shown = path or "the model"
-    if not places:
-        raise Refused(f"{shown} has no parameters")
     live = {place: tensor for place in places if (tensor := tree.parameter_refs[place]()) is not None}
     chosen = {place: tensor for place, tensor in live.items() if tensor.requires_grad is not command.trainable}
     if not chosen:
-        raise Refused(f"{shown} is already {'trainable' if command.trainable else 'frozen'}")
+        raise AlreadySo(f"{shown} is already {'trainable' if command.trainable else 'frozen'}")
     return path, chosen
+
+
+def named(selection: str, tree: ModuleTree) -> Selected:
+    """What a selection means. Raises `Refused` if it names no parameter."""
+    try:
+        selected = find(selection, tree)
+    except NothingSelected as nothing:
+        raise Refused(str(nothing)) from None
+    if not selected.places:
+        raise Refused(f"{selected.shown or 'the model'} has no parameters")
+    return selected
 
 
 def set_trainable(
@@ -45,33 +56,6 @@ def set_trainable(
     done = _unfreeze(chosen, tree, training) if trainable else _freeze(chosen, tree, training)
     text = f"{'unfroze' if trainable else 'froze'} {shown or 'the model'}: {_extent(shown, chosen, tree)}{done}"
     return Applied(text, tuple(chosen))
-
-
-def _selected(path: str, tree: ModuleTree) -> tuple[str, list[int]]:
-    """The path as the tree has it, and the places of its parameters, under whichever of their names."""
-    for spelling in _spellings(path, tree):
-        below = f"{spelling}." if spelling else ""
-        places = [
-            place
-            for place, info in enumerate(tree.parameters)
-            if any(name == spelling or name.startswith(below) for name in info.names)
-        ]
-        if any(module.path == spelling for module in tree.modules) or (places and spelling):
-            return spelling, places
-    refusals.refuse_unknown(path, tree)
-    raise AssertionError("unreachable")
-
-
-def _spellings(path: str, tree: ModuleTree) -> Iterator[str]:
-    """The path itself, and what it would be called if a model had come or gone, or torch.compile, since it was written."""
-    # The wrappers of torch.compile are not listed.
-    plain = ".".join(part for part in path.split(".") if part != "_orig_mod")
-    yield plain
-    names = [model.name for model in tree.models]
-    if len(names) == 1:
-        yield "" if plain == names[0] else plain.removeprefix(f"{names[0]}.")
-    elif plain:
-        yield from (f"{name}.{plain}" for name in names)
 
 
 def _freeze(chosen: dict[int, torch.Tensor], tree: ModuleTree, training: Training) -> str:
@@ -154,10 +138,8 @@ def _all_or_nothing(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
 def _extent(path: str, chosen: dict[int, torch.Tensor], tree: ModuleTree) -> str:
     size = sum(tree.parameters[place].count for place in chosen)
     tensors = "1 tensor" if len(chosen) == 1 else f"{len(chosen)} tensors"
-    elsewhere = [
-        listed
-        for place in chosen
-        if (listed := tree.parameters[place].path) != path and path and not listed.startswith(f"{path}.")
-    ]
+    # What a pattern or a preset names was not named by a path, so no other path is news.
+    is_path = any(within(name, path) for place in chosen for name in tree.parameters[place].names)
+    elsewhere = [listed for place in chosen if is_path and not within(listed := tree.parameters[place].path, path)]
     tied = f" (tied to {', '.join(elsewhere[:3])}{' …' if len(elsewhere) > 3 else ''})" if elsewhere else ""
     return f"{tensors}, {size:,} parameter{'' if size == 1 else 's'}{tied}"

@@ -236,10 +236,15 @@ class Probe:
 
     def _rests(self) -> int:
         """How many steps after the present one nobody wants to look at; negative if this one is looked at."""
-        if self.norms.is_due or self.norms.is_scaled or self.desk.toggling.watches or not self.desk.is_idle:
-            return -1
         executed = self.counter.steps
-        return min(self.norms.rests(executed), self.examiner.rests(executed), self.counter.rests())
+        if (
+            self.norms.is_due
+            or self.norms.is_scaled
+            or self.desk.toggling.watches
+            or not self.desk.is_idle_at(executed)
+        ):
+            return -1
+        return min(self.counter.rests(), *(part.rests(executed) for part in (self.norms, self.examiner, self.desk)))
 
     def zero_grad_began(self, now: int) -> None:
         """Gradients are being cleared."""
@@ -283,8 +288,8 @@ class Probe:
             self.counter.stop_if_done()
         # Read before the run may be held: the time of that is taken off only when it goes on.
         cost = self._cost.of_step()
-        if not self.desk.is_idle:
-            self.hooks.guard("commands", self.desk.cross, executed, self._is_by_hand())
+        if not self.desk.is_idle_at(executed):
+            self.hooks.guard("commands", self.desk.cross, executed, self._is_by_hand(), self.counter.left_out)
         self.hooks.guard("examination", self.examiner.begin_step, executed, cost)
         self.norms.begin_step(executed, cost, wanted=self.examiner.examination is not None)
 

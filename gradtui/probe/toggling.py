@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from functools import partial
 
 import torch
 
 from gradtui.probe import interventions
-from gradtui.probe.applied import Applied
+from gradtui.probe.applied import Applied, Changed
 from gradtui.probe.freeze_watch import VERIFY_STEPS, FreezeWatch
 from gradtui.probe.models_in_view import ModelsInView
 from gradtui.probe.norm_reader import NormReader
-from gradtui.probe.refusals import Refused, Training
+from gradtui.probe.refusals import AlreadySo, Refused, Training
 from gradtui.probe.step_examiner import StepExaminer
-from gradtui.protocol.commands import SetTrainable
+from gradtui.probe.together import in_order
+from gradtui.protocol.commands import SetTrainable, TrainOnly
 from gradtui.protocol.events import FreezeVerified
 
 
@@ -52,6 +55,25 @@ class Toggling:
         path, chosen = interventions.select(command, self._view.tree)
         return self._toggle(command.id, chosen, trainable=command.trainable, shown=path)
 
+    def train_only(self, command: TrainOnly) -> Applied:
+        """Unfreeze what the command names and freeze all the rest. Raises `Refused`, and then neither is done."""
+        tree = self._view.tree
+        shown, places = interventions.named(command.selection, tree)
+        live = dict(tree.live_parameters())
+        wanted = {place: tensor for place in places if (tensor := live.get(place)) is not None}
+        joining = {place: tensor for place, tensor in wanted.items() if not tensor.requires_grad}
+        leaving = {place: tensor for place, tensor in live.items() if place not in wanted and tensor.requires_grad}
+        if not (joining or leaving):
+            raise AlreadySo(f"{shown or 'the model'} is already all that trains")
+        # Unfrozen first: what is frozen then is not the last that trains.
+        chosen = [(part, trains) for part, trains in ((joining, True), (leaving, False)) if part]
+        done = in_order([partial(self._toggle, command.id, part, trainable=on, shown=shown) for part, on in chosen])
+        size = sum(tree.parameters[place].count for place in wanted)
+        tensors = "1 tensor" if len(wanted) == 1 else f"{len(wanted)} tensors"
+        counts = [f"unfroze {len(joining)}"] * bool(joining) + [f"froze {len(leaving)}"] * bool(leaving)
+        text = f"trains only {shown or 'the model'}: {tensors}, {size:,} parameters; {', '.join(counts)}"
+        return replace(done, text=text)
+
     def _toggle(self, command: int, chosen: dict[int, torch.Tensor], *, trainable: bool, shown: str) -> Applied:
         done = interventions.set_trainable(chosen, self._view.tree, self._training(), trainable=trainable, shown=shown)
         self._changed(command, done.parameters, trainable=trainable)
@@ -60,6 +82,7 @@ class Toggling:
             done.text,
             done.parameters,
             lambda: self._set_back(command, references, trainable=not trainable, shown=shown),
+            (Changed(trainable, tuple(self._view.tree.parameters[place].path for place in done.parameters)),),
         )
 
     def _set_back(

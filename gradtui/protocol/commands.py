@@ -22,10 +22,18 @@ class Intervention(Command):
 
 @dataclass(frozen=True, slots=True)
 class SetTrainable(Intervention):
-    """Freeze (`trainable` False) or unfreeze the parameter at `path`, or every parameter of the module at `path`."""
+    """Freeze (`trainable` False) or unfreeze what `path` names: a selection (`gradtui.state.selection`), usually the path of
+    a parameter or of a module."""
 
     path: str
     trainable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TrainOnly(Intervention):
+    """Unfreeze what `selection` names and freeze all the rest, both or neither."""
+
+    selection: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -209,6 +209,14 @@ class ModelInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class Changed:
+    """Parameters that a command made trainable, or froze; by path, which outlives the tree that places belong to."""
+
+    trainable: bool
+    paths: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class OptimizerInfo:
     """An optimizer and which of the known parameters it owns (indices into the tree's parameters)."""
 

@@ -139,11 +139,12 @@ def _largest_total(state: RunState) -> int | None:
 def closing_lines(state: RunState) -> list[str]:
     """What there is to say when the run has ended."""
     tree = state.tree
-    ran_out = [f"step {event.step}: {headline(event)}" for event in state.out_of_memory if event.categories]
+    endings = [f"step {event.step}: {headline(event)}" for event in state.out_of_memory if event.categories]
+    endings += [f"schedule: {note}" for note in state.schedule_notes]
     if state.step == 0 and state.micro_steps == 0:
         failed = state.ended is not None and (state.ended.error is not None or state.ended.exit_code != 0)
         happened = "failed before it trained anything" if failed else "ran to its end without training anything"
-        return [f"the script {happened}: no backward, no optimizer step", *ran_out]
+        return [f"the script {happened}: no backward, no optimizer step", *endings]
     by_hand = " without an optimizer" if state.step and not sum(state.optimizer_steps) else ""
     lines = [
         f"{state.step} steps{by_hand}, {state.micro_steps} micro-steps in {state.seconds:.1f} s"
@@ -180,7 +181,7 @@ def closing_lines(state: RunState) -> list[str]:
     if cost.steps:
         share = 100 * cost.own_seconds / cost.step_seconds if cost.step_seconds else 0.0
         lines.append(f"measuring took {cost.own_seconds * 1e6 / cost.steps:.0f} µs a step, {share:.1f} %")
-    return lines + ran_out
+    return lines + endings
 
 
 def _model_words(model: ModelRecord) -> str:

@@ -12,6 +12,7 @@ from gradtui.protocol.commands import (
     SetTrainable,
     StopTraining,
     TraceStep,
+    TrainOnly,
     Undo,
 )
 
@@ -20,6 +21,8 @@ def command_words(command: Command) -> str:
     """What a command asks for, as it goes on from "cannot": `freeze ctx`."""
     if isinstance(command, SetTrainable):
         return f"{'unfreeze' if command.trainable else 'freeze'} {command.path or 'the model'}"
+    if isinstance(command, TrainOnly):
+        return f"train only {command.selection or 'the model'}"
     if isinstance(command, RunSteps):
         return "run 1 step" if command.count == 1 else f"run {command.count} steps"
     if isinstance(command, RunTo):

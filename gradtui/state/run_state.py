@@ -136,7 +136,8 @@ class LogEntry:
     at: float
     step: int
     kind: str
-    """"applied", "rejected", "verified", "moved", "not finite", "growth", "out of memory", "probe", "run" or "model"."""
+    """"applied", "rejected", "verified", "moved", "not finite", "growth", "out of memory", "schedule", "probe",
+    "run" or "model"."""
     text: str
 
 
@@ -208,6 +209,8 @@ class RunState:
     """Whether memory at the end of a step rises and rises."""
     out_of_memory: list[OutOfMemory] = field(default_factory=list)
     """Failed allocations, as far as they were told; never more than the probe tells, a few dozen."""
+    schedule_notes: list[str] = field(default_factory=list)
+    """What became of the schedule that is replayed, as far as it is not what it asks for."""
     problems: dict[str, str] = field(default_factory=dict)
     """Parts of the probe that failed, and how."""
 
