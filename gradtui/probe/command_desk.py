@@ -103,7 +103,8 @@ class CommandDesk:
         left = self.schedule.left
         if left and not self._gave_up:
             count = f"{len(left)} of {self.schedule.total}" if len(left) < self.schedule.total else f"all {len(left)}"
-            text = f"the run ended at step {step}; {count} entries were never reached, the first of them is for step {left[0].step}"
+            first = f"the first of them is for step {left[0].step}"
+            text = f"the run ended at step {step}; {count} entries were never reached, {first}"
             self._emit(ScheduleNoted(self._clock.at(), step, text, False))
 
     def _replay(self) -> None:
