@@ -58,6 +58,8 @@ def schedule_text(state: RunState) -> str:
 
 def _value(value: Any) -> str:
     """A text, number or truth value as TOML has it."""
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_value, value))}]"
     if isinstance(value, float):
         return repr(value)
     # TOML's basic strings are JSON's, but for one more character that must be escaped.

@@ -13,10 +13,12 @@ of `other`: Python's own objects, results that are still alive.
 `checkpointed` has the modules with operations in checkpointed regions: bytes that backward computes again there (null if not
 seen), and the inputs that a region keeps, under the innermost module that it is within.
 
-`interventions` are the newest freezes and unfreezes that were applied, by whomever;
-older ones are counted in `interventions_dropped`. `out_of_memory` are the failed allocations, whether or not the script caught
-what they raised: the first few with who held the memory then, of many more only some. `exit_code` is null while the run goes
-on. `device_memory` (see `gradtui.export.device_memory`) is null where no CUDA device was in use.
+`interventions` are the newest changes that were applied, by whomever: `command` and its fields as a schedule file has them
+(`gradtui.protocol.codec`), when `step` steps had been executed and a loss scaler had left out `skipped` since, and the paths of
+the parameters that were frozen or unfrozen by it; older ones are counted in `interventions_dropped`. `out_of_memory` are the
+failed allocations, whether or not the script caught what they raised: the first few with who held the memory then, of many
+more only some. `exit_code` is null while the run goes on. `device_memory` (see `gradtui.export.device_memory`) is null where
+no CUDA device was in use.
 
 `models` are in the order they were found: at most the last 64 that are gone (`current` false), with what was measured of
 them last, then those there are now. Of each, as of `measured_step`: `trainable`, the elements that require a gradient;
@@ -40,6 +42,7 @@ from pathlib import Path
 from typing import Any
 
 from gradtui.export.device_memory import device_memory
+from gradtui.protocol.codec import to_words
 from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.events import OutOfMemory
 from gradtui.protocol.vocabulary import Phase
@@ -235,12 +238,12 @@ def _interventions(state: RunState) -> list[dict[str, Any]]:
             "step": event.step,
             "seconds": event.at,
             "text": event.text,
-            "path": event.command.path,
-            "trainable": event.command.trainable,
-            "parameters": [state.tree.parameters[i].path for i in event.parameters if i < len(state.tree.parameters)],
+            **to_words(event.command),
+            "trainable": event.command.trainable if isinstance(event.command, SetTrainable) else None,
+            "skipped": event.skipped,
+            "parameters": [path for changed in event.changed for path in changed.paths],
         }
         for event in state.interventions
-        if isinstance(event.command, SetTrainable)
     ]
 
 

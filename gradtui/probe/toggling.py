@@ -10,6 +10,7 @@ from functools import partial
 import torch
 
 from gradtui.probe import interventions
+from gradtui.probe import optimizer_membership as membership
 from gradtui.probe.applied import Applied, Changed
 from gradtui.probe.freeze_watch import VERIFY_STEPS, FreezeWatch
 from gradtui.probe.models_in_view import ModelsInView
@@ -75,14 +76,21 @@ class Toggling:
         return replace(done, text=text)
 
     def _toggle(self, command: int, chosen: dict[int, torch.Tensor], *, trainable: bool, shown: str) -> Applied:
-        done = interventions.set_trainable(chosen, self._view.tree, self._training(), trainable=trainable, shown=shown)
+        tree, optimizers = self._view.tree, self._view.live_optimizers()
+        owned = membership.owners(optimizers).keys()
+        done = interventions.set_trainable(chosen, tree, self._training(), trainable=trainable, shown=shown)
+        joined = tuple(
+            (tree.parameters[place].path, *where)
+            for place in done.parameters
+            if id(chosen[place]) not in owned and (where := membership.position(chosen[place], optimizers)) is not None
+        )
         self._changed(command, done.parameters, trainable=trainable)
         references = [weakref.ref(chosen[place]) for place in done.parameters]
         return Applied(
             done.text,
             done.parameters,
             lambda: self._set_back(command, references, trainable=not trainable, shown=shown),
-            (Changed(trainable, tuple(self._view.tree.parameters[place].path for place in done.parameters)),),
+            (Changed(trainable, tuple(tree.parameters[place].path for place in done.parameters), (), joined),),
         )
 
     def _set_back(

@@ -55,7 +55,9 @@ def from_words(words: Mapping[str, Any], id_: int) -> Command:
     missing = [name for name, field in fields.items() if field.default is dataclasses.MISSING and name not in given]
     if missing:
         raise BadEntry(f"{word} needs {' and '.join(missing)}")
-    return kind(id=id_, **preset, **given)
+    # A list of a file is a tuple here, as everything in a command is for good.
+    fixed = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
+    return kind(id=id_, **preset, **fixed)
 
 
 @cache
@@ -78,6 +80,8 @@ def _fits(value: Any, hint: Any) -> bool:
         return any(_fits(value, part) for part in get_args(hint))
     if origin is Literal:
         return any(type(value) is type(part) and value == part for part in get_args(hint))
+    if origin is tuple:
+        return isinstance(value, (list, tuple)) and all(_fits(part, get_args(hint)[0]) for part in value)
     if hint is type(None):
         return value is None
     if hint is float:
@@ -90,6 +94,8 @@ def _in_words(hint: Any) -> str:
     if get_origin(hint) in (Union, types.UnionType, Literal):
         parts = [part for part in get_args(hint) if part is not type(None)]
         return " or ".join(repr(part) if get_origin(hint) is Literal else _in_words(part) for part in parts)
+    if get_origin(hint) is tuple:
+        return f"a list, each {_in_words(get_args(hint)[0])}"
     return {str: "a text in quotes", bool: "true or false", int: "a whole number", float: "a number"}.get(
         hint, "a value"
     )

@@ -214,6 +214,10 @@ class Changed:
 
     trainable: bool
     paths: tuple[str, ...]
+    statistics: tuple[str, ...] = ()
+    """Paths of the modules whose running statistics are held still from now on, or no longer."""
+    joined: tuple[tuple[str, int, int], ...] = ()
+    """Which of them joined an optimizer: path, place of the optimizer among the live ones, place of its group."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from gradtui.protocol.commands import Command, SetTrainable
+from gradtui.protocol.commands import Command, SetTrainable, TrainOnly
 from gradtui.protocol.events import (
     CommandApplied,
     DeviceSampled,
@@ -219,6 +219,6 @@ class RunState:
         self.pending[command.id] = command
         self.version += 1
 
-    def pending_toggles(self) -> list[SetTrainable]:
+    def pending_toggles(self) -> list[SetTrainable | TrainOnly]:
         """Freezes and unfreezes that the training thread has not answered yet, oldest first."""
-        return [command for command in self.pending.values() if isinstance(command, SetTrainable)]
+        return [command for command in self.pending.values() if isinstance(command, (SetTrainable, TrainOnly))]

@@ -11,13 +11,19 @@ from functools import partial
 from typing import ClassVar
 
 from textual import events
-from textual.app import App, SystemCommand
+from textual.app import SystemCommand
 from textual.screen import Screen
 from textual.timer import Timer
 from textual.types import CSSPathType
 
 from gradtui.protocol.commands import Resume, SaveAllocatorSnapshot, StopTraining, TraceStep
-from gradtui.protocol.events import CommandApplied, CommandRejected, Event, FreezeVerified, OutOfMemory, RunEnded
+from gradtui.protocol.events import (
+    CommandApplied,
+    CommandRejected,
+    Event,
+    OutOfMemory,
+    RunEnded,
+)
 from gradtui.state.out_of_memory import happened
 from gradtui.state.reconciliation import reconcile
 from gradtui.state.reducer import apply
@@ -27,6 +33,7 @@ from gradtui.transport.channel import CommandSink, EventSource
 from gradtui.tui import requests
 from gradtui.tui.actions import ACTIONS, Action, bindings
 from gradtui.tui.driver import suspend_process
+from gradtui.tui.freezing import FreezingApp
 from gradtui.tui.governor import Governor
 from gradtui.tui.palette import DARK_THEME, LIGHT_THEME, Palette
 from gradtui.tui.panels.header import HeaderFacts
@@ -45,7 +52,7 @@ _BATCH = 10_000
 """Events applied in one go."""
 
 
-class GradtuiApp(App[str]):
+class GradtuiApp(FreezingApp):
     """The dashboard of one run. Its return value says how the person left: "stop", "leave" or "ended".
 
     Args:
@@ -165,6 +172,7 @@ class GradtuiApp(App[str]):
 
     def _announce(self, event: Event) -> None:
         """Say at once what the person should not have to look for."""
+        self.announce_freezing(event)
         if isinstance(event, CommandRejected):
             if isinstance(event.command, TraceStep) and isinstance(self.screen, StepDialog):
                 self.pop_screen()
@@ -173,8 +181,6 @@ class GradtuiApp(App[str]):
                 (entry.text for entry in reversed(self.run_state.log) if entry.kind == "rejected"), event.reason
             )
             self.notify(said, title="Refused", severity="warning", timeout=8, markup=False)
-        elif isinstance(event, FreezeVerified) and event.moved:
-            self.notify(f"{event.moved[0]} moved while frozen", severity="error", timeout=8, markup=False)
         elif isinstance(event, CommandApplied) and isinstance(event.command, SaveAllocatorSnapshot):
             self.notify(event.text, timeout=8, markup=False)
         elif isinstance(event, OutOfMemory) and event.categories:
@@ -214,7 +220,7 @@ class GradtuiApp(App[str]):
         targets = {"app": self, "dashboard": self._dashboard, "tree": self._dashboard.tree_view}
         await self.run_action(action.id, targets[action.scope])
 
-    def _request(self, made: requests.Make | requests.Refusal) -> None:
+    def request(self, made: requests.Make | requests.Refusal) -> None:
         if isinstance(made, requests.Refusal):
             self.notify(made.reason, timeout=4, markup=False)
             return
@@ -230,22 +236,22 @@ class GradtuiApp(App[str]):
     # Actions; what each does is told in `actions.ACTIONS`
 
     def action_toggle_trainable(self) -> None:
-        self._request(requests.toggle(self.run_state, self._dashboard.tree_view.current))
+        self.request(requests.toggle(self.run_state, self._dashboard.tree_view.current))
 
     def action_pause(self) -> None:
-        self._request(requests.pause(self.run_state))
+        self.request(requests.pause(self.run_state))
 
     def action_run_one_step(self) -> None:
-        self._request(requests.one_step(self.run_state))
+        self.request(requests.one_step(self.run_state))
 
     def action_trace_step(self) -> None:
         if self.run_state.ended is None or self.run_state.traced is None:
-            self._request(requests.trace_step(self.run_state))
+            self.request(requests.trace_step(self.run_state))
         if self.run_state.ended is None or self.run_state.traced is not None:
             self.push_screen(StepDialog(self.run_state, self._pictures))
 
     def action_save_snapshot(self) -> None:
-        self._request(requests.save_snapshot(self.run_state))
+        self.request(requests.save_snapshot(self.run_state))
 
     def action_explain(self) -> None:
         if self._dashboard.memory.has_focus and reconcile(self.run_state.device) is not None:

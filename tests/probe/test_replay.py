@@ -67,6 +67,20 @@ def check(train: Callable[[Callable[[int], None]], nn.Module], asked: Mapping[in
     return text
 
 
+def stopped(
+    train: Callable[[Callable[[int], None]], nn.Module], entries: Sequence[Scheduled]
+) -> tuple[object, Watched]:
+    """The exit code that a schedule ends a run with."""
+    with watched() as seen:
+        seen.probe.desk.schedule = ReplayedSchedule(entries)
+        try:
+            train(lambda number: None)
+        except RunStopped as stop:
+            code = stop.code
+    seen.probe.desk.finish(seen.probe.counter.steps)
+    return code, seen
+
+
 def plain(make: Callable[..., torch.optim.Optimizer], **options: object):
     def train(before: Callable[[int], None]) -> nn.Module:
         model = small()
@@ -188,11 +202,8 @@ def test_a_name_that_is_not_there_stops_the_run_before_its_first_step() -> None:
     model = small()
     before = bits(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    with pytest.raises(RunStopped) as stopped, watched() as seen:
-        seen.probe.desk.schedule = ReplayedSchedule([entry(5, SetTrainable(-1, "0.wieght", False))])
-        step(model, optimizer)
-    seen.probe.desk.finish(0)
-    assert stopped.value.code == 2
+    code, seen = stopped(lambda _: step(model, optimizer), [entry(5, SetTrainable(-1, "0.wieght", False))])
+    assert code == 2
     assert bits(model) == before
     (noted,) = seen.all(ScheduleNoted)
     assert noted.failed
@@ -225,11 +236,8 @@ def test_an_entry_that_is_refused_stops_the_run_and_one_that_is_so_already_does_
         entry(2, SetTrainable(-2, ":all", False)),
         entry(3, SetTrainable(-3, "0", False)),
     ]
-    with pytest.raises(RunStopped) as stopped, watched() as seen:
-        seen.probe.desk.schedule = ReplayedSchedule(entries)
-        plain(torch.optim.SGD, lr=0.1)(lambda number: None)
-    seen.probe.desk.finish(2)
-    assert stopped.value.code == 2
+    code, seen = stopped(plain(torch.optim.SGD, lr=0.1), entries)
+    assert code == 2
     assert seen.probe.counter.steps == 2
     assert [rejected.command.id for rejected in seen.all(CommandRejected)] == [-1, -2]
     (noted,) = seen.all(ScheduleNoted)
@@ -241,11 +249,11 @@ def test_entries_that_were_never_reached_are_told_at_the_end() -> None:
     _, seen = replayed(plain(torch.optim.SGD, lr=0.1), entries)
     (noted,) = seen.all(ScheduleNoted)
     assert not noted.failed
-    assert noted.text == "the run ended at step 12; 1 of 2 entries were never reached, the first of them is for step 900"
+    assert (
+        noted.text == "the run ended at step 12; 1 of 2 entries were never reached, the first of them is for step 900"
+    )
 
 
 def test_a_run_can_be_stopped_by_its_schedule() -> None:
-    with pytest.raises(RunStopped) as stopped, watched() as seen:
-        seen.probe.desk.schedule = ReplayedSchedule([entry(3, StopTraining(-1))])
-        plain(torch.optim.SGD, lr=0.1)(lambda number: None)
-    assert (stopped.value.code, seen.probe.counter.steps) == (0, 3)
+    code, seen = stopped(plain(torch.optim.SGD, lr=0.1), [entry(3, StopTraining(-1))])
+    assert (code, seen.probe.counter.steps) == (0, 3)

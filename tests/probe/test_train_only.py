@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import torch
-from toggling import X, answers, bits, freeze, small, step
+from toggling import answers, bits, freeze, small, step
 from torch import nn
 from watched import watched
 
@@ -88,14 +88,9 @@ def test_what_is_so_already_and_what_is_not_there_is_said() -> None:
         for selection in (":all", ":norms", "*.wieght", "4.wait", ":heads"):
             seen.submit(train_only(selection))
         step(model, optimizer)
-    assert answers(seen) == [
-        ":all is already all that trains",
-        ":norms: this model has no norm with parameters",
-        "nothing matches '*.wieght'" + answers(seen)[2].removeprefix("nothing matches '*.wieght'"),
-        "there is no module or parameter '4.wait'; did you mean 4.bias or 4.weight?"
-        if "4.bias or" in answers(seen)[3]
-        else answers(seen)[3],
-        "there is no preset ':heads'; did you mean :head?",
-    ]
-    assert "did you mean" in answers(seen)[2]
-    assert X.shape == (6, 4)
+    told = answers(seen)
+    assert told[0] == ":all is already all that trains"
+    assert told[1] == ":norms: this model has no norm with parameters"
+    assert told[2].startswith("nothing matches '*.wieght'; did you mean ")
+    assert told[3].startswith("there is no module or parameter '4.wait'; did you mean 4.weight")
+    assert told[4] == "there is no preset ':heads'; did you mean :head?"
