@@ -48,6 +48,8 @@ class PlainReporter:
         self._owner = os.getpid()
         # A notebook may ask for a summary while the thread is draining.
         self._lock = threading.Lock()
+        self._seen = 0
+        """So many entries of the log have been written, or were none of ours to write."""
         self._descriptor: int | None = None
         with contextlib.suppress(OSError):
             self._descriptor = duplicate_aside(2)
@@ -62,6 +64,8 @@ class PlainReporter:
         if self._thread.ident is not None and os.getpid() == self._owner:
             self._thread.join()
         self.drain()
+        if self._thread.ident is not None and not self._silent:
+            self._report_log()
         return self.state
 
     def say(self, text: str) -> None:
@@ -73,20 +77,20 @@ class PlainReporter:
 
     def _run(self) -> None:
         reported = monotonic()
-        seen = self.state.log_count
+        self._seen = self.state.log_count
         while not self._stop.wait(_DRAIN_S):
             self.drain()
             if self._silent:
                 continue
-            seen = self._report_log(seen)
+            self._report_log()
             if monotonic() - reported >= PROGRESS_S:
                 reported = monotonic()
                 self.say(progress_line(self.state))
 
-    def _report_log(self, seen: int) -> int:
-        """Write the log's entries from the `seen`-th on; the number of entries there have been."""
+    def _report_log(self) -> None:
+        """Write the log's entries that have not been written yet."""
         log = self.state.log
-        for entry in log[max(0, len(log) - (self.state.log_count - seen)) :]:
+        for entry in log[max(0, len(log) - (self.state.log_count - self._seen)) :]:
             if entry.kind in (
                 "applied",
                 "rejected",
@@ -98,7 +102,7 @@ class PlainReporter:
                 "probe",
             ):
                 self.say(f"step {entry.step}: {entry.text}")
-        return self.state.log_count
+        self._seen = self.state.log_count
 
     def drain(self) -> None:
         """Take in what is waiting."""
