@@ -23,8 +23,10 @@ class InterventionFiles:
 
     def save(self, state: RunState) -> str:
         """Write both files and say where they are, in words. Raises OSError."""
-        schedule = self._write("schedule", ".toml", lambda file: file.write(schedule_text(state).encode()))
-        code = self._write("schedule", ".py", lambda file: file.write(snippet_text(state).encode()))
+        schedule = self._write(
+            "schedule", ".toml", lambda file: file.write(schedule_text(state).encode(errors="replace"))
+        )
+        code = self._write("schedule", ".py", lambda file: file.write(snippet_text(state).encode(errors="replace")))
         self._written = state.intervention_count
         count = "1 intervention" if state.intervention_count == 1 else f"{state.intervention_count} interventions"
         script = state.started.script if state.started is not None else "SCRIPT"

@@ -41,7 +41,7 @@ def scheduled(applied: CommandApplied) -> Scheduled:
 
 def schedule_text(state: RunState) -> str:
     """What was done to a run, as the content of a schedule file. What was taken back stands there with its `undo`."""
-    script = shlex.quote(state.started.script) if state.started is not None else "SCRIPT"
+    script = shlex.quote(one_line(state.started.script)) if state.started is not None else "SCRIPT"
     lines = [
         f"# What was done to {script} while it ran. To do the same again: gradtui --schedule THIS_FILE {script}",
         "# `step = 30` is when 30 optimizer steps have been executed, before the next one begins.",
@@ -51,9 +51,14 @@ def schedule_text(state: RunState) -> str:
         lines.append(f"# Not complete: {dropped} earlier ones were not kept, so a replay will not be the same run.")
     lines.append(f"version = {VERSION}")
     for applied in state.interventions:
-        lines += ["", f"[[do]] # {' '.join(applied.text.split())}"]
+        lines += ["", f"[[do]] # {one_line(applied.text)}"]
         lines += [f"{name} = {_value(value)}" for name, value in to_table(scheduled(applied)).items()]
     return "\n".join(lines) + "\n"
+
+
+def one_line(text: str) -> str:
+    """A text as a comment can hold it."""
+    return "".join(sign if sign.isprintable() else "?" for sign in " ".join(text.split()))
 
 
 def _value(value: Any) -> str:

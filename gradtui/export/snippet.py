@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 
+from gradtui.export.schedule_file import one_line
 from gradtui.protocol.events import CommandApplied
 from gradtui.protocol.vocabulary import Changed
 from gradtui.state.run_state import RunState
@@ -29,7 +30,7 @@ def snippet_text(state: RunState) -> str:
     call = f"follow_schedule({several if len(models) > 1 else 'model'}, optimizer)"
     dropped = state.intervention_count - len(state.interventions)
     lines = [
-        f"# What was done to {script} while it ran, as code. Paste it, and where the model and its optimizer have been made:",
+        f"# What was done to {one_line(script)} while it ran, as code. Paste it, and where the model and its optimizer have been made:",
         f"#     {call}    # several optimizers in the order they are made",
         *([f"# Not complete: {dropped} earlier interventions were not kept."] if dropped else []),
         "import torch",
@@ -47,7 +48,7 @@ def snippet_text(state: RunState) -> str:
 
 
 def _entry_lines(applied: CommandApplied) -> list[str]:
-    what = " ".join(applied.text.split())
+    what = one_line(applied.text)
     if not applied.changed:
         return [f"    # step {applied.step}: {what}: not done by this code"]
     after = " (in the session after a step that the loss scaler had left out)" if applied.skipped else ""

@@ -102,9 +102,8 @@ class CommandDesk:
         """The run has ended: tell what of the schedule it has never reached."""
         left = self.schedule.left
         if left and not self._gave_up:
-            count = f"{len(left)} of {self.schedule.total}" if len(left) < self.schedule.total else f"all {len(left)}"
-            first = f"the first of them is for step {left[0].step}"
-            text = f"the run ended at step {step}; {count} entries were never reached, {first}"
+            count = f"{len(left)} of {self.schedule.total} entries"
+            text = f"{count} never reached: the run ended at step {step}, the next one is for step {left[0].step}"
             self._emit(ScheduleNoted(self._clock.at(), step, text, False))
 
     def _replay(self) -> None:

@@ -164,7 +164,7 @@ _PRESETS: dict[str, Callable[[Listing], set[int]]] = {
 def _by_expression(selection: str, tree: Listing) -> set[int]:
     try:
         expression = re.compile(selection.removeprefix("re:").strip())
-    except re.error as error:
+    except (re.error, OverflowError, RecursionError, FutureWarning) as error:
         raise NothingSelected(f"{selection!r} is no regular expression: {error}") from None
     return {place for place, info in enumerate(tree.parameters) if any(map(expression.search, info.names))}
 

@@ -249,9 +249,7 @@ def test_entries_that_were_never_reached_are_told_at_the_end() -> None:
     _, seen = replayed(plain(torch.optim.SGD, lr=0.1), entries)
     (noted,) = seen.all(ScheduleNoted)
     assert not noted.failed
-    assert (
-        noted.text == "the run ended at step 12; 1 of 2 entries were never reached, the first of them is for step 900"
-    )
+    assert noted.text == "1 of 2 entries never reached: the run ended at step 12, the next one is for step 900"
 
 
 def test_a_run_can_be_stopped_by_its_schedule() -> None:
