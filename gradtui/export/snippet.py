@@ -30,7 +30,7 @@ def snippet_text(state: RunState) -> str:
     call = f"follow_schedule({several if len(models) > 1 else 'model'}, optimizer)"
     dropped = state.intervention_count - len(state.interventions)
     lines = [
-        f"# What was done to {one_line(script)} while it ran, as code. Paste it, and where the model and its optimizer have been made:",
+        f"# What was done to {one_line(script)} while it ran, as code. Paste it, and when model and optimizer are made:",
         f"#     {call}    # several optimizers in the order they are made",
         *([f"# Not complete: {dropped} earlier interventions were not kept."] if dropped else []),
         "import torch",

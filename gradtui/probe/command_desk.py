@@ -16,6 +16,7 @@ from gradtui.probe.refusals import AlreadySo, Refused
 from gradtui.probe.replayed_schedule import ReplayedSchedule
 from gradtui.probe.run_clock import RunClock
 from gradtui.probe.run_file import WriteFile
+from gradtui.probe.step_counter import StepCounter
 from gradtui.probe.step_examiner import StepExaminer
 from gradtui.probe.toggling import Toggling
 from gradtui.probe.torch_private import operations_are_observed
@@ -44,6 +45,7 @@ class CommandDesk:
         view: ModelsInView,
         norms: NormReader,
         examiner: StepExaminer,
+        counter: StepCounter,
         commands: CommandQueue,
         held: Callable[[bool], None],
     ) -> None:
@@ -51,6 +53,7 @@ class CommandDesk:
         self._clock = clock
         self._view = view
         self._examiner = examiner
+        self._counter = counter
         self._undo = UndoStack()
         self.toggling = Toggling(view, norms, examiner, lambda: (self._step, self._by_hand))
         handlers: dict[type[Command], Handler] = {
@@ -72,19 +75,17 @@ class CommandDesk:
         self.schedule = ReplayedSchedule()
         """What is to be done at given steps, before what a person asks for there."""
         self._step = 0
-        self._skipped = 0
         self._by_hand = False
         self._gave_up = False
         self._looked = False
         """The models have been compared with the tree at this boundary."""
 
-    def cross(self, step: int, by_hand: bool, skipped: int) -> None:
+    def cross(self, step: int, by_hand: bool) -> None:
         """The training thread is at a step boundary. Raises `RunStopped` if the person, or the schedule, ends the run.
 
-        `by_hand` says that the script has no optimizer and updates its parameters itself; `skipped` steps have been left out
-        by a loss scaler since the last executed one.
+        `by_hand` says that the script has no optimizer and updates its parameters itself.
         """
-        self._step, self._by_hand, self._skipped = step, by_hand, skipped
+        self._step, self._by_hand = step, by_hand
         self._looked = False
         if self.schedule.is_due(step):
             self._replay()
@@ -95,7 +96,9 @@ class CommandDesk:
         return self._boundary.is_idle and not self.schedule.is_due(step)
 
     def rests(self, executed: int) -> int:
-        """How many steps after the one that follows `executed` ones end before the schedule has something to do."""
+        """How many steps after the one that follows `executed` ones nobody here wants to look at; negative for that one too."""
+        if self.toggling.watches or not self.is_idle_at(executed):
+            return -1
         return self.schedule.rests(executed)
 
     def finish(self, step: int) -> None:
@@ -112,7 +115,7 @@ class CommandDesk:
             self._look()
             if self._view.tree.parameters and (objection := self.schedule.objection(self._view.tree)) is not None:
                 self._give_up(objection)
-        while (entry := self.schedule.take(self._step, self._skipped)) is not None:
+        while (entry := self.schedule.take(self._step, self._counter.left_out)) is not None:
             refusal = self._boundary.carry_out(entry.command, self._step)
             if refusal is not None and not isinstance(refusal, AlreadySo):
                 self._give_up(f"{entry.title}: cannot {command_words(entry.command)}: {refusal}")
@@ -159,7 +162,7 @@ class CommandDesk:
                 applied.text,
                 applied.parameters,
                 applied.changed,
-                self._skipped,
+                self._counter.left_out,
                 late,
             )
         )

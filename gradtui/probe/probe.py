@@ -62,7 +62,9 @@ class Probe:
             emit, self.clock, self.view, self.phases, self.counter, allocator, rarely, self._traces, self.hooks
         )
         self.norms = NormReader(emit, self.clock, self.view, Cadence(budget * _NORM_SHARE, self._cost.step_time))
-        self.desk = CommandDesk(emit, self.clock, self.view, self.norms, self.examiner, commands, self._held)
+        self.desk = CommandDesk(
+            emit, self.clock, self.view, self.norms, self.examiner, self.counter, commands, self._hold
+        )
         self._emit = emit
         self._steps = OpenSteps(self._steps_lost)
         self._scalers = GradScalers(self.norms, self._left_out)
@@ -237,13 +239,6 @@ class Probe:
     def _rests(self) -> int:
         """How many steps after the present one nobody wants to look at; negative if this one is looked at."""
         executed = self.counter.steps
-        if (
-            self.norms.is_due
-            or self.norms.is_scaled
-            or self.desk.toggling.watches
-            or not self.desk.is_idle_at(executed)
-        ):
-            return -1
         return min(self.counter.rests(), *(part.rests(executed) for part in (self.norms, self.examiner, self.desk)))
 
     def zero_grad_began(self, now: int) -> None:
@@ -289,11 +284,11 @@ class Probe:
         # Read before the run may be held: the time of that is taken off only when it goes on.
         cost = self._cost.of_step()
         if not self.desk.is_idle_at(executed):
-            self.hooks.guard("commands", self.desk.cross, executed, self._is_by_hand(), self.counter.left_out)
+            self.hooks.guard("commands", self.desk.cross, executed, self._is_by_hand())
         self.hooks.guard("examination", self.examiner.begin_step, executed, cost)
         self.norms.begin_step(executed, cost, wanted=self.examiner.examination is not None)
 
-    def _held(self, held: bool) -> None:
+    def _hold(self, held: bool) -> None:
         now = self.clock.now()
         if held:
             self._cost.pause_began(now)

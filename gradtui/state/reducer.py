@@ -9,9 +9,10 @@ from typing import Any
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Intervention, Pause, Resume, RunSteps, RunTo, TraceStep
-from gradtui.protocol.vocabulary import ParameterState, Phase
+from gradtui.protocol.vocabulary import Phase
 from gradtui.state.command_words import command_words
 from gradtui.state.model_records import keep_records, record_words
+from gradtui.state.moved import newly_moved
 from gradtui.state.out_of_memory import headline
 from gradtui.state.run_state import LogEntry, NormSummary, RunState
 from gradtui.state.turns import take_reach, take_saved
@@ -175,29 +176,10 @@ def _reach(state: RunState, event: ev.GradientReachMeasured) -> None:
 
 def _classified(state: RunState, event: ev.ParametersClassified) -> None:
     if len(event.states) == len(state.tree.parameters):
-        before, state.tree.states, state.tree.trainable = state.tree.states, event.states, event.trainable
-        _note_moved(state, event, before)
-
-
-def _note_moved(state: RunState, event: ev.ParametersClassified, before: str) -> None:
-    """What the script itself froze, and how, has moved; of a person's freezes the answer is an event of its own."""
-    moved = ParameterState.MOVED.value
-    if moved not in event.states:
-        return
-    by_command = {place for applied in state.interventions for place in applied.parameters}
-    new = [
-        info.path
-        for place, info in enumerate(state.tree.parameters)
-        if event.states[place] == moved != before[place] and place not in by_command
-    ]
-    if new:
-        shown = " and ".join(new[:2]) if len(new) <= 2 else f"{new[0]} and {len(new) - 1:,} more"
-        _note(
-            state,
-            event,
-            "moved",
-            f"{shown} moved while frozen by the script: requires_grad is off, yet something writes",
-        )
+        moved = newly_moved(state, event)
+        state.tree.states, state.tree.trainable = event.states, event.trainable
+        if moved is not None:
+            _note(state, event, "moved", moved)
 
 
 def _phase_sampled(state: RunState, event: ev.PhaseSampled) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from gradtui.protocol.commands import Command, SetTrainable, TrainOnly
 from gradtui.state.run_state import RunState, TreeState
-from gradtui.state.selection import NothingSelected, find, offered
+from gradtui.state.selection import NothingSelected, Selected, find, offered
 
 MODES = ("train only", "freeze", "unfreeze")
 """What can be done with what is selected; `train only` freezes all the rest."""
@@ -30,6 +30,13 @@ class Choice:
             return "not known before the first step"
         return f"{self.tensors:,} tensor{'' if self.tensors == 1 else 's'}, {self.elements:,} parameters"
 
+    @property
+    def row(self) -> str:
+        """The same in columns."""
+        if self.tensors is None or self.elements is None:
+            return self.left
+        return f"{self.tensors:>6,} tensor{' ' if self.tensors == 1 else 's'} {self.elements:>14,} parameters"
+
     def command(self, number: int) -> Command:
         """It as a command with this id."""
         if self.mode == "train only":
@@ -37,9 +44,19 @@ class Choice:
         return SetTrainable(number, self.selection, self.mode == "unfreeze")
 
 
-def presets(tree: TreeState, mode: str) -> list[Choice]:
-    """Every preset that means something in this tree."""
-    return [_choice(tree, mode, found.shown, found.places) for found in offered(tree)]
+class Presets:
+    """Every preset that means something; which are found once for each tree."""
+
+    def __init__(self, state: RunState) -> None:
+        self._state = state
+        self._found: tuple[int, list[Selected]] = (-1, [])
+
+    def choices(self, mode: str) -> list[Choice]:
+        """What each would leave."""
+        tree = self._state.tree
+        if self._found[0] != tree.version:
+            self._found = (tree.version, offered(tree))
+        return [_choice(tree, mode, found.shown, found.places) for found in self._found[1]]
 
 
 def typed(tree: TreeState, mode: str, text: str) -> Choice | str:

@@ -15,7 +15,7 @@ from textual.widgets.option_list import Option
 
 from gradtui.state.run_state import RunState
 from gradtui.tui import freeze_choice
-from gradtui.tui.freeze_choice import MODES, Choice
+from gradtui.tui.freeze_choice import MODES, Choice, Presets
 from gradtui.tui.lines import printable
 
 _NAME_WIDTH = 20
@@ -36,6 +36,7 @@ class FreezeDialog(ModalScreen[Choice | None]):
         super().__init__()
         self._state = state
         self._mode = 0
+        self._offered = Presets(state)
         self._presets: list[Choice] = []
 
     def compose(self) -> ComposeResult:
@@ -71,9 +72,9 @@ class FreezeDialog(ModalScreen[Choice | None]):
         """Count anew: the mode has changed, or what trains."""
         options = self.query_one(OptionList)
         place = options.highlighted
-        self._presets = freeze_choice.presets(self._state.tree, self.mode)
+        self._presets = self._offered.choices(self.mode)
         options.set_options(
-            Option(Content.assemble((f" {choice.selection:<{_NAME_WIDTH}}", "bold"), f"leaves {choice.left}"))
+            Option(Content.assemble((f" {choice.selection:<{_NAME_WIDTH}}", "bold"), f"leaves {choice.row}"))
             for choice in self._presets
         )
         if self._presets:
