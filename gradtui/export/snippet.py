@@ -35,15 +35,16 @@ def snippet_text(state: RunState) -> str:
         *([f"# Not complete: {dropped} earlier interventions were not kept."] if dropped else []),
         "import torch",
         "",
-        "SCHEDULE = [  # (steps executed before it, trainable, names, hold statistics of, joins an optimizer's group)",
+        "SCHEDULE = [  # (steps executed before it, trainable, names, statistics held, joins optimizer's group, forgets state)",
         *(line for applied in state.interventions for line in _entry_lines(applied)),
         "]",
         "",
         "",
     ]
+    forgets = any(map(_forgets, state.interventions))
     held = any(changed.statistics for applied in state.interventions for changed in applied.changed)
     return "\n".join(lines) + _FOLLOW.replace("    # HOLD\n", _HOLD if held else "").replace(
-        "            # HOLDS\n", _HOLDS if held else ""
+        "            # HOLDS\n", (_HOLDS if held else "") + (_FORGETS if forgets else "")
     )
 
 
@@ -52,16 +53,22 @@ def _entry_lines(applied: CommandApplied) -> list[str]:
     if not applied.changed:
         return [f"    # step {applied.step}: {what}: not done by this code"]
     after = " (in the session after a step that the loss scaler had left out)" if applied.skipped else ""
-    return [f"    # {what}{after}", *(line for changed in applied.changed for line in _row(applied.step, changed))]
+    return [f"    # {what}{after}", *(line for changed in applied.changed for line in _row(applied, changed))]
 
 
-def _row(step: int, changed: Changed) -> list[str]:
+def _forgets(applied: CommandApplied) -> bool:
+    """Whether a freeze took the optimizers' state with it; what is only kept elsewhere comes back as it was."""
+    return getattr(applied.command, "state", "keep") == "drop"
+
+
+def _row(applied: CommandApplied, changed: Changed) -> list[str]:
+    step, forgets = applied.step, _forgets(applied) and not changed.trainable
     names, statistics, joined = list(changed.paths), list(changed.statistics), list(changed.joined)
-    whole = f"    ({step}, {changed.trainable}, {names!r}, {statistics!r}, {joined!r}),"
+    whole = f"    ({step}, {changed.trainable}, {names!r}, {statistics!r}, {joined!r}, {forgets}),"
     if len(whole) <= _WIDTH:
         return [whole]
     rows = [f"        {name!r}," for name in names]
-    return [f"    ({step}, {changed.trainable}, [", *rows, f"    ], {statistics!r}, {joined!r}),"]
+    return [f"    ({step}, {changed.trainable}, [", *rows, f"    ], {statistics!r}, {joined!r}, {forgets}),"]
 
 
 _FOLLOW = '''\
@@ -79,7 +86,7 @@ def follow_schedule(model, *optimizers):
 
     def act():
         while waiting and waiting[0][0] <= steps:
-            _, trainable, names, statistics, joins = waiting.pop(0)
+            _, trainable, names, statistics, joins, forgets = waiting.pop(0)
             for name in names:
                 parameters[name].requires_grad_(trainable)
                 # A gradient that is zero or stale would still move it under momentum or weight decay.
@@ -127,4 +134,10 @@ _HOLDS = """\
                     hold(name)
                 for handle in held.pop(name, ()) if trainable else ():
                     handle.remove()
+"""
+
+_FORGETS = """\
+            for optimizer in optimizers if forgets else ():
+                for name in names:
+                    optimizer.state.pop(parameters[name], None)
 """

@@ -122,7 +122,8 @@ class CommandDesk:
 
     def _give_up(self, reason: str) -> None:
         self._gave_up = True
-        text = f"{reason}; the run was stopped after step {self._step}"
+        when = f"after step {self._step}" if self._step else "before its first step"
+        text = f"{reason}; the run was stopped {when}"
         self._emit(ScheduleNoted(self._clock.at(), self._step, text, True))
         raise RunStopped(exit_code=2)
 

@@ -148,6 +148,7 @@ def closing_lines(state: RunState) -> list[str]:
     if state.step == 0 and state.micro_steps == 0:
         failed = state.ended is not None and (state.ended.error is not None or state.ended.exit_code != 0)
         happened = "failed before it trained anything" if failed else "ran to its end without training anything"
+        happened = "was stopped before it trained anything" if failed and state.schedule_notes else happened
         return [f"the script {happened}: no backward, no optimizer step", *endings]
     by_hand = " without an optimizer" if state.step and not sum(state.optimizer_steps) else ""
     lines = [

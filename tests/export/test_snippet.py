@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from torch import nn
 from watched import watched
 
 from gradtui.export.snippet import snippet_text
-from gradtui.protocol.commands import TrainOnly, Undo
+from gradtui.protocol.commands import Intervention, TrainOnly, Undo
 from gradtui.protocol.events import CommandApplied, RunStarted
 from gradtui.protocol.vocabulary import Changed
 from gradtui.state.reducer import apply
@@ -121,6 +122,35 @@ def test_statistics_are_held_while_they_are_frozen_and_not_any_longer() -> None:
 
 def frozen_paths(changed: Changed) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return changed.paths, changed.statistics
+
+
+@dataclass(frozen=True)
+class Dropping(Intervention):
+    """A freeze that takes the optimizer's state with it."""
+
+    state: str = "drop"
+
+
+def test_state_that_a_freeze_took_is_forgotten() -> None:
+    state = RunState()
+    paths = ("0.weight", "0.bias")
+    apply(state, CommandApplied(0.0, 2, Dropping(1), "froze 0", (), (Changed(False, paths),)))
+    apply(state, CommandApplied(0.0, 4, unfreeze("0")(2), "unfroze 0", (), (Changed(True, paths),)))
+    ends = []
+    for by_hand in (False, True):
+        model = small()
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+        if not by_hand:
+            followed(snippet_text(state), model, optimizer)
+        for number in range(6):
+            if by_hand and number in (2, 4):
+                for parameter in model[0].parameters():
+                    parameter.requires_grad_(number == 4)
+                    parameter.grad = None
+                    _ = optimizer.state.pop(parameter, None) if number == 2 else None
+            step(model, optimizer, to_none=False)
+        ends.append(bits(model))
+    assert ends[0] == ends[1]
 
 
 def test_what_the_code_does_not_do_stands_in_it() -> None:

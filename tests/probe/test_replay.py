@@ -208,7 +208,7 @@ def test_a_name_that_is_not_there_stops_the_run_before_its_first_step() -> None:
     (noted,) = seen.all(ScheduleNoted)
     assert noted.failed
     assert noted.text.startswith("entry (step 5): there is no module or parameter '0.wieght'; did you mean 0.weight")
-    assert noted.text.endswith("; the run was stopped after step 0")
+    assert noted.text.endswith("; the run was stopped before its first step")
 
 
 def test_a_name_of_a_later_model_waits_for_its_time(tmp_path: Path) -> None:
