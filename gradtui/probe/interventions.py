@@ -16,21 +16,16 @@ from gradtui.probe import optimizer_membership as membership
 from gradtui.probe import refusals
 from gradtui.probe.applied import Applied
 from gradtui.probe.module_tree import ModuleTree
-from gradtui.probe.refusals import AlreadySo, Refused, Training
+from gradtui.probe.refusals import Refused, Training
 from gradtui.protocol.commands import SetTrainable
 from gradtui.state.model_parts import within
 from gradtui.state.selection import NothingSelected, Selected, find
 
 
 def select(command: SetTrainable, tree: ModuleTree) -> tuple[str, dict[int, torch.Tensor]]:
-    """The path a command means, and what of it is not yet as it asks, by place. Raises `Refused` if there is none."""
+    """What a command names: the path as the tree has it, and the parameters by place. Raises `Refused` if there is none."""
     path, places = named(command.path, tree)
-    shown = path or "the model"
-    live = {place: tensor for place in places if (tensor := tree.parameter_refs[place]()) is not None}
-    chosen = {place: tensor for place, tensor in live.items() if tensor.requires_grad is not command.trainable}
-    if not chosen:
-        raise AlreadySo(f"{shown} is already {'trainable' if command.trainable else 'frozen'}")
-    return path, chosen
+    return path, {place: tensor for place in places if (tensor := tree.parameter_refs[place]()) is not None}
 
 
 def named(selection: str, tree: ModuleTree) -> Selected:

@@ -53,27 +53,34 @@ class Toggling:
 
     def set_trainable(self, command: SetTrainable) -> Applied:
         """Freeze or unfreeze what the command names. Raises `Refused`."""
-        path, chosen = interventions.select(command, self._view.tree)
-        return self._toggle(command.id, chosen, trainable=command.trainable, shown=path)
+        path, named = interventions.select(command, self._view.tree)
+        return self._set(command, path, named)
 
     def train_only(self, command: TrainOnly) -> Applied:
         """Unfreeze what the command names and freeze all the rest. Raises `Refused`, and then neither is done."""
         tree = self._view.tree
         shown, places = interventions.named(command.selection, tree)
         live = dict(tree.live_parameters())
-        wanted = {place: tensor for place in places if (tensor := live.get(place)) is not None}
-        joining = {place: tensor for place, tensor in wanted.items() if not tensor.requires_grad}
-        leaving = {place: tensor for place, tensor in live.items() if place not in wanted and tensor.requires_grad}
-        if not (joining or leaving):
-            raise AlreadySo(f"{shown or 'the model'} is already all that trains")
+        wanted = {place: live[place] for place in places if place in live}
+        rest = {place: tensor for place, tensor in live.items() if place not in wanted}
         # Unfrozen first: what is frozen then is not the last that trains.
-        chosen = [(part, trains) for part, trains in ((joining, True), (leaving, False)) if part]
-        done = in_order([partial(self._toggle, command.id, part, trainable=on, shown=shown) for part, on in chosen])
+        parts = [SetTrainable(command.id, shown, True), SetTrainable(command.id, shown, False)]
+        try:
+            done = in_order([partial(self._set, part, shown, named) for part, named in zip(parts, (wanted, rest))])
+        except AlreadySo:
+            raise AlreadySo(f"{shown or 'the model'} is already all that trains") from None
         size = sum(tree.parameters[place].count for place in wanted)
         tensors = "1 tensor" if len(wanted) == 1 else f"{len(wanted)} tensors"
-        counts = [f"unfroze {len(joining)}"] * bool(joining) + [f"froze {len(leaving)}"] * bool(leaving)
+        counts = [f"{'unfroze' if each.trainable else 'froze'} {len(each.paths)}" for each in done.changed]
         text = f"trains only {shown or 'the model'}: {tensors}, {size:,} parameters; {', '.join(counts)}"
         return replace(done, text=text)
+
+    def _set(self, command: SetTrainable, path: str, named: dict[int, torch.Tensor]) -> Applied:
+        """Freeze or unfreeze what of these is not yet as the command asks. Raises `Refused`."""
+        chosen = {place: tensor for place, tensor in named.items() if tensor.requires_grad is not command.trainable}
+        if not chosen:
+            raise AlreadySo(f"{path or 'the model'} is already {'trainable' if command.trainable else 'frozen'}")
+        return self._toggle(command.id, chosen, trainable=command.trainable, shown=path)
 
     def _toggle(self, command: int, chosen: dict[int, torch.Tensor], *, trainable: bool, shown: str) -> Applied:
         tree, optimizers = self._view.tree, self._view.live_optimizers()
