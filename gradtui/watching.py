@@ -104,11 +104,12 @@ class Watch:
         return self._reporter.state
 
     def freeze(self, path: str) -> None:
-        """Ask for a parameter, or a module's parameters, to be frozen at the next step boundary."""
+        """Ask for what `path` names to be frozen at the next step boundary: a parameter, a module, or any selection
+        (`gradtui.state.selection`)."""
         self._commands.submit(lambda id_: SetTrainable(id_, path, False))
 
     def unfreeze(self, path: str) -> None:
-        """Ask for a parameter, or a module's parameters, to be trained from the next step boundary on."""
+        """Ask for what `path` names, likewise, to be trained from the next step boundary on."""
         self._commands.submit(lambda id_: SetTrainable(id_, path, True))
 
     def summary(self) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import sys
 from collections import deque
 from collections.abc import Iterable, Sequence
 
+from gradtui.protocol.commands import Intervention
 from gradtui.protocol.schedule import Scheduled
 from gradtui.state.model_parts import Listing
 from gradtui.state.selection import NothingSelected, find
@@ -47,7 +48,7 @@ class ReplayedSchedule:
         self.unchecked = False
         for entry in self._left:
             selection = getattr(entry.command, "selection", getattr(entry.command, "path", None))
-            if entry.late or not isinstance(selection, str):
+            if entry.late or not isinstance(entry.command, Intervention) or not isinstance(selection, str):
                 continue
             try:
                 find(selection, tree)
