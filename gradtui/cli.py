@@ -14,6 +14,8 @@ from typing import Any
 import click
 
 from gradtui import __version__
+from gradtui.protocol.codec import BadEntry
+from gradtui.protocol.schedule import Scheduled
 from gradtui.settings import Settings, Target
 
 USAGE_ERROR = 2
@@ -61,6 +63,18 @@ def _output_file(_context: click.Context, _option: click.Parameter, value: str |
     return path
 
 
+def _schedule(_context: click.Context, _option: click.Parameter, value: str | None) -> tuple[Scheduled, ...]:
+    """Read a schedule: a mistake in it is told now, and nothing is run."""
+    if value is None:
+        return ()
+    from gradtui.export.schedule_file import load
+
+    try:
+        return load(Path(os.path.expanduser(value)))
+    except BadEntry as bad:
+        raise click.BadParameter(f"{value}: {bad}") from None
+
+
 _SHARE: dict[str, Any] = {"callback": _share, "metavar": "SHARE", "default": "1%", "show_default": True}
 _FILE: dict[str, Any] = {"callback": _output_file, "metavar": "FILE"}
 
@@ -77,6 +91,12 @@ _FILE: dict[str, Any] = {"callback": _output_file, "metavar": "FILE"}
 @click.option("--budget", **_SHARE, help="Share of the step time that measuring may cost.")
 @click.option("--ui-budget", **_SHARE, help="Share of time that the dashboard may spend drawing.")
 @click.option("--log", **_FILE, help="Append the script's output to FILE while the screen is up.")
+@click.option(
+    "--schedule",
+    callback=_schedule,
+    metavar="FILE",
+    help="Do to the run what FILE says, as an earlier run wrote it down.",
+)
 @click.option("--version", "show_version", is_flag=True, help="Show the version and exit.")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT [ARGS]...")
 def _command(module: str | None, words: tuple[str, ...], show_version: bool, **options: Any) -> Settings | None:

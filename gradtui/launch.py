@@ -9,9 +9,11 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from gradtui.export.intervention_files import InterventionFiles
 from gradtui.export.summary import summarise, write
 from gradtui.export.summary_file import SummaryFile
 from gradtui.runner.plain import PlainReporter, closing_lines
+from gradtui.runner.run_files import RunFiles
 from gradtui.runner.script import Program, ScriptError, finish, load
 from gradtui.runner.training_run import TrainingRun
 from gradtui.settings import Settings
@@ -49,24 +51,26 @@ def launch(settings: Settings) -> int:
 
 
 def _plain(settings: Settings, program: Program) -> int:
+    files = InterventionFiles(RunFiles(settings.target.name).write)
     training = TrainingRun(settings, program)
     reporter = PlainReporter(training.events)
     reporter.start()
     with _renewed_summary(settings, lambda: reporter.look(partial(summarise, dropped=training.events.dropped))):
         outcome = training.execute()
     if not outcome.forked:
-        _conclude(settings, reporter, training.events.dropped)
+        _conclude(settings, reporter, training.events.dropped, files)
     finish(outcome)
 
 
 def _with_screen(settings: Settings, program: Program, lease: TerminalLease, nursery: Nursery | None) -> int:
     from gradtui.screen_run import ScreenRun
 
-    screen = ScreenRun(settings, program, lease, nursery)
+    files = InterventionFiles(RunFiles(settings.target.name).write)
+    screen = ScreenRun(settings, program, lease, nursery, save_schedule=files.save)
     with _renewed_summary(settings, lambda: screen.look(partial(summarise, dropped=screen.dropped))):
         outcome = screen.execute()
     if not outcome.forked:
-        _conclude(settings, screen.reporter, screen.dropped)
+        _conclude(settings, screen.reporter, screen.dropped, files)
     finish(outcome)
 
 
@@ -84,10 +88,13 @@ def _renewed_summary(settings: Settings, summary: Callable[[], dict[str, Any] | 
         file.stop()
 
 
-def _conclude(settings: Settings, reporter: PlainReporter, dropped: int) -> None:
+def _conclude(settings: Settings, reporter: PlainReporter, dropped: int, files: InterventionFiles) -> None:
     state = reporter.finish()
     for line in closing_lines(state):
         reporter.say(line)
+    written = files.closing(state)
+    if written is not None:
+        reporter.say(written)
     if settings.summary is None:
         return
     try:

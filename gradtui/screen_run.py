@@ -45,8 +45,15 @@ class ScreenRun:
     """Runs a script under the dashboard. When the person leaves or the app dies, training goes on without a screen."""
 
     def __init__(
-        self, settings: Settings, program: Program, lease: TerminalLease, nursery: Nursery | None = None
+        self,
+        settings: Settings,
+        program: Program,
+        lease: TerminalLease,
+        nursery: Nursery | None = None,
+        *,
+        save_schedule: Callable[[RunState], str] | None = None,
     ) -> None:
+        self._save_schedule = save_schedule
         log = settings.log or new_log(settings.target.name)
         self._training = TrainingRun(settings, program, str(log))
         self._settings = settings
@@ -93,7 +100,7 @@ class ScreenRun:
 
         self._plotter = Plotter(PlotProcess(starter=self._nursery))
         log = LogTail(self._capture.log, offset=self._capture.start_offset)
-        return GradtuiApp(
+        app = GradtuiApp(
             self._training.events,
             self._training.commands,
             log=log,
@@ -101,6 +108,8 @@ class ScreenRun:
             interrupt=interrupt_script,
             pictures=self._plotter,
         )
+        app.save_schedule = self._save_schedule
+        return app
 
     def _screen_ended(self, thread: UiThread) -> None:
         """On the app's thread, with the terminal restored."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from gradtui.protocol.schedule import Scheduled
+
 DEFAULT_SHARE = 0.01
 """Share of the time that measuring, and separately drawing, may take unless the person says otherwise."""
 
@@ -44,6 +46,7 @@ class Settings:
         summary: where to write the closing summary as JSON.
         budget: share of the step time that our measuring may cost, 0 to 1.
         ui_budget: share of wall time that the dashboard's thread may spend drawing, 0 to 1.
+        schedule: what is to be done to the run at given steps.
         log: where the script's output goes while the screen is up; None for a file of our own choosing.
     """
 
@@ -54,3 +57,4 @@ class Settings:
     budget: float = DEFAULT_SHARE
     ui_budget: float = DEFAULT_SHARE
     log: Path | None = None
+    schedule: tuple[Scheduled, ...] = ()

@@ -6,7 +6,7 @@ import os
 import sys
 from _thread import get_ident
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -104,18 +104,18 @@ class Watch:
         """What is known of the training, a fraction of a second old."""
         return self._reporter.state
 
-    def freeze(self, path: str, *, state: str = "keep", statistics: bool = True) -> None:
-        """Ask for a parameter, or a module's parameters, to be frozen at the next step boundary.
+    def freeze(self, path: str, *, state: Literal["keep", "offload", "drop"] = "keep", statistics: bool = True) -> None:
+        """Ask for what `path` names to be frozen at the next step boundary.
 
         Args:
-            path: of the parameter or module; empty for the whole model.
+            path: of a parameter or module, or any selection (`gradtui.state.selection`); empty for the whole model.
             state: what becomes of the optimizer's state: `keep`, `offload` (to host memory until the unfreeze) or `drop`.
             statistics: hold the running statistics of modules that are frozen wholly (BatchNorm).
         """
         self._commands.submit(lambda id_: SetTrainable(id_, path, False, state, statistics))
 
     def unfreeze(self, path: str) -> None:
-        """Ask for a parameter, or a module's parameters, to be trained from the next step boundary on."""
+        """Ask for what `path` names, likewise, to be trained from the next step boundary on."""
         self._commands.submit(lambda id_: SetTrainable(id_, path, True))
 
     def summary(self) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -160,3 +161,33 @@ def test_leaving_lets_training_run_on_in_the_terminal(run: Run) -> None:
         run.wait_until(lambda: run.text.count("printed at") > count, "output in the terminal")
         run.send("\x03")
         assert run.wait_end() == 128 + signal.SIGINT
+
+
+@pytest.mark.slow
+def test_what_was_done_by_keyboard_is_done_again_by_its_schedule(run: Run, tmp_path: Path) -> None:
+    with run:
+        show_events(run)
+        run.send("f")
+        run.wait_for("train only")
+        run.send("head")
+        run.wait_for("leaves 2 tensors, 130 parameters")
+        run.answer("\r", "trains only head: 2 tensors")
+        run.send("f")
+        run.wait_for("Freeze…")
+        run.send("\t\t*.bias")
+        run.wait_for("unfreeze *.bias (2 tensors)")
+        run.answer("\r", "unfroze *.bias: 1 tensor")
+        count = len(run.sums("head.bias"))
+        run.wait_until(lambda: len(run.sums("head.bias")) > count + 20, "more steps")
+        run.send("q")
+        run.wait_for("Stop training")
+        run.send("s")
+        assert run.wait_end() == 0
+    done = run.record.read_text(encoding="utf-8")
+    (schedule,) = (tmp_path / "gradtui").glob("*.toml")
+    command = [sys.executable, "-m", "gradtui", "--plain", "--schedule", str(schedule)]
+    # `--steps` ends a run as its last step ends, before the script can record that one.
+    command += ["--steps", str(done.count("\n") + 1), str(tmp_path / "train.py"), str(run.record)]
+    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path), "OMP_NUM_THREADS": "1"}
+    subprocess.run(command, env=environment, check=True, timeout=100, capture_output=True)
+    assert run.record.read_text(encoding="utf-8") == done

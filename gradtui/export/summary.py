@@ -16,10 +16,12 @@ seen), and the inputs that a region keeps, under the innermost module that it is
 
 `freezes` is what commands hold frozen at the end: paths of parameters, of those the ones that the script has set back to
 trainable since (they were frozen again), and of modules whose running statistics are held.
-`interventions` are the newest freezes and other changes that were applied, by whomever (`path` and `trainable` where they
-have one); older ones are counted in `interventions_dropped`. `out_of_memory` are the failed allocations, whether or not the
-script caught what they raised: the first few with who held the memory then, of many more only some. `exit_code` is
-null while the run goes on. `device_memory` (see `gradtui.export.device_memory`) is null where no CUDA device was in use.
+`interventions` are the newest changes that were applied, by whomever: `command` and its fields as a schedule file has them
+(`gradtui.protocol.codec`), when `step` steps had been executed and a loss scaler had left out `skipped` since, and the paths of
+the parameters that were frozen or unfrozen by it; older ones are counted in `interventions_dropped`. `out_of_memory` are the
+failed allocations, whether or not the script caught what they raised: the first few with who held the memory then, of many
+more only some. `exit_code` is null while the run goes on. `device_memory` (see `gradtui.export.device_memory`) is null where
+no CUDA device was in use.
 
 `models` are in the order they were found: at most the last 64 that are gone (`current` false), with what was measured of
 them last, then those there are now. Of each, as of `measured_step`: `trainable`, the elements that require a gradient;
@@ -43,6 +45,7 @@ from pathlib import Path
 from typing import Any
 
 from gradtui.export.device_memory import device_memory
+from gradtui.export.interventions import freezes, interventions
 from gradtui.protocol.events import OutOfMemory
 from gradtui.protocol.vocabulary import Phase
 from gradtui.state.model_records import MODE_WORDS, model_records
@@ -75,8 +78,8 @@ def summarise(state: RunState, *, dropped: int) -> dict[str, Any]:
         "checkpointed": _checkpointed(state),
         "gradient_norm": _gradient_norm(state),
         "parameters": _parameters(state),
-        "freezes": _freezes(state),
-        "interventions": _interventions(state),
+        "freezes": freezes(state),
+        "interventions": interventions(state),
         "interventions_dropped": state.intervention_count - len(state.interventions),
         "out_of_memory": [_out_of_memory(event) for event in state.out_of_memory],
         "findings": [],
@@ -240,29 +243,6 @@ def _figures(state: RunState, parameter: int) -> dict[str, Any] | None:
     seen = {name: _number(each) if isinstance(each, float) else each for name, each in asdict(figures).items()}
     del seen["parameter"]
     return {"step": step, **seen}
-
-
-def _freezes(state: RunState) -> dict[str, Any]:
-    tree, found = state.tree, state.tree.freezes
-    return {
-        "frozen": [tree.parameters[place].path for place in found.frozen] if found else [],
-        "contending": [tree.parameters[place].path for place in found.contending] if found else [],
-        "holding_statistics": [tree.modules[place].path for place in found.holding] if found else [],
-    }
-
-
-def _interventions(state: RunState) -> list[dict[str, Any]]:
-    return [
-        {
-            "step": event.step,
-            "seconds": event.at,
-            "text": event.text,
-            "path": getattr(event.command, "path", None),
-            "trainable": getattr(event.command, "trainable", None),
-            "parameters": [state.tree.parameters[i].path for i in event.parameters if i < len(state.tree.parameters)],
-        }
-        for event in state.interventions
-    ]
 
 
 def _out_of_memory(event: OutOfMemory) -> dict[str, Any]:

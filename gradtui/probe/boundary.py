@@ -15,10 +15,13 @@ _LOOK_AROUND_S = 0.2
 
 
 class RunStopped(SystemExit):
-    """Ends the script as `sys.exit(0)` would: the person asked for it, or the number of steps is reached."""
+    """Ends the script as `sys.exit(0)` would: the person asked for it, or the number of steps is reached.
 
-    def __init__(self) -> None:
-        super().__init__(0)
+    Another exit code says that the run could not be what was asked for.
+    """
+
+    def __init__(self, exit_code: int = 0) -> None:
+        super().__init__(exit_code)
 
 
 Handler = Callable[[Any], Applied]
@@ -71,14 +74,21 @@ class Boundary:
 
     def _apply_waiting(self, step: int) -> None:
         while self._commands and (command := self._commands.take()) is not None:
-            try:
-                applied = self._apply(command, step)
-            except Refused as refusal:
-                self._rejected(command, str(refusal))
-            except Exception as error:  # noqa: BLE001 - a failed command is answered, never raised into the script
-                self._rejected(command, f"it failed: {type(error).__name__}: {error}")
-            else:
-                self._applied(command, applied)
+            self.carry_out(command, step)
+
+    def carry_out(self, command: Command, step: int) -> Refused | None:
+        """Apply one command and answer it; the reason why not, where it is refused."""
+        try:
+            applied = self._apply(command, step)
+        except Refused as refusal:
+            self._rejected(command, str(refusal))
+            return refusal
+        except Exception as error:  # noqa: BLE001 - a failed command is answered, never raised into the script
+            failed = Refused(f"it failed: {type(error).__name__}: {error}")
+            self._rejected(command, str(failed))
+            return failed
+        self._applied(command, applied)
+        return None
 
     def _apply(self, command: Command, step: int) -> Applied:
         handler = self._handlers.get(type(command))

@@ -11,16 +11,18 @@ from collections.abc import Callable
 from gradtui.probe import allocator_snapshot, checkpoint_file, gradient_clearing
 from gradtui.probe import optimizer_membership as membership
 from gradtui.probe.applied import Applied
-from gradtui.probe.boundary import Boundary, Handler
+from gradtui.probe.boundary import Boundary, Handler, RunStopped
 from gradtui.probe.cadence import StepTime
 from gradtui.probe.checkpointing import Checkpointing
 from gradtui.probe.group_settings import set_group
 from gradtui.probe.models_in_view import ModelsInView
 from gradtui.probe.module_modes import set_mode
 from gradtui.probe.norm_reader import NormReader
-from gradtui.probe.refusals import Refused
+from gradtui.probe.refusals import AlreadySo, Refused
+from gradtui.probe.replayed_schedule import ReplayedSchedule
 from gradtui.probe.run_clock import RunClock
 from gradtui.probe.run_file import WriteFile
+from gradtui.probe.step_counter import StepCounter
 from gradtui.probe.step_examiner import StepExaminer
 from gradtui.probe.toggling import Toggling
 from gradtui.probe.torch_private import operations_are_observed
@@ -36,11 +38,13 @@ from gradtui.protocol.commands import (
     SetTrainable,
     TakeUpFreezes,
     TraceStep,
+    TrainOnly,
     Undo,
     VerifyFreeze,
     ZeroGradients,
 )
-from gradtui.protocol.events import CommandApplied, CommandRejected, Event
+from gradtui.protocol.events import CommandApplied, CommandRejected, Event, ScheduleNoted
+from gradtui.state.command_words import command_words
 from gradtui.transport.in_process import CommandQueue
 
 
@@ -54,6 +58,7 @@ class CommandDesk:
         view: ModelsInView,
         norms: NormReader,
         examiner: StepExaminer,
+        counter: StepCounter,
         commands: CommandQueue,
         held: Callable[[bool], None],
         step_time: StepTime,
@@ -62,6 +67,7 @@ class CommandDesk:
         self._clock = clock
         self._view = view
         self._examiner = examiner
+        self._counter = counter
         self._undo = UndoStack()
         self.toggling = Toggling(emit, clock, view, norms, examiner, lambda: (self._step, self._by_hand), commands)
         self.freezes = self.toggling.freezes
@@ -72,6 +78,7 @@ class CommandDesk:
             SetTrainable: self.toggling.set_trainable,
             TakeUpFreezes: self.toggling.take_up,
             VerifyFreeze: self.toggling.verify,
+            TrainOnly: self.toggling.train_only,
             Undo: lambda _: self._undo.take_back(),
             SetCheckpointing: self.checkpointing.set,
             SetMode: lambda command: set_mode(command, view.tree),
@@ -90,41 +97,78 @@ class CommandDesk:
         )
         self.write_file: WriteFile | None = None
         """Makes the files a person asks for; None where there is no place for any."""
+        self.schedule = ReplayedSchedule()
+        """What is to be done at given steps, before what a person asks for there."""
         self._step = 0
         self._by_hand = False
+        self._gave_up = False
         self._looked = False
         """The models have been compared with the tree at this boundary."""
 
     def cross(self, step: int, by_hand: bool) -> None:
-        """The training thread is at a step boundary. Raises `RunStopped` if the person ended the run.
+        """The training thread is at a step boundary. Raises `RunStopped` if the person, or the schedule, ends the run.
 
         `by_hand` says that the script has no optimizer and updates its parameters itself.
         """
-        if self.is_idle:
+        if self.is_idle_at(step):
             return
         self._step, self._by_hand = step, by_hand
         self._looked = False
         self.freezes.at_boundary(step)
         self.checkpointing.settle(step)
+        if self.schedule.is_due(step):
+            self._replay()
         self._boundary.cross(step)
         self.freezes.report(step)
 
-    @property
-    def is_idle(self) -> bool:
-        """Whether crossing the boundary would change nothing."""
-        return self._boundary.is_idle and not self.freezes.wants_boundary and not self.checkpointing.waits
+    def is_idle_at(self, step: int) -> bool:
+        """Whether crossing the boundary after so many executed steps would change nothing."""
+        is_quiet = self._boundary.is_idle and not self.schedule.is_due(step)
+        return is_quiet and not self.freezes.wants_boundary and not self.checkpointing.waits
+
+    def rests(self, executed: int) -> int:
+        """How many steps after the one that follows `executed` ones nobody here wants to look at; negative for that one too."""
+        if self.freezes.is_watching or not self.is_idle_at(executed):
+            return -1
+        return self.schedule.rests(executed)
+
+    def finish(self, step: int) -> None:
+        """The run has ended: tell what of the schedule it has never reached."""
+        left = self.schedule.left
+        if left and not self._gave_up:
+            count = f"{len(left)} of {self.schedule.total} entries"
+            text = f"{count} never reached: the run ended at step {step}, the next one is for step {left[0].step}"
+            self._emit(ScheduleNoted(self._clock.at(), step, text, False))
+
+    def _replay(self) -> None:
+        """Carry out what is due. A run that cannot be what its schedule says is not worth its time: it is stopped."""
+        if self.schedule.unchecked:
+            self._look()
+            if self._view.tree.parameters and (objection := self.schedule.objection(self._view.tree)) is not None:
+                self._give_up(objection)
+        while (entry := self.schedule.take(self._step, self._counter.left_out)) is not None:
+            refusal = self._boundary.carry_out(entry.command, self._step)
+            if refusal is not None and not isinstance(refusal, AlreadySo):
+                self._give_up(f"{entry.title}: cannot {command_words(entry.command)}: {refusal}")
+
+    def _give_up(self, reason: str) -> None:
+        self._gave_up = True
+        when = f"after step {self._step}" if self._step else "before its first step"
+        text = f"{reason}; the run was stopped {when}"
+        self._emit(ScheduleNoted(self._clock.at(), self._step, text, True))
+        raise RunStopped(exit_code=2)
+
+    def _look(self) -> None:
+        if not self._looked and not operations_are_observed():
+            self._view.refresh(self._step, look_closer=True, at_any_cost=True)
+            self._looked = True
 
     def _looking_first(self, handler: Handler) -> Handler:
         """What a command is about is what the models hold now, not what they held when they were examined last."""
 
         def handle(command: Command) -> Applied:
-            if (
-                isinstance(command, (Intervention, SaveCheckpoint))
-                and not self._looked
-                and not operations_are_observed()
-            ):
-                self._view.refresh(self._step, look_closer=True, at_any_cost=True)
-                self._looked = True
+            if isinstance(command, (Intervention, SaveCheckpoint)):
+                self._look()
             return handler(command)
 
         return handle
@@ -158,7 +202,19 @@ class CommandDesk:
         self.checkpointing.tree_changed()
 
     def _applied(self, command: Command, applied: Applied) -> None:
-        self._emit(CommandApplied(self._clock.at(), self._step, command, applied.text, applied.parameters))
+        late = self._view.found_at > 0
+        self._emit(
+            CommandApplied(
+                self._clock.at(),
+                self._step,
+                command,
+                applied.text,
+                applied.parameters,
+                applied.changed,
+                self._counter.left_out,
+                late,
+            )
+        )
         if not isinstance(command, Undo):
             self._undo.applied(applied)
         if isinstance(command, Intervention):

@@ -20,19 +20,31 @@ from gradtui.probe.optimizer_state import OptimizerStates, Treated
 from gradtui.probe.refusals import Refused, Training
 from gradtui.probe.torch_private import compiled_in_place, compiled_module
 from gradtui.protocol.commands import SetTrainable
+from gradtui.state import selection as selections
+from gradtui.state.model_parts import within
+from gradtui.state.selection import NothingSelected, Selected
 
 
 def select(command: SetTrainable, tree: ModuleTree) -> tuple[str, dict[int, torch.Tensor]]:
-    """The path a command means, and its parameters by place. Raises `Refused` if there is none."""
-    path, places = _selected(command.path, tree)
-    if not places:
-        raise Refused(f"{path or 'the model'} has no parameters")
+    """What a command names: the path as the tree has it, and the parameters by place. Raises `Refused` if there is none."""
+    path, places = named(command.path, tree)
     return path, {place: tensor for place in places if (tensor := tree.parameter_refs[place]()) is not None}
+
+
+def named(selection: str, tree: ModuleTree) -> Selected:
+    """What a selection means. Raises `Refused` if it names no parameter."""
+    try:
+        selected = selections.find(selection, tree)
+    except NothingSelected as nothing:
+        raise Refused(str(nothing)) from None
+    if not selected.places:
+        raise Refused(f"{selected.shown or 'the model'} has no parameters")
+    return selected
 
 
 def find(path: str, tree: ModuleTree) -> int | None:
     """The place of the parameter of this name, None if there is none; the name may be of before a model came or went."""
-    for spelling in spellings(path, tree):
+    for spelling in selections.spellings(path, tree):
         for place, info in enumerate(tree.parameters):
             if spelling in info.names:
                 return place
@@ -41,7 +53,7 @@ def find(path: str, tree: ModuleTree) -> int | None:
 
 def find_module(path: str, tree: ModuleTree) -> int | None:
     """Likewise the place of a module."""
-    for spelling in spellings(path, tree):
+    for spelling in selections.spellings(path, tree):
         for place, info in enumerate(tree.modules):
             if info.path == spelling:
                 return place
@@ -71,33 +83,6 @@ def set_trainable(
         treated = _freeze(chosen, tree, training, states, state)
     text = f"{'unfroze' if trainable else 'froze'} {shown or 'the model'}: {extent(shown, chosen, tree)}{treated.words}"
     return Applied(text + _of_compiled(chosen, tree), tuple(chosen)), treated
-
-
-def _selected(path: str, tree: ModuleTree) -> tuple[str, list[int]]:
-    """The path as the tree has it, and the places of its parameters, under whichever of their names."""
-    for spelling in spellings(path, tree):
-        below = f"{spelling}." if spelling else ""
-        places = [
-            place
-            for place, info in enumerate(tree.parameters)
-            if any(name == spelling or name.startswith(below) for name in info.names)
-        ]
-        if any(module.path == spelling for module in tree.modules) or (places and spelling):
-            return spelling, places
-    refusals.refuse_unknown(path, tree)
-    raise AssertionError("unreachable")
-
-
-def spellings(path: str, tree: ModuleTree) -> Iterator[str]:
-    """The path itself, and what it would be called if a model had come or gone, or torch.compile, since it was written."""
-    # The wrappers of torch.compile are not listed.
-    plain = ".".join(part for part in path.split(".") if part != "_orig_mod")
-    yield plain
-    names = [model.name for model in tree.models]
-    if len(names) == 1:
-        yield "" if plain == names[0] else plain.removeprefix(f"{names[0]}.")
-    elif plain:
-        yield from (f"{name}.{plain}" for name in names)
 
 
 def _freeze(
@@ -178,10 +163,8 @@ def _all_or_nothing(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
 def extent(path: str, chosen: dict[int, torch.Tensor], tree: ModuleTree) -> str:
     size = sum(tree.parameters[place].count for place in chosen)
     tensors = "1 tensor" if len(chosen) == 1 else f"{len(chosen)} tensors"
-    elsewhere = [
-        listed
-        for place in chosen
-        if (listed := tree.parameters[place].path) != path and path and not listed.startswith(f"{path}.")
-    ]
+    # What a pattern or a preset names was not named by a path, so no other path is news.
+    is_path = any(within(name, path) for place in chosen for name in tree.parameters[place].names)
+    elsewhere = [listed for place in chosen if is_path and not within(listed := tree.parameters[place].path, path)]
     tied = f" (tied to {', '.join(elsewhere[:3])}{' …' if len(elsewhere) > 3 else ''})" if elsewhere else ""
     return f"{tensors}, {size:,} parameter{'' if size == 1 else 's'}{tied}"

@@ -61,6 +61,8 @@ class ModelsInView:
     def __init__(self, emit: Callable[[Event], None], clock: RunClock, changed: Callable[[], None]) -> None:
         self.tree = ModuleTree()
         self.discovery = Discovery()
+        self.found_at = 0
+        """The step after which the present models were found."""
         self.round_length = 1
         """How many optimizer steps one round of training takes: the live optimizers."""
         self._numbers = ModelNumbers()
@@ -133,7 +135,7 @@ class ModelsInView:
             return
         self._numbers.number(tree)
         if not tree.is_same(self.tree):
-            self.tree = tree
+            self.tree, self.found_at = tree, step
             self._changed()
             self._emit(ModelsFound(self._clock.at(), step, tree.models, tree.modules, tree.parameters))
         self.describe_optimizers(step)

@@ -25,8 +25,7 @@ def module_call(  # noqa: C901, PLR0915 - as its one inner function
 ) -> Function:
     """The wrapper around `nn.Module.__call__`. While the script's forward runs, statistics are `held`."""
     tracer, batches, checkpoints = examiner.tracer, examiner.batches, examiner.checkpoints
-    inside: set[int] = set()
-    """Threads that are running a module now."""
+    inside: set[int] = set()  # threads that are running a module now
     is_plain = is_plain_module_call(original)
     is_dynamo = torch.compiler.is_dynamo_compiling
 

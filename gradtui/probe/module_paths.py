@@ -5,10 +5,9 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from gradtui.probe import refusals
-from gradtui.probe.interventions import spellings
 from gradtui.probe.module_tree import ModuleTree
 from gradtui.probe.refusals import Refused
+from gradtui.state.selection import spellings, unknown_path
 
 
 def module_at(path: str, tree: ModuleTree) -> tuple[str, int, nn.Module]:
@@ -21,8 +20,7 @@ def module_at(path: str, tree: ModuleTree) -> tuple[str, int, nn.Module]:
             return spelling, place, module
     if any(path in info.names for info in tree.parameters):
         raise Refused(f"{path} is a parameter, not a module")
-    refusals.refuse_unknown(path, tree)
-    raise AssertionError("unreachable")
+    raise Refused(unknown_path(path, tree))
 
 
 def ancestors(place: int, tree: ModuleTree) -> list[int]:

@@ -95,8 +95,11 @@ class NormReader:
         self.poll()
 
     def rests(self, executed: int) -> int:
-        """How many steps after the one that follows `executed` ones are not to be measured."""
-        return self._cadence.rests(executed)
+        """How many steps after the one that follows `executed` ones are not to be measured; negative if that one is.
+
+        Behind a loss scaler each is looked at: it may be left out.
+        """
+        return -1 if self.is_due or self.is_scaled else self._cadence.rests(executed)
 
     def poll(self) -> None:
         """Send the readings that a device has finished."""

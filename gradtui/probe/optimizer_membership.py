@@ -46,6 +46,15 @@ def owners(optimizers: Iterable[Optimizer]) -> dict[int, tuple[Optimizer, dict[s
     return found
 
 
+def position(tensor: torch.Tensor, optimizers: Iterable[Optimizer]) -> tuple[int, int] | None:
+    """Which of the optimizers owns a parameter, and which of its groups; None if none does."""
+    for place, optimizer in enumerate(optimizers):
+        for group, settings in enumerate(optimizer.param_groups):
+            if any(member is tensor for member in settings["params"]):
+                return place, group
+    return None
+
+
 def objection(optimizer: Optimizer, group: Mapping[str, Any], tensor: torch.Tensor, *, sparse: bool) -> str | None:
     """Why an optimizer of torch's would raise an error at its next step if this parameter had a gradient; None if not.
 

@@ -62,7 +62,9 @@ class Probe:
             emit, self.clock, self.view, self.phases, self.counter, allocator, rarely, self._traces, self.hooks
         )
         self.norms = NormReader(emit, self.clock, self.view, often, self.hooks.guard)
-        self.desk = CommandDesk(emit, self.clock, self.view, self.norms, self.examiner, commands, self._held, time)
+        self.desk = CommandDesk(
+            emit, self.clock, self.view, self.norms, self.examiner, self.counter, commands, self._hold, time
+        )
         self._emit = emit
         self._steps = OpenSteps(self._steps_lost)
         self._scalers = GradScalers(self.norms, self._left_out)
@@ -237,10 +239,8 @@ class Probe:
 
     def _rests(self) -> int:
         """How many steps after the present one nobody wants to look at; negative if this one is looked at."""
-        if self.norms.is_due or self.norms.is_scaled or self.desk.freezes.is_watching or not self.desk.is_idle:
-            return -1
         executed = self.counter.steps
-        return min(self.norms.rests(executed), self.examiner.rests(executed), self.counter.rests())
+        return min(self.counter.rests(), *(part.rests(executed) for part in (self.norms, self.examiner, self.desk)))
 
     def zero_grad_began(self, now: int) -> None:
         """Gradients are being cleared."""
@@ -288,7 +288,7 @@ class Probe:
         self.hooks.guard("examination", self.examiner.begin_step, executed, cost)
         self.norms.begin_step(executed, cost, wanted=self.examiner.examination is not None)
 
-    def _held(self, held: bool) -> None:
+    def _hold(self, held: bool) -> None:
         now = self.clock.now()
         if held:
             self._cost.pause_began(now)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-import itertools
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -17,12 +15,14 @@ from gradtui.probe.torch_private import is_lazy
 
 _RANKS_AGREE = ("DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule", "DeepSpeedEngine")
 """Classes of modules whose ranks must all do the same."""
-_MOST_COMPARED = 2_000
-"""Paths that are compared letter by letter with one that is unknown."""
 
 
 class Refused(Exception):  # noqa: N818 - it is an answer, not an error
     """A command that would break the run or that cannot be carried out; the message says why."""
+
+
+class AlreadySo(Refused):
+    """A command that asks for what is so already."""
 
 
 @dataclass(frozen=True)
@@ -60,22 +60,6 @@ def refuse_several_ranks(tree: ModuleTree) -> None:
         raise Refused(f"under {wrapper} a toggle must happen on all ranks at once, which is not possible yet")
     if count > 1:
         raise Refused(f"this is one of {count} ranks: a toggle must happen on all at once, which is not possible yet")
-
-
-def refuse_unknown(path: str, tree: ModuleTree) -> None:
-    """No module or parameter has this path; say which ones may have been meant."""
-    names = {name: None for info in tree.parameters for name in info.names}
-    module, _, attribute = path.rpartition(".")
-    computed = f"{module}.parametrizations.{attribute}." if module else f"parametrizations.{attribute}."
-    originals = [name for name in names if name.startswith(computed)]
-    originals += [name for suffix in ("_g", "_v", "_orig") if (name := path + suffix) in names]
-    if originals:
-        raise Refused(f"{path} is computed from {' and '.join(originals)}: toggle those instead")
-    known = [info.path for info in tree.modules if info.path] + list(names)
-    near = [name for name in known if name.endswith(f".{path}")][:3] if path else []
-    near = near or difflib.get_close_matches(path, itertools.islice(known, _MOST_COMPARED))
-    hint = f"; did you mean {' or '.join(near)}?" if near else ""
-    raise Refused(f"there is no module or parameter {path!r}{hint}")
 
 
 def refuse_special(chosen: Mapping[int, torch.Tensor], tree: ModuleTree) -> None:

@@ -19,6 +19,8 @@ class StepCounter:
         """Executed optimizer steps of all optimizers together; before the first of them, what `stepped_by_hand` counts."""
         self.micro_steps = 0
         """Outermost backward calls."""
+        self.left_out = 0
+        """Steps that a loss scaler has left out since the last executed one."""
         self._flushed = (0, 0)
         self._stop_after = stop_after
         self._skipped = 0
@@ -29,7 +31,7 @@ class StepCounter:
     def stepped(self, optimizer: int) -> None:
         """The optimizer at this place has stepped."""
         self.steps += 1 - self._by_hand
-        self._by_hand = 0
+        self._by_hand = self.left_out = 0
         self._by_optimizer += [0] * (optimizer + 1 - len(self._by_optimizer))
         self._by_optimizer[optimizer] += 1
 
@@ -60,6 +62,7 @@ class StepCounter:
     def skipped(self) -> None:
         """A loss scaler left a step out."""
         self._skipped += 1
+        self.left_out += 1
 
     def is_due(self, now: int) -> bool:
         """Whether it is time for an event, at this time in nanoseconds."""

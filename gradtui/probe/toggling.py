@@ -5,21 +5,24 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import nn
 
 from gradtui.probe import interventions, running_statistics
-from gradtui.probe.applied import Applied
+from gradtui.probe import optimizer_membership as membership
+from gradtui.probe.applied import Applied, Changed
 from gradtui.probe.freezes import Freezes
 from gradtui.probe.models_in_view import ModelsInView
 from gradtui.probe.norm_reader import NormReader
 from gradtui.probe.optimizer_state import OptimizerStates, Treated
-from gradtui.probe.refusals import Refused, Training
+from gradtui.probe.refusals import AlreadySo, Refused, Training
 from gradtui.probe.run_clock import RunClock
 from gradtui.probe.step_examiner import StepExaminer
-from gradtui.protocol.commands import SetTrainable, TakeUpFreezes, VerifyFreeze
+from gradtui.probe.together import in_order
+from gradtui.protocol.commands import SetTrainable, TakeUpFreezes, TrainOnly, VerifyFreeze
 from gradtui.protocol.events import Event
 from gradtui.transport.in_process import CommandQueue
 
@@ -90,13 +93,36 @@ class Toggling:
     def set_trainable(self, command: SetTrainable) -> Applied:
         """Freeze or unfreeze what the command names. Raises `Refused`."""
         path, named = interventions.select(command, self._view.tree)
+        return self._set(command, path, named)
+
+    def train_only(self, command: TrainOnly) -> Applied:
+        """Unfreeze what the command names and freeze all the rest. Raises `Refused`, and then neither is done."""
+        tree = self._view.tree
+        shown, places = interventions.named(command.selection, tree)
+        live = dict(tree.live_parameters())
+        wanted = {place: live[place] for place in places if place in live}
+        rest = {place: tensor for place, tensor in live.items() if place not in wanted}
+        # Unfrozen first: what is frozen then is not the last that trains.
+        parts = [SetTrainable(command.id, shown, True), SetTrainable(command.id, shown, False)]
+        try:
+            done = in_order([partial(self._set, part, shown, named) for part, named in zip(parts, (wanted, rest))])
+        except AlreadySo:
+            raise AlreadySo(f"{shown or 'the model'} is already all that trains") from None
+        size = sum(tree.parameters[place].count for place in wanted)
+        tensors = "1 tensor" if len(wanted) == 1 else f"{len(wanted)} tensors"
+        counts = [f"{'unfroze' if each.trainable else 'froze'} {len(each.paths)}" for each in done.changed]
+        text = f"trains only {shown or 'the model'}: {tensors}, {size:,} parameters; {', '.join(counts)}"
+        return replace(done, text=text)
+
+    def _set(self, command: SetTrainable, path: str, named: dict[int, torch.Tensor]) -> Applied:
+        """Freeze or unfreeze what of these is not yet as the command asks. Raises `Refused`."""
         wish = _Wish(command.id, command.trainable, path, command.state)
         chosen = {place: tensor for place, tensor in named.items() if self._is_to_be_set(place, tensor, wish.trainable)}
         modules: list[nn.Module] = []
         if command.statistics:
             modules = self._to_release(chosen) if command.trainable else self._to_hold(set(named), chosen)
         if not chosen and not modules:
-            raise Refused(f"{path or 'the model'} is already {'trainable' if command.trainable else 'frozen'}")
+            raise AlreadySo(f"{path or 'the model'} is already {'trainable' if command.trainable else 'frozen'}")
         return self._toggle(wish, chosen, modules)
 
     def take_up(self, command: TakeUpFreezes) -> Applied:
@@ -169,6 +195,8 @@ class Toggling:
         tree = self._view.tree
         were_off = {id(tensor) for tensor in chosen.values() if not (wish.trainable or tensor.requires_grad)}
         offloaded = [tensor for tensor in chosen.values() if self.states.is_offloaded(tensor)]
+        optimizers = self._view.live_optimizers()
+        owned = membership.owners(optimizers).keys()
         done, treated = Applied("", ()), Treated("", None)
         if chosen:
             done, treated = interventions.set_trainable(
@@ -194,7 +222,18 @@ class Toggling:
             self.freezes.forget([tensor for reference in off if (tensor := reference()) is not None])
             return self._set_back(back, references, statistics, treated)
 
-        return Applied(text, tuple(chosen), undo)
+        joined = tuple(
+            (tree.parameters[place].path, *where)
+            for place, tensor in chosen.items()
+            if id(tensor) not in owned and (where := membership.position(tensor, optimizers)) is not None
+        )
+        paths = tuple(tree.parameters[place].path for place in chosen)
+        return Applied(text, tuple(chosen), undo, (Changed(wish.trainable, paths, self._paths(modules), joined),))
+
+    def _paths(self, modules: list[nn.Module]) -> tuple[str, ...]:
+        tree = self._view.tree
+        wanted = {id(module) for module in modules}
+        return tuple(tree.modules[place].path for place, module in tree.live_modules() if id(module) in wanted)
 
     def _set_back(
         self,

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,8 @@ class Intervention(Command):
 
 @dataclass(frozen=True, slots=True)
 class SetTrainable(Intervention):
-    """Freeze (`trainable` False) or unfreeze the parameter at `path`, or every parameter of the module at `path`.
+    """Freeze (`trainable` False) or unfreeze what `path` names: a selection (`gradtui.state.selection`), usually the path of
+    a parameter or of a module.
 
     `state` says what a freeze does with the optimizer's state: `keep` it, `offload` it to host memory until the unfreeze, or
     `drop` it. With `statistics` a freeze holds the running statistics of modules that it freezes wholly (BatchNorm), and an
@@ -31,7 +33,7 @@ class SetTrainable(Intervention):
 
     path: str
     trainable: bool
-    state: str = "keep"
+    state: Literal["keep", "offload", "drop"] = "keep"
     statistics: bool = True
 
 
@@ -83,6 +85,13 @@ class SetGroup(Intervention):
 @dataclass(frozen=True, slots=True)
 class ZeroGradients(Intervention):
     """Clear the gradients of all parameters."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainOnly(Intervention):
+    """Unfreeze what `selection` names and freeze all the rest, both or neither."""
+
+    selection: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from gradtui.protocol.measurements import (
     StepTraced,
 )
 from gradtui.protocol.vocabulary import (
+    Changed,
     GroupSettings,
     ModelInfo,
     ModuleInfo,
@@ -58,6 +59,7 @@ __all__ = [
     "RunEnded",
     "RunStarted",
     "SavedBytesMeasured",
+    "ScheduleNoted",
     "StepTraced",
 ]
 
@@ -143,6 +145,20 @@ class CommandApplied(Event):
     command: Command
     text: str
     parameters: tuple[int, ...]
+    changed: tuple[Changed, ...] = ()
+    """What it froze and unfroze, in order."""
+    skipped: int = 0
+    """How many steps a loss scaler had left out since the last executed one: which boundary of this step it was."""
+    late: bool = False
+    """The models it met had been found only after training began."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleNoted(Event):
+    """What became of the schedule that is replayed, in words; `failed` says that the run is stopped for it."""
+
+    text: str
+    failed: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -209,6 +209,18 @@ class ModelInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class Changed:
+    """Parameters that a command made trainable, or froze; by path, which outlives the tree that places belong to."""
+
+    trainable: bool
+    paths: tuple[str, ...]
+    statistics: tuple[str, ...] = ()
+    """Paths of the modules whose running statistics are held still from now on, or no longer."""
+    joined: tuple[tuple[str, int, int], ...] = ()
+    """Which of them joined an optimizer: path, place of the optimizer among the live ones, place of its group."""
+
+
+@dataclass(frozen=True, slots=True)
 class OptimizerInfo:
     """An optimizer and which of the known parameters it owns (indices into the tree's parameters)."""
 

@@ -48,6 +48,8 @@ class PlainReporter:
         self._owner = os.getpid()
         # A notebook may ask for a summary while the thread is draining.
         self._lock = threading.Lock()
+        self._seen = 0
+        """So many entries of the log have been written, or were none of ours to write."""
         self._descriptor: int | None = None
         with contextlib.suppress(OSError):
             self._descriptor = duplicate_aside(2)
@@ -62,6 +64,8 @@ class PlainReporter:
         if self._thread.ident is not None and os.getpid() == self._owner:
             self._thread.join()
         self.drain()
+        if self._thread.ident is not None and not self._silent:
+            self._report_log()
         return self.state
 
     def say(self, text: str) -> None:
@@ -73,20 +77,20 @@ class PlainReporter:
 
     def _run(self) -> None:
         reported = monotonic()
-        seen = self.state.log_count
+        self._seen = self.state.log_count
         while not self._stop.wait(_DRAIN_S):
             self.drain()
             if self._silent:
                 continue
-            seen = self._report_log(seen)
+            self._report_log()
             if monotonic() - reported >= PROGRESS_S:
                 reported = monotonic()
                 self.say(progress_line(self.state))
 
-    def _report_log(self, seen: int) -> int:
-        """Write the log's entries from the `seen`-th on; the number of entries there have been."""
+    def _report_log(self) -> None:
+        """Write the log's entries that have not been written yet."""
         log = self.state.log
-        for entry in log[max(0, len(log) - (self.state.log_count - seen)) :]:
+        for entry in log[max(0, len(log) - (self.state.log_count - self._seen)) :]:
             if entry.kind in (
                 "applied",
                 "rejected",
@@ -99,7 +103,7 @@ class PlainReporter:
                 "probe",
             ):
                 self.say(f"step {entry.step}: {entry.text}")
-        return self.state.log_count
+        self._seen = self.state.log_count
 
     def drain(self) -> None:
         """Take in what is waiting."""
@@ -140,11 +144,13 @@ def _largest_total(state: RunState) -> int | None:
 def closing_lines(state: RunState) -> list[str]:
     """What there is to say when the run has ended."""
     tree = state.tree
-    ran_out = [f"step {event.step}: {headline(event)}" for event in state.out_of_memory if event.categories]
+    endings = [f"step {event.step}: {headline(event)}" for event in state.out_of_memory if event.categories]
+    endings += [f"schedule: {note}" for note in state.schedule_notes]
     if state.step == 0 and state.micro_steps == 0:
         failed = state.ended is not None and (state.ended.error is not None or state.ended.exit_code != 0)
         happened = "failed before it trained anything" if failed else "ran to its end without training anything"
-        return [f"the script {happened}: no backward, no optimizer step", *ran_out]
+        happened = "was stopped before it trained anything" if failed and state.schedule_notes else happened
+        return [f"the script {happened}: no backward, no optimizer step", *endings]
     by_hand = " without an optimizer" if state.step and not sum(state.optimizer_steps) else ""
     lines = [
         f"{state.step} steps{by_hand}, {state.micro_steps} micro-steps in {state.seconds:.1f} s"
@@ -181,7 +187,7 @@ def closing_lines(state: RunState) -> list[str]:
     if cost.steps:
         share = 100 * cost.own_seconds / cost.step_seconds if cost.step_seconds else 0.0
         lines.append(f"measuring took {cost.own_seconds * 1e6 / cost.steps:.0f} µs a step, {share:.1f} %")
-    return lines + ran_out
+    return lines + endings
 
 
 def _model_words(model: ModelRecord) -> str:

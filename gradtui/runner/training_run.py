@@ -46,6 +46,7 @@ class TrainingRun:
             self._set_active(None)
             sampler.stop()
             probe.detach()
+            probe.desk.finish(probe.counter.steps)
             at, step = probe.clock.at(), probe.counter.steps
         self.events.put(RunEnded(at, step, outcome.exit_code, outcome.error))
         return outcome
@@ -77,6 +78,7 @@ class TrainingRun:
         from gradtui.probe.phase_sampler import PhaseSampler
         from gradtui.probe.probe import Probe
         from gradtui.probe.recent_measurements import RecentMeasurements
+        from gradtui.probe.replayed_schedule import ReplayedSchedule
         from gradtui.samplers.device import DeviceSampler
         from gradtui.samplers.sampler import SamplerThread
 
@@ -90,6 +92,7 @@ class TrainingRun:
         files = RunFiles(settings.target.name)
         BlackBox(probe, allocator, recent, files.write)
         probe.desk.write_file = files.write
+        probe.desk.schedule = ReplayedSchedule(settings.schedule)
         clock = probe.clock
         version = str(torch.__version__)
         put(RunStarted(0.0, 0, *self._identity(), "cpu", allocator.name, version, self.log))

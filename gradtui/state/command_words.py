@@ -17,6 +17,7 @@ from gradtui.protocol.commands import (
     StopTraining,
     TakeUpFreezes,
     TraceStep,
+    TrainOnly,
     Undo,
     VerifyFreeze,
     ZeroGradients,
@@ -33,6 +34,8 @@ def command_words(command: Command) -> str:
         return f"put {command.path or 'the model'} in {'training' if command.training else 'eval'} mode"
     if isinstance(command, SetGroup):
         return _group_words(command)
+    if isinstance(command, TrainOnly):
+        return f"train only {command.selection or 'the model'}"
     if isinstance(command, RunSteps):
         return "run 1 step" if command.count == 1 else f"run {command.count} steps"
     if isinstance(command, RunTo):

@@ -6,6 +6,7 @@ import math
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import Phase
+from gradtui.state.moved import newly_moved
 from gradtui.state.notes import note
 from gradtui.state.run_state import NormSummary, RunState
 from gradtui.state.turns import take_reach, take_saved
@@ -85,7 +86,10 @@ def reach(state: RunState, event: ev.GradientReachMeasured) -> None:
 
 def classified(state: RunState, event: ev.ParametersClassified) -> None:
     if len(event.states) == len(state.tree.parameters):
+        moved = newly_moved(state, event)
         state.tree.states, state.tree.trainable = event.states, event.trainable
+        if moved is not None:
+            note(state, event, "moved", moved)
 
 
 def phase_sampled(state: RunState, event: ev.PhaseSampled) -> None:

@@ -183,6 +183,11 @@ def _out_of_memory(state: RunState, event: ev.OutOfMemory) -> None:
     note(state, event, "out of memory", headline(event))
 
 
+def _schedule_noted(state: RunState, event: ev.ScheduleNoted) -> None:
+    state.schedule_notes.append(event.text)
+    note(state, event, "schedule", event.text)
+
+
 def _run_ended(state: RunState, event: ev.RunEnded) -> None:
     state.ended = event
     state.paused = False
@@ -224,5 +229,6 @@ _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     ev.PauseChanged: _pause_changed,
     ev.ProbeFailed: _probe_failed,
     ev.OutOfMemory: _out_of_memory,
+    ev.ScheduleNoted: _schedule_noted,
     ev.RunEnded: _run_ended,
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from gradtui.protocol.commands import Command, SetTrainable
+from gradtui.protocol.commands import Command, SetTrainable, TrainOnly
 from gradtui.protocol.events import (
     CommandApplied,
     DeviceSampled,
@@ -144,7 +144,8 @@ class LogEntry:
     at: float
     step: int
     kind: str
-    """"applied", "rejected", "verified", "moved", "not finite", "growth", "out of memory", "probe", "run" or "model"."""
+    """"applied", "rejected", "verified", "moved", "not finite", "growth", "out of memory", "schedule", "probe",
+    "run" or "model"."""
     text: str
 
 
@@ -222,6 +223,8 @@ class RunState:
     """Whether memory at the end of a step rises and rises."""
     out_of_memory: list[OutOfMemory] = field(default_factory=list)
     """Failed allocations, as far as they were told; never more than the probe tells, a few dozen."""
+    schedule_notes: list[str] = field(default_factory=list)
+    """What became of the schedule that is replayed, as far as it is not what it asks for."""
     problems: dict[str, str] = field(default_factory=dict)
     """Parts of the probe that failed, and how."""
 
@@ -230,6 +233,6 @@ class RunState:
         self.pending[command.id] = command
         self.version += 1
 
-    def pending_toggles(self) -> list[SetTrainable]:
+    def pending_toggles(self) -> list[SetTrainable | TrainOnly]:
         """Freezes and unfreezes that the training thread has not answered yet, oldest first."""
-        return [command for command in self.pending.values() if isinstance(command, SetTrainable)]
+        return [command for command in self.pending.values() if isinstance(command, (SetTrainable, TrainOnly))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -11,10 +12,12 @@ from gradtui.protocol.commands import (
     Resume,
     RunSteps,
     StopTraining,
+    TrainOnly,
 )
 from gradtui.protocol.events import CommandApplied
 from gradtui.protocol.vocabulary import PROBLEM_STATES, MemoryBytes, ModuleInfo, ParameterState, Phase
 from gradtui.state.run_state import PhaseRecord, RunState, TreeState
+from gradtui.state.selection import NothingSelected, find
 from gradtui.state.series import joint_norm
 
 
@@ -120,26 +123,29 @@ def module_at(tree: TreeState, path: str) -> int | None:
     return None
 
 
-def parameter_at(tree: TreeState, path: str) -> int | None:
-    """Index of the parameter that has this path among its names, None if there is none."""
-    for index, parameter in enumerate(tree.parameters):
-        if path in parameter.names:
-            return index
-    return None
-
-
 def pending_parameters(state: RunState) -> dict[int, bool]:
     """Parameters with a freeze (False) or unfreeze (True) on its way."""
     waiting: dict[int, bool] = {}
     for command in state.pending_toggles():
-        module = module_at(state.tree, command.path)
-        if module is not None:
-            waiting |= dict.fromkeys(subtree(state.tree.modules[module]), command.trainable)
-            continue
-        index = parameter_at(state.tree, command.path)
-        if index is not None:
-            waiting[index] = command.trainable
+        if isinstance(command, TrainOnly):
+            chosen = set(_places(state.tree, command.selection))
+            now = state.tree.trainable
+            # Only where it is not so yet.
+            waiting |= {place: place in chosen for place, flag in enumerate(now) if (flag == "1") != (place in chosen)}
+        else:
+            waiting |= dict.fromkeys(_places(state.tree, command.path), command.trainable)
     return waiting
+
+
+def _places(tree: TreeState, selection: str) -> Iterable[int]:
+    """What a selection names; nothing where it cannot be told."""
+    module = module_at(tree, selection)
+    if module is not None:
+        return subtree(tree.modules[module])
+    try:
+        return find(selection, tree).places
+    except NothingSelected:
+        return ()
 
 
 class RunStatus(str, Enum):

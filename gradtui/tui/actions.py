@@ -65,6 +65,18 @@ ACTIONS: tuple[Action, ...] = (
         "Training", "app", footer=1, label="freeze", mouse="click on the letter",
     ),
     Action(
+        "freeze", ("f",), "Freeze…: choose what trains",
+        "Choose what trains by a preset (head, norms, last blocks), a glob or an expression; the rest is frozen, or the other "
+        "way round. It says how many parameters that leaves.",
+        "Training", "app", label="freeze…",
+    ),
+    Action(
+        "export_schedule", (), "Export the schedule",
+        "Write down what was done to this run: a file for gradtui --schedule, which does the same again, and Python code to "
+        "paste into the script.",
+        "Training", "app",
+    ),
+    Action(
         "pause", ("p",), "Pause or go on", "Hold training at the next step boundary, or let it go on.",
         "Training", "app", footer=3, label="pause",
     ),

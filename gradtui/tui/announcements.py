@@ -11,14 +11,23 @@ from gradtui.protocol.commands import (
     SetCheckpointing,
     SetGroup,
     SetMode,
+    TrainOnly,
     Undo,
     ZeroGradients,
 )
-from gradtui.protocol.events import CommandApplied, CommandRejected, Event, FreezeVerified, OutOfMemory, ReceiptTaken
+from gradtui.protocol.events import (
+    CommandApplied,
+    CommandRejected,
+    Event,
+    FreezeVerified,
+    OutOfMemory,
+    ReceiptTaken,
+    ScheduleNoted,
+)
 from gradtui.state.out_of_memory import happened
 from gradtui.state.run_state import RunState
 
-_ANSWERED = (SaveAllocatorSnapshot, SaveCheckpoint, SetCheckpointing, SetGroup, SetMode, Undo, ZeroGradients)
+_ANSWERED = (SaveAllocatorSnapshot, SaveCheckpoint, SetCheckpointing, SetGroup, SetMode, TrainOnly, Undo, ZeroGradients)
 """Commands whose answer says more than the screen shows anyway."""
 
 
@@ -39,6 +48,8 @@ def announcement(state: RunState, event: Event) -> Announcement | None:
         return Announcement(said, "Refused", "warning")
     if isinstance(event, FreezeVerified) and event.moved:
         return Announcement(f"{event.moved[0]} moved while frozen", severity="error")
+    if isinstance(event, ScheduleNoted):
+        return Announcement(event.text, "Schedule", "error" if event.failed else "warning")
     if isinstance(event, ReceiptTaken):
         return Announcement(event.text, severity="information" if event.held else "warning")
     if isinstance(event, CommandApplied) and isinstance(event.command, _ANSWERED):

@@ -11,7 +11,7 @@ from functools import partial
 from typing import ClassVar
 
 from textual import events
-from textual.app import App, SystemCommand
+from textual.app import SystemCommand
 from textual.screen import Screen
 from textual.timer import Timer
 from textual.types import CSSPathType
@@ -27,6 +27,7 @@ from gradtui.tui import requests
 from gradtui.tui.actions import ACTIONS, Action, bindings
 from gradtui.tui.announcements import announcement
 from gradtui.tui.driver import suspend_process
+from gradtui.tui.freezing import FreezingApp
 from gradtui.tui.governor import Governor
 from gradtui.tui.live_actions import LiveActions
 from gradtui.tui.palette import DARK_THEME, LIGHT_THEME, Palette
@@ -46,7 +47,7 @@ _BATCH = 10_000
 """Events applied in one go."""
 
 
-class GradtuiApp(LiveActions, App[str]):
+class GradtuiApp(LiveActions, FreezingApp):
     """The dashboard of one run. Its return value says how the person left: "stop", "leave" or "ended".
 
     Args:

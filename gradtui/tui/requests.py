@@ -50,6 +50,23 @@ def toggle(state: RunState, row: int | None) -> Make | Refusal:
     return lambda number: SetTrainable(number, path, wish)
 
 
+def objection_to_freezing(state: RunState) -> Refusal | None:
+    """Why nothing can be chosen to train; None where it can."""
+    if state.ended is not None:
+        return Refusal(OVER)
+    return None if state.tree.parameters else Refusal("There is no model yet.")
+
+
+def export_schedule(state: RunState, save: Callable[[RunState], str] | None) -> str:
+    """Write down what was done to the run; what to tell the person."""
+    if not state.intervention_count:
+        return "Nothing has been done to this run yet: there is nothing to write down."
+    try:
+        return save(state) if save is not None else "There is no place to write files to."
+    except OSError as error:
+        return f"It could not be written: {error.strerror or error}"
+
+
 def pause(state: RunState) -> Make | Refusal:
     """Hold a run that goes on, let a held one go on; asked twice before the answer, the later wish counts."""
     if state.ended is not None:

@@ -14,7 +14,7 @@ from fakes import GIB, MIB, coop_model, coop_run, coop_states, device_sample, he
 from gradtui.export.summary import SCHEMA, summarise, write
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable
-from gradtui.protocol.vocabulary import GradientFigures, Holding, Phase
+from gradtui.protocol.vocabulary import Changed, GradientFigures, Holding, Phase
 from gradtui.state.reducer import INTERVENTIONS_KEPT, apply
 from gradtui.state.run_state import RunState
 
@@ -54,8 +54,9 @@ def run(*events: ev.Event) -> RunState:
 
 def test_a_run_has_every_documented_key() -> None:
     state = run(*coop_run())
+    changed = (Changed(True, tuple(state.tree.parameters[place].path for place in (2, 3))),)
     asked = SetTrainable(7, "text_encoder.blocks.7", True)
-    apply(state, ev.CommandApplied(9.0, 120, asked, "unfroze text_encoder.blocks.7", (2, 3)))
+    apply(state, ev.CommandApplied(9.0, 120, asked, "unfroze text_encoder.blocks.7", (2, 3), changed))
     apply(state, ev.RunEnded(9.5, 120, 0, None))
     summary = round_trip(state, dropped=3)
     assert set(summary) == TOP
@@ -75,7 +76,9 @@ def test_a_run_has_every_documented_key() -> None:
     assert summary["cost"]["dropped_events"] == 3
     (intervention,) = summary["interventions"]
     assert intervention["path"] == "text_encoder.blocks.7"
-    assert intervention["parameters"] == [state.tree.parameters[i].path for i in (2, 3)]
+    assert intervention["command"] == "unfreeze"
+    assert intervention["trainable"] is True
+    assert intervention["parameters"] == list(changed[0].paths)
     assert intervention["trainable"] is True
     assert summary["interventions_dropped"] == 0
 

@@ -10,13 +10,13 @@ import typing
 
 import pytest
 
-from gradtui.protocol import commands, events, vocabulary
+from gradtui.protocol import commands, events, measurements, vocabulary
 
 PLAIN = (int, float, str, bool, type(None))
 
 MESSAGES = [
     kind
-    for module in (events, commands, vocabulary)
+    for module in (events, measurements, commands, vocabulary)
     for kind in vars(module).values()
     if dataclasses.is_dataclass(kind) and kind.__module__ == module.__name__
 ]
@@ -27,6 +27,8 @@ def sample(annotation: object) -> object:
     origin = typing.get_origin(annotation)
     if origin in (typing.Union, types.UnionType):
         return sample(typing.get_args(annotation)[0])
+    if origin is typing.Literal:
+        return typing.get_args(annotation)[0]
     if origin is tuple:
         first, *_ = typing.get_args(annotation)
         return (sample(first), sample(first))

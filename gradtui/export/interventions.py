@@ -1,0 +1,35 @@
+"""The parts of the summary that say what was done to a run, and what of it is in force."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gradtui.protocol.codec import to_words
+from gradtui.protocol.commands import SetTrainable
+from gradtui.state.run_state import RunState
+
+
+def freezes(state: RunState) -> dict[str, Any]:
+    """What commands hold frozen now."""
+    tree, found = state.tree, state.tree.freezes
+    return {
+        "frozen": [tree.parameters[place].path for place in found.frozen] if found else [],
+        "contending": [tree.parameters[place].path for place in found.contending] if found else [],
+        "holding_statistics": [tree.modules[place].path for place in found.holding] if found else [],
+    }
+
+
+def interventions(state: RunState) -> list[dict[str, Any]]:
+    """The newest changes that were applied."""
+    return [
+        {
+            "step": event.step,
+            "seconds": event.at,
+            "text": event.text,
+            **to_words(event.command),
+            "trainable": event.command.trainable if isinstance(event.command, SetTrainable) else None,
+            "skipped": event.skipped,
+            "parameters": [path for changed in event.changed for path in changed.paths],
+        }
+        for event in state.interventions
+    ]

@@ -1,0 +1,71 @@
+"""Schedules as files: writing down what was done to a run, and reading it for a replay. Pure but for `load`.
+
+TOML, since texts stand in quotes there: in YAML `*.bias` is a reference, `:head` a key and `on` a truth value.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+from gradtui.protocol.codec import BadEntry
+from gradtui.protocol.events import CommandApplied
+from gradtui.protocol.schedule import VERSION, Scheduled, read, to_table
+from gradtui.state.run_state import RunState
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+def load(path: Path) -> tuple[Scheduled, ...]:
+    """The entries of a schedule file. Raises `BadEntry` with one line that says what is wrong and where."""
+    try:
+        return read(tomllib.loads(path.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise BadEntry(str(error.strerror or error)) from None
+    except UnicodeDecodeError:
+        raise BadEntry("it is not a text in UTF-8") from None
+    except tomllib.TOMLDecodeError as error:
+        raise BadEntry(f"it is not TOML: {error}") from None
+
+
+def scheduled(applied: CommandApplied) -> Scheduled:
+    """The entry that does again what was done."""
+    return Scheduled(applied.step, applied.command, applied.skipped, applied.late)
+
+
+def schedule_text(state: RunState) -> str:
+    """What was done to a run, as the content of a schedule file. What was taken back stands there with its `undo`."""
+    script = shlex.quote(one_line(state.started.script)) if state.started is not None else "SCRIPT"
+    lines = [
+        f"# What was done to {script} while it ran. To do the same again: gradtui --schedule THIS_FILE {script}",
+        "# `step = 30` is when 30 optimizer steps have been executed, before the next one begins.",
+    ]
+    dropped = state.intervention_count - len(state.interventions)
+    if dropped:
+        lines.append(f"# Not complete: {dropped} earlier ones were not kept, so a replay will not be the same run.")
+    lines.append(f"version = {VERSION}")
+    for applied in state.interventions:
+        lines += ["", f"[[do]] # {one_line(applied.text)}"]
+        lines += [f"{name} = {_value(value)}" for name, value in to_table(scheduled(applied)).items()]
+    return "\n".join(lines) + "\n"
+
+
+def one_line(text: str) -> str:
+    """A text as a comment can hold it."""
+    return "".join(sign if sign.isprintable() else "?" for sign in " ".join(text.split()))
+
+
+def _value(value: Any) -> str:
+    """A text, number or truth value as TOML has it."""
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_value, value))}]"
+    if isinstance(value, float):
+        return repr(value)
+    # TOML's basic strings are JSON's, but for one more character that must be escaped.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

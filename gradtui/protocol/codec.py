@@ -1,0 +1,106 @@
+"""Commands as plain dictionaries and back: a word for the command and its fields by name. No ids, no class names.
+
+`SetTrainable` goes by two words, `freeze` and `unfreeze`; every other command by its class's name in lower case with
+underscores. What a field leaves at its default is not written.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import re
+import types
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from gradtui.protocol import commands
+from gradtui.protocol.commands import Command, Intervention, SetTrainable
+
+
+class BadEntry(ValueError):  # noqa: N818 - it is an answer, not an error of ours
+    """Words that are no command; the message is one line."""
+
+
+def to_words(command: Command) -> dict[str, Any]:
+    """A command as a dictionary: `command` first, then its fields."""
+    kind = type(command)
+    word, preset = next(
+        (word, preset)
+        for word, (known, preset) in _kinds().items()
+        if known is kind and all(getattr(command, name) == value for name, value in preset.items())
+    )
+    fields = {field.name: field for field in dataclasses.fields(kind) if field.name not in ("id", *preset)}
+    values = {name: getattr(command, name) for name in fields}
+    given = {name: value for name, value in values.items() if fields[name].default != value}
+    return {"command": word, **given}
+
+
+def from_words(words: Mapping[str, Any], id_: int) -> Command:
+    """The command that a dictionary describes, with this id. Raises `BadEntry`."""
+    if "command" not in words:
+        raise BadEntry(f"command is missing; it is one of {', '.join(_kinds())}")
+    word = words["command"]
+    if not isinstance(word, str) or word not in _kinds():
+        raise BadEntry(f"there is no command {word!r}{_near(word, _kinds())}")
+    kind, preset = _kinds()[word]
+    fields = {field.name: field for field in dataclasses.fields(kind) if field.name not in ("id", *preset)}
+    hints = get_type_hints(kind)
+    given = {name: value for name, value in words.items() if name != "command"}
+    for name, value in given.items():
+        if name not in fields:
+            raise BadEntry(f"{word} has no field {name!r}{_near(name, fields)}")
+        if not _fits(value, hints[name]):
+            raise BadEntry(f"{name} of {word} is {_in_words(hints[name])}, not {value!r}")
+    missing = [name for name, field in fields.items() if field.default is dataclasses.MISSING and name not in given]
+    if missing:
+        raise BadEntry(f"{word} needs {' and '.join(missing)}")
+    # A list of a file is a tuple here, as everything in a command is for good.
+    fixed = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
+    return kind(id=id_, **preset, **fixed)
+
+
+@cache
+def _kinds() -> dict[str, tuple[type[Command], dict[str, Any]]]:
+    """Every command by its word, and the fields that the word itself sets."""
+    found: dict[str, tuple[type[Command], dict[str, Any]]] = {
+        "freeze": (SetTrainable, {"trainable": False}),
+        "unfreeze": (SetTrainable, {"trainable": True}),
+    }
+    for kind in vars(commands).values():
+        is_kind = isinstance(kind, type) and issubclass(kind, Command)
+        if is_kind and kind not in (Command, Intervention, SetTrainable):
+            found[re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()] = (kind, {})
+    return found
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    origin = get_origin(hint)
+    if origin in (Union, types.UnionType):
+        return any(_fits(value, part) for part in get_args(hint))
+    if origin is Literal:
+        return any(type(value) is type(part) and value == part for part in get_args(hint))
+    if origin is tuple:
+        return isinstance(value, (list, tuple)) and all(_fits(part, get_args(hint)[0]) for part in value)
+    if hint is type(None):
+        return value is None
+    if hint is float:
+        return isinstance(value, (int, float)) and not isinstance(value, bool)
+    # A bool is an int to Python, and to nobody else.
+    return isinstance(value, hint) and (hint is bool or not isinstance(value, bool))
+
+
+def _in_words(hint: Any) -> str:
+    if get_origin(hint) in (Union, types.UnionType, Literal):
+        parts = [part for part in get_args(hint) if part is not type(None)]
+        return " or ".join(repr(part) if get_origin(hint) is Literal else _in_words(part) for part in parts)
+    if get_origin(hint) is tuple:
+        return f"a list, each {_in_words(get_args(hint)[0])}"
+    return {str: "a text in quotes", bool: "true or false", int: "a whole number", float: "a number"}.get(
+        hint, "a value"
+    )
+
+
+def _near(word: object, known: Mapping[str, object]) -> str:
+    near = difflib.get_close_matches(str(word), known, n=1)
+    return f"; did you mean {near[0]}?" if near else f"; there {'are' if len(known) > 1 else 'is'} {', '.join(known)}"

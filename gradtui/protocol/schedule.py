@@ -1,0 +1,83 @@
+"""A schedule: commands and when each takes effect, as plain data and as the tables of a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gradtui.protocol.codec import BadEntry, from_words, to_words
+from gradtui.protocol.commands import Command, Pause, Resume, RunSteps, RunTo
+
+VERSION = 1
+_OF_A_PERSON = (Pause, Resume, RunSteps, RunTo)
+"""What holds a run, or lets it go on, changes nothing, and without a screen nobody could end it."""
+
+
+@dataclass(frozen=True)
+class Scheduled:
+    """A command that takes effect when `step` optimizer steps have been executed, before the next one begins."""
+
+    step: int
+    command: Command
+    skipped: int = 0
+    """And after a loss scaler has left out so many steps since."""
+    late: bool = False
+    """What it names may be there only then: nobody looks for it before training begins."""
+    title: str = ""
+    """What messages call it: `entry 2 (step 30)`."""
+
+
+def is_schedulable(command: Command) -> bool:
+    """Whether a command has a place in a schedule."""
+    return not isinstance(command, _OF_A_PERSON)
+
+
+def to_table(entry: Scheduled) -> dict[str, Any]:
+    """An entry as a table of a schedule file; what has its default is left out."""
+    extra = {"skipped": entry.skipped} if entry.skipped else {}
+    late = {"late": True} if entry.late else {}
+    return {"step": entry.step, **extra, **late, **to_words(entry.command)}
+
+
+def read(document: Mapping[str, Any]) -> tuple[Scheduled, ...]:
+    """The entries of a schedule file's content. Raises `BadEntry` with one line that names the entry."""
+    unknown = sorted(document.keys() - {"version", "do"})
+    if unknown:
+        raise BadEntry(f"there is no {unknown[0]!r} in a schedule; it has version and [[do]] tables")
+    version = document.get("version", VERSION)
+    if version != VERSION:
+        raise BadEntry(f"version {version!r} is not known; this program reads version {VERSION}")
+    tables = document.get("do", [])
+    if not isinstance(tables, list):
+        raise BadEntry("do is not a list of tables; write [[do]] above each entry")
+    return tuple(_entry(number, table) for number, table in enumerate(tables, 1))
+
+
+def _entry(number: int, table: Any) -> Scheduled:
+    title = f"entry {number}"
+    if not isinstance(table, dict):
+        raise BadEntry(f"{title}: it is not a table; write [[do]] above each entry")
+    if "step" not in table:
+        raise BadEntry(f"{title}: step is missing")
+    step = _count(title, "step", table["step"])
+    title = f"{title} (step {step})"
+    skipped = _count(title, "skipped", table.get("skipped", 0))
+    late = table.get("late", False)
+    if not isinstance(late, bool):
+        raise BadEntry(f"{title}: late is true or false, not {late!r}")
+    words = {name: value for name, value in table.items() if name not in ("step", "skipped", "late")}
+    try:
+        # A viewer's commands have ids from 1 on.
+        command = from_words(words, -number)
+    except BadEntry as bad:
+        raise BadEntry(f"{title}: {bad}") from None
+    if not is_schedulable(command):
+        raise BadEntry(f"{title}: {words['command']!r} is for a person at the screen, and changes nothing")
+    return Scheduled(step, command, skipped, late, title)
+
+
+def _count(title: str, name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise BadEntry(f"{title}: {name} is a whole number from 0 on, not {value!r}")
+    return value

@@ -1,0 +1,171 @@
+"""The parts of a model that have a name in everyday use: its head, its blocks, norms, biases and LoRA matrices. Pure.
+
+Decided by the tree alone, that is by paths, types and order of registration:
+
+- *blocks*: the longest list of at least two siblings of one type that have parameters and whose names differ only in the
+  number they end with (`layers.0`, `blocks.3`, `layer4`, `fc2`), outermost first: a list within a block is part of that block.
+  Of equally long lists the later one.
+- *head*: the shallowest modules outside the blocks that are called as heads usually are (`HEAD_NAMES`). Without any, the last
+  module after the blocks that has parameters of its own and is no norm; where the blocks come last and are single layers (a
+  plain MLP) the last of them; where there are no blocks the last such module of the model. A model may have none.
+- *norms*: parameters of modules whose type is named for a norm. *Biases*: parameters so named, those of norms included.
+  *LoRA*: what has `lora_` in its path.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from gradtui.protocol.vocabulary import ModelInfo, ModuleInfo, ParameterInfo
+
+HEAD_NAMES = frozenset(
+    {"head", "heads", "classifier", "fc", "lm_head", "embed_out", "score", "cls", "qa_outputs", "mlm_head"}
+)
+
+_NUMBERED = re.compile(r"(.*?)(\d+)")
+_NORM_TYPE = re.compile(r"norm\w{0,4}", re.IGNORECASE)
+_BIAS_NAME = re.compile(r"(?:.*_)?bias(?:_.*)?")
+_LORA = re.compile(r"(?:^|[._])lora[._]")
+
+
+class Listing(Protocol):
+    """Models as they are listed, by the probe and on the screen alike."""
+
+    @property
+    def models(self) -> Sequence[ModelInfo]: ...
+
+    @property
+    def modules(self) -> Sequence[ModuleInfo]: ...
+
+    @property
+    def parameters(self) -> Sequence[ParameterInfo]: ...
+
+
+def within(path: str, around: str) -> bool:
+    """Whether a path is this one or below it; everything is below the empty one."""
+    return not around or path == around or path.startswith(f"{around}.")
+
+
+def below(tree: Listing, paths: Sequence[str]) -> set[int]:
+    """Places of the parameters that have a name at or below one of these paths."""
+    return {
+        place
+        for place, info in enumerate(tree.parameters)
+        if any(within(name, path) for path in paths for name in info.names)
+    }
+
+
+def heads(tree: Listing) -> list[str]:
+    """Paths of the head of each model; none for a model that has none."""
+    return [path for model in tree.models for path in _head(tree, model)]
+
+
+def last_blocks(tree: Listing, count: int) -> list[str]:
+    """Paths of the last `count` blocks of each model, all of them if it has fewer."""
+    chosen = [_blocks(tree, model) for model in tree.models]
+    return [tree.modules[place].path for blocks in chosen for place in blocks[-count:]] if count > 0 else []
+
+
+def block_count(tree: Listing) -> int:
+    """How many blocks the model with the most has; 0 where none has any."""
+    return max((len(_blocks(tree, model)) for model in tree.models), default=0)
+
+
+def norms(tree: Listing) -> set[int]:
+    """Places of the parameters of norms."""
+    return {place for module in tree.modules if is_norm(module) for place in _own(module)}
+
+
+def biases(tree: Listing) -> set[int]:
+    """Places of the biases."""
+    return {
+        place
+        for place, info in enumerate(tree.parameters)
+        if any(_BIAS_NAME.fullmatch(name.rpartition(".")[2]) for name in info.names)
+    }
+
+
+def lora(tree: Listing) -> set[int]:
+    """Places of the matrices of low-rank adapters, as PEFT and others name them."""
+    return {place for place, info in enumerate(tree.parameters) if any(map(_LORA.search, info.names))}
+
+
+def is_norm(module: ModuleInfo) -> bool:
+    """Whether its type is named for a norm (BatchNorm2d, LlamaRMSNorm)."""
+    return any(match.end() == len(module.type_name) for match in _NORM_TYPE.finditer(module.type_name))
+
+
+def _own(module: ModuleInfo) -> range:
+    return range(module.first_parameter, module.first_parameter + module.own_parameters)
+
+
+def _subtree(tree: Listing, root: int) -> range:
+    return range(root, root + tree.modules[root].subtree_modules)
+
+
+def _blocks(tree: Listing, model: ModelInfo) -> list[int]:
+    """Places of the blocks of a model, in order."""
+    longest: list[int] = []
+    waiting = [model.root]
+    while waiting:
+        parent = waiting.pop(0)
+        children = list(_children(tree, parent))
+        listed = [group for group in _alike(tree, children) if len(group) > 1]
+        for group in listed:
+            if len(group) >= len(longest):
+                longest = group
+        blocks = {place for group in listed for place in group}
+        waiting += [child for child in children if child not in blocks]
+    return longest
+
+
+def _children(tree: Listing, parent: int) -> Iterator[int]:
+    place = parent + 1
+    while place < parent + tree.modules[parent].subtree_modules:
+        yield place
+        place += tree.modules[place].subtree_modules
+
+
+def _alike(tree: Listing, children: Sequence[int]) -> list[list[int]]:
+    """Children with parameters by type and by what their names begin with."""
+    groups: dict[tuple[str, str], list[int]] = {}
+    for place in children:
+        module = tree.modules[place]
+        numbered = _NUMBERED.fullmatch(module.name)
+        if numbered is not None and module.subtree_parameters:
+            groups.setdefault((module.type_name, numbered[1]), []).append(place)
+    return list(groups.values())
+
+
+def _head(tree: Listing, model: ModelInfo) -> list[str]:
+    blocks = _blocks(tree, model)
+    inside = {place for block in blocks for place in _subtree(tree, block)}
+    outside = [place for place in _subtree(tree, model.root) if place not in inside and place != model.root]
+    called = [place for place in outside if tree.modules[place].name in HEAD_NAMES]
+    called = [place for place in called if below(tree, [tree.modules[place].path])]
+    if called:
+        shallowest = min(tree.modules[place].depth for place in called)
+        return [tree.modules[place].path for place in called if tree.modules[place].depth == shallowest]
+    last = _last_after(tree, blocks[-1], inside) if blocks else _last_layer(tree, outside)
+    if last is None and blocks and tree.modules[blocks[-1]].subtree_modules == 1:
+        last = blocks[-1]
+    return [tree.modules[last].path] if last is not None else []
+
+
+def _last_after(tree: Listing, block: int, inside: set[int]) -> int | None:
+    """The last layer after the blocks, in the module nearest around them that has one."""
+    around = tree.modules[block].parent
+    while around >= 0:
+        after = [place for place in _subtree(tree, around) if place > block and place not in inside]
+        last = _last_layer(tree, after)
+        if last is not None:
+            return last
+        around = tree.modules[around].parent
+    return None
+
+
+def _last_layer(tree: Listing, places: Sequence[int]) -> int | None:
+    layers = [place for place in places if tree.modules[place].own_parameters and not is_norm(tree.modules[place])]
+    return layers[-1] if layers else None

@@ -1,0 +1,134 @@
+"""The dialog "Freeze…": choose what trains by a preset, a glob or an expression, and see what that would leave. UI thread."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Container
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Input, OptionList, Static
+from textual.widgets.option_list import Option
+
+from gradtui.state.run_state import RunState
+from gradtui.tui import freeze_choice
+from gradtui.tui.freeze_choice import MODES, Choice, Presets
+from gradtui.tui.lines import printable
+
+_NAME_WIDTH = 20
+
+
+class FreezeDialog(ModalScreen[Choice | None]):
+    """Dismissed with what to do, None for nothing. What is typed counts; while nothing is, the preset under the bar."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "close", "close", show=False),
+        Binding("tab", "mode(1)", show=False, priority=True),
+        Binding("shift+tab", "mode(-1)", show=False, priority=True),
+        Binding("up", "move(-1)", show=False, priority=True),
+        Binding("down", "move(1)", show=False, priority=True),
+    ]
+
+    def __init__(self, state: RunState) -> None:
+        super().__init__()
+        self._state = state
+        self._mode = 0
+        self._offered = Presets(state)
+        self._presets: list[Choice] = []
+
+    def compose(self) -> ComposeResult:
+        with Container(id="freezing") as box:
+            box.border_title = Content.assemble(("Freeze…", "bold"))
+            box.border_subtitle = Content("tab changes what is done · enter does it · esc closes")
+            yield Static(id="freeze-mode")
+            yield Input(placeholder="or type a path, a glob (*.bias) or re:expression", compact=True, id="selection")
+            yield OptionList(id="presets", compact=True)
+            yield Static(id="freeze-result")
+
+    def on_mount(self) -> None:
+        self.query_one(Input).cursor_blink = False
+        self.query_one(OptionList).can_focus = False
+        self.query_one(Input).focus()
+        self.update()
+
+    @property
+    def mode(self) -> str:
+        """What is done with what is selected."""
+        return MODES[self._mode]
+
+    @property
+    def chosen(self) -> Choice | str:
+        """What enter would do, or in words why it would do nothing."""
+        text = self.query_one(Input).value
+        if text.strip():
+            return freeze_choice.typed(self._state.tree, self.mode, text)
+        place = self.query_one(OptionList).highlighted
+        return self._presets[place] if place is not None and place < len(self._presets) else "nothing is selected"
+
+    def update(self) -> None:
+        """Count anew: the mode has changed, or what trains."""
+        options = self.query_one(OptionList)
+        place = options.highlighted
+        self._presets = self._offered.choices(self.mode)
+        options.set_options(
+            Option(Content.assemble((f" {choice.selection:<{_NAME_WIDTH}}", "bold"), f"leaves {choice.row}"))
+            for choice in self._presets
+        )
+        if self._presets:
+            options.highlighted = min(place or 0, len(self._presets) - 1)
+        words = [(f" {mode} ", "bold reverse" if mode == self.mode else "dim") for mode in MODES]
+        self.query_one("#freeze-mode", Static).update(Content.assemble(*words))
+        self._show_result()
+
+    def _show_result(self) -> None:
+        chosen = self.chosen
+        if isinstance(chosen, str):
+            text = Content.styled(printable(chosen), "$text-warning")
+        else:
+            now = freeze_choice.before(self._state)
+            selected = f"{chosen.selected:,} tensor{'' if chosen.selected == 1 else 's'}"
+            text = Content(f"{chosen.mode} {printable(chosen.selection)} ({selected}): leaves {chosen.left}; now {now}")
+        self.query_one("#freeze-result", Static).update(text)
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        event.stop()
+        self._show_result()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        event.stop()
+        chosen = self.chosen
+        if not isinstance(chosen, str):
+            self.dismiss(chosen)
+
+    def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
+        event.stop()
+        self._show_result()
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        """A click on a preset."""
+        event.stop()
+        self.dismiss(self._presets[event.option_index])
+
+    def on_click(self, event: events.Click) -> None:
+        """A click beside the box closes it."""
+        if event.widget is self:
+            self.dismiss(None)
+
+    def action_close(self) -> None:
+        self.dismiss(None)
+
+    def action_mode(self, by: int) -> None:
+        self._mode = (self._mode + by) % len(MODES)
+        self.update()
+
+    def action_move(self, by: int) -> None:
+        """To another preset; what was typed goes."""
+        self.query_one(Input).value = ""
+        options = self.query_one(OptionList)
+        if by > 0:
+            options.action_cursor_down()
+        else:
+            options.action_cursor_up()

@@ -1,0 +1,125 @@
+"""Schedule files: written so that they are read back as what was done."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gradtui.export.intervention_files import InterventionFiles
+from gradtui.export.schedule_file import load, schedule_text
+from gradtui.protocol.codec import BadEntry
+from gradtui.protocol.commands import Command, SetTrainable, TrainOnly, Undo
+from gradtui.protocol.events import CommandApplied, RunStarted
+from gradtui.state.reducer import INTERVENTIONS_KEPT, apply
+from gradtui.state.run_state import RunState
+
+TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=20)
+DONE = st.lists(
+    st.tuples(
+        st.integers(0, 10**9),
+        st.one_of(st.builds(SetTrainable, st.just(1), TEXT, st.booleans()), st.builds(TrainOnly, st.just(1), TEXT)),
+        TEXT,
+        st.integers(0, 3),
+        st.booleans(),
+    ),
+    max_size=4,
+)
+
+
+def state_of(done: list[tuple[int, Command, str, int, bool]]) -> RunState:
+    state = RunState()
+    apply(state, RunStarted(0.0, 0, "train me.py", (), 1, "cpu", "l", "2", None))
+    for step, command, text, skipped, late in done:
+        apply(state, CommandApplied(0.0, step, command, text, (), (), skipped, late))
+    return state
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("schedules") / "s.toml"
+
+
+@given(done=DONE)
+def test_what_is_written_is_read_back(done: list[tuple[int, Command, str, int, bool]], file: Path) -> None:
+    file.write_text(schedule_text(state_of(done)), encoding="utf-8")
+    entries = load(file)
+    assert [(entry.step, entry.skipped, entry.late) for entry in entries] == [(d[0], d[3], d[4]) for d in done]
+    for entry, (_, command, *_) in zip(entries, done):
+        fields = [name for name in ("path", "selection", "trainable") if hasattr(command, name)]
+        assert type(entry.command) is type(command)
+        assert [getattr(entry.command, name) for name in fields] == [getattr(command, name) for name in fields]
+    assert all(entry.command.id < 0 for entry in entries)
+
+
+def test_the_file_says_how_to_use_it_and_what_was_answered() -> None:
+    text = schedule_text(
+        state_of([(30, SetTrainable(1, "fc2", False), "froze fc2: 2 tensors,\n12 parameters", 0, False)])
+    )
+    assert "gradtui --schedule THIS_FILE 'train me.py'" in text
+    assert text.endswith(
+        '\n[[do]] # froze fc2: 2 tensors, 12 parameters\nstep = 30\ncommand = "freeze"\npath = "fc2"\n'
+    )
+
+
+def test_a_file_that_lacks_the_oldest_says_so() -> None:
+    state = state_of([(n, SetTrainable(n, "fc2", False), "froze fc2", 0, False) for n in range(INTERVENTIONS_KEPT + 2)])
+    assert "# Not complete: 2 earlier ones were not kept" in schedule_text(state)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"[[do]\n", "it is not TOML: "),
+        (b"\xff\xfe", "it is not a text in UTF-8"),
+        (b"do = 3", "do is not a list of tables"),
+    ],
+)
+def test_what_is_no_schedule_is_one_line(content: bytes, said: str, tmp_path: Path) -> None:
+    file = tmp_path / "s.toml"
+    file.write_bytes(content)
+    with pytest.raises(BadEntry) as bad:
+        load(file)
+    assert str(bad.value).startswith(said)
+    assert "\n" not in str(bad.value)
+    with pytest.raises(BadEntry, match="No such file"):
+        load(tmp_path / "nowhere.toml")
+    with pytest.raises(BadEntry, match="Is a directory"):
+        load(tmp_path)
+
+
+def test_what_a_person_did_is_written_once_and_a_replay_is_not() -> None:
+    written: dict[str, bytes] = {}
+
+    class Sink:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def write(self, data: bytes) -> None:
+            written[self.name] = data
+
+    def make(kind: str, suffix: str, fill: object) -> str:
+        fill(Sink(kind + suffix))  # type: ignore[operator]
+        return f"/runs/{kind}{suffix}"
+
+    files = InterventionFiles(make)
+    assert files.closing(RunState()) is None
+    assert files.closing(state_of([(3, SetTrainable(-1, "fc2", False), "froze fc2", 0, False)])) is None
+    assert written == {}
+    state = state_of([(3, SetTrainable(1, "fc2", False), "froze fc2", 0, False)])
+    assert files.save(state) == (
+        "1 intervention written down; to do the same again: gradtui --schedule /runs/schedule.toml 'train me.py'; "
+        "as code: /runs/schedule.py"
+    )
+    assert written["schedule.toml"].decode() == schedule_text(state)
+    assert b"follow_schedule" in written["schedule.py"]
+    assert files.closing(state) is None
+    apply(state, CommandApplied(0.0, 9, Undo(2), "unfroze fc2", ()))
+    assert files.closing(state) is not None
+
+    def full(kind: str, suffix: str, fill: object) -> str:
+        raise OSError(28, "No space left on device")
+
+    assert InterventionFiles(full).closing(state) is None

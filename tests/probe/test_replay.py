@@ -1,0 +1,257 @@
+"""A schedule replayed: the same run, to the bit, as the session that it was written down from."""
+
+# Modules, parameters and optimizers are more loosely typed in torch than a test uses them.
+# mypy: disable-error-code="operator,union-attr,index,arg-type,assignment,attr-defined,misc,return-value"
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from toggling import X, bits, freeze, small, step, unfreeze
+from torch import nn
+from watched import Watched, watched
+
+from gradtui.export.schedule_file import load, schedule_text
+from gradtui.probe.boundary import RunStopped
+from gradtui.probe.replayed_schedule import ReplayedSchedule
+from gradtui.protocol.commands import Command, SetTrainable, StopTraining, TrainOnly, Undo
+from gradtui.protocol.events import CommandApplied, CommandRejected, ScheduleNoted
+from gradtui.protocol.schedule import Scheduled
+
+Make = Callable[[int], Command]
+STEPS = 12
+
+
+def entry(at: int, command: Command, *, skipped: int = 0, late: bool = False) -> Scheduled:
+    return Scheduled(at, command, skipped, late, f"entry (step {at})")
+
+
+def session(train: Callable[[Callable[[int], None]], nn.Module], asked: Mapping[int, Sequence[Make]]) -> Watched:
+    """Train, and ask before the iterations of these numbers."""
+    with watched(budget=0.01) as seen:
+        train(lambda number: [seen.submit(make) for make in asked.get(number, ())])
+    return seen
+
+
+def replayed(
+    train: Callable[[Callable[[int], None]], nn.Module], entries: Sequence[Scheduled], *, budget: float = 0.01
+) -> tuple[dict[str, list[float]], Watched]:
+    with watched(budget=budget) as seen:
+        seen.probe.desk.schedule = ReplayedSchedule(entries)
+        model = train(lambda number: None)
+    seen.probe.desk.finish(seen.probe.counter.steps)
+    return bits(model), seen
+
+
+def check(train: Callable[[Callable[[int], None]], nn.Module], asked: Mapping[int, Sequence[Make]], file: Path) -> str:
+    """Session, file, replay: the same answers at the same steps, and the same weights."""
+    models: list[nn.Module] = []
+
+    def kept(before: Callable[[int], None]) -> nn.Module:
+        models.append(train(before))
+        return models[-1]
+
+    seen = session(kept, asked)
+    text = schedule_text(seen.state)
+    file.write_text(text, encoding="utf-8")
+    again, replay = replayed(train, load(file))
+    assert [(e.step, e.skipped, e.text) for e in replay.all(CommandApplied)] == [
+        (e.step, e.skipped, e.text) for e in seen.all(CommandApplied)
+    ]
+    assert again == bits(models[0])
+    assert replay.all(ScheduleNoted) == []
+    return text
+
+
+def stopped(
+    train: Callable[[Callable[[int], None]], nn.Module], entries: Sequence[Scheduled]
+) -> tuple[object, Watched]:
+    """The exit code that a schedule ends a run with."""
+    with watched() as seen:
+        seen.probe.desk.schedule = ReplayedSchedule(entries)
+        try:
+            train(lambda number: None)
+        except RunStopped as stop:
+            code = stop.code
+    seen.probe.desk.finish(seen.probe.counter.steps)
+    return code, seen
+
+
+def plain(make: Callable[..., torch.optim.Optimizer], **options: object):
+    def train(before: Callable[[int], None]) -> nn.Module:
+        model = small()
+        optimizer = make(model.parameters(), **options)
+        for number in range(STEPS):
+            before(number)
+            step(model, optimizer, to_none=False)
+        return model
+
+    return train
+
+
+def gan(before: Callable[[int], None]) -> nn.Module:
+    """Two optimizers in turn: every second boundary is the other's."""
+    torch.manual_seed(0)
+    both = nn.ModuleDict({"g": nn.Linear(4, 4), "d": nn.Linear(4, 2)})
+    first, second = (torch.optim.Adam(both[name].parameters(), lr=0.05) for name in "gd")
+    for number in range(STEPS):
+        for turn, optimizer in enumerate((second, first)):
+            before(2 * number + turn)
+            optimizer.zero_grad()
+            both["d"](both["g"](X)).square().mean().backward()
+            optimizer.step()
+    return both
+
+
+def accumulating(before: Callable[[int], None]) -> nn.Module:
+    model = small()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    for number in range(STEPS):
+        before(number)
+        for _ in range(3):
+            model(X + number).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return model
+
+
+def one(selection: str) -> Make:
+    return lambda id_: TrainOnly(id_, selection)
+
+
+@pytest.mark.parametrize(
+    "train",
+    [plain(torch.optim.Adam, lr=0.01), plain(torch.optim.SGD, lr=0.1, momentum=0.9, weight_decay=0.1), accumulating],
+    ids=["adam", "momentum", "accumulating"],
+)
+def test_a_session_is_replayed_to_the_bit(train, tmp_path: Path) -> None:
+    asked = {
+        0: [freeze("0")],
+        2: [freeze("*.bias"), unfreeze("0.bias")],
+        5: [Undo, one(":head")],
+        7: [Undo],
+        9: [unfreeze(":all"), freeze("re:^2\\.")],
+    }
+    text = check(train, asked, tmp_path / "s.toml")
+    assert text.count("[[do]]") == 8
+    assert 'path = "re:^2\\\\."' in text
+
+
+def test_boundaries_of_several_optimizers_are_told_apart(tmp_path: Path) -> None:
+    text = check(gan, {7: [freeze("d.weight")], 12: [unfreeze("d")]}, tmp_path / "s.toml")
+    assert [line for line in text.splitlines() if line.startswith("step")] == ["step = 7", "step = 12"]
+    earlier = [entry(6, SetTrainable(-1, "d.weight", False)), entry(12, SetTrainable(-2, "d", True))]
+    assert replayed(gan, earlier)[0] != replayed(gan, load(tmp_path / "s.toml"))[0]
+
+
+def test_what_was_done_after_a_step_that_a_scaler_left_out_is_done_after_it_again(tmp_path: Path) -> None:
+    def train(before: Callable[[int], None]) -> nn.Module:
+        model = small()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+        for number in range(STEPS):
+            before(number)
+            optimizer.zero_grad()
+            loss = model(X).square().mean() * (float("inf") if number in (4, 5) else 1.0)
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+        return model
+
+    text = check(train, {5: [freeze("0")], 6: [freeze("2")], 9: [unfreeze("0")]}, tmp_path / "s.toml")
+    assert [line for line in text.splitlines() if line.startswith(("step", "skipped"))] == [
+        "step = 4", "skipped = 1", "step = 4", "skipped = 2", "step = 7",
+    ]  # fmt: skip
+
+
+TOGGLES = st.tuples(st.booleans(), st.sampled_from(["0", "2", "4", "0.weight", "*.bias", ":head", "2, 4.bias", ":all"]))
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    asked=st.dictionaries(
+        st.integers(0, STEPS - 1), st.lists(st.one_of(st.none(), TOGGLES), min_size=1, max_size=3), max_size=5
+    )
+)
+def test_whatever_was_done_is_done_again(asked, tmp_path: Path) -> None:
+    makes = {
+        at: [Undo if what is None else (unfreeze if what[0] else freeze)(what[1]) for what in each]
+        for at, each in asked.items()
+    }
+    check(plain(torch.optim.AdamW, lr=0.01), makes, tmp_path / "s.toml")
+
+
+def test_a_schedule_leaves_steps_unwatched_that_nobody_would_watch_without_it() -> None:
+    def long(before: Callable[[int], None]) -> nn.Module:
+        model = small()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        for _ in range(400):
+            step(model, optimizer)
+        return model
+
+    _, seen = replayed(long, [entry(391, SetTrainable(-1, "0", False))], budget=1e-6)
+    (applied,) = seen.all(CommandApplied)
+    assert applied.step == 391
+
+
+def test_a_name_that_is_not_there_stops_the_run_before_its_first_step() -> None:
+    model = small()
+    before = bits(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    code, seen = stopped(lambda _: step(model, optimizer), [entry(5, SetTrainable(-1, "0.wieght", False))])
+    assert code == 2
+    assert bits(model) == before
+    (noted,) = seen.all(ScheduleNoted)
+    assert noted.failed
+    assert noted.text.startswith("entry (step 5): there is no module or parameter '0.wieght'; did you mean 0.weight")
+    assert noted.text.endswith("; the run was stopped before its first step")
+
+
+def test_a_name_of_a_later_model_waits_for_its_time(tmp_path: Path) -> None:
+    def train(before: Callable[[int], None]) -> nn.Module:
+        first = small()
+        optimizer = torch.optim.SGD(first.parameters(), lr=0.1)
+        for number in range(4):
+            before(number)
+            step(first, optimizer)
+        model = nn.Sequential()
+        model.inner, model.top = first, nn.Linear(2, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for number in range(4, 8):
+            before(number)
+            step(model, optimizer)
+        return model
+
+    text = check(train, {1: [freeze("0")], 5: [freeze("top")]}, tmp_path / "s.toml")
+    assert text.count("late = true") == 1
+
+
+def test_an_entry_that_is_refused_stops_the_run_and_one_that_is_so_already_does_not() -> None:
+    entries = [
+        entry(1, SetTrainable(-1, "0", True)),
+        entry(2, SetTrainable(-2, ":all", False)),
+        entry(3, SetTrainable(-3, "0", False)),
+    ]
+    code, seen = stopped(plain(torch.optim.SGD, lr=0.1), entries)
+    assert code == 2
+    assert seen.probe.counter.steps == 2
+    assert [rejected.command.id for rejected in seen.all(CommandRejected)] == [-1, -2]
+    (noted,) = seen.all(ScheduleNoted)
+    assert noted.text.startswith("entry (step 2): cannot freeze :all: this would freeze the last trainable")
+
+
+def test_entries_that_were_never_reached_are_told_at_the_end() -> None:
+    entries = [entry(at, SetTrainable(-at - 1, "0", at == 900)) for at in (3, 900)]
+    _, seen = replayed(plain(torch.optim.SGD, lr=0.1), entries)
+    (noted,) = seen.all(ScheduleNoted)
+    assert not noted.failed
+    assert noted.text == "1 of 2 entries never reached: the run ended at step 12, the next one is for step 900"
+
+
+def test_a_run_can_be_stopped_by_its_schedule() -> None:
+    code, seen = stopped(plain(torch.optim.SGD, lr=0.1), [entry(3, StopTraining(-1))])
+    assert (code, seen.probe.counter.steps) == (0, 3)

@@ -1,0 +1,96 @@
+"""`TrainOnly`: what it names trains, the rest is frozen, as one change."""
+
+# Modules, parameters and optimizers are more loosely typed in torch than a test uses them.
+# mypy: disable-error-code="operator,union-attr,index,arg-type,assignment,attr-defined,misc,return-value"
+from __future__ import annotations
+
+import torch
+from toggling import answers, bits, freeze, small, step
+from torch import nn
+from watched import watched
+
+from gradtui.protocol.commands import TrainOnly, Undo
+from gradtui.protocol.events import CommandApplied, CommandRejected
+
+
+def train_only(selection: str):
+    return lambda id_: TrainOnly(id_, selection)
+
+
+def flags(model: nn.Module) -> dict[str, bool]:
+    return {name: parameter.requires_grad for name, parameter in model.named_parameters()}
+
+
+def test_what_is_named_trains_and_the_rest_holds_still() -> None:
+    model = small()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    with watched() as seen:
+        step(model, optimizer)
+        seen.submit(train_only(":head"))
+        step(model, optimizer, to_none=False)
+        before = bits(model)
+        for _ in range(3):
+            step(model, optimizer, to_none=False)
+    after = bits(model)
+    assert {name for name in before if before[name] != after[name]} == {"4.weight", "4.bias"}
+    assert answers(seen) == ["trains only :head: 2 tensors, 18 parameters; froze 4"]
+
+
+def test_what_was_frozen_is_unfrozen_before_the_rest_is_frozen_and_undo_restores_both() -> None:
+    model = small()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    with watched() as seen:
+        step(model, optimizer)
+        seen.submit(freeze("0"))
+        step(model, optimizer)
+        before = flags(model)
+        seen.submit(train_only("0, 2.bias"))
+        step(model, optimizer)
+        assert flags(model) == {name: name in ("0.weight", "0.bias", "2.bias") for name in before}
+        seen.submit(Undo)
+        step(model, optimizer)
+        assert flags(model) == before
+        seen.submit(Undo)
+        step(model, optimizer)
+    assert all(flags(model).values())
+    applied = seen.all(CommandApplied)
+    assert applied[1].text == "trains only 0, 2.bias: 3 tensors, 48 parameters; unfroze 2, froze 3"
+    assert [(change.trainable, change.paths) for change in applied[1].changed] == [
+        (True, ("0.weight", "0.bias")),
+        (False, ("2.weight", "4.weight", "4.bias")),
+    ]
+
+
+def test_where_the_rest_cannot_be_frozen_nothing_is_unfrozen_either() -> None:
+    model = small()
+    model[4].requires_grad_(False)
+    optimizer = torch.optim.SGD([model[0].weight, model[0].bias, model[2].weight, model[2].bias], lr=0.1)
+    before = flags(model)
+    groups = [len(group["params"]) for group in optimizer.param_groups]
+    with watched() as seen:
+        step(model, optimizer)
+        # Whether it would get a gradient is not known before a step has shown it.
+        seen.submit(train_only("4"))
+        step(model, optimizer)
+    (rejected,) = seen.all(CommandRejected)
+    assert "backward would have nothing to compute" in rejected.reason
+    assert flags(model) == before
+    assert all(parameter.grad is None for parameter in model[4].parameters())
+    assert groups == [4]
+    assert seen.all(CommandApplied) == []
+
+
+def test_what_is_so_already_and_what_is_not_there_is_said() -> None:
+    model = small()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with watched() as seen:
+        step(model, optimizer)
+        for selection in (":all", ":norms", "*.wieght", "4.wait", ":heads"):
+            seen.submit(train_only(selection))
+        step(model, optimizer)
+    told = answers(seen)
+    assert told[0] == ":all is already all that trains"
+    assert told[1] == ":norms: this model has no norm with parameters"
+    assert told[2].startswith("nothing matches '*.wieght'; did you mean ")
+    assert told[3].startswith("there is no module or parameter '4.wait'; did you mean 4.weight")
+    assert told[4] == "there is no preset ':heads'; did you mean :head?"

@@ -1,0 +1,120 @@
+"""Commands as words and back, and what is said of words that are no command."""
+
+# mypy: disable-error-code="no-untyped-call"
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, get_type_hints
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gradtui.protocol import codec, commands
+from gradtui.protocol.codec import BadEntry, from_words, to_words
+from gradtui.protocol.commands import Command, Intervention, RunSteps, SetTrainable, TrainOnly, Undo
+from gradtui.protocol.schedule import Scheduled, read, to_table
+
+KINDS = [
+    kind
+    for kind in vars(commands).values()
+    if isinstance(kind, type) and issubclass(kind, Command) and kind not in (Command, Intervention)
+]
+VALUES = st.sampled_from(KINDS).flatmap(
+    lambda kind: st.builds(
+        kind, **{name: st.from_type(hint) for name, hint in get_type_hints(kind).items() if name != "id"}, id=st.just(7)
+    )
+)
+
+
+@given(VALUES)
+def test_every_command_comes_back_as_it_was(command: Command) -> None:
+    words = to_words(command)
+    assert next(iter(words)) == "command"
+    assert "id" not in words
+    assert from_words(words, 7) == command
+
+
+def test_the_words_are_short() -> None:
+    assert to_words(SetTrainable(3, "fc2", False)) == {"command": "freeze", "path": "fc2"}
+    assert to_words(SetTrainable(3, "fc2", True)) == {"command": "unfreeze", "path": "fc2"}
+    assert to_words(TrainOnly(3, ":head")) == {"command": "train_only", "selection": ":head"}
+    assert to_words(Undo(3)) == {"command": "undo"}
+    assert to_words(RunSteps(3)) == {"command": "run_steps"}
+
+
+@dataclasses.dataclass(frozen=True)
+class SetRates(Command):
+    """A command with every kind of field."""
+
+    optimizer: int
+    rate: float | None = None
+    paths: tuple[str, ...] = ()
+    on: bool = True
+
+
+@pytest.fixture
+def with_rates(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr(commands, "SetRates", SetRates, raising=False)
+    codec._kinds.cache_clear()
+    yield
+    codec._kinds.cache_clear()
+
+
+@pytest.mark.usefixtures("with_rates")
+def test_fields_of_every_kind() -> None:
+    for command in (SetRates(1, 0), SetRates(1, 2, 0.5, ("a", "b"), False), SetRates(1, 2, 3)):
+        assert from_words(to_words(command), 1) == command
+    assert from_words({"command": "set_rates", "optimizer": 0, "paths": ["a"]}, 1) == SetRates(1, 0, None, ("a",))
+    for field, value, said in (
+        ("optimizer", True, "optimizer of set_rates is a whole number, not True"),
+        ("rate", "1", "rate of set_rates is a number, not '1'"),
+        ("paths", ["a", 1], "paths of set_rates is a list, each a text in quotes, not ['a', 1]"),
+        ("on", 1, "on of set_rates is true or false, not 1"),
+    ):
+        with pytest.raises(BadEntry) as bad:
+            from_words({"command": "set_rates", "optimizer": 0, field: value}, 1)
+        assert str(bad.value) == said
+
+
+FREEZE = {"step": 3, "command": "freeze", "path": "fc2"}
+
+
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [
+        (
+            {"do": [FREEZE, {**FREEZE, "command": "freze"}]},
+            "entry 2 (step 3): there is no command 'freze'; did you mean freeze?",
+        ),
+        ({"do": [{**FREEZE, "pat": 1}]}, "entry 1 (step 3): freeze has no field 'pat'; did you mean path?"),
+        ({"do": [{**FREEZE, "id": 1}]}, "entry 1 (step 3): freeze has no field 'id'; there "),
+        ({"do": [{**FREEZE, "trainable": True}]}, "entry 1 (step 3): freeze has no field 'trainable'"),
+        ({"do": [{**FREEZE, "path": 2}]}, "entry 1 (step 3): path of freeze is a text in quotes, not 2"),
+        ({"do": [{"step": 3, "command": "freeze"}]}, "entry 1 (step 3): freeze needs path"),
+        ({"do": [{"step": 3, "path": "fc2"}]}, "entry 1 (step 3): command is missing; it is one of freeze, unfreeze, "),
+        ({"do": [{"command": "undo"}]}, "entry 1: step is missing"),
+        ({"do": [{**FREEZE, "step": -1}]}, "entry 1: step is a whole number from 0 on, not -1"),
+        ({"do": [{**FREEZE, "step": 1.5}]}, "entry 1: step is a whole number from 0 on, not 1.5"),
+        ({"do": [{**FREEZE, "step": True}]}, "entry 1: step is a whole number from 0 on, not True"),
+        ({"do": [{**FREEZE, "skipped": "1"}]}, "entry 1 (step 3): skipped is a whole number from 0 on, not '1'"),
+        ({"do": [{**FREEZE, "late": 1}]}, "entry 1 (step 3): late is true or false, not 1"),
+        ({"do": [{"step": 1, "command": "pause"}]}, "entry 1 (step 1): 'pause' is for a person at the screen"),
+        ({"do": [3]}, "entry 1: it is not a table; write [[do]] above each entry"),
+        ({"do": FREEZE}, "do is not a list of tables; write [[do]] above each entry"),
+        ({"entries": []}, "there is no 'entries' in a schedule; it has version and [[do]] tables"),
+        ({"version": 2}, "version 2 is not known; this program reads version 1"),
+    ],
+)
+def test_a_mistake_is_one_line_that_names_its_entry(document: dict[str, Any], said: str) -> None:
+    with pytest.raises(BadEntry) as bad:
+        read(document)
+    assert str(bad.value).startswith(said)
+    assert "\n" not in str(bad.value)
+
+
+def test_tables_are_entries() -> None:
+    assert read({}) == ()
+    entry = Scheduled(3, SetTrainable(-1, "fc2", False), 2, True, "entry 1 (step 3)")
+    assert read({"version": 1, "do": [{**FREEZE, "skipped": 2, "late": True}]}) == (entry,)
+    assert to_table(entry) == {"step": 3, "skipped": 2, "late": True, "command": "freeze", "path": "fc2"}

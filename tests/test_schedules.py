@@ -1,0 +1,110 @@
+"""`gradtui --schedule`, from the command line to the weights, and the demo of it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DEMO = ROOT / "demos" / "freeze_schedule.py"
+
+SCRIPT = """
+import sys, torch
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.Tanh(), torch.nn.Linear(6, 2))
+optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+x = torch.linspace(-1, 1, 24).view(6, 4)
+if "--toggles" in sys.argv:
+    import gradtui
+    watch = gradtui.watch(model, optimizer)
+for number in range(20):
+    if "--toggles" in sys.argv and number in (4, 11):
+        (watch.freeze if number == 4 else watch.unfreeze)("0")
+    optimizer.zero_grad(set_to_none=False)
+    model(x).square().mean().backward()
+    optimizer.step()
+print([p.tolist() for p in model.parameters()])
+"""
+
+
+def gradtui(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    environ = {**os.environ, "XDG_STATE_HOME": str(home / "state"), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "gradtui", "--plain", *words]
+    return subprocess.run(command, capture_output=True, text=True, env=environ, cwd=home, timeout=100, check=False)
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    path = tmp_path / "train.py"
+    path.write_text(SCRIPT)
+    return path
+
+
+def test_what_was_done_is_written_at_the_end_and_does_the_same_again(script: Path, tmp_path: Path) -> None:
+    session = gradtui(tmp_path, str(script), "--toggles")
+    line = re.search(
+        r"gradtui: 2 interventions written down; .* gradtui --schedule (\S+) train.py; as code: (\S+)", session.stderr
+    )
+    assert line is not None, session.stderr
+    schedule, code = map(Path, line.groups())
+    assert schedule.parent == tmp_path / "state" / "gradtui"
+    again = gradtui(tmp_path, "--schedule", str(schedule), str(script))
+    assert (again.returncode, again.stdout) == (0, session.stdout)
+    assert "step 4: froze 0: 2 tensors, 30 parameters" in again.stderr
+    assert "written down" not in again.stderr
+    alone = gradtui(tmp_path, str(script))
+    assert alone.stdout != session.stdout
+    script.write_text(
+        SCRIPT.replace("x = ", f"exec(open({str(code)!r}).read())\nfollow_schedule(model, optimizer)\nx = ")
+    )
+    pasted = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True)
+    assert pasted.stdout == session.stdout
+
+
+def test_a_mistake_is_told_before_anything_runs(script: Path, tmp_path: Path) -> None:
+    schedule = tmp_path / "s.toml"
+    schedule.write_text('[[do]]\nstep = 4\ncommand = "frezze"\npath = "0"\n')
+    run = gradtui(tmp_path, "--schedule", str(schedule), str(script))
+    assert (run.returncode, run.stdout) == (2, "")
+    (line,) = run.stderr.splitlines()
+    assert line.endswith("entry 1 (step 4): there is no command 'frezze'; did you mean freeze?")
+
+
+def test_a_name_that_is_not_there_ends_the_run_before_its_first_step(script: Path, tmp_path: Path) -> None:
+    schedule = tmp_path / "s.toml"
+    schedule.write_text('[[do]]\nstep = 4\ncommand = "freeze"\npath = "0.wieght"\n')
+    run = gradtui(tmp_path, "--schedule", str(schedule), str(script))
+    assert (run.returncode, run.stdout) == (2, "")
+    assert (
+        "gradtui: schedule: entry 1 (step 4): there is no module or parameter '0.wieght'; did you mean 0.weight"
+        in run.stderr
+    )
+    assert "Traceback" not in run.stderr
+
+
+def test_entries_that_were_not_reached_are_told_and_change_no_exit_code(script: Path, tmp_path: Path) -> None:
+    schedule = tmp_path / "s.toml"
+    schedule.write_text('[[do]]\nstep = 99\ncommand = "freeze"\npath = "0"\n')
+    run = gradtui(tmp_path, "--schedule", str(schedule), str(script))
+    alone = gradtui(tmp_path, str(script))
+    assert (run.returncode, run.stdout) == (0, alone.stdout)
+    told = "schedule: 1 of 1 entries never reached: the run ended at step 20, the next one is for step 99"
+    assert told in run.stderr
+
+
+@pytest.mark.slow
+def test_the_demo_holds_still_or_drifts_and_a_schedule_does_what_it_does(tmp_path: Path) -> None:
+    plain = subprocess.run([sys.executable, str(DEMO)], capture_output=True, text=True, check=True).stdout.splitlines()
+    assert [int(line.split()[2]) for line in plain] == [61, 61, 61, 73, 73, 73]
+    assert ["unchanged to the bit" in line for line in plain] == [True, True, True, False, False, False]
+    replayed = gradtui(tmp_path, "--schedule", str(DEMO.with_suffix(".toml")), str(DEMO), "--train-all")
+    assert replayed.stdout.splitlines() == plain
+    naive = gradtui(tmp_path, str(DEMO), "--naive")
+    assert [int(line.split()[2]) for line in naive.stdout.splitlines()] == [61, 61, 61, 73, 73, 73]
+    assert "unchanged" not in naive.stdout
+    assert re.search(r"step [123]\d{3}: fc2.weight and fc2.bias moved while frozen by the script", naive.stderr)

@@ -1,0 +1,152 @@
+"""The dialog "Freeze…": what it offers, what that would leave, and the command it sends."""
+
+from __future__ import annotations
+
+import pytest
+from fakes import coop_model, coop_run
+from harness import Session, session
+
+from gradtui.protocol import events as ev
+from gradtui.protocol.commands import SetTrainable, TrainOnly
+from gradtui.state.reducer import apply
+from gradtui.state.run_state import RunState
+from gradtui.state.selectors import pending_parameters
+from gradtui.tui import freeze_choice
+from gradtui.tui.freeze_choice import MODES
+from gradtui.tui.screens.freeze import FreezeDialog
+
+MODEL = coop_model()
+
+
+def dialog(run: Session) -> FreezeDialog:
+    assert isinstance(run.app.screen, FreezeDialog)
+    return run.app.screen
+
+
+def elements(paths: object) -> int:
+    return sum(info.count for info in MODEL.parameters if paths(info.path))  # type: ignore[operator]
+
+
+async def test_enter_sends_the_preset_under_the_bar() -> None:
+    async with session() as run:
+        await run.press("f")
+        words = [choice.selection for choice in dialog(run)._presets]
+        assert ":last-2-blocks" in words
+        assert words[-1] == ":all"
+        await run.press(*["down"] * words.index(":last-2-blocks"), "enter")
+        assert run.app.screen is run.dashboard
+        assert run.sink.submitted == [TrainOnly(1, ":last-2-blocks")]
+
+
+async def test_what_is_typed_is_counted_as_it_is_typed() -> None:
+    async with session() as run:
+        await run.press("f", *"ct")
+        assert str(dialog(run).chosen).startswith("there is no module or parameter 'ct'")
+        await run.press("enter")
+        assert run.sink.submitted == []
+        await run.press("x")
+        chosen = dialog(run).chosen
+        assert not isinstance(chosen, str)
+        assert (chosen.tensors, chosen.elements) == (1, elements(lambda path: path == "ctx"))
+        await run.press("enter")
+        assert run.sink.submitted == [TrainOnly(1, "ctx")]
+
+
+@pytest.mark.parametrize(("tabs", "command"), [(1, False), (2, True)])
+async def test_tab_changes_what_is_done(tabs: int, command: bool) -> None:
+    async with session() as run:
+        await run.press("f", *["tab"] * tabs, *"*.bias", "enter")
+        assert run.sink.submitted == [SetTrainable(1, "*.bias", command)]
+
+
+async def test_an_arrow_goes_back_to_the_presets_and_escape_sends_nothing() -> None:
+    async with session() as run:
+        await run.press("f", "x", "down", "up")
+        assert not isinstance(dialog(run).chosen, str)
+        await run.press("escape")
+        assert run.app.screen is run.dashboard
+        assert run.sink.submitted == []
+
+
+async def test_without_a_model_or_after_the_end_there_is_nothing_to_choose() -> None:
+    async with session(events=[]) as run:
+        await run.press("f")
+        assert run.app.screen is run.dashboard
+    async with session() as run:
+        await run.put(ev.RunEnded(9.0, 40, 0, None))
+        await run.press("f")
+        assert run.app.screen is run.dashboard
+
+
+async def test_the_schedule_is_written_where_the_person_is_told() -> None:
+    async with session() as run:
+        saved: list[RunState] = []
+        said: list[str] = []
+        run.app.notify = lambda text, **_: said.append(text)  # type: ignore[method-assign]
+        run.app.save_schedule = lambda state: saved.append(state) or "written to x"  # type: ignore[func-returns-value]
+        await run.app.run_action("export_schedule")
+        assert saved == []
+        await run.put(ev.CommandApplied(1.0, 3, SetTrainable(1, "ctx", False), "froze ctx", (0,)))
+        await run.app.run_action("export_schedule")
+        assert saved == [run.app.run_state]
+
+        def full(_: RunState) -> str:
+            raise OSError(28, "No space left on device")
+
+        run.app.save_schedule = full
+        await run.app.run_action("export_schedule")
+        assert said == [
+            "Nothing has been done to this run yet: there is nothing to write down.",
+            "written to x",
+            "It could not be written: No space left on device",
+        ]
+
+
+async def test_a_schedule_that_fails_is_said_at_once() -> None:
+    async with session() as run:
+        said: list[str] = []
+        run.app.notify = lambda text, **_: said.append(text)  # type: ignore[method-assign]
+        await run.put(ev.ScheduleNoted(1.0, 0, "entry 1 (step 3): there is no module", True))
+        assert said == ["entry 1 (step 3): there is no module"]
+        assert run.app.run_state.log[-1].kind == "schedule"
+
+
+def state() -> RunState:
+    made = RunState()
+    for event in coop_run(3):
+        apply(made, event)
+    return made
+
+
+def test_what_is_left_follows_from_what_trains_now() -> None:
+    known = state()
+    now = {place for place, flag in enumerate(known.tree.trainable) if flag == "1"}
+    biases = {place for place, info in enumerate(MODEL.parameters) if info.path.endswith(".bias")}
+    expected = {"train only": biases, "freeze": now - biases, "unfreeze": now | biases}
+    assert 0 < len(now) < len(MODEL.parameters)
+    for mode in MODES:
+        choice = freeze_choice.typed(known.tree, mode, "*.bias")
+        assert not isinstance(choice, str)
+        assert choice.tensors == len(expected[mode])
+        assert choice.elements == sum(MODEL.parameters[place].count for place in expected[mode])
+        assert choice.selected == len(biases)
+
+
+def test_before_the_first_step_only_what_needs_no_knowledge_is_told() -> None:
+    known = state()
+    known.tree.trainable = "-" * len(MODEL.parameters)
+    only, freezing = (freeze_choice.Presets(known).choices(mode)[0] for mode in ("train only", "freeze"))
+    assert only.tensors is not None
+    assert (freezing.tensors, freezing.left) == (None, "not known before the first step")
+
+
+def test_what_is_on_its_way_is_marked_where_it_changes_something() -> None:
+    known = state()
+    known.note_submitted(TrainOnly(5, "*.bias"))
+    marks = pending_parameters(known)
+    for place, info in enumerate(MODEL.parameters):
+        trains, wanted = known.tree.trainable[place] == "1", info.path.endswith(".bias")
+        assert marks.get(place) == (wanted if trains != wanted else None)
+    known.pending.clear()
+    known.note_submitted(SetTrainable(6, "re:no(", False))
+    assert pending_parameters(known) == {}
