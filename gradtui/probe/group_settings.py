@@ -18,7 +18,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from gradtui.probe.applied import Applied
-from gradtui.probe.refusals import Refused
+from gradtui.probe.refusals import Gone, Refused
 from gradtui.protocol.commands import SetGroup
 
 _OF_GROUP = ("initial_lr", "max_lr", "min_lr")
@@ -115,7 +115,7 @@ def _undo(
     def undo() -> Applied:
         live = reference()
         if live is None or place >= len(live.param_groups):
-            raise Refused(f"{title} is gone")
+            raise Gone(f"{title} is gone")
         group = live.param_groups[place]
         said = []
         for name, before, after in undos:

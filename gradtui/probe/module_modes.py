@@ -9,7 +9,7 @@ from torch import nn
 from gradtui.probe.applied import Applied
 from gradtui.probe.module_paths import module_at
 from gradtui.probe.module_tree import ModuleTree
-from gradtui.probe.refusals import Refused
+from gradtui.probe.refusals import Gone, Refused
 from gradtui.protocol.commands import SetMode
 
 
@@ -39,7 +39,7 @@ def _put_back(shown: str, before: list[tuple[weakref.ref[nn.Module], bool]]) -> 
             module.training = training
             changed += 1
     if not changed:
-        raise Refused("the script has set it back itself")
+        raise Gone("the script has set it back itself")
     return Applied(f"put {shown} back in the mode it had: {_count(changed)}", ())
 
 

@@ -21,6 +21,10 @@ class Refused(Exception):  # noqa: N818 - it is an answer, not an error
     """A command that would break the run or that cannot be carried out; the message says why."""
 
 
+class Gone(Refused):
+    """What would be taken back is no more, or has been set back already: that will not change."""
+
+
 class AlreadySo(Refused):
     """A command that asks for what is so already."""
 

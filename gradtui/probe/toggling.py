@@ -18,7 +18,7 @@ from gradtui.probe.freezes import Freezes
 from gradtui.probe.models_in_view import ModelsInView
 from gradtui.probe.norm_reader import NormReader
 from gradtui.probe.optimizer_state import OptimizerStates, Treated
-from gradtui.probe.refusals import AlreadySo, Refused, Training
+from gradtui.probe.refusals import AlreadySo, Gone, Refused, Training
 from gradtui.probe.run_clock import RunClock
 from gradtui.probe.step_examiner import StepExaminer
 from gradtui.probe.together import in_order
@@ -254,7 +254,7 @@ class Toggling:
         modules = [module for reference in statistics if (module := reference()) is not None]
         modules = [module for module in modules if self._holds(module) is wish.trainable]
         if not chosen and not modules:
-            raise Refused("nothing of it is left as it was")
+            raise Gone("nothing of it is left as it was")
         if treated.take_back is None:
             return self._toggle(wish, chosen, modules)
         treated.take_back()

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 
 from gradtui.probe.applied import Applied
-from gradtui.probe.refusals import Refused
+from gradtui.probe.refusals import Gone, Refused
 
 MOST = 100
 """So many commands can be taken back."""
@@ -24,14 +24,18 @@ class UndoStack:
             self._undos.append((applied.text, applied.undo))
 
     def take_back(self) -> Applied:
-        """Take the latest one back. Raises `Refused` if there is none, or if it cannot be taken back now."""
+        """Take the latest one back. Raises `Refused` if there is none, or if it cannot be taken back.
+
+        One that is refused stays, since what is in its way may go, unless nothing is left of what it has changed.
+        """
         if not self._undos:
             raise Refused("there is nothing to take back")
         text, undo = self._undos[-1]
         try:
             done = undo()
         except Refused as refusal:
+            if isinstance(refusal, Gone):
+                self._undos.pop()
             raise Refused(f"{text.partition(':')[0]} cannot be taken back: {refusal}") from None
-        # One that is refused stays: what is in its way may go.
         self._undos.pop()
         return done

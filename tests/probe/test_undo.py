@@ -109,3 +109,17 @@ def test_nothing_is_kept_alive_to_be_taken_back() -> None:
         del model, optimizer
         gc.collect()
         assert reference() is None
+
+
+def test_what_the_script_has_set_back_itself_is_not_in_the_way_of_older_ones() -> None:
+    model = model_of_three()
+
+    def set_back(number: int) -> Command:
+        model[1].requires_grad_(False)
+        return Undo(number)
+
+    model[1].requires_grad_(False)
+    seen = train(model, {2: [freeze("0")], 3: [unfreeze("1")], 5: [set_back, Undo]})
+    (rejected,) = seen.all(CommandRejected)
+    assert rejected.reason == "unfroze 1 cannot be taken back: nothing of it is left as it was"
+    assert flags(model) == [True, True, False, False, True, True]
