@@ -100,7 +100,21 @@ ACTIONS: tuple[Action, ...] = (
     Action("run_to", (), "Run to a step", "Run until a step, then hold.", "Training", "app"),
     Action(
         "set_group", (), "Learning rate and weight decay",
-        "Set them for a parameter group; a scheduler goes on from the new rate.", "Training", "app",
+        "Set learning rate and weight decay of a parameter group; a scheduler goes on from the new rate.", "Training", "app",
+    ),
+    Action(
+        "freeze_dropping", (), "Freeze and drop optimizer state",
+        "Freeze the row and free what its optimizer keeps of it (momentum, moments); the answer says how many bytes.",
+        "Training", "app",
+    ),
+    Action(
+        "freeze_offloading", (), "Freeze and offload optimizer state",
+        "Freeze the row; what its optimizer keeps of it waits in host memory until the row is unfrozen.",
+        "Training", "app",
+    ),
+    Action(
+        "verify_freezes", (), "Verify freezes",
+        "Compare everything that is frozen with what it was when it was frozen, to the bit.", "Training", "app",
     ),
     Action(
         "toggle_mode", (), "Training or eval mode",

@@ -13,6 +13,7 @@ from gradtui.protocol.commands import (
     SetMode,
     TrainOnly,
     Undo,
+    VerifyFreeze,
     ZeroGradients,
 )
 from gradtui.protocol.events import (
@@ -27,7 +28,17 @@ from gradtui.protocol.events import (
 from gradtui.state.out_of_memory import happened
 from gradtui.state.run_state import RunState
 
-_ANSWERED = (SaveAllocatorSnapshot, SaveCheckpoint, SetCheckpointing, SetGroup, SetMode, TrainOnly, Undo, ZeroGradients)
+_ANSWERED = (
+    SaveAllocatorSnapshot,
+    SaveCheckpoint,
+    SetCheckpointing,
+    SetGroup,
+    SetMode,
+    TrainOnly,
+    Undo,
+    VerifyFreeze,
+    ZeroGradients,
+)
 """Commands whose answer says more than the screen shows anyway."""
 
 

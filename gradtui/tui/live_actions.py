@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 REQUESTS: dict[str, Callable[[RunState, int | None], Make | Refusal]] = {
     "toggle_trainable": requests.toggle,
+    "freeze_dropping": live_requests.freeze_dropping,
+    "freeze_offloading": live_requests.freeze_offloading,
+    "verify_freezes": lambda state, _: live_requests.verify(state),
     "toggle_checkpointing": live_requests.checkpointing,
     "toggle_mode": live_requests.mode,
     "pause": lambda state, _: requests.pause(state),

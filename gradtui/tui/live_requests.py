@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from gradtui.protocol.commands import SetCheckpointing, SetMode, StopTraining, Undo, ZeroGradients
+from typing import Literal
+
+from gradtui.protocol.commands import (
+    SetCheckpointing,
+    SetMode,
+    SetTrainable,
+    StopTraining,
+    Undo,
+    VerifyFreeze,
+    ZeroGradients,
+)
 from gradtui.state.run_state import RunState
 from gradtui.tui.requests import OVER, Make, Refusal
 
@@ -30,6 +40,30 @@ def mode(state: RunState, row: int | None) -> Make | Refusal:
         return Refusal("Whether it is in training or in eval mode is not known before the first step.")
     training = waiting[-1] if waiting else seen[module] == "1"
     return lambda number: SetMode(number, path, not training)
+
+
+def freeze_dropping(state: RunState, row: int | None) -> Make | Refusal:
+    """Freeze the row and let its optimizer state go."""
+    return _freeze(state, row, "drop")
+
+
+def freeze_offloading(state: RunState, row: int | None) -> Make | Refusal:
+    """Freeze the row, its optimizer state waiting in host memory until it is unfrozen."""
+    return _freeze(state, row, "offload")
+
+
+def _freeze(state: RunState, row: int | None, fate: Literal["drop", "offload"]) -> Make | Refusal:
+    if row is None:
+        return Refusal("There is no model yet.")
+    if state.ended is not None:
+        return Refusal(OVER)
+    path = state.tree.parameters[~row].path if row < 0 else state.tree.modules[row].path
+    return lambda number: SetTrainable(number, path, False, fate)
+
+
+def verify(state: RunState) -> Make | Refusal:
+    """Compare what is frozen with what it was."""
+    return Refusal(OVER) if state.ended is not None else VerifyFreeze
 
 
 def zero_gradients(state: RunState) -> Make | Refusal:

@@ -17,6 +17,7 @@ from gradtui.protocol.commands import (
     SetMode,
     SetTrainable,
     Undo,
+    VerifyFreeze,
     ZeroGradients,
 )
 from gradtui.protocol.vocabulary import GroupSettings
@@ -115,6 +116,18 @@ async def test_keys_on_a_parameter_and_after_the_end_say_why_not() -> None:
             await run.app.run_action(action, run.app)
         assert run.sink.submitted == []
         assert isinstance(run.app.screen, Dashboard)
+
+
+async def test_a_freeze_may_drop_or_offload_what_the_optimizer_keeps_and_all_can_be_verified() -> None:
+    async with session() as run:
+        await run.go_to(BLOCK)
+        for action in ("freeze_dropping", "freeze_offloading", "verify_freezes"):
+            await run.app.run_action(action, run.app)
+        assert run.sink.submitted == [
+            SetTrainable(1, BLOCK, False, "drop"),
+            SetTrainable(2, BLOCK, False, "offload"),
+            VerifyFreeze(3),
+        ]
 
 
 async def test_undo_and_clearing_are_one_key_or_command() -> None:
