@@ -138,6 +138,10 @@ class StepExaminer:
         """The parameters that the backward examined last did not reach."""
         return frozenset(i for i, letter in enumerate(self._letters) if letter == ParameterState.UNREACHED.value)
 
+    def flowing(self) -> frozenset[int]:
+        """The frozen parameters through whose modules the gradient was seen to pass: it reaches them once they train."""
+        return frozenset(i for i, letter in enumerate(self._letters) if letter == ParameterState.FLOW_THROUGH.value)
+
     def rests(self, step: int) -> int:
         """How many steps after the one that follows so many executed ones are not to be examined."""
         return min(self._cadence.rests(step), self._traces.rests(step, self._ledgers.device_type))

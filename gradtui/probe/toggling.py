@@ -62,7 +62,7 @@ class Toggling:
         self._frozen: set[int] = set()
         """Places of the parameters that a command froze: they did train before, as far as was known."""
         self._untried: set[int] = set()
-        """Places of the parameters that a command unfroze although they had not trained in our sight."""
+        """Places of the parameters that a command unfroze and that had neither trained in our sight nor let a gradient pass."""
         self._loaded: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
         """What a saved state names that has not been applied yet."""
         self._missing: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
@@ -278,7 +278,7 @@ class Toggling:
         places = set(chosen)
         if wish.trainable:
             self.freezes.forget(chosen.values(), modules)
-            self._untried |= places - self._frozen
+            self._untried |= places - self._frozen - self._examiner.flowing()
         else:
             self._frozen |= places - self._untried - self._examiner.unreached()
             named = {self._view.tree.parameters[place].path: tensor for place, tensor in chosen.items()}

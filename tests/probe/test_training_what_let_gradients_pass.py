@@ -1,0 +1,59 @@
+"""What is frozen and lets the gradient pass may take over the training: that it will get one has been seen."""
+
+# Modules, parameters and optimizers are more loosely typed in torch than a test uses them.
+# mypy: disable-error-code="no-untyped-call,unused-ignore"
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from watched import Watched, watched
+
+from gradtui.protocol.commands import TrainOnly
+from gradtui.protocol.events import CommandApplied, CommandRejected
+
+
+class Prompted(nn.Module):
+    """A trained prompt in front of a frozen encoder, and a frozen branch that no gradient passes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.prompt = nn.Parameter(torch.randn(4))
+        self.encoder = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2)).requires_grad_(False)
+        self.images = nn.Linear(4, 2).requires_grad_(False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = self.encoder(x + self.prompt) * self.images(x)
+        return result
+
+
+def train(model: Prompted, selection: str) -> Watched:
+    optimizer = torch.optim.SGD([model.prompt], lr=0.1)
+    with watched() as seen:
+        for step in range(10):
+            if step == 4:
+                seen.submit(lambda number: TrainOnly(number, selection))
+            optimizer.zero_grad()
+            model(torch.ones(3, 4)).square().mean().backward()
+            optimizer.step()
+    return seen
+
+
+def test_a_frozen_encoder_that_let_the_gradient_pass_takes_over() -> None:
+    torch.manual_seed(0)
+    model = Prompted()
+    before = model.encoder[0].weight.detach().clone()
+    seen = train(model, "encoder")
+    assert not seen.all(CommandRejected)
+    assert len(seen.all(CommandApplied)) == 1
+    assert not model.prompt.requires_grad
+    assert not torch.equal(model.encoder[0].weight, before)
+
+
+def test_what_no_gradient_was_seen_to_pass_does_not() -> None:
+    torch.manual_seed(0)
+    model = Prompted()
+    seen = train(model, "images")
+    (rejected,) = seen.all(CommandRejected)
+    assert "the last trainable parameter that is known to get a gradient" in rejected.reason
+    assert model.prompt.requires_grad
+    assert not model.images.weight.requires_grad
