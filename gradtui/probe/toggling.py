@@ -105,7 +105,9 @@ class Toggling:
         # Unfrozen first: what is frozen then is not the last that trains.
         parts = [SetTrainable(command.id, shown, True), SetTrainable(command.id, shown, False)]
         try:
-            done = in_order([partial(self._set, part, shown, named) for part, named in zip(parts, (wanted, rest))])
+            names = (shown, f"all but {shown}")
+            changes = [partial(self._set, *each) for each in zip(parts, names, (wanted, rest))]
+            done = in_order(changes)
         except AlreadySo:
             raise AlreadySo(f"{shown or 'the model'} is already all that trains") from None
         size = sum(tree.parameters[place].count for place in wanted)
