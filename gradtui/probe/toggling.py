@@ -138,8 +138,12 @@ class Toggling:
         if len(names) == len(found) + len(modules):
             raise Refused(missing)
         places = dict.fromkeys(place for place in found.values() if place is not None)
-        chosen = {place: tensor for place in places if (tensor := tree.parameter_refs[place]()) is not None}
-        held = [module for module in modules.values() if module is not None]
+        alive = {place: tensor for place in places if (tensor := tree.parameter_refs[place]()) is not None}
+        chosen = {place: tensor for place, tensor in alive.items() if not self._is_frozen(tensor)}
+        held = [module for module in modules.values() if module is not None and not self._holds(module)]
+        if not chosen and not held:
+            # A schedule names it too.
+            raise AlreadySo("what the saved state names is frozen already")
         done = self._toggle(_Wish(command.id, False, "what the saved state names"), chosen, held)
         return replace(done, text=f"{done.text}; left out {missing}") if names else done
 
@@ -174,6 +178,9 @@ class Toggling:
             return held or not tensor.requires_grad
         # What the script itself switches may be off just now.
         return not held and (tensor.requires_grad or place in self._examiner.switched)
+
+    def _is_frozen(self, tensor: torch.Tensor) -> bool:
+        return self.freezes.holds(tensor) and not tensor.requires_grad
 
     def _holds(self, module: nn.Module) -> bool:
         return self.freezes.statistics.holds(module)
