@@ -200,7 +200,8 @@ class Toggling:
     def _toggle(self, wish: _Wish, chosen: dict[int, torch.Tensor], modules: list[nn.Module]) -> Applied:
         """Carry it out; `modules` are those whose statistics are held or, in an unfreeze, collected again."""
         tree = self._view.tree
-        were_off = {id(tensor) for tensor in chosen.values() if not (wish.trainable or tensor.requires_grad)}
+        from_here = {id(tensor) for _, tensor in self.freezes.parameters()}
+        own = from_here if wish.trainable else {id(tensor) for tensor in chosen.values() if tensor.requires_grad}
         offloaded = [tensor for tensor in chosen.values() if self.states.is_offloaded(tensor)]
         optimizers = self._view.live_optimizers()
         owned = membership.owners(optimizers).keys()
@@ -219,15 +220,22 @@ class Toggling:
         words = running_statistics.words(modules, held=not wish.trainable)
         text = "; ".join(part for part in (done.text, words) if part)
         references = [weakref.ref(tensor) for tensor in chosen.values()]
-        off = [reference for reference in references if (tensor := reference()) is not None and id(tensor) in were_off]
+        off = [weakref.ref(tensor) for tensor in chosen.values() if id(tensor) not in own]
         statistics = [weakref.ref(module) for module in modules]
         # What waited in host memory does so again.
         back = _Wish(wish.command, not wish.trainable, wish.shown, "offload" if offloaded else "keep")
 
         def undo() -> Applied:
-            # The script had switched these off itself: they are left to it.
-            self.freezes.forget([tensor for reference in off if (tensor := reference()) is not None])
-            return self._set_back(back, references, statistics, treated)
+            def leave() -> None:
+                # The script had switched these off itself: they are left to it.
+                self.freezes.forget([tensor for reference in off if (tensor := reference()) is not None])
+
+            if not wish.trainable:
+                leave()
+            done = self._set_back(back, references, statistics, treated)
+            if wish.trainable:
+                leave()
+            return done
 
         joined = tuple(
             (tree.parameters[place].path, *where)
