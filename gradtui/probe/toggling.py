@@ -103,9 +103,11 @@ class Toggling:
         wanted = {place: live[place] for place in places if place in live}
         rest = {place: tensor for place, tensor in live.items() if place not in wanted}
         # Unfrozen first: what is frozen then is not the last that trains.
-        parts = [SetTrainable(command.id, shown, True), SetTrainable(command.id, shown, False)]
+        parts = [(True, shown, wanted), (False, f"all but {shown or 'the model'}", rest)]
         try:
-            done = in_order([partial(self._set, part, shown, named) for part, named in zip(parts, (wanted, rest))])
+            done = in_order(
+                [partial(self._set, SetTrainable(command.id, path, on), path, part) for on, path, part in parts]
+            )
         except AlreadySo:
             raise AlreadySo(f"{shown or 'the model'} is already all that trains") from None
         size = sum(tree.parameters[place].count for place in wanted)
