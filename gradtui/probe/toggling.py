@@ -105,9 +105,7 @@ class Toggling:
         # Unfrozen first: what is frozen then is not the last that trains.
         parts = [(True, shown, wanted), (False, f"all but {shown or 'the model'}", rest)]
         try:
-            done = in_order(
-                [partial(self._set, SetTrainable(command.id, path, on), path, part) for on, path, part in parts]
-            )
+            done = in_order([partial(self._set, SetTrainable(command.id, to, on), to, part) for on, to, part in parts])
         except AlreadySo:
             raise AlreadySo(f"{shown or 'the model'} is already all that trains") from None
         size = sum(tree.parameters[place].count for place in wanted)
