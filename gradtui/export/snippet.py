@@ -5,9 +5,9 @@ the next iteration began, and nothing of torch's own happens in between. It free
 zero or stale still moves a parameter under momentum or weight decay, None does not; what no optimizer owned joins the group
 that it joined in the session, without `add_param_group`, which breaks LR schedulers that counted the groups.
 
-What the code does not do stands in it as a comment: interventions that froze and unfroze nothing, and telling apart the
-boundaries around a step that a loss scaler left out. A fused SGD with momentum is given no buffer for a parameter that joins
-it late.
+What the code does not do stands in it as a comment: interventions that froze and unfroze nothing, telling apart the
+boundaries around a step that a loss scaler left out, and giving back the state that a freeze had dropped when that is undone.
+A fused SGD with momentum is given no buffer for a parameter that joins it late.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 
 from gradtui.export.schedule_file import one_line
+from gradtui.protocol.commands import Undo
 from gradtui.protocol.events import CommandApplied
 from gradtui.protocol.vocabulary import Changed
 from gradtui.state.run_state import RunState
@@ -29,6 +30,7 @@ def snippet_text(state: RunState) -> str:
     several = f"{{{', '.join(f'{json.dumps(name)}: {name}' for name in models)}}}"
     call = f"follow_schedule({several if len(models) > 1 else 'model'}, optimizer)"
     dropped = state.intervention_count - len(state.interventions)
+    dropped_state: set[str] = set()
     lines = [
         f"# What was done to {one_line(script)} while it ran, as code. Paste it, and when model and optimizer are made:",
         f"#     {call}    # several optimizers in the order they are made",
@@ -36,7 +38,7 @@ def snippet_text(state: RunState) -> str:
         "import torch",
         "",
         "SCHEDULE = [  # (steps executed before it, trainable, names, statistics held, joins optimizer's group, forgets state)",
-        *(line for applied in state.interventions for line in _entry_lines(applied)),
+        *(line for applied in state.interventions for line in _entry_lines(applied, dropped_state)),
         "]",
         "",
         "",
@@ -48,11 +50,17 @@ def snippet_text(state: RunState) -> str:
     )
 
 
-def _entry_lines(applied: CommandApplied) -> list[str]:
+def _entry_lines(applied: CommandApplied, dropped: set[str]) -> list[str]:
+    """What stands for one intervention; `dropped` names the parameters whose state was dropped before, and is added to."""
     what = one_line(applied.text)
     if not applied.changed:
         return [f"    # step {applied.step}: {what}: not done by this code"]
     after = " (in the session after a step that the loss scaler had left out)" if applied.skipped else ""
+    back = {path for changed in applied.changed if changed.trainable for path in changed.paths} & dropped
+    if back and isinstance(applied.command, Undo):
+        after += " (what the freeze dropped is not given back by this code)"
+    if _forgets(applied):
+        dropped.update(path for changed in applied.changed for path in changed.paths)
     return [f"    # {what}{after}", *(line for changed in applied.changed for line in _row(applied, changed))]
 
 

@@ -18,7 +18,7 @@ from gradtui.probe.group_settings import set_group
 from gradtui.probe.models_in_view import ModelsInView
 from gradtui.probe.module_modes import set_mode
 from gradtui.probe.norm_reader import NormReader
-from gradtui.probe.refusals import AlreadySo, Refused
+from gradtui.probe.refusals import AlreadySo, Gone, Refused
 from gradtui.probe.replayed_schedule import ReplayedSchedule
 from gradtui.probe.run_clock import RunClock
 from gradtui.probe.run_file import WriteFile
@@ -148,6 +148,9 @@ class CommandDesk:
                 self._give_up(objection)
         while (entry := self.schedule.take(self._step, self._counter.left_out)) is not None:
             refusal = self._boundary.carry_out(entry.command, self._step)
+            # In the session it was refused as well, and asked for again: only what was done is written down.
+            while isinstance(refusal, Gone):
+                refusal = self._boundary.carry_out(entry.command, self._step)
             if refusal is not None and not isinstance(refusal, AlreadySo):
                 self._give_up(f"{entry.title}: cannot {command_words(entry.command)}: {refusal}")
 

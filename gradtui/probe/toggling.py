@@ -103,11 +103,9 @@ class Toggling:
         wanted = {place: live[place] for place in places if place in live}
         rest = {place: tensor for place, tensor in live.items() if place not in wanted}
         # Unfrozen first: what is frozen then is not the last that trains.
-        parts = [SetTrainable(command.id, shown, True), SetTrainable(command.id, shown, False)]
+        parts = [(True, shown, wanted), (False, f"all but {shown or 'the model'}", rest)]
         try:
-            names = (shown, f"all but {shown}")
-            changes = [partial(self._set, *each) for each in zip(parts, names, (wanted, rest))]
-            done = in_order(changes)
+            done = in_order([partial(self._set, SetTrainable(command.id, to, on), to, part) for on, to, part in parts])
         except AlreadySo:
             raise AlreadySo(f"{shown or 'the model'} is already all that trains") from None
         size = sum(tree.parameters[place].count for place in wanted)
@@ -140,8 +138,12 @@ class Toggling:
         if len(names) == len(found) + len(modules):
             raise Refused(missing)
         places = dict.fromkeys(place for place in found.values() if place is not None)
-        chosen = {place: tensor for place in places if (tensor := tree.parameter_refs[place]()) is not None}
-        held = [module for module in modules.values() if module is not None]
+        alive = {place: tensor for place in places if (tensor := tree.parameter_refs[place]()) is not None}
+        chosen = {place: tensor for place, tensor in alive.items() if not self._is_frozen(tensor)}
+        held = [module for module in modules.values() if module is not None and not self._holds(module)]
+        if not chosen and not held:
+            # A schedule names it too.
+            raise AlreadySo("what the saved state names is frozen already")
         done = self._toggle(_Wish(command.id, False, "what the saved state names"), chosen, held)
         return replace(done, text=f"{done.text}; left out {missing}") if names else done
 
@@ -177,6 +179,9 @@ class Toggling:
         # What the script itself switches may be off just now.
         return not held and (tensor.requires_grad or place in self._examiner.switched)
 
+    def _is_frozen(self, tensor: torch.Tensor) -> bool:
+        return self.freezes.holds(tensor) and not tensor.requires_grad
+
     def _holds(self, module: nn.Module) -> bool:
         return self.freezes.statistics.holds(module)
 
@@ -195,7 +200,8 @@ class Toggling:
     def _toggle(self, wish: _Wish, chosen: dict[int, torch.Tensor], modules: list[nn.Module]) -> Applied:
         """Carry it out; `modules` are those whose statistics are held or, in an unfreeze, collected again."""
         tree = self._view.tree
-        were_off = {id(tensor) for tensor in chosen.values() if not (wish.trainable or tensor.requires_grad)}
+        from_here = {id(tensor) for _, tensor in self.freezes.parameters()}
+        own = from_here if wish.trainable else {id(tensor) for tensor in chosen.values() if tensor.requires_grad}
         offloaded = [tensor for tensor in chosen.values() if self.states.is_offloaded(tensor)]
         optimizers = self._view.live_optimizers()
         owned = membership.owners(optimizers).keys()
@@ -214,15 +220,22 @@ class Toggling:
         words = running_statistics.words(modules, held=not wish.trainable)
         text = "; ".join(part for part in (done.text, words) if part)
         references = [weakref.ref(tensor) for tensor in chosen.values()]
-        off = [reference for reference in references if (tensor := reference()) is not None and id(tensor) in were_off]
+        off = [weakref.ref(tensor) for tensor in chosen.values() if id(tensor) not in own]
         statistics = [weakref.ref(module) for module in modules]
         # What waited in host memory does so again.
         back = _Wish(wish.command, not wish.trainable, wish.shown, "offload" if offloaded else "keep")
 
         def undo() -> Applied:
-            # The script had switched these off itself: they are left to it.
-            self.freezes.forget([tensor for reference in off if (tensor := reference()) is not None])
-            return self._set_back(back, references, statistics, treated)
+            def leave() -> None:
+                # The script had switched these off itself: they are left to it.
+                self.freezes.forget([tensor for reference in off if (tensor := reference()) is not None])
+
+            if not wish.trainable:
+                leave()
+            done = self._set_back(back, references, statistics, treated)
+            if wish.trainable:
+                leave()
+            return done
 
         joined = tuple(
             (tree.parameters[place].path, *where)

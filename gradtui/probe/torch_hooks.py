@@ -87,12 +87,12 @@ def _backward(
             hooks.listen_here()
         is_holding = False
         try:
-            # A checkpointed forward is run again within backward.
-            is_holding = bool(held.modules) and held.enter(backward=True)
             if not is_marked:
                 keeps_graph = bool(args[1]) if len(args) > 1 else bool(kwargs.get("retain_graph"))
                 hooks.run("backward", listener.backward_began, outputs, accumulates, keeps_graph)
                 began = True
+            # A checkpointed forward is run again within backward. Only now: this may have been a boundary.
+            is_holding = bool(held.modules) and held.enter(backward=True)
             return original(outputs, *args, **kwargs)
         except BaseException as error:
             hooks.passes(error)

@@ -26,7 +26,8 @@ class UndoStack:
     def take_back(self) -> Applied:
         """Take the latest one back. Raises `Refused` if there is none, or if it cannot be taken back.
 
-        One that is refused stays, since what is in its way may go, unless nothing is left of what it has changed.
+        One that is refused stays, since what is in its way may go, unless nothing is left of what it has changed: then
+        `Gone` is raised.
         """
         if not self._undos:
             raise Refused("there is nothing to take back")
@@ -36,6 +37,7 @@ class UndoStack:
         except Refused as refusal:
             if isinstance(refusal, Gone):
                 self._undos.pop()
-            raise Refused(f"{text.partition(':')[0]} cannot be taken back: {refusal}") from None
+            kind = Gone if isinstance(refusal, Gone) else Refused
+            raise kind(f"{text.partition(':')[0]} cannot be taken back: {refusal}") from None
         self._undos.pop()
         return done

@@ -17,7 +17,7 @@ from torch import nn
 from watched import watched
 
 from gradtui.export.snippet import snippet_text
-from gradtui.protocol.commands import Intervention, TrainOnly, Undo
+from gradtui.protocol.commands import Intervention, SetTrainable, TrainOnly, Undo
 from gradtui.protocol.events import CommandApplied, RunStarted
 from gradtui.protocol.vocabulary import Changed
 from gradtui.state.reducer import apply
@@ -151,6 +151,22 @@ def test_state_that_a_freeze_took_is_forgotten() -> None:
             step(model, optimizer, to_none=False)
         ends.append(bits(model))
     assert ends[0] == ends[1]
+
+
+@pytest.mark.parametrize("dropped", [False, True])
+def test_dropped_state_that_came_back_is_said_not_to(dropped: bool) -> None:
+    model = small()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    with watched() as seen:
+        for number in range(8):
+            if number == 2:
+                seen.submit(lambda id_: SetTrainable(id_, "0", False, "drop" if dropped else "keep"))
+            if number == 5:
+                seen.submit(Undo)
+            step(model, optimizer)
+    code = snippet_text(seen.state)
+    assert code.count("what the freeze dropped is not given back by this code") == dropped
+    followed(code, small())
 
 
 def test_what_the_code_does_not_do_stands_in_it() -> None:

@@ -138,6 +138,23 @@ def test_the_resumed_run_can_undo_it() -> None:
     assert seen.all(FreezesInForce)[-1].frozen == ()
 
 
+def test_what_the_script_froze_is_its_own_again_once_an_unfreeze_is_taken_back() -> None:
+    from gradtui.protocol.commands import Undo
+
+    model = normed()
+    model[0].requires_grad_(False)
+    assert saved_after(model, unfreeze("0"), Undo) == NOTHING
+    assert not any(parameter.requires_grad for parameter in model[0].parameters())
+
+
+def test_what_was_frozen_from_here_is_so_again_once_an_unfreeze_is_taken_back() -> None:
+    from gradtui.protocol.commands import Undo
+
+    model = normed()
+    frozen = saved_after(model, freeze("0"))
+    assert saved_after(normed(), freeze("0"), unfreeze("0"), Undo) == frozen
+
+
 @pytest.mark.parametrize(
     "state",
     [

@@ -18,7 +18,7 @@ from watched import Watched, watched
 from gradtui.export.schedule_file import load, schedule_text
 from gradtui.probe.boundary import RunStopped
 from gradtui.probe.replayed_schedule import ReplayedSchedule
-from gradtui.protocol.commands import Command, SetTrainable, StopTraining, TrainOnly, Undo
+from gradtui.protocol.commands import Command, SetMode, SetTrainable, StopTraining, TrainOnly, Undo
 from gradtui.protocol.events import CommandApplied, CommandRejected, ScheduleNoted
 from gradtui.protocol.schedule import Scheduled
 
@@ -242,6 +242,51 @@ def test_an_entry_that_is_refused_stops_the_run_and_one_that_is_so_already_does_
     assert [rejected.command.id for rejected in seen.all(CommandRejected)] == [-1, -2]
     (noted,) = seen.all(ScheduleNoted)
     assert noted.text.startswith("entry (step 2): cannot freeze :all: this would freeze the last trainable")
+
+
+def test_what_could_not_be_taken_back_any_more_is_passed_over_as_in_the_session(tmp_path: Path) -> None:
+    def train(before: Callable[[int], None]) -> nn.Module:
+        model = small()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        for number in range(STEPS):
+            before(number)
+            model.train()
+            step(model, optimizer)
+        return model
+
+    def evaluate(number: int) -> Command:
+        return SetMode(number, "1", False)
+
+    # The script's own train() is in between: only the latest two of three could not be taken back.
+    text = check(train, {2: [freeze("0")], 4: [evaluate], 5: [evaluate], 7: [Undo, Undo, Undo]}, tmp_path / "s.toml")
+    assert text.count('command = "undo"') == 1
+
+
+@pytest.mark.parametrize("undone", [False, True])
+def test_a_script_that_takes_up_its_own_saved_state_is_replayed_too(undone: bool, tmp_path: Path) -> None:
+    def train(before: Callable[[int], None]) -> nn.Module:
+        model = small()
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+        for number in range(STEPS):
+            before(number)
+            step(model, optimizer)
+        return model
+
+    file = tmp_path / "s.toml"
+    ends, weights = [], []
+    for again in (False, True):
+        with watched() as seen:
+            if again:
+                seen.probe.desk.schedule = ReplayedSchedule(load(file))
+            seen.probe.desk.toggling.load(("0.weight", "2.bias"), ())
+            asks = undone and not again
+            weights.append(bits(train(lambda n, s=seen, asks=asks: s.submit(Undo) if asks and n == 6 else None)))
+        if not again:
+            file.write_text(schedule_text(seen.state), encoding="utf-8")
+        ends.append([(event.step, event.text) for event in seen.all(CommandApplied)])
+    assert ends[0] == ends[1]
+    assert len(ends[0]) == 1 + undone
+    assert weights[0] == weights[1]
 
 
 def test_entries_that_were_never_reached_are_told_at_the_end() -> None:

@@ -20,8 +20,8 @@ from watched import watched
 
 from gradtui.export.summary import summarise
 from gradtui.probe.running_statistics import collects_statistics
-from gradtui.protocol.commands import SetTrainable, Undo
-from gradtui.protocol.events import FreezesInForce, FreezeVerified
+from gradtui.protocol.commands import SetMode, SetTrainable, Undo
+from gradtui.protocol.events import CommandApplied, FreezesInForce, FreezeVerified
 from gradtui.tui.explanations import explain
 
 
@@ -327,3 +327,19 @@ def test_the_detail_and_the_summary_say_what_is_held() -> None:
     assert said("0") == ["2 modules in it (BatchNorm1d) hold running statistics still."]
     assert said("1") == said("2") == []
     assert summarise(seen.state, dropped=0)["freezes"]["holding_statistics"] == ["0.1", "0.3"]
+
+
+def test_a_command_at_a_backward_finds_the_modes_the_script_has_set() -> None:
+    model = normed()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with watched() as seen:
+        step(model, optimizer)
+        for number in range(4):
+            if number in (1, 2):
+                seen.submit(freeze("0") if number == 1 else lambda id_: SetMode(id_, "0", False))
+            # No module is called: the boundary is where backward begins.
+            optimizer.zero_grad()
+            model[2].weight.square().mean().backward()
+            optimizer.step()
+        assert seen.all(CommandApplied)[1].text.startswith("put 0 in eval mode: 5 modules")
+        assert not any(module.training for module in model[0].modules())

@@ -59,6 +59,8 @@ def test_what_was_frozen_is_unfrozen_before_the_rest_is_frozen_and_undo_restores
         (True, ("0.weight", "0.bias")),
         (False, ("2.weight", "4.weight", "4.bias")),
     ]
+    assert applied[2].text.split(": ")[0] == "unfroze all but 0, 2.bias"
+    assert "; froze 0, 2.bias: 2 tensors" in applied[2].text
 
 
 def test_where_the_rest_cannot_be_frozen_nothing_is_unfrozen_either() -> None:
