@@ -29,7 +29,7 @@ from gradtui.probe.torch_private import found_inf, has_stand_ins
 from gradtui.protocol.events import Event, PauseChanged, ProbeFailed
 from gradtui.transport.in_process import CommandQueue
 
-_EXAMINATION_SHARE, _NORM_SHARE, _TRACE_SHARE = 0.3, 0.2, 0.1
+_EXAMINATION_SHARE, _NORM_SHARE, _TRACE_SHARE = 0.25, 0.17, 0.1
 """Of the budget; the rest is for what is done at every step, and for costs above the median that the cadences go by."""
 
 
