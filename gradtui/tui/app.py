@@ -24,7 +24,9 @@ from gradtui.state.run_state import RunState
 from gradtui.state.selectors import RunStatus, run_status
 from gradtui.transport.channel import CommandSink, EventSource
 from gradtui.tui import requests
-from gradtui.tui.actions import ACTIONS, Action, bindings
+from gradtui.tui.action import Action
+from gradtui.tui.action_table import ACTIONS
+from gradtui.tui.actions import bindings
 from gradtui.tui.announcements import announcement
 from gradtui.tui.driver import suspend_process
 from gradtui.tui.freezing import FreezingApp
@@ -222,7 +224,7 @@ class GradtuiApp(LiveActions, FreezingApp):
                 key = f"  {action.key_text}" if action.keys else ""
                 yield SystemCommand(action.title + key, action.help, partial(self._perform, action))
 
-    # Actions that do more than to send a command (see `live_actions`); what each does is told in `actions.ACTIONS`
+    # Actions that do more than to send a command (see `live_actions`); what each does is told in `action_table.ACTIONS`
 
     def action_trace_step(self) -> None:
         if self.run_state.ended is None or self.run_state.traced is None:

@@ -3,7 +3,9 @@ from __future__ import annotations
 from collections import Counter
 
 from gradtui.state.selectors import RunStatus
-from gradtui.tui.actions import ACTIONS, GROUPS, Scope, bindings, by_group, footer_actions
+from gradtui.tui.action import GROUPS, Scope
+from gradtui.tui.action_table import ACTIONS
+from gradtui.tui.actions import bindings, by_group, footer_actions
 from gradtui.tui.app import GradtuiApp
 from gradtui.tui.panels.module_tree import ModuleTree
 from gradtui.tui.screens.dashboard import Dashboard

@@ -21,7 +21,7 @@ from gradtui.protocol.commands import (
     ZeroGradients,
 )
 from gradtui.protocol.vocabulary import GroupSettings
-from gradtui.tui.actions import ACTIONS
+from gradtui.tui.action_table import ACTIONS
 from gradtui.tui.live_actions import QUESTIONS, REQUESTS
 from gradtui.tui.screens.dashboard import Dashboard
 from gradtui.tui.screens.form import FormDialog

@@ -187,7 +187,7 @@ class ModuleTree(ScrollLines):
             row = self.rows.parent(row)
         self.move_to(self.rows.position(row) or 0 if row is not None else 0)
 
-    # Actions; what each does is told in `actions.ACTIONS`
+    # Actions; what each does is told in `action_table.ACTIONS`
 
     def action_cursor_up(self) -> None:
         self.move_to(self.cursor - 1)

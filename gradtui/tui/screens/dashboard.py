@@ -213,7 +213,7 @@ class Dashboard(Screen[None]):
         self._arrange()
         self.call_after_refresh(self.draw, name)
 
-    # Actions; what each does is told in `actions.ACTIONS`
+    # Actions; what each does is told in `action_table.ACTIONS`
 
     def action_next_panel(self) -> None:
         names = _BELOW if self._wide else PANELS
