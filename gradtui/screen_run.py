@@ -12,6 +12,7 @@ from gradtui.runner.log_directory import new_log
 from gradtui.runner.output_capture import INPUT_REFUSED, OutputCapture
 from gradtui.runner.plain import PlainReporter
 from gradtui.runner.script import Program
+from gradtui.runner.shutting_down import run_exit_callbacks
 from gradtui.runner.terminal import ControllingTerminal
 from gradtui.runner.terminal_lease import TerminalLease
 from gradtui.runner.training_run import TrainingRun
@@ -82,7 +83,8 @@ class ScreenRun:
         self._capture.start()
         self._thread.start()
         self._thread.wait_ready(_READY_S)
-        outcome = self._training.execute()
+        # While the screen stays up nobody should have to wait for what the script does at its exit.
+        outcome = self._training.execute(at_end=run_exit_callbacks)
         if outcome.forked:
             return outcome
         try:

@@ -61,6 +61,7 @@ __all__ = [
     "SavedBytesMeasured",
     "ScheduleNoted",
     "StepTraced",
+    "TorchImported",
 ]
 
 
@@ -68,8 +69,8 @@ __all__ = [
 class RunStarted(Event):
     """The script is about to run.
 
-    `device` and `ledger` (where memory totals come from) are what is assumed until a model is seen; `log` is the file that
-    takes the script's output, if there is one.
+    `device` and `ledger` (where memory totals come from) are what is assumed until a model is seen, and empty like
+    `torch_version` as long as torch has not been imported; `log` is the file that takes the script's output, if there is one.
     """
 
     script: str
@@ -79,6 +80,15 @@ class RunStarted(Event):
     ledger: str
     torch_version: str
     log: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TorchImported(Event):
+    """The script has imported torch, and is watched from now on; `ledger` is where memory totals come from."""
+
+    version: str
+    device: str
+    ledger: str
 
 
 @dataclass(frozen=True, slots=True)

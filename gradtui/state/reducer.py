@@ -40,6 +40,12 @@ def _run_started(state: RunState, event: ev.RunStarted) -> None:
     note(state, event, "run", f"started {event.script}")
 
 
+def _torch_imported(state: RunState, event: ev.TorchImported) -> None:
+    if state.started is not None:
+        known = replace(state.started, device=event.device, ledger=event.ledger)
+        state.started = replace(known, torch_version=event.version)
+
+
 def _models_found(state: RunState, event: ev.ModelsFound) -> None:
     keep_records(state)
     before = {model.number for model in state.tree.models}
@@ -205,6 +211,7 @@ def _smooth(old: float | None, new: float) -> float:
 
 _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     ev.RunStarted: _run_started,
+    ev.TorchImported: _torch_imported,
     ev.ModelsFound: _models_found,
     ev.DeviceFound: _device_found,
     ev.OptimizersFound: _optimizers_found,
