@@ -31,6 +31,7 @@ from gradtui.tui.announcements import announcement
 from gradtui.tui.driver import suspend_process
 from gradtui.tui.freezing import FreezingApp
 from gradtui.tui.governor import Governor
+from gradtui.tui.keys_in_order import KeysInOrder
 from gradtui.tui.live_actions import LiveActions
 from gradtui.tui.palette import DARK_THEME, LIGHT_THEME, Palette
 from gradtui.tui.panels.header import HeaderFacts
@@ -49,7 +50,7 @@ _BATCH = 10_000
 """Events applied in one go."""
 
 
-class GradtuiApp(LiveActions, FreezingApp):
+class GradtuiApp(LiveActions, FreezingApp, KeysInOrder):
     """The dashboard of one run. Its return value says how the person left: "stop", "leave" or "ended".
 
     Args:
@@ -96,6 +97,9 @@ class GradtuiApp(LiveActions, FreezingApp):
         for theme in (DARK_THEME, LIGHT_THEME):
             self.register_theme(theme)
         self.theme = DARK_THEME.name
+
+    def moves_focus(self, key: str) -> bool:
+        return self.screen is self._dashboard and self._dashboard.moves_focus(key)
 
     @property
     def palette(self) -> Palette:
