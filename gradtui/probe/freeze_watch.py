@@ -1,9 +1,9 @@
 """Whether the tensors of a freeze really hold still: their version counters, and a checksum of their bits.
 
 Every in-place write raises a tensor's version counter, except one through `.data` (weight clipping, averaged weights); that
-is what the checksum is for. Runs on the training thread: counters are compared at every step (of many tensors in parts, where nobody looks at the
-steps), and what was going on when one rose tells who wrote. A checksum reads the tensor once when it is frozen and once when the freeze is verified or a person asks,
-and on a device the answer is fetched by an asynchronous copy.
+is what the checksum is for. Runs on the training thread: counters are compared at every step (of many tensors in parts, where
+nobody looks at the steps), and what was going on when one rose tells who wrote. A checksum reads the tensor once when it is
+frozen and once when the freeze is verified or a person asks, and on a device the answer is fetched by an asynchronous copy.
 """
 
 from __future__ import annotations

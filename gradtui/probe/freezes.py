@@ -87,9 +87,9 @@ class Freezes:
         return found
 
     def is_part_disturbed(self) -> bool:
-        """As `is_disturbed`, cheap however much is frozen: a write may be seen some steps later. Asked at steps nobody looks at.
+        """As `is_disturbed`, cheap however much is frozen: a write may be seen some steps later.
 
-        What is trained again is seen at once all the same, by its gradient.
+        Asked at steps that nobody looks at. What is trained again is seen at once all the same, by its gradient.
         """
         self._seen_in_part = True
         return any(watch.is_part_disturbed() for watch in self.watches)
