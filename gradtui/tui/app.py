@@ -35,6 +35,7 @@ from gradtui.tui.keys_in_order import KeysInOrder
 from gradtui.tui.live_actions import LiveActions
 from gradtui.tui.palette import DARK_THEME, LIGHT_THEME, Palette
 from gradtui.tui.panels.header import HeaderFacts
+from gradtui.tui.panels.memory import has_ledger
 from gradtui.tui.panels.output import OutputLog
 from gradtui.tui.panels.pictures import Pictures
 from gradtui.tui.plotting.plotter import Plotter
@@ -160,7 +161,7 @@ class GradtuiApp(LiveActions, FreezingApp, KeysInOrder):
         self._draw_dialog()
 
     def _drain(self) -> None:
-        structure = self.run_state.tree.version
+        structure, is_measured = self.run_state.tree.version, has_ledger(self.run_state)
         for event in self._source.drain(_BATCH):
             try:
                 apply(self.run_state, event)
@@ -170,6 +171,9 @@ class GradtuiApp(LiveActions, FreezingApp, KeysInOrder):
         if self.run_state.tree.version != structure:
             # Places of modules and parameters have moved: the next key must not meet rows of the old structure.
             self._dashboard.draw("tree")
+        if has_ledger(self.run_state) != is_measured:
+            # Until now the panel says that it waits for this.
+            self._governor.hurry("memory")
 
     def _announce(self, event: Event) -> None:
         """Say at once what the person should not have to look for."""

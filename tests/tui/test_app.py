@@ -32,8 +32,10 @@ from gradtui.protocol.commands import (
 )
 from gradtui.protocol.vocabulary import Holding, Phase
 from gradtui.tui.app import GradtuiApp
+from gradtui.tui.governor import Governor
 from gradtui.tui.pending_marks import FREEZE, UNFREEZE
 from gradtui.tui.proportions import output_columns
+from gradtui.tui.screens.dashboard import INTERVALS
 from gradtui.tui.screens.detail import DetailDialog
 from gradtui.tui.screens.leave import LeaveDialog
 from gradtui.tui.screens.step import StepDialog
@@ -59,6 +61,27 @@ async def test_events_that_arrive_later_are_drawn() -> None:
         states, _ = coop_states(MODEL)
         await run.put(*training_step(MODEL, states, 41))
         assert "step 41" in run.dashboard.header.text
+
+
+async def test_the_first_figures_of_memory_are_drawn_as_they_come() -> None:
+    run_of_one = coop_run(1)
+    first = next(place for place, event in enumerate(run_of_one) if isinstance(event, ev.LedgerTaken))
+    now = 0.0
+    governor = Governor(0, 1.0, wall=lambda: now, cpu=lambda: 0.0)
+    for part in INTERVALS:
+        governor.add(part, 60.0)
+    async with session(events=run_of_one[:first]) as run:
+        run.app._governor = governor
+        for _ in INTERVALS:
+            now += 1
+            run.app._tick()
+        await run.pilot.pause()
+        assert "Waiting for the first phase" in run.dashboard.memory.text
+        run.source.put(*run_of_one[first:])
+        now += 1
+        run.app._tick()
+        await run.pilot.pause()
+        assert "Waiting for the first phase" not in run.dashboard.memory.text
 
 
 async def test_nothing_is_repainted_when_nothing_changed(monkeypatch: pytest.MonkeyPatch) -> None:
