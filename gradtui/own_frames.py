@@ -43,7 +43,7 @@ def strip_own_frames(error: BaseException) -> None:
         current.__traceback__ = _without_own(current.__traceback__)
         waiting += [current.__cause__, current.__context__]
         if _EXCEPTION_GROUP is not None and isinstance(current, _EXCEPTION_GROUP):
-            waiting += current.exceptions  # type: ignore[attr-defined]
+            waiting += current.exceptions  # type: ignore[attr-defined]  # a group, on Python 3.11
 
 
 def _without_own(first: TracebackType | None) -> TracebackType | None:
