@@ -73,7 +73,7 @@ class ThreadDriver(LinuxDriver):
         super().__init__(app, debug=debug, mouse=mouse, size=size)
         self.fileno = self.terminal.descriptor
         self.input_tty = True
-        self._file = TerminalWriter(self.terminal.descriptor)  # type: ignore[assignment]
+        self._file = TerminalWriter(self.terminal.descriptor)  # type: ignore[assignment]  # as much of a file as the driver uses
         self._drawing = False
         self._last_size = self._get_terminal_size()
         self._look: asyncio.TimerHandle | None = None
@@ -94,7 +94,7 @@ class ThreadDriver(LinuxDriver):
         self.terminal.entered()
         self._drawing = True
         self._last_size = self._get_terminal_size()
-        super().start_application_mode()  # type: ignore[no-untyped-call]
+        super().start_application_mode()  # type: ignore[no-untyped-call]  # not annotated in textual
         self._look_again()
 
     def stop_application_mode(self) -> None:
