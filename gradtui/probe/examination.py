@@ -39,7 +39,7 @@ class Examination:
 
     def look_at_graph(self, outputs: Any, ledger: MemoryLedger, recomputation: Recomputation) -> GraphFacts:
         """Walk the graph below the tensors that backward is about to run on."""
-        roots = [output for output in _sequence(outputs) if isinstance(output, torch.Tensor)]
+        roots = [output for output in sequence(outputs) if isinstance(output, torch.Tensor)]
         known = self._known_tensors(ledger)
         facts = walk(roots, self.trace, known)
         facts.is_whole = self._is_whole(facts)
@@ -146,5 +146,6 @@ class Examination:
         return None if is_hidden(module, self.graphs.opaque, self._ancestors) else False
 
 
-def _sequence(outputs: Any) -> Sequence[Any]:
+def sequence(outputs: Any) -> Sequence[Any]:
+    """What backward is called on: one tensor, or several."""
     return outputs if isinstance(outputs, (tuple, list)) else (outputs,)
