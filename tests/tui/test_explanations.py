@@ -10,8 +10,10 @@ from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.vocabulary import STATE_NAMES, ParameterState, Phase
 from gradtui.state.reducer import apply
 from gradtui.state.run_state import RunState
-from gradtui.tui.explanations import MEANINGS, detail_lines, explain
+from gradtui.tui.explanations import explain
+from gradtui.tui.facts import detail_lines
 from gradtui.tui.lines import line_width
+from gradtui.tui.state_meanings import MEANINGS
 
 MODEL = coop_model()
 
