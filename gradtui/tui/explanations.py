@@ -36,14 +36,15 @@ def explain(state: RunState, row: int) -> list[Fact]:
 def _parameter(state: RunState, index: int) -> list[Fact]:
     info = state.tree.parameters[index]
     kind = state_of(state.tree, index)
+    chain = chain_facts(state, ~index)
     tensor = f"{shape_text(info.shape)} {info.dtype}, {_elements(info.count)}, {bytes_text(info.bytes).strip()}"
     facts = [
         Fact("state", ((kind.value, STATE_ROLES[kind.value]), (f" {STATE_NAMES[kind]}", "strong"))),
         *said("", MEANINGS[kind]),
-        *said("", why_so(state, index)),
+        *said("", why_so(state, index) if not chain else None),
         *_pending(state, index),
         *said("contending", contending_words(state.tree, index)),
-        *chain_facts(state, ~index),
+        *chain,
         Fact("tensor", ((tensor, "text"),)),
         Fact("", ((_stored(state, index, kind), "text"),)),
         Fact("names", ((printable(", ".join(info.names)), "text"),)),

@@ -14,13 +14,15 @@ from gradtui.state.run_state import RunState, TreeState
 from gradtui.state.selectors import subtree, total_norm_at
 from gradtui.state.series import joint_norm
 from gradtui.tui.facts import Fact, said
-from gradtui.tui.formatting import norm_text
+from gradtui.tui.formatting import norm_text, share_text
 from gradtui.tui.lines import Line, Span, elide, elide_start, line_width, pad, printable, width_of
 from gradtui.tui.palette import STATE_ROLES
 from gradtui.tui.state_meanings import why_never
 
 _LABEL = "chain"
 _LETTERS = 3
+_NAME_WIDTH, _NOTE_WIDTH = 16, 24
+"""Where there is not room for both the first gets this at least, else the second."""
 _FOLDED = 3
 """So many blocks that follow each other are one line."""
 _PASSED_MODULES = frozenset({ParameterState.FLOW_THROUGH.value})
@@ -51,20 +53,21 @@ def chain_facts(state: RunState, row: int) -> list[Fact]:
     facts = said(_LABEL, _sentence(state, chain))
     stops = list(_stops(state, chain))
     names = max(width_of(stop.name) for stop in stops) if len(stops) > 1 else 0
-    return facts + [_row(stop, names) for stop in stops if names]
+    letters = min(_LETTERS, max(len(stop.letters) for stop in stops))
+    return facts + [_row(stop, names, letters) for stop in stops if names]
 
 
-def _row(stop: _Stop, names: int) -> Fact:
+def _row(stop: _Stop, names: int, most_letters: int) -> Fact:
     letters: list[Span] = [(letter, STATE_ROLES[letter]) for letter in stop.letters[:_LETTERS]]
-    gap = " " * (_LETTERS + 1 - len(letters))
+    gap = " " * (most_letters + 1 - len(letters))
     role = "text" if stop.mark == "↓" else "strong"
 
     def line(width: int) -> Line:
         room = width - line_width(letters) - len(gap) - 2
-        name = elide_start(stop.name, max(8, min(names, room)))
-        rest = room - names - 2
-        note = f"  {elide(stop.note, rest)}" if rest > 3 else ""
-        return ((f"{stop.mark} ", "muted"), *letters, (gap, ""), (pad(name, min(names, room)), role), (note, "muted"))
+        column = min(names, max(_NAME_WIDTH, room - _NOTE_WIDTH))
+        note = f"  {elide(stop.note, room - column - 2)}"
+        name = pad(elide_start(stop.name, column), column)
+        return ((f"{stop.mark} ", "muted"), *letters, (gap, ""), (name, role), (note, "muted"))
 
     return Fact("", row=line)
 
@@ -83,7 +86,7 @@ def _sentence(state: RunState, chain: GradientTraced) -> str:
         upstream = printable(tree.parameters[chain.upstream].path)
         return f"{through}: here it only passes, on its way to {upstream} {at}."
     if chain.parameter < 0 and any(tree.trainable[place] == "1" for place in subtree(tree.modules[chain.module])):
-        return f"{through}; it ends at parameters in it{_ways(chain)} {at}."
+        return f"{through}{_ways(chain)}; it ends at parameters in it {at}."
     return f"{through}; it ends in its module, since nothing before that needs a gradient {at}."
 
 
@@ -130,7 +133,7 @@ def _stops(state: RunState, chain: GradientTraced) -> Iterator[_Stop]:
     first = hops.pop(0) if hops and hops[0].module < 0 else None
     yield _Stop("loss", note=_names(first.names) if first is not None else "", mark="●")
     here = "" if chain.parameter >= 0 else tree.modules[chain.module].path
-    yield from _folded(state, hops, chain.module if chain.parameter < 0 and chain.found else None)
+    yield from _folded(state, hops, chain)
     if chain.parameter >= 0:
         name = printable(tree.parameters[chain.parameter].path)
         letter = tree.states[chain.parameter]
@@ -144,16 +147,17 @@ def _stops(state: RunState, chain: GradientTraced) -> Iterator[_Stop]:
     elif not chain.found:
         yield _Stop(printable(here or tree.modules[chain.module].name), "", "never comes here", "×")
         return
-    yield from _folded(state, chain.onward[1:], chain.module if chain.parameter < 0 else None)
+    yield from _folded(state, chain.onward[1:], chain)
     if chain.upstream >= 0:
         name = printable(tree.parameters[chain.upstream].path)
         yield _Stop(name, tree.states[chain.upstream], _norm(state, chain.upstream), "●")
 
 
-def _folded(state: RunState, hops: Iterable[GradientHop], within: int | None) -> Iterator[_Stop]:
-    """A line for each hop; stacks of blocks that are alike are one line."""
-    tree = state.tree
-    for key, group in groupby(hops, lambda hop: _block_kind(tree, hop.module)):
+def _folded(state: RunState, hops: Iterable[GradientHop], chain: GradientTraced) -> Iterator[_Stop]:
+    """A line for each hop; stacks of blocks that are alike are one line, but for the block that it is about."""
+    tree, within = state.tree, chain.module if chain.parameter < 0 and chain.found else None
+    own = _block(tree, chain.module)
+    for key, group in groupby(hops, lambda hop: _block_kind(tree, hop.module, own)):
         listed = list(group)
         blocks = list(dict.fromkeys(_block(tree, hop.module) for hop in listed))
         if key is None or len(blocks) < _FOLDED:
@@ -189,9 +193,10 @@ def _block(tree: TreeState, module: int) -> int:
     return found
 
 
-def _block_kind(tree: TreeState, module: int) -> tuple[int, str, str] | None:
+def _block_kind(tree: TreeState, module: int, own: int) -> tuple[int, str, str] | None:
+    """What blocks that are one line have in common; None for what is in no block, or in the block `own`."""
     block = _block(tree, module)
-    if block < 0:
+    if block in (-1, own):
         return None
     info = tree.modules[block]
     return info.parent, info.type_name, _letters(tree, block)
@@ -212,8 +217,9 @@ def _norm(state: RunState, parameter: int) -> str:
     if norm is None:
         return ""
     total = total_norm_at(state, tree.norms_step)
-    share = f", {(norm / total) ** 2:.0%} of all" if total is not None and 0 < total < float("inf") else ""
-    return f"norm {norm_text(norm).strip()}{share}"
+    if total is None or not 0 < total < float("inf"):
+        return f"norm {norm_text(norm).strip()}"
+    return f"norm {norm_text(norm).strip()}, {share_text(min(1.0, (norm / total) ** 2)).strip()} of all"
 
 
 def _names(names: Sequence[str]) -> str:

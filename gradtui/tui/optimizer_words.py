@@ -14,7 +14,8 @@ def optimizer_facts(state: RunState, parameter: int) -> list[Fact]:
     facts = said("optimizer", _owner_words(state, parameter))
     for place in optimizers_of(state, parameter):
         facts += said("", group_words(state, place, parameter))
-    return facts + [Fact("", fact.spans) for fact in state_bytes(state, state.tree.parameters[parameter].path)]
+    read = state_bytes(state, state.tree.parameters[parameter].path) if optimizers_of(state, parameter) else []
+    return facts + [Fact("", fact.spans) for fact in read]
 
 
 def _owner_words(state: RunState, parameter: int) -> str:
@@ -47,13 +48,13 @@ def group_words(state: RunState, optimizer: int, parameter: int) -> str | None:
         for name, value in (("learning rate", settings.learning_rate), ("weight decay", settings.weight_decay))
         if value is not None
     ]
-    return f"{which}: {', '.join(parts) or 'no learning rate that can be read'} (read at step {state.groups.step:,})."
+    return f"{which}: {', '.join(parts) or 'no learning rate that can be read'} (since step {state.groups.step:,})."
 
 
 def state_bytes(state: RunState, path: str) -> list[Fact]:
     """What optimizers keep for a row, in bytes, if that was asked for."""
     read = state.tree.optimizer_state.get(path)
-    if read is None:
+    if read is None or not state.optimizers:
         return []
     if not read.bytes:
         return said("optimizer", f"No optimizer keeps any state for it (step {read.step:,}).")
