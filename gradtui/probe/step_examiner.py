@@ -190,9 +190,10 @@ class StepExaminer:
         if examination is None or not self._may_look():
             return
         facts = examination.look_at_graph(outputs, self._ledgers.ledger, self.recomputation)
-        self._ledgers.backward_began(facts, keeps_graph=keeps_graph, within=self._phases.phase)
-        self._is_graph_known = True
-        self._guard("gradient chain", self.gradients.look, sequence(outputs), examination)
+        if facts is not None:
+            self._ledgers.backward_began(facts, keeps_graph=keeps_graph, within=self._phases.phase)
+            self._is_graph_known = True
+            self._guard("gradient chain", self.gradients.look, sequence(outputs), examination)
 
     def _guarded_end(self, phase: Phase) -> None:
         # Phases end inside every hook: what fails here must not switch those off.
