@@ -95,6 +95,8 @@ def _user_of(tensor: torch.Tensor) -> _Goal:
     keys = {storage_key(plain) for plain in plain_tensors(tensor)}
 
     def uses(node: GraphNode) -> bool:
+        if hides_modules(node):
+            return False
         data = (saved_data(saved) for saved in saved_tensors(node))
         return any(storage_key(plain) in keys for each in data if each is not None for plain in plain_tensors(each))
 

@@ -41,7 +41,7 @@ def _parameter(state: RunState, index: int) -> list[Fact]:
     facts = [
         Fact("state", ((kind.value, STATE_ROLES[kind.value]), (f" {STATE_NAMES[kind]}", "strong"))),
         *said("", MEANINGS[kind]),
-        *said("", why_so(state, index) if not chain else None),
+        *said("", why_so(state, index, chained=bool(chain))),
         *_pending(state, index),
         *said("contending", contending_words(state.tree, index)),
         *chain,

@@ -38,18 +38,23 @@ MEANINGS: dict[ParameterState, str] = {
 }
 
 
-def why_so(state: RunState, index: int) -> str | None:
-    """What of this very parameter makes it so, as far as that was seen; None where the meaning says it all."""
+def why_so(state: RunState, index: int, *, chained: bool = False) -> str | None:
+    """What of this very parameter makes it so, as far as that was seen; None where the meaning says it all.
+
+    `chained` says that the way of its gradient is shown as well, which tells where that ends and why.
+    """
     tree, kind = state.tree, state_of(state.tree, index)
+    if kind is ParameterState.SKIPPED:
+        count = state.skipped_steps
+        return f"That was so for {count:,} step{'s' if count != 1 else ''} of this run so far." if count else None
+    if chained:
+        return None
     if kind in (ParameterState.UNREACHED, ParameterState.CUT):
         reason = why_never(tree, tree.parameters[index].module)
         return f"{reason[0].upper()}{reason[1:]}." if reason is not None else None
     if kind is ParameterState.FLOW_THROUGH:
         upstream = kept_for(tree, tree.parameters[index].module)
         return f"It passes on to {printable(tree.parameters[upstream].path)}." if upstream is not None else None
-    if kind is ParameterState.SKIPPED:
-        count = state.skipped_steps
-        return f"That was so for {count:,} step{'s' if count != 1 else ''} of this run so far." if count else None
     return None
 
 
