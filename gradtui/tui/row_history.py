@@ -39,7 +39,8 @@ def _curve(what: str, steps: Sequence[int], values: Sequence[float | None]) -> l
     if len(known) < 2:
         return []
     low, high = norm_text(min(known)).strip(), norm_text(max(known)).strip()
-    words = f"  {what} {low} to {high}, steps {steps[0]:,} to {steps[-1]:,}"
+    when = f"steps {steps[0]:,} to {steps[-1]:,}" if steps[0] != steps[-1] else f"step {steps[0]:,}"
+    words = f"  {what} {low} to {high}, {when}"
 
     def row(width: int) -> Line:
         return (*sparkline(values, min(len(values), width)), (words, "muted"))

@@ -4,7 +4,7 @@
 |---|---|---|---|
 | T | `mlp` | the prompt | the chain down to it |
 | Z | LoRA's first step | the prompt, with a loss times zero | – |
-| U | `unused_branch`, `under_no_grad` | an adapter that nobody calls, and one whose output is detached | why the gradient never comes |
+| U | `unused_branch`, `under_no_grad` | one adapter uncalled, one detached | why the gradient never comes |
 | F | `frozen_encoder_with_prompt` | the text encoder | where the gradient passes on to |
 | C | `frozen_prefix` | the image encoder | why the gradient never comes |
 | O | `mlp`, its first layer left out | the scale, left out of the optimizer | that no optimizer has it |
@@ -151,7 +151,8 @@ ZOO: list[Case] = [
 
 INF = torch.amp.GradScaler
 COOP: list[Case] = [
-    ("T", lambda: coop("ctx"), "ctx", "4 of them frozen, the shortest of 4,096 ways"),
+    # Eight ways through each of four blocks, and two through the normalization: x, and the norm of x.
+    ("T", lambda: coop("ctx"), "ctx", f"4 of them frozen, the shortest of {2 * 8**4:,} ways"),
     ("Z", lambda: coop("ctx", 0.0), "ctx", "all exactly zero"),
     ("U", lambda: coop("spare.weight"), "spare.weight", "forward did not call its module"),
     ("U", lambda: coop("adapter.weight"), "adapter.weight", "what it computed is detached from the loss, or not used in it"),
