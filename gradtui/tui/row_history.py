@@ -12,7 +12,7 @@ from gradtui.tui.formatting import norm_text
 from gradtui.tui.lines import Line, printable
 from gradtui.tui.sparkline import sparkline
 
-_POINTS = 32
+_POINTS, _FEWEST = 32, 8
 _CELLS = 100_000
 """Norms that are joined for one curve: a subtree with more parameters is left to the gradient panel."""
 _TOGGLES = 8
@@ -43,7 +43,8 @@ def _curve(what: str, steps: Sequence[int], values: Sequence[float | None]) -> l
     words = f"  {what} {low} to {high}, {when}"
 
     def row(width: int) -> Line:
-        return (*sparkline(values, min(len(values), width)), (words, "muted"))
+        points = min(len(values), max(_FEWEST, width - len(words)))
+        return (*sparkline(values, points), (words, "muted"))
 
     return [Fact("", row=row)]
 
