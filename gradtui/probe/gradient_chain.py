@@ -18,8 +18,8 @@ from gradtui.probe.plain_tensors import plain_tensors
 from gradtui.probe.torch_private import GraphNode, hides_modules, leaf_of, saved_data, saved_tensors, storage_key
 from gradtui.protocol.vocabulary import MOST_WAYS, GradientHop
 
-MOST_OPERATIONS = 300_000
-"""A graph with more is gone through from the loss as far as this, which takes about a second."""
+MOST_OPERATIONS = 100_000
+"""A graph with more is gone through from the loss as far as this, which takes about half a second."""
 _NAMES = 4
 
 _Goal = Callable[[GraphNode], bool]
@@ -61,7 +61,7 @@ class Chain:
 
 
 def find_chain(roots: Iterable[torch.Tensor], trace: ModuleTrace, target: Target, most: int = MOST_OPERATIONS) -> Chain:
-    """The way from the tensors that backward is called on to `target`."""
+    """The way from the tensors that backward is called on to `target`. Their graph must not be too deep (`graph_depth`)."""
     graph = _Graph([root.grad_fn for root in roots if root.grad_fn is not None], trace, most)
     tensor = target.tensor()
     hidden = graph.hides(target)

@@ -16,9 +16,9 @@ from gradtui.state.selectors import (
     total_norm_at,
     totals,
 )
+from gradtui.tui.chain_lines import chain_facts
 from gradtui.tui.facts import Fact, said
 from gradtui.tui.formatting import bytes_text, norm_text, shape_text
-from gradtui.tui.gradient_chain import chain_facts
 from gradtui.tui.gradient_words import gradient_words, update_words
 from gradtui.tui.lines import Span, printable
 from gradtui.tui.optimizer_words import optimizer_facts, state_bytes

@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from watched import watched
 
 from gradtui.probe.graph_depth import DEEPEST, is_too_deep
+from gradtui.probe.module_tree import ModuleTree
+from gradtui.probe.saved_owners import SavedOwners
 from gradtui.protocol.events import SavedBytesMeasured
 
 SCRIPT = """
@@ -66,6 +68,11 @@ def test_a_wide_graph_is_not_deep() -> None:
     parts = [torch.ones(1, requires_grad=True) * 1.0 for _ in range(300)]
     assert not is_too_deep([torch.stack(parts).sum().grad_fn], 3)
     assert not is_too_deep([part.grad_fn for part in parts], 1)
+
+
+def test_the_owners_of_what_a_deep_graph_keeps_are_not_looked_for() -> None:
+    assert list(SavedOwners(ModuleTree(), None).nodes_of([chain(DEEPEST + 5)])) == []
+    assert len(list(SavedOwners(ModuleTree(), None).nodes_of([chain(50)]))) == 50
 
 
 def test_what_is_wide_is_still_looked_at() -> None:

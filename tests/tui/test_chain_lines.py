@@ -13,8 +13,8 @@ from gradtui.protocol.commands import Command, TraceGradient
 from gradtui.protocol.vocabulary import GradientHop, Reach
 from gradtui.state.reducer import apply
 from gradtui.state.run_state import RunState
+from gradtui.tui.chain_lines import chain_facts
 from gradtui.tui.facts import detail_lines
-from gradtui.tui.gradient_chain import chain_facts
 from gradtui.tui.lines import line_width
 
 MODEL = coop_model()
@@ -104,7 +104,7 @@ def test_what_was_not_called() -> None:
     ("path", "changes", "said"),
     [
         ("ctx", {"hidden": True}, "Not to be told: an operation on the way stands for the code of several modules"),
-        ("ctx", {"whole": False, "operations": 300_000}, "Not among the 300,000 operations nearest the loss"),
+        ("ctx", {"whole": False, "operations": 100_000}, "Not among the 100,000 operations nearest the loss"),
         ("ctx", {}, "No operation of this backward leads to it, though it has a gradient"),
     ],
 )
