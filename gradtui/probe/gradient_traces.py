@@ -74,11 +74,12 @@ class GradientTraces:
             target = _target(examination.tree, path)
             if target is None:
                 del self._asked[path]
-            elif asked.chain is not None:
+            else:
                 asked.steps_left -= 1
-                if asked.chain.found or asked.steps_left <= 0:
+                chain = asked.chain or Chain(whole=False)
+                if chain.found or asked.steps_left <= 0:
                     del self._asked[path]
-                    self._tell(path, target, asked.chain, step)
+                    self._tell(path, target, chain, step)
 
     def _tell(self, path: str, target: Target, chain: Chain, step: int) -> None:
         at = self._clock.at()

@@ -114,7 +114,7 @@ class GradientTraced(Event):
     takers: int
     """How many operations take the parameter; 0 where that was not counted."""
     operations: int
-    """How many were looked at in all."""
+    """How many were looked at in all; 0 where no graph was: there was no backward, or one too deep to be looked at."""
     whole: bool
     """False where the graph has more than are looked at, and it was not found among those."""
     hidden: bool

@@ -110,6 +110,10 @@ def _why_not(tree: TreeState, chain: GradientTraced) -> str:
             "Not to be told: an operation on the way stands for the code of several modules, as torch.compile and reentrant "
             "checkpoints have it"
         )
+    if not chain.operations:
+        return (
+            "No graph was looked at: there was no backward in this step, or one too deep to be looked at without harm"
+        )
     if not chain.whole:
         return (
             f"Not among the {chain.operations:,} operations nearest the loss, and the graph has more than are looked at"

@@ -47,7 +47,7 @@ def follow_gradient(state: RunState, row: int) -> Make | None:
     """Find how the gradient comes to a row; None where that is asked for already, or nothing is to come any more."""
     path = state.tree.parameters[~row].path if row < 0 else state.tree.modules[row].path
     asked = any(isinstance(c, TraceGradient) and c.path == path for c in state.pending.values())
-    if state.ended is not None or asked or path in state.tree.followed:
+    if state.ended is not None or asked:
         return None
     return lambda number: TraceGradient(number, path)
 

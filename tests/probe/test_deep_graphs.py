@@ -12,10 +12,12 @@ import torch
 from torch import Tensor, nn
 from watched import watched
 
+from gradtui.probe import saved_tensors
 from gradtui.probe.graph_depth import DEEPEST, is_too_deep
 from gradtui.probe.module_tree import ModuleTree
 from gradtui.probe.saved_owners import SavedOwners
-from gradtui.protocol.events import SavedBytesMeasured
+from gradtui.protocol.commands import TraceGradient
+from gradtui.protocol.events import GradientTraced, SavedBytesMeasured
 
 SCRIPT = """
     import torch
@@ -84,3 +86,20 @@ def test_what_is_wide_is_still_looked_at() -> None:
         optimizer.step()
     (saved,) = seen.all(SavedBytesMeasured)
     assert saved.total > 0
+
+
+def test_who_asks_for_a_gradient_of_a_graph_that_is_too_deep_gets_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(saved_tensors, "DEEPEST", 5)
+    monkeypatch.setattr(saved_tensors, "is_too_deep", lambda tops: is_too_deep(tops, 5))
+    model = nn.Sequential(*(nn.Linear(2, 2) for _ in range(9)))
+    with watched() as seen:
+        seen.submit(lambda number: TraceGradient(number, "0.weight"))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(2):
+            model(torch.ones(1, 2)).sum().backward()
+            optimizer.step()
+    (told,) = seen.all(GradientTraced)
+    assert (told.found, told.whole, told.operations) == (False, False, 0)
+    assert not seen.all(SavedBytesMeasured)
+    # What is frozen could be flow-through or cut; of what trains its gradient tells enough.
+    assert set(seen.letters().values()) == {"T"}

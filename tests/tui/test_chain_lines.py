@@ -105,6 +105,7 @@ def test_what_was_not_called() -> None:
     [
         ("ctx", {"hidden": True}, "Not to be told: an operation on the way stands for the code of several modules"),
         ("ctx", {"whole": False, "operations": 100_000}, "Not among the 100,000 operations nearest the loss"),
+        ("ctx", {"whole": False, "operations": 0}, "No graph was looked at"),
         ("ctx", {}, "No operation of this backward leads to it, though it has a gradient"),
     ],
 )
