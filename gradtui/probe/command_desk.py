@@ -37,6 +37,7 @@ from gradtui.protocol.commands import (
     SetMode,
     SetTrainable,
     TakeUpFreezes,
+    TraceGradient,
     TraceStep,
     TrainOnly,
     Undo,
@@ -86,6 +87,7 @@ class CommandDesk:
             ZeroGradients: self._clear_gradients,
             SaveCheckpoint: self._save_checkpoint,
             TraceStep: self._trace,
+            TraceGradient: examiner.gradients.ask,
             SaveAllocatorSnapshot: lambda _: allocator_snapshot.save(self.write_file),
         }
         self._boundary = Boundary(

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from gradtui.protocol import events as ev
-from gradtui.protocol.commands import Intervention, Pause, Resume, RunSteps, RunTo, TraceStep
+from gradtui.protocol.commands import Intervention, Pause, Resume, RunSteps, RunTo, TraceGradient, TraceStep
 from gradtui.state import measured
 from gradtui.state.command_words import command_words
 from gradtui.state.freeze_words import contended_words, verified_words
@@ -56,7 +56,8 @@ def _models_found(state: RunState, event: ev.ModelsFound) -> None:
     tree.norms, tree.norms_step, tree.saved = None, None, None
     tree.reach, tree.steps, tree.measured = None, (), 0
     tree.turns.clear()
-    tree.figures.clear()
+    for told in (tree.figures, tree.ratios, tree.chains, tree.optimizer_state, tree.followed):
+        told.clear()
     tree.freezes = None
     tree.checkpointed = frozenset()
     state.traced = None
@@ -131,7 +132,9 @@ def _applied(state: RunState, event: ev.CommandApplied) -> None:
         state.intervention_count += 1
         if len(state.interventions) > INTERVENTIONS_KEPT:
             del state.interventions[0]
-    if isinstance(event.command, TraceStep):
+    if isinstance(event.command, TraceGradient):
+        state.tree.followed.add(event.command.path)
+    if isinstance(event.command, (TraceStep, TraceGradient)):
         # What it shows is an event of its own.
         return
     if isinstance(event.command, (Pause, Resume, RunSteps, RunTo)):
@@ -222,6 +225,8 @@ _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     ev.SavedBytesMeasured: measured.saved_bytes,
     ev.GradientReachMeasured: measured.reach,
     ev.StepTraced: measured.step_traced,
+    ev.GradientTraced: measured.gradient_traced,
+    ev.OptimizerStateRead: measured.optimizer_state_read,
     ev.ParametersClassified: measured.classified,
     ev.PhaseSampled: measured.phase_sampled,
     ev.DeviceSampled: measured.device_sampled,

@@ -23,7 +23,7 @@ from gradtui.state.reducer import apply
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import RunStatus, run_status
 from gradtui.transport.channel import CommandSink, EventSource
-from gradtui.tui import requests
+from gradtui.tui import live_requests, requests
 from gradtui.tui.action import Action
 from gradtui.tui.action_table import ACTIONS
 from gradtui.tui.actions import bindings
@@ -246,6 +246,9 @@ class GradtuiApp(LiveActions, FreezingApp, KeysInOrder):
             return
         row = self._dashboard.tree_view.current
         if row is not None:
+            follow = live_requests.follow_gradient(self.run_state, row)
+            if follow is not None:
+                self.request(follow)
             self.push_screen(DetailDialog(self.run_state, row))
 
     def action_help(self) -> None:
