@@ -63,6 +63,7 @@ OBSERVING: dict[type[cmd.Command], st.SearchStrategy[Make]] = {
     cmd.RunSteps: of(cmd.RunSteps, st.integers(1, 3)),
     cmd.RunTo: of(cmd.RunTo, st.integers(0, STEPS + 2)),
     cmd.TraceStep: of(cmd.TraceStep),
+    cmd.TraceGradient: of(cmd.TraceGradient, PATHS),
     cmd.SaveAllocatorSnapshot: of(cmd.SaveAllocatorSnapshot),
     cmd.SaveCheckpoint: of(
         cmd.SaveCheckpoint, st.sampled_from(["", "no/such/folder/x.pt", "/dev/full", "/dev/null/x"])
@@ -248,7 +249,7 @@ def test_every_command_is_tried() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(0 if TRIES else 300)
-@settings_of(80)
+@settings_of(250)
 @given(
     st.sampled_from(PAIRS),
     sequences(OBSERVING, CHANGING, STOPPING),
@@ -268,7 +269,7 @@ def test_any_sequence_of_commands(
 
 @pytest.mark.slow
 @pytest.mark.timeout(0 if TRIES else 300)
-@settings_of(30)
+@settings_of(100)
 @given(st.sampled_from(PAIRS), sequences(OBSERVING), st.lists(st.one_of(*OBSERVING.values()), max_size=4))
 def test_what_only_observes_changes_no_bit(pair: tuple[str, str], asked: list[Asked], while_held: list[Make]) -> None:
     assume(asked)
