@@ -91,6 +91,8 @@ class StepExaminer:
         """The phase that is about to end does so with a backward whose graph was walked."""
         self.switched: set[int] = set()
         """Parameters that the script itself was seen to freeze or unfreeze while it trains."""
+        self.follows: Callable[[], bool] = lambda: False
+        """Whether module calls and batches are noted in every step."""
         self._evaluated_at = -_EVALUATION_NS
         self._hooks = hooks
         self._guard = hooks.guard
@@ -163,9 +165,11 @@ class StepExaminer:
         due = self._cadence.is_due(step, self._view.round_length, wanted=traced)
         self._traces.drop()
         due = due and self._may_look()
-        self.batches.begin(on=due)
+        self.batches.begin(on=due or self.follows())
         if not due:
-            if self.tracer.on:
+            if self.follows():
+                self.tracer.begin(self._view.tree.module_index)
+            elif self.tracer.on:
                 self.tracer.stop()
             self._phases.ended = None
             return

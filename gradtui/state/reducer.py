@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from gradtui.protocol import events as ev
-from gradtui.protocol.commands import Intervention, Pause, Resume, RunSteps, RunTo, TraceStep
+from gradtui.protocol.commands import Intervention, Pause, PauseAtBadStep, Resume, RunSteps, RunTo, TraceStep
 from gradtui.state import measured
 from gradtui.state.command_words import command_words
 from gradtui.state.freeze_words import contended_words, verified_words
@@ -131,6 +131,8 @@ def _applied(state: RunState, event: ev.CommandApplied) -> None:
         state.intervention_count += 1
         if len(state.interventions) > INTERVENTIONS_KEPT:
             del state.interventions[0]
+    if isinstance(event.command, PauseAtBadStep):
+        state.pauses_at_bad_step = event.command.on
     if isinstance(event.command, TraceStep):
         # What it shows is an event of its own.
         return
@@ -217,6 +219,7 @@ _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     ev.OptimizersFound: _optimizers_found,
     ev.Progress: _progress,
     ev.GradientsMeasured: measured.gradients_measured,
+    ev.BadStepFound: measured.bad_step_found,
     ev.GradientFiguresMeasured: measured.figures_measured,
     ev.LedgerTaken: measured.ledger_taken,
     ev.SavedBytesMeasured: measured.saved_bytes,
