@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import torch
 
@@ -22,16 +22,16 @@ class BadParameters:
 
     def __init__(self, view: ModelsInView) -> None:
         self._view = view
-        self._called: dict[int, int] = {}
-        """Module -> which one it was in the order of first calls, of the step whose calls were noted last."""
+        self._called: Collection[int] = ()
+        """The modules in the order of first calls, of the step whose calls were noted last."""
 
     def tree_changed(self) -> None:
         """Modules have other places now."""
-        self._called = {}
+        self._called = ()
 
-    def saw_calls(self, modules: Iterable[int]) -> None:
+    def saw_calls(self, modules: Collection[int]) -> None:
         """The modules that were called in a step, in the order of first calls."""
-        self._called = {module: number for number, module in enumerate(modules)}
+        self._called = modules
 
     def live(self) -> list[tuple[int, torch.Tensor]]:
         """(place, parameter) of those that have elements."""
@@ -70,7 +70,8 @@ class BadParameters:
     def nearest(self, bad: Kinds) -> int | None:
         """The one of them that is nearest to the loss: of the module that was called last. None if all are unknown."""
         known = [place for place in bad if place >= 0]
-        return max(known, key=lambda place: (self._order(place), place), default=None)
+        called = {module: number for number, module in enumerate(self._called)}
+        return max(known, key=lambda place: (self._order(place, called), place), default=None)
 
     def path(self, place: int) -> str:
         """Its path."""
@@ -89,13 +90,13 @@ class BadParameters:
         references = self._view.tree.parameter_refs
         return references[place]() if 0 <= place < len(references) else None
 
-    def _order(self, place: int) -> int:
+    def _order(self, place: int, called: Mapping[int, int]) -> int:
         # A module that is not called itself (the output projection of an attention) goes with the one that holds it.
         tree = self._view.tree
         module = tree.parameters[place].module
-        while module not in self._called and module >= 0:
+        while module not in called and module >= 0:
             module = tree.modules[module].parent
-        return self._called.get(module, -1)
+        return called.get(module, -1)
 
 
 def of_clipped(bad: Kinds, before: float | None, seen: Mapping[int, str]) -> tuple[Kinds, bool]:

@@ -102,7 +102,7 @@ class BadSteps:
         """Backward is about to run on `outputs`; `loss` is what it is without a loss scaler's factor."""
         if self._is_bad or loss.device.type != "cpu":
             return
-        kind = kind_of(float(loss))
+        kind = kind_of(loss.item())
         if kind == FINITE or (is_scaled and kind != NAN):
             # The factor itself may have made Inf of the loss, which then goes unharmed.
             self._finite_losses += 1

@@ -59,9 +59,9 @@ def worst(kinds: Iterable[str]) -> str:
 
 def kind_of(value: float) -> str:
     """What a single number is."""
-    if math.isnan(value):
-        return NAN
-    return FINITE if math.isfinite(value) else INF if value > 0 else BELOW
+    if math.isfinite(value):
+        return FINITE
+    return NAN if math.isnan(value) else INF if value > 0 else BELOW
 
 
 def _kind(tensor: torch.Tensor) -> str | None:

@@ -46,7 +46,7 @@ def figures_measured(state: RunState, event: ev.GradientFiguresMeasured) -> None
 def bad_step_found(state: RunState, event: ev.BadStepFound) -> None:
     state.bad_step = state.bad_step or event
     state.pauses_at_bad_step = state.pauses_at_bad_step and not event.holds
-    note(state, event, "not finite", bad_step_words(event))
+    note(state, event, "not finite", bad_step_words(event, with_hold=True))
 
 
 def ledger_taken(state: RunState, event: ev.LedgerTaken) -> None:

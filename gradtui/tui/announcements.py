@@ -64,7 +64,7 @@ def announcement(state: RunState, event: Event) -> Announcement | None:
     if isinstance(event, FreezeVerified) and event.moved:
         return Announcement(f"{event.moved[0]} moved while frozen", severity="error")
     if isinstance(event, BadStepFound) and (event.number == 1 or event.holds):
-        words = bad_step_words(event)
+        words = bad_step_words(event, with_hold=True)
         return Announcement(words[0].upper() + words[1:], severity="error")
     if isinstance(event, ScheduleNoted):
         return Announcement(event.text, "Schedule", "error" if event.failed else "warning")

@@ -527,3 +527,51 @@ def test_looking_ends_when_the_time_is_up(monkeypatch: pytest.MonkeyPatch) -> No
         train(net(AtCall(lambda x: (-x.abs()).log())))
     event = only(seen)
     assert (event.value, event.phase, event.module, event.exact) == ("NaN", Phase.FORWARD, None, False)
+
+
+# What is known where less is seen
+
+
+def test_in_a_step_that_was_measured_but_not_examined_the_module_is_one_nearby(monkeypatch: pytest.MonkeyPatch) -> None:
+    with watched() as seen:
+        monkeypatch.setattr(seen.probe.examiner._cadence, "is_due", lambda executed, *_, **__: executed == 0)
+        train(net(AtCall(lambda x: (-x.abs()).log())))
+    event = only(seen)
+    assert where(event) == ("NaN", Phase.FORWARD, 3, 2)
+    assert (event.module, event.exact, event.batch_is_finite) == ("0", False, False)
+
+
+def as_on_a_device(seen: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is known of a loss before its reading has arrived."""
+    monkeypatch.setattr(seen.probe.norms.bad_steps, "saw_loss", lambda *_, **__: None)
+
+
+def test_a_reading_from_a_device_tells_backward_from_what_was_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    with watched() as seen:
+        as_on_a_device(seen, monkeypatch)
+        train(net(AtCall(NanInBackward.apply)))
+    event = only(seen)
+    assert where(event) == ("NaN", Phase.BACKWARD, 3, 2)
+    assert (event.parameter, event.others) == ("0.bias", 1)
+
+
+def test_a_loss_from_a_device_may_come_from_its_forward_or_the_update_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    with watched() as seen:
+        as_on_a_device(seen, monkeypatch)
+        train(net(AtCall(lambda x: (-x.abs()).log())))
+    event = only(seen)
+    assert where(event) == ("NaN", None, 3, 2)
+    assert (event.parameter, event.module, event.exact) == (None, None, False)
+
+
+def test_a_compiled_model() -> None:
+    model = net(nn.Tanh())
+    compiled = torch.compile(model, backend="aot_eager")
+    with watched() as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(4):
+            optimizer.zero_grad()
+            (compiled(X).square().mean() * (-1 if step == BAD else 1)).log().backward()
+            optimizer.step()
+    event = only(seen)
+    assert where(event) == ("NaN", Phase.FORWARD, 3, 2)

@@ -12,7 +12,7 @@ from gradtui.state.bad_step_words import bad_step_words
 
 
 def words(phase: Phase | None, value: str = "NaN", number: int = 1, last: int | None = 411, **known: Any) -> str:
-    return bad_step_words(BadStepFound(1.0, 412, number, value, phase, last, **known))
+    return bad_step_words(BadStepFound(1.0, 412, number, value, phase, last, **known), with_hold=True)
 
 
 SINCE = " (last finite step 411)"
