@@ -51,21 +51,23 @@ class BadParameters:
 
     def of_reading(
         self, reading: NormReading, tensor_of: Callable[[torch.Tensor], torch.Tensor | None], look: Look
-    ) -> Kinds:
-        """Those whose norms say so. `tensor_of` gives what was measured of a parameter.
+    ) -> tuple[Kinds, bool]:
+        """Those whose norms say so, and whether that is sure. `tensor_of` gives what was measured of a parameter.
 
         A norm is infinite too where the squares of finite values are beyond float32: the values are asked, where they can be.
         """
         bad: Kinds = {}
+        is_sure = True
         for place, norm in reading.norms:
             kind = kind_of(norm)
             parameter = self._at(place) if kind == INF else None
             measured = tensor_of(parameter) if parameter is not None else None
             held = look.at(measured) if measured is not None else None
+            is_sure = is_sure and (kind != INF or held is not None)
             kind = kind if held is None else held
             if kind != FINITE:
                 bad[place] = kind
-        return bad
+        return bad, is_sure
 
     def nearest(self, bad: Kinds) -> int | None:
         """The one of them that is nearest to the loss: of the module that was called last. None if all are unknown."""

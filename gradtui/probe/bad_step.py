@@ -166,10 +166,10 @@ class BadSteps:
     def _weights_read(self, reading: NormReading) -> None:
         if self._is_bad or reading.total is None or math.isfinite(reading.total):
             return
-        bad = self._parameters.of_reading(reading, lambda parameter: parameter, Look(self._left_s))
+        bad, is_sure = self._parameters.of_reading(reading, lambda parameter: parameter, Look(self._left_s))
         found = self._of_weights(bad, reading.step, Phase.OPTIMIZER)
         if found is not None:
-            self._tell(replace(found, exact=self._last_finite == reading.step))
+            self._tell(replace(found, exact=is_sure and self._last_finite == reading.step))
 
     def _weights_before(self, look: Look) -> BadStepFound | None:
         """Weights that are not finite before backward has run: what the loss comes from."""
@@ -220,14 +220,16 @@ class BadSteps:
         )
 
     def _backward(self, reading: NormReading) -> BadStepFound | None:
-        bad = self._parameters.of_reading(reading, lambda parameter: parameter.grad, Look(self._left_s))
+        bad, is_sure = self._parameters.of_reading(reading, lambda parameter: parameter.grad, Look(self._left_s))
         if not bad:
             return None
         bad, is_known = of_clipped(bad, reading.before_clipping, self._clipped)
         place = self._parameters.nearest(bad) if is_known else None
         said = self._event(reading.step, worst(bad.values()) if place is None else bad[place], Phase.BACKWARD)
         path = self._parameters.path(place) if place is not None else None
-        return replace(said, parameter=path, others=len(bad) - 1, exact=is_known and reading.loss is not None)
+        return replace(
+            said, parameter=path, others=len(bad) - 1, exact=is_sure and is_known and reading.loss is not None
+        )
 
     def _steps(self) -> int:
         return self.around.counter.steps if self.around is not None else 0

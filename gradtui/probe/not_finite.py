@@ -46,7 +46,8 @@ class Look:
             return None
         if not (tensor.is_floating_point() or tensor.is_complex()) or not tensor.numel():
             return FINITE
-        key = (tensor.untyped_storage()._cdata, tensor.storage_offset(), tensor.shape)  # noqa: SLF001 - as `storage_key`
+        # Of the same storage: `x[::2]` and `x[:n]` differ in nothing but their strides.
+        key = (tensor.untyped_storage()._cdata, tensor.storage_offset(), tensor.shape, tensor.stride())  # noqa: SLF001
         if key not in self._known:
             self._known[key] = _kind(tensor)
         return self._known[key]

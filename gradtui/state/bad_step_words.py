@@ -61,7 +61,8 @@ def _name(path: str | None) -> str:
 
 def _gradients(event: BadStepFound) -> str:
     if event.parameter is None:
-        return f"gradients {event.value}; clipping spread it to all of them"
+        unknown = "" if event.exact else "; which was first is not known, since clipping spreads it to all"
+        return f"gradients {event.value}{unknown}"
     more = f", and of {_count(event.others)}" if event.others else ""
     return f"gradient of {event.parameter} {event.value}{more}"
 

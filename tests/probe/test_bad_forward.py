@@ -212,3 +212,9 @@ def test_what_a_backward_has_freed_says_nothing() -> None:
 def test_what_a_tensor_holds(tensor: Tensor, expected: str | None) -> None:
     assert Look(60.0).at(tensor) == expected
     assert Look(-1.0).at(tensor) in (None, FINITE)
+
+
+def test_two_parts_of_one_tensor_are_not_taken_for_each_other() -> None:
+    whole = torch.tensor([1.0, 2.0, math.nan, 3.0])
+    look = Look(60.0)
+    assert (look.at(whole[:2]), look.at(whole[::2]), look.at(whole)) == (FINITE, NAN, NAN)
