@@ -16,10 +16,7 @@ import click
 from gradtui import __version__
 from gradtui.protocol.codec import BadEntry
 from gradtui.protocol.schedule import Scheduled
-from gradtui.settings import Settings, Target
-
-USAGE_ERROR = 2
-"""Exit code of a bad command line, as python and click have it."""
+from gradtui.settings import USAGE_ERROR, Settings, Target
 
 _EPILOG = (
     "Everything after SCRIPT, or after -m MODULE, belongs to the script and reaches it untouched. "
@@ -87,6 +84,11 @@ _FILE: dict[str, Any] = {"callback": _output_file, "metavar": "FILE"}
 @click.option("-m", "module", metavar="MODULE", help="Run a module, as python -m does; the rest are its arguments.")
 @click.option("--plain", is_flag=True, help="No dashboard: progress lines and a closing summary on stderr.")
 @click.option("--steps", callback=_steps, metavar="N", help="Stop cleanly after N optimizer steps.")
+@click.option(
+    "--pause-at-nan",
+    is_flag=True,
+    help="Hold the run at the first step with NaN or Inf. Every step is measured, whatever the budget.",
+)
 @click.option("--summary", **_FILE, help="Write the summary to FILE as JSON, renewed while the run goes on.")
 @click.option("--budget", **_SHARE, help="Share of the step time that measuring may cost.")
 @click.option("--ui-budget", **_SHARE, help="Share of time that the dashboard may spend drawing.")

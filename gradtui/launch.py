@@ -16,7 +16,7 @@ from gradtui.runner.plain import PlainReporter, closing_lines
 from gradtui.runner.run_files import RunFiles
 from gradtui.runner.script import Program, ScriptError, finish, load
 from gradtui.runner.training_run import TrainingRun
-from gradtui.settings import Settings
+from gradtui.settings import USAGE_ERROR, Settings
 
 if TYPE_CHECKING:
     from gradtui.runner.nursery import Nursery
@@ -35,14 +35,15 @@ def launch(settings: Settings) -> int:
         sys.stderr.write(f"{error.message}\n")
         return error.exit_code
     if settings.plain:
-        return _plain(settings, program)
+        return _plain(settings, program, "--plain shows none")
     if os.name != "posix":
         sys.stderr.write("gradtui: the dashboard needs a POSIX terminal (on Windows: WSL); running with --plain\n")
-        return _plain(settings, program)
+        return _plain(settings, program, "it needs a POSIX terminal")
     from gradtui.runner.terminal import why_no_screen
 
-    if why_no_screen() is not None:
-        return _plain(settings, program)
+    trouble = why_no_screen()
+    if trouble is not None:
+        return _plain(settings, program, trouble)
     from gradtui.runner.nursery import Nursery
     from gradtui.runner.supervisor import supervise
 
@@ -50,7 +51,11 @@ def launch(settings: Settings) -> int:
     return supervise(lambda lease: _with_screen(settings, program, lease, nursery), nursery)
 
 
-def _plain(settings: Settings, program: Program) -> int:
+def _plain(settings: Settings, program: Program, why: str) -> int:
+    """Run without a screen; `why` there is none."""
+    if settings.pause_at_nan:
+        sys.stderr.write(f"gradtui: --pause-at-nan needs the screen, to let the run go on from there: {why}\n")
+        sys.exit(USAGE_ERROR)
     files = InterventionFiles(RunFiles(settings.target.name).write_together, settings.target.words)
     training = TrainingRun(settings, program)
     reporter = PlainReporter(training.events)

@@ -10,6 +10,9 @@ from gradtui.protocol.schedule import Scheduled
 DEFAULT_SHARE = 0.01
 """Share of the time that measuring, and separately drawing, may take unless the person says otherwise."""
 
+USAGE_ERROR = 2
+"""Exit code of a bad command line, as python and click have it."""
+
 
 @dataclass(frozen=True)
 class Target:
@@ -55,6 +58,7 @@ class Settings:
         budget: share of the step time that our measuring may cost, 0 to 1.
         ui_budget: share of wall time that the dashboard's thread may spend drawing, 0 to 1.
         schedule: what is to be done to the run at given steps.
+        pause_at_nan: hold the run at the first step with NaN or Inf.
         log: where the script's output goes while the screen is up; None for a file of our own choosing.
     """
 
@@ -65,4 +69,5 @@ class Settings:
     budget: float = DEFAULT_SHARE
     ui_budget: float = DEFAULT_SHARE
     log: Path | None = None
+    pause_at_nan: bool = False
     schedule: tuple[Scheduled, ...] = ()

@@ -95,6 +95,26 @@ def test_the_summary_says_what_happened(script: Path) -> None:
     assert summary["gradient_norm"]["measured_steps"] > 0
 
 
+@pytest.mark.parametrize("words", [["--plain"], []], ids=["plain", "no terminal"])
+def test_a_pause_at_nan_is_refused_where_nobody_could_let_the_run_go_on(script: Path, words: list[str]) -> None:
+    result = run("--pause-at-nan", *words, script.name, cwd=script.parent)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.count("\n") == 1
+    assert result.stderr.startswith("gradtui: --pause-at-nan needs the screen")
+
+
+def test_the_first_nan_is_told_without_a_screen(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    spoilt = TRAIN.replace("loss.backward()", "(loss * (float('nan') if step == 6 else 1)).backward()")
+    path.write_text(spoilt, encoding="utf-8")
+    result = run("--plain", "--summary", "out.json", path.name, cwd=tmp_path)
+    said = "first NaN: forward of step 7, in the loss, outside of any module (last finite step 6)"
+    assert f"gradtui: step 7: {said}" in result.stderr
+    assert f"gradtui: {said}" in result.stderr
+    summary = json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))
+    assert (summary["bad_step"]["step"], summary["bad_step"]["in_words"]) == (7, said)
+
+
 def test_it_stops_after_so_many_steps(script: Path) -> None:
     summary, done = summary_of(script, "--steps", "5")
     assert (done.returncode, summary["exit_code"], summary["steps"]) == (0, 0, 5)

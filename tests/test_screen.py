@@ -188,3 +188,23 @@ def test_what_was_done_by_keyboard_is_done_again_by_its_schedule(run: Run, tmp_p
     environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path), "OMP_NUM_THREADS": "1"}
     subprocess.run(command, env=environment, check=True, timeout=100, capture_output=True)
     assert run.record.read_text(encoding="utf-8") == done
+
+
+@pytest.mark.slow
+def test_a_run_is_held_at_its_first_nan_and_goes_on_from_there(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    spoilt = TRAIN.replace("loss.backward()", "(loss * (float('nan') if step == 60 else 1)).backward()")
+    script.write_text(spoilt, encoding="utf-8")
+    record = tmp_path / "record.txt"
+    command = [sys.executable, "-m", "gradtui", "--pause-at-nan", str(script), str(record)]
+    environment = {"XDG_STATE_HOME": str(tmp_path), "OMP_NUM_THREADS": "1"}
+    with TerminalSession(command, columns=120, lines=36, env=environment) as run:
+        run.wait_for("‖ paused")
+        run.wait_for("NaN at 61")
+        run.send("e")
+        run.wait_for("first NaN: forward of step 61, in the loss, outside of any module")
+        run.wait_for("held at the next step boundary, as you asked")
+        lines = record.read_text(encoding="utf-8").splitlines()
+        assert len(lines) == 61
+        run.send("p")
+        run.wait_until(lambda: len(record.read_text(encoding="utf-8").splitlines()) > 80, "running on")

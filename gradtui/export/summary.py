@@ -20,7 +20,8 @@ trainable since (they were frozen again), and of modules whose running statistic
 (`gradtui.protocol.codec`), when `step` steps had been executed and a loss scaler had left out `skipped` since, and the paths of
 the parameters that were frozen or unfrozen by it; older ones are counted in `interventions_dropped`. `out_of_memory` are the
 failed allocations, whether or not the script caught what they raised: the first few with who held the memory then, of many
-more only some. `exit_code` is null while the run goes on. `device_memory` (see `gradtui.export.device_memory`) is null where
+more only some. `bad_step` (see `gradtui.export.bad_step`) is where NaN or Inf appeared first, null if they did not.
+`exit_code` is null while the run goes on. `device_memory` (see `gradtui.export.device_memory`) is null where
 no CUDA device was in use.
 
 `models` are in the order they were found: at most the last 64 that are gone (`current` false), with what was measured of
@@ -44,6 +45,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from gradtui.export.bad_step import bad_step
 from gradtui.export.device_memory import device_memory
 from gradtui.export.interventions import freezes, interventions
 from gradtui.protocol.events import OutOfMemory
@@ -77,6 +79,7 @@ def summarise(state: RunState, *, dropped: int) -> dict[str, Any]:
         "device_memory": device_memory(state),
         "checkpointed": _checkpointed(state),
         "gradient_norm": _gradient_norm(state),
+        "bad_step": bad_step(state),
         "parameters": _parameters(state),
         "freezes": freezes(state),
         "interventions": interventions(state),

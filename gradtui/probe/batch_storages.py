@@ -26,15 +26,22 @@ _MOST_STORAGES = 10_000
 """Storages that are remembered of one step."""
 
 
+class _Reference(weakref.ref[Any]):
+    """A weak reference to a storage that knows the type of its elements."""
+
+    __slots__ = ("dtype",)
+    dtype: torch.dtype
+
+
 class BatchStorages:
     """What the script's models work on in the present step, as far as it is alive."""
 
     def __init__(self) -> None:
         self.on = True
         """The present step is looked at, or the first has not begun: arguments of model calls are wanted."""
-        self._next: dict[int, weakref.ref[Any]] = {}
+        self._next: dict[int, _Reference] = {}
         """Of what came last: the next step may begin with it."""
-        self._of_step: dict[int, weakref.ref[Any]] = {}
+        self._of_step: dict[int, _Reference] = {}
 
     def begin(self, *, on: bool) -> None:
         """A step begins that is looked at, or is not."""
@@ -64,14 +71,21 @@ class BatchStorages:
             if storage is not None:
                 yield storage
 
-    def _add(self, storages: dict[int, weakref.ref[Any]]) -> None:
+    def tensors(self) -> Iterator[torch.Tensor]:
+        """The same as tensors of one dimension, which share that memory."""
+        for reference in self._of_step.values():
+            storage = reference()
+            if storage is not None:
+                yield torch.empty(0, dtype=reference.dtype, device=storage.device).set_(storage)
+
+    def _add(self, storages: dict[int, _Reference]) -> None:
         if len(self._of_step) > _MOST_STORAGES:
             self._of_step = {key: held for key, held in self._of_step.items() if held() is not None}
         if len(self._of_step) <= _MOST_STORAGES:
             self._of_step |= storages
 
 
-def _storages(values: Any) -> dict[int, weakref.ref[Any]]:
+def _storages(values: Any) -> dict[int, _Reference]:
     """The storages of the tensors in a batch, however it is nested, by their keys.
 
     Results of operations that autograd records are no batch: one model's output that goes into another.
@@ -82,8 +96,8 @@ def _storages(values: Any) -> dict[int, weakref.ref[Any]]:
         return _found(values)
 
 
-def _found(values: Any) -> dict[int, weakref.ref[Any]]:
-    found: dict[int, weakref.ref[Any]] = {}
+def _found(values: Any) -> dict[int, _Reference]:
+    found: dict[int, _Reference] = {}
     waiting = [values]
     for _ in range(_MOST_VALUES):
         if not waiting:
@@ -96,7 +110,8 @@ def _found(values: Any) -> dict[int, weakref.ref[Any]]:
                 # What torch.func puts around a tensor has no storage of its own, and raises.
                 with suppress(NotImplementedError):
                     storage = tensor.untyped_storage()
-                    found[storage._cdata] = weakref.ref(storage)  # noqa: SLF001 - as `storage_key`
+                    found[storage._cdata] = reference = _Reference(storage)  # noqa: SLF001 - as `storage_key`
+                    reference.dtype = tensor.dtype
     return found
 
 

@@ -54,6 +54,10 @@ class Boundary:
         """Whether nothing is waiting and nothing is to be held: the usual case, told as cheaply as possible."""
         return self._hold_at is None and not self._stop and not self._commands
 
+    def hold(self) -> None:
+        """Hold when the next boundary is crossed, if there is anybody who could let the run go on."""
+        self._hold_at = 0
+
     def cross(self, step: int) -> None:
         """Apply what is waiting, and hold if that is asked for. Raises `RunStopped` if the person ended the run."""
         self._apply_waiting(step)

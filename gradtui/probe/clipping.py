@@ -31,8 +31,10 @@ class Clipping:
 class Clippings:
     """The calls since the last step of an optimizer, on steps whose gradients are measured."""
 
-    def __init__(self) -> None:
+    def __init__(self, coming: Callable[[], None] = lambda: None) -> None:
+        """`coming` is called before each, on steps whose gradients are measured."""
         self.on = False
+        self.coming = coming
         self._calls: list[Clipping] = []
 
     def begin(self, *, on: bool) -> None:
@@ -80,6 +82,8 @@ def _listening(original: Callable[..., Any], hooks: HookSet, clippings: Clipping
         # Nothing may be read before this test: while dynamo traces, whatever is read becomes a guard.
         if is_dynamo():
             return original(parameters, max_norm, *args, **kwargs)
+        if hooks.active and clippings.on:
+            hooks.guard("first bad step", clippings.coming)
         try:
             result = original(parameters, max_norm, *args, **kwargs)
         except BaseException as error:

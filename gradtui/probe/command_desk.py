@@ -11,6 +11,7 @@ from collections.abc import Callable
 from gradtui.probe import allocator_snapshot, checkpoint_file, gradient_clearing
 from gradtui.probe import optimizer_membership as membership
 from gradtui.probe.applied import Applied
+from gradtui.probe.bad_step import Surroundings
 from gradtui.probe.boundary import Boundary, Handler, RunStopped
 from gradtui.probe.cadence import StepTime
 from gradtui.probe.checkpointing import Checkpointing
@@ -30,6 +31,7 @@ from gradtui.probe.undo_stack import UndoStack
 from gradtui.protocol.commands import (
     Command,
     Intervention,
+    PauseAtBadStep,
     SaveAllocatorSnapshot,
     SaveCheckpoint,
     SetCheckpointing,
@@ -88,6 +90,7 @@ class CommandDesk:
             SaveCheckpoint: self._save_checkpoint,
             TraceStep: self._trace,
             TraceGradient: examiner.gradients.ask,
+            PauseAtBadStep: norms.bad_steps.set_pause,
             SaveAllocatorSnapshot: lambda _: allocator_snapshot.save(self.write_file),
         }
         self._boundary = Boundary(
@@ -97,6 +100,9 @@ class CommandDesk:
             rejected=self._rejected,
             held=held,
         )
+        bad_steps = norms.bad_steps
+        bad_steps.around = Surroundings(counter, examiner.tracer, examiner.batches.tensors, self._boundary.hold)
+        examiner.follows = lambda: bad_steps.pauses
         self.write_file: WriteFile | None = None
         """Makes the files a person asks for; None where there is no place for any."""
         self.schedule = ReplayedSchedule()

@@ -37,4 +37,5 @@ class GradScalers:
     def stepped(self, now: int, optimizer: Optimizer) -> None:
         """It returned."""
         if not self._passed_on:
+            self._norms.bad_steps.left_out = True
             self._left_out(now, optimizer)

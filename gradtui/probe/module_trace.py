@@ -111,6 +111,11 @@ class ModuleTracer:
         self._places: Mapping[int, int] = {}
         self._thread = 0
 
+    @property
+    def trace(self) -> ModuleTrace:
+        """What is being filled; an empty one while that is nothing."""
+        return self._trace
+
     def begin(self, places: Mapping[int, int], onto: ModuleTrace | None = None) -> ModuleTrace:
         """Begin a new trace, or go on with `onto`; `places` holds the index of each known module by its id()."""
         self._trace, self._places, self._thread = onto or ModuleTrace(), places, get_ident()

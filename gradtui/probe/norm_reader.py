@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import torch
 from torch.optim import Optimizer
 
+from gradtui.probe.bad_step import BadSteps
 from gradtui.probe.cadence import Cadence
 from gradtui.probe.clipping import Clippings
 from gradtui.probe.gradient_meter import GradientMeter, NormReading
@@ -46,7 +48,8 @@ class NormReader:
         """It is measured for the sake of an examination, which bears its cost."""
         self.latest: dict[int, float] = {}
         """Parameter index -> its norm, as its optimizer applied it last. On a device one reading old."""
-        self.clippings = Clippings()
+        self.bad_steps = BadSteps(emit, clock, view)
+        self.clippings = Clippings(self.bad_steps.clipping)
         self._emit = emit
         self._clock = clock
         self._view = view
@@ -67,7 +70,7 @@ class NormReader:
     @property
     def every(self) -> int:
         """Norms are measured every so many steps."""
-        return self._cadence.every
+        return 1 if self.bad_steps.pauses else self._cadence.every
 
     @property
     def is_scaled(self) -> bool:
@@ -90,7 +93,7 @@ class NormReader:
         if self.is_due and not self._wanted:
             self._cadence.spent(cost)
         self._wanted = wanted
-        self.is_due = self._cadence.is_due(executed, self._view.round_length, wanted=wanted)
+        self.is_due = self._cadence.is_due(executed, self._view.round_length, wanted=wanted) or self.bad_steps.pauses
         self.clippings.begin(on=self.is_due)
         self.poll()
 
@@ -118,6 +121,8 @@ class NormReader:
         if scale is not None:
             loss = loss / scale.to(loss.device, non_blocking=True)
         self._loss = loss
+        scaled = scaler is not None
+        self._guard("first bad step", partial(self.bad_steps.saw_loss, is_scaled=scaled), loss, outputs)
 
     def measure(self, step: int, optimizer: Optimizer | None, *, has_run: bool = False) -> None:
         """Measure the gradients that `optimizer` (None: the script itself) applies as `step`.
@@ -126,6 +131,7 @@ class NormReader:
         """
         if operations_are_observed():
             return
+        self.bad_steps.measuring(step, optimizer)
         gradients, clipping = self._gradients(optimizer), self.clippings.take()
         scale = getattr(optimizer, "grad_scale", None)
         scale = scale if isinstance(scale, torch.Tensor) else None
@@ -143,6 +149,7 @@ class NormReader:
     def stepped(self) -> None:
         """A step has ended, executed or not."""
         self._loss = self._scaled_by = None
+        self._guard("first bad step", self.bad_steps.stepped)
         if self._wanted and not operations_are_observed():
             with of_this_process.apart(self._devices):
                 self._guard("gradient figures", self._statistics.after_step)
@@ -152,6 +159,7 @@ class NormReader:
         self._cadence.force(_AFTER_A_CHANGE)
         self.latest.clear()
         self._statistics.tree_changed()
+        self.bad_steps.tree_changed()
         self._unsent = None
 
     def finish(self) -> None:
@@ -183,6 +191,7 @@ class NormReader:
         return ((tree.owns(parameter), parameter) for group in optimizer.param_groups for parameter in group["params"])
 
     def _deliver(self, reading: NormReading) -> None:
+        self._guard("first bad step", self.bad_steps.read, reading)
         self._readings += 1
         self.latest.update(reading.norms)
         now = self._clock.now()

@@ -26,9 +26,10 @@ from gradtui.probe.run_clock import RunClock
 from gradtui.probe.saved_tensors import NOTHING_KEPT
 from gradtui.probe.step_counter import StepCounter
 from gradtui.probe.step_traces import StepTraces
+from gradtui.probe.told_states import ToldStates
 from gradtui.probe.torch_private import operations_are_observed
-from gradtui.protocol.events import Event, ParametersClassified
-from gradtui.protocol.vocabulary import ParameterState, Phase
+from gradtui.protocol.events import Event
+from gradtui.protocol.vocabulary import Phase
 
 _AFTER_A_TOGGLE = 2
 """Steps examined whatever they cost after a toggle: the first shows gradients, the second optimizer state throughout."""
@@ -85,14 +86,13 @@ class StepExaminer:
         self._cadence = cadence
         self._traces = traces
         self.gradients = GradientTraces(emit, clock, view, cadence)
+        self.states = ToldStates(emit, clock, view)
         self._frozen = FrozenValues()
         self._reach = ReachReader(emit, clock, view, counter)
-        self._letters = ""
-        self._trainable = ""
         self._is_graph_known = False
         """The phase that is about to end does so with a backward whose graph was walked."""
-        self.switched: set[int] = set()
-        """Parameters that the script itself was seen to freeze or unfreeze while it trains."""
+        self.follows: Callable[[], bool] = lambda: False
+        """Whether module calls and batches are noted in every step."""
         self._evaluated_at = -_EVALUATION_NS
         self._hooks = hooks
         self._guard = hooks.guard
@@ -116,8 +116,7 @@ class StepExaminer:
         self._frozen.clear()
         self._reach.tree_changed()
         self._evaluated_at = -_EVALUATION_NS
-        self._letters = self._trainable = ""
-        self.switched.clear()
+        self.states.tree_changed()
         self.activations = None
         self.examination = None
         self.tracer.stop()
@@ -127,22 +126,8 @@ class StepExaminer:
 
     def toggled(self, step: int) -> None:
         """A toggle was applied: tell who is trainable now, and look closely at the next steps."""
-        letters = list(self._letters or "-" * len(self._view.tree.parameters))
-        flags = ["-"] * len(letters)
-        for index, tensor in self._view.tree.live_parameters():
-            flags[index] = "1" if tensor.requires_grad else "0"
-            if self._trainable[index : index + 1] != flags[index]:
-                letters[index] = "-"
-        self._publish("".join(letters), "".join(flags), step)
+        self.states.toggled(step)
         self._cadence.force(_AFTER_A_TOGGLE * self._view.round_length)
-
-    def unreached(self) -> frozenset[int]:
-        """The parameters that the backward examined last did not reach."""
-        return frozenset(i for i, letter in enumerate(self._letters) if letter == ParameterState.UNREACHED.value)
-
-    def flowing(self) -> frozenset[int]:
-        """The frozen parameters through whose modules the gradient was seen to pass: it reaches them once they train."""
-        return frozenset(i for i, letter in enumerate(self._letters) if letter == ParameterState.FLOW_THROUGH.value)
 
     def rests(self, step: int) -> int:
         """How many steps after the one that follows so many executed ones are not to be examined."""
@@ -165,9 +150,11 @@ class StepExaminer:
         due = self._cadence.is_due(step, self._view.round_length, wanted=traced)
         self._traces.drop()
         due = due and self._may_look()
-        self.batches.begin(on=due)
+        self.batches.begin(on=due or self.follows())
         if not due:
-            if self.tracer.on:
+            if self.follows():
+                self.tracer.begin(self._view.tree.module_index)
+            elif self.tracer.on:
                 self.tracer.stop()
             self._phases.ended = None
             return
@@ -270,11 +257,9 @@ class StepExaminer:
             self.tracer.stop()
             return
         letters, trainable = examination.classify(
-            self._letters, optimizer, self._view.live_optimizers(), norms, self._frozen, skipped=skipped
+            self.states.letters, optimizer, self._view.live_optimizers(), norms, self._frozen, skipped=skipped
         )
-        known = zip(self._trainable, trainable)
-        self.switched |= {place for place, (before, now) in enumerate(known) if {before, now} == {"0", "1"}}
-        self._publish(letters, trainable, self._counter.steps)
+        self.states.classified(letters, trainable, self._counter.steps)
         self._view.read_groups(self._counter.steps)
         self._reach.step_ended(optimizer, examination.graphs, examination.trace, self._ledgers.device_type)
         self._guard("gradient chain", self.gradients.step_ended, examination, self._counter.steps)
@@ -293,8 +278,3 @@ class StepExaminer:
         self._phase_ended(self._phases.phase)
         self._ledgers.settle(None)
         self._traces.drop()
-
-    def _publish(self, letters: str, trainable: str, step: int) -> None:
-        if (letters, trainable) != (self._letters, self._trainable):
-            self._letters, self._trainable = letters, trainable
-            self._emit(ParametersClassified(self._clock.at(), step, letters, trainable))

@@ -176,7 +176,7 @@ class Toggling:
         if trainable:
             return held or not tensor.requires_grad
         # What the script itself switches may be off just now.
-        return not held and (tensor.requires_grad or place in self._examiner.switched)
+        return not held and (tensor.requires_grad or place in self._examiner.states.switched)
 
     def _is_frozen(self, tensor: torch.Tensor) -> bool:
         return self.freezes.holds(tensor) and not tensor.requires_grad
@@ -282,7 +282,7 @@ class Toggling:
         return Training(
             self._view.optimizers_in_use(),
             scaled=self._norms.is_scaled,
-            unreached=self._examiner.unreached(),
+            unreached=self._examiner.states.unreached(),
             untried=self._untried,
             by_hand=by_hand and step > 0,
         )
@@ -292,8 +292,8 @@ class Toggling:
         places = set(chosen)
         if wish.trainable:
             self.freezes.forget(chosen.values(), modules)
-            self._untried |= places - self._frozen - self._examiner.flowing()
+            self._untried |= places - self._frozen - self._examiner.states.flowing()
         else:
-            self._frozen |= places - self._untried - self._examiner.unreached()
+            self._frozen |= places - self._untried - self._examiner.states.unreached()
             named = {self._view.tree.parameters[place].path: tensor for place, tensor in chosen.items()}
             self.freezes.add(wish.command, step, named, modules)

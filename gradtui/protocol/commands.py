@@ -100,6 +100,16 @@ class Pause(Command):
 
 
 @dataclass(frozen=True, slots=True)
+class PauseAtBadStep(Command):
+    """Hold the training thread at the boundary after the next step in which NaN or Inf appears; with `on` False no longer.
+
+    Until then every step is measured, whatever the budget.
+    """
+
+    on: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Resume(Command):
     """Let a held training thread go on."""
 

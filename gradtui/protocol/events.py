@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from gradtui.protocol.commands import Command
 from gradtui.protocol.event import Event
 from gradtui.protocol.measurements import (
+    BadStepFound,
     DeviceSampled,
     GradientFiguresMeasured,
     GradientReachMeasured,
@@ -34,6 +35,7 @@ from gradtui.protocol.vocabulary import (
 )
 
 __all__ = [
+    "BadStepFound",
     "CheckpointingChanged",
     "CommandApplied",
     "CommandRejected",

@@ -26,6 +26,40 @@ class GradientsMeasured(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class BadStepFound(Event):
+    """Values that are not finite have appeared in `step`, the first ones since the start or since all were finite again."""
+
+    number: int
+    """Which time of the run this is, from 1."""
+    value: str
+    """`NaN` or `Inf`."""
+    phase: Phase | None
+    """`data`: the batch holds them; `load`: weights did before the first step; `forward`: the loss is not finite;
+    `backward`: the loss is and a gradient is not; `optimizer`: the gradients were and weights are not. None: forward, or an
+    update since `last_finite`."""
+    last_finite: int | None
+    """The last step before that was measured and found finite; None if there was none."""
+    module: str | None = None
+    """Path of the module whose operation gave them in forward; None outside of any, or where it is not known."""
+    until: str | None = None
+    """Of what they may have come from, the last module; the same one where that is known."""
+    is_input: bool = False
+    """They were in what the module was given from outside of autograd's graph."""
+    parameter: str | None = None
+    """Path of the parameter whose gradient (of those the one nearest to the loss) or whose weights hold them."""
+    others: int = 0
+    """How many more parameters there are like it."""
+    exact: bool = True
+    """False where phase, module or parameter may be another one nearby."""
+    batch_is_finite: bool = False
+    """The step's batch was looked at, and is finite."""
+    learning_rate: float | None = None
+    """Of that parameter's group, with phase `optimizer`."""
+    holds: bool = False
+    """Training is held at the next step boundary, because a person asked for that."""
+
+
+@dataclass(frozen=True, slots=True)
 class GradientFiguresMeasured(Event):
     """More of the gradients of `step` than their norms, for those parameters whose turn it was."""
 

@@ -17,6 +17,7 @@ from typing import TypeVar
 
 from gradtui.protocol.vocabulary import STATE_NAMES, ParameterState, Phase
 from gradtui.runner.descriptors import duplicate_aside
+from gradtui.state.bad_step_words import bad_step_words
 from gradtui.state.frontier import sentence
 from gradtui.state.model_records import model_records, record_words
 from gradtui.state.out_of_memory import headline
@@ -186,16 +187,22 @@ def closing_lines(state: RunState) -> list[str]:
         where = f" at {tree.modules[step.peak_module].path}" if step.peak_module >= 0 else ""
         lines.append(f"within a step memory was highest in {step.peak_phase}{where}: {step.peak / 2**20:.1f} MiB")
     lines += _device_words(state)
-    norms = state.norm_summary
-    if norms.last is not None:
-        since = f" since the models changed at step {norms.since_step}" if norms.since_step else ""
-        steps = "1 step" if norms.measured_steps == 1 else f"{norms.measured_steps} steps"
-        lines.append(f"gradient norm {norms.first:.3g} → {norms.last:.3g}, read at {steps}{since}")
+    lines += _gradient_lines(state)
     cost = state.cost
     if cost.steps:
         share = 100 * cost.own_seconds / cost.step_seconds if cost.step_seconds else 0.0
         lines.append(f"measuring took {cost.own_seconds * 1e6 / cost.steps:.0f} µs a step, {share:.1f} %")
     return lines + endings
+
+
+def _gradient_lines(state: RunState) -> list[str]:
+    lines = []
+    norms = state.norm_summary
+    if norms.last is not None:
+        since = f" since the models changed at step {norms.since_step}" if norms.since_step else ""
+        steps = "1 step" if norms.measured_steps == 1 else f"{norms.measured_steps} steps"
+        lines.append(f"gradient norm {norms.first:.3g} → {norms.last:.3g}, read at {steps}{since}")
+    return lines if state.bad_step is None else [*lines, bad_step_words(state.bad_step)]
 
 
 def _model_words(model: ModelRecord) -> str:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
+from gradtui.protocol.commands import PauseAtBadStep
 from gradtui.protocol.events import ProbeFailed, RunEnded, RunStarted, TorchImported
 from gradtui.runner.ending import Outcome
 from gradtui.runner.run_files import RunFiles
@@ -116,6 +117,8 @@ class TrainingRun:
         BlackBox(probe, allocator, recent, files.write)
         probe.desk.write_file = files.write
         probe.desk.schedule = ReplayedSchedule(settings.schedule)
+        if settings.pause_at_nan:
+            self.commands.submit(PauseAtBadStep)
         clock = probe.clock
         clock.count_from(self._began)
         put(TorchImported(clock.at(), 0, str(torch.__version__), "cpu", allocator.name))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from gradtui.protocol.commands import (
     Command,
     Pause,
+    PauseAtBadStep,
     Resume,
     RunSteps,
     RunTo,
@@ -41,6 +42,8 @@ def command_words(command: Command) -> str:
         return f"follow the gradient to {command.path or 'the model'}"
     if isinstance(command, RunSteps):
         return "run 1 step" if command.count == 1 else f"run {command.count} steps"
+    if isinstance(command, PauseAtBadStep):
+        return f"{'pause' if command.on else 'stop pausing'} at the first NaN"
     if isinstance(command, RunTo):
         return f"run to step {command.step}"
     return _WORDS.get(type(command), "do that")

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import Phase
+from gradtui.state.bad_step_words import bad_step_words
 from gradtui.state.moved import newly_moved
 from gradtui.state.notes import note
 from gradtui.state.run_state import NormSummary, RunState
@@ -31,8 +32,6 @@ def gradients_measured(state: RunState, event: ev.GradientsMeasured) -> None:
         if state.norm_summary.of_earlier_models:
             state.norm_summary = NormSummary(since_step=state.norm_summary.replaced_at)
         summary = state.norm_summary
-        if not math.isfinite(event.total) and (summary.last is None or math.isfinite(summary.last)):
-            note(state, event, "not finite", _not_finite(state, event))
         summary.first = event.total if summary.first is None else summary.first
         summary.last = event.total
         summary.measured_steps += 1
@@ -72,12 +71,10 @@ def _keep_newest(kept: dict[str, _Told], path: str, event: _Told) -> None:
         del kept[next(iter(kept))]
 
 
-def _not_finite(state: RunState, event: ev.GradientsMeasured) -> str:
-    """What the first of several steps whose gradients are not finite has shown."""
-    known = zip(state.tree.parameters, event.norms or ())
-    paths = [info.path for info, norm in known if norm is not None and not math.isfinite(norm)]
-    shown = f" in {', '.join(paths[:3])}" + (f" and {len(paths) - 3} more" if len(paths) > 3 else "") if paths else ""
-    return f"gradients hold {'NaN' if math.isnan(event.total or 0.0) else 'Inf'}{shown}"
+def bad_step_found(state: RunState, event: ev.BadStepFound) -> None:
+    state.bad_step = state.bad_step or event
+    state.pauses_at_bad_step = state.pauses_at_bad_step and not event.holds
+    note(state, event, "not finite", bad_step_words(event, with_hold=True))
 
 
 def ledger_taken(state: RunState, event: ev.LedgerTaken) -> None:

@@ -7,7 +7,16 @@ from dataclasses import replace
 from typing import Any
 
 from gradtui.protocol import events as ev
-from gradtui.protocol.commands import Intervention, Pause, Resume, RunSteps, RunTo, TraceGradient, TraceStep
+from gradtui.protocol.commands import (
+    Intervention,
+    Pause,
+    PauseAtBadStep,
+    Resume,
+    RunSteps,
+    RunTo,
+    TraceGradient,
+    TraceStep,
+)
 from gradtui.state import measured
 from gradtui.state.command_words import command_words
 from gradtui.state.freeze_words import contended_words, verified_words
@@ -134,6 +143,8 @@ def _applied(state: RunState, event: ev.CommandApplied) -> None:
             del state.interventions[0]
     if isinstance(event.command, TraceGradient):
         state.tree.followed.add(event.command.path)
+    if isinstance(event.command, PauseAtBadStep):
+        state.pauses_at_bad_step = event.command.on
     if isinstance(event.command, (TraceStep, TraceGradient)):
         # What it shows is an event of its own.
         return
@@ -220,6 +231,7 @@ _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     ev.OptimizersFound: _optimizers_found,
     ev.Progress: _progress,
     ev.GradientsMeasured: measured.gradients_measured,
+    ev.BadStepFound: measured.bad_step_found,
     ev.GradientFiguresMeasured: measured.figures_measured,
     ev.LedgerTaken: measured.ledger_taken,
     ev.SavedBytesMeasured: measured.saved_bytes,

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from gradtui.protocol.commands import Command, SetTrainable, TrainOnly
 from gradtui.protocol.events import (
+    BadStepFound,
     CommandApplied,
     DeviceSampled,
     FreezesInForce,
@@ -204,6 +205,10 @@ class RunState:
     clipped_at: float | None = None
     """The norm that it clips at; None as long as it does not."""
     norm_summary: NormSummary = field(default_factory=NormSummary)
+    bad_step: BadStepFound | None = None
+    """Where NaN or Inf appeared first; kept for good."""
+    pauses_at_bad_step: bool = False
+    """The run is to be held at the next one."""
     history: RowHistory = field(default_factory=RowHistory)
     tree: TreeState = field(default_factory=TreeState)
     models: dict[int, ModelRecord] = field(default_factory=dict)

@@ -47,6 +47,12 @@ ACTIONS: tuple[Action, ...] = (
     Action(
         "run_steps", ("N",), "Run so many steps", "Run a number of optimizer steps, then hold.", "Training", "app",
     ),
+    Action(
+        "pause_at_bad_step", (), "Pause at the first NaN",
+        "Hold training at the boundary after the next step in which NaN or Inf appears, or no longer. Until then every step is "
+        "measured, whatever the budget.",
+        "Training", "app",
+    ),
     Action("run_to", (), "Run to a step", "Run until a step, then hold.", "Training", "app"),
     Action(
         "set_group", (), "Learning rate and weight decay",

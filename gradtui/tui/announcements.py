@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gradtui.protocol.commands import (
+    PauseAtBadStep,
     SaveAllocatorSnapshot,
     SaveCheckpoint,
     SetCheckpointing,
@@ -17,6 +18,7 @@ from gradtui.protocol.commands import (
     ZeroGradients,
 )
 from gradtui.protocol.events import (
+    BadStepFound,
     CommandApplied,
     CommandRejected,
     Event,
@@ -25,10 +27,12 @@ from gradtui.protocol.events import (
     ReceiptTaken,
     ScheduleNoted,
 )
+from gradtui.state.bad_step_words import bad_step_words
 from gradtui.state.out_of_memory import happened
 from gradtui.state.run_state import RunState
 
 _ANSWERED = (
+    PauseAtBadStep,
     SaveAllocatorSnapshot,
     SaveCheckpoint,
     SetCheckpointing,
@@ -59,6 +63,9 @@ def announcement(state: RunState, event: Event) -> Announcement | None:
         return Announcement(said, "Refused", "warning")
     if isinstance(event, FreezeVerified) and event.moved:
         return Announcement(f"{event.moved[0]} moved while frozen", severity="error")
+    if isinstance(event, BadStepFound) and (event.number == 1 or event.holds):
+        words = bad_step_words(event, with_hold=True)
+        return Announcement(words[0].upper() + words[1:], severity="error")
     if isinstance(event, ScheduleNoted):
         return Announcement(event.text, "Schedule", "error" if event.failed else "warning")
     if isinstance(event, ReceiptTaken):

@@ -22,6 +22,7 @@ REQUESTS: dict[str, Callable[[RunState, int | None], Make | Refusal]] = {
     "toggle_checkpointing": live_requests.checkpointing,
     "toggle_mode": live_requests.mode,
     "pause": lambda state, _: requests.pause(state),
+    "pause_at_bad_step": lambda state, _: live_requests.pause_at_bad_step(state),
     "run_one_step": lambda state, _: requests.one_step(state),
     "save_snapshot": lambda state, _: requests.save_snapshot(state),
     "zero_gradients": lambda state, _: live_requests.zero_gradients(state),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from gradtui.protocol.commands import (
+    PauseAtBadStep,
     SetCheckpointing,
     SetMode,
     SetTrainable,
@@ -84,6 +85,15 @@ def zero_gradients(state: RunState) -> Make | Refusal:
 def undo(state: RunState) -> Make | Refusal:
     """Take the latest change back."""
     return Refusal(OVER) if state.ended is not None else Undo
+
+
+def pause_at_bad_step(state: RunState) -> Make | Refusal:
+    """Hold the run at the next NaN or Inf, or no longer; asked twice before the answer, the later wish counts."""
+    if state.ended is not None:
+        return Refusal(OVER)
+    waiting = [command.on for command in state.pending.values() if isinstance(command, PauseAtBadStep)]
+    on = waiting[-1] if waiting else state.pauses_at_bad_step
+    return lambda number: PauseAtBadStep(number, not on)
 
 
 def stop(state: RunState) -> Make | Refusal:

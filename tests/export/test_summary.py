@@ -21,7 +21,8 @@ from gradtui.state.run_state import RunState
 TOP = {
     "schema", "script", "arguments", "exit_code", "seconds", "device", "ledger", "torch",
     "steps", "micro_steps", "skipped_steps", "models", "optimizers", "phases", "step_peak", "device_memory", "checkpointed",
-    "gradient_norm", "parameters", "freezes", "interventions", "interventions_dropped", "out_of_memory", "findings", "cost",
+    "gradient_norm", "bad_step", "parameters", "freezes", "interventions", "interventions_dropped",
+    "out_of_memory", "findings", "cost",
 }  # fmt: skip
 BYTES = {"parameters", "buffers", "gradients", "optimizer_state", "activations", "input", "offloaded",
          "offload_outside", "other", "total"}  # fmt: skip
@@ -232,3 +233,27 @@ def test_what_is_checkpointed_is_told_by_module() -> None:
         {"module": paths[2], "recomputed_bytes": None, "kept_bytes": 0},
         {"module": paths[3], "recomputed_bytes": 0, "kept_bytes": 7},
     ]
+
+
+def test_the_first_bad_step() -> None:
+    state = RunState()
+    assert summarise(state, dropped=0)["bad_step"] is None
+    event = ev.BadStepFound(
+        3.5, 17, 1, "Inf", Phase.FORWARD, 16, module="encoder.ln", until="encoder.ln", batch_is_finite=True
+    )
+    apply(state, event)
+    apply(state, ev.BadStepFound(4.0, 30, 2, "NaN", None, 20, parameter="head.weight", others=2, exact=False))
+    assert json.loads(json.dumps(summarise(state, dropped=0)["bad_step"], allow_nan=False)) == {
+        "step": 17,
+        "seconds": 3.5,
+        "value": "Inf",
+        "phase": "forward",
+        "last_finite_step": 16,
+        "module": "encoder.ln",
+        "until": "encoder.ln",
+        "is_input": False,
+        "parameter": None,
+        "others": 0,
+        "exact": True,
+        "in_words": "first Inf: forward of step 17, in encoder.ln (its output); the batch was finite (last finite step 16)",
+    }

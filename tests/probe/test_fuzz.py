@@ -63,6 +63,7 @@ OBSERVING: dict[type[cmd.Command], st.SearchStrategy[Make]] = {
     cmd.RunSteps: of(cmd.RunSteps, st.integers(1, 3)),
     cmd.RunTo: of(cmd.RunTo, st.integers(0, STEPS + 2)),
     cmd.TraceStep: of(cmd.TraceStep),
+    cmd.PauseAtBadStep: of(cmd.PauseAtBadStep, st.booleans()),
     cmd.TraceGradient: of(cmd.TraceGradient, PATHS),
     cmd.SaveAllocatorSnapshot: of(cmd.SaveAllocatorSnapshot),
     cmd.SaveCheckpoint: of(

@@ -100,6 +100,10 @@ FREEZE = {"step": 3, "command": "freeze", "path": "fc2"}
         ({"do": [{**FREEZE, "skipped": "1"}]}, "entry 1 (step 3): skipped is a whole number from 0 on, not '1'"),
         ({"do": [{**FREEZE, "late": 1}]}, "entry 1 (step 3): late is true or false, not 1"),
         ({"do": [{"step": 1, "command": "pause"}]}, "entry 1 (step 1): 'pause' is for a person at the screen"),
+        (
+            {"do": [{"step": 1, "command": "pause_at_bad_step"}]},
+            "entry 1 (step 1): 'pause_at_bad_step' is for a person at the screen",
+        ),
         ({"do": [3]}, "entry 1: it is not a table; write [[do]] above each entry"),
         ({"do": FREEZE}, "do is not a list of tables; write [[do]] above each entry"),
         ({"entries": []}, "there is no 'entries' in a schedule; it has version and [[do]] tables"),

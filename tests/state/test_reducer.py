@@ -9,8 +9,9 @@ import pytest
 from fakes import Node, coop_model, coop_run, found, held, started
 
 from gradtui.protocol import events as ev
-from gradtui.protocol.commands import Pause, Resume, RunSteps, SetTrainable, StopTraining
+from gradtui.protocol.commands import Pause, PauseAtBadStep, Resume, RunSteps, SetTrainable, StopTraining
 from gradtui.protocol.vocabulary import OptimizerInfo, Phase
+from gradtui.state.bad_step_words import bad_step_words
 from gradtui.state.notes import LOG_LENGTH
 from gradtui.state.reducer import _CHANGES, INTERVENTIONS_KEPT, apply
 from gradtui.state.run_state import RunState
@@ -324,20 +325,22 @@ def test_a_whole_run_folds_into_a_consistent_state() -> None:
     assert len(state.loss) == len(state.gradient_norm) == 120
 
 
-def test_the_first_of_several_steps_that_are_not_finite_is_noted_with_its_parameters() -> None:
-    nan, inf = math.nan, math.inf
-    readings = [(1.0, (0.8, 0.6)), (inf, (3.0, inf)), (nan, (nan, nan)), (nan, (nan, nan)), (1.0, None), (nan, None)]
-    state = state_of(
-        found(MLP),
-        *(ev.GradientsMeasured(float(i), i, total, None, norms) for i, (total, norms) in enumerate(readings)),
-    )
+def test_the_first_bad_step_is_kept_whatever_comes_after_it_and_each_is_noted() -> None:
+    first = ev.BadStepFound(1.0, 8, 1, "Inf", Phase.BACKWARD, 7, parameter="fc.bias")
+    later = ev.BadStepFound(2.0, 9, 2, "NaN", Phase.DATA, 8)
+    readings = [ev.GradientsMeasured(3.0 + i, 10 + i, math.nan, math.nan, (math.nan,) * 2) for i in range(3)]
+    state = state_of(found(MLP), first, later, *readings, found(MLP, at=9.0, step=13))
+    assert state.bad_step == first
     noted = [(entry.step, entry.text) for entry in state.log if entry.kind == "not finite"]
-    assert noted == [(1, "gradients hold Inf in fc.bias"), (5, "gradients hold NaN")]
+    assert noted == [(8, bad_step_words(first)), (9, bad_step_words(later))]
 
 
-def test_of_many_parameters_that_are_not_finite_some_are_named() -> None:
-    model = coop_model()
-    norms = (math.nan,) * len(model.parameters)
-    state = state_of(model, ev.GradientsMeasured(1.0, 1, math.nan, None, norms))
-    named = ", ".join(info.path for info in model.parameters[:3])
-    assert state.log[-1].text == f"gradients hold NaN in {named} and {len(norms) - 3} more"
+def test_the_pause_at_a_bad_step_is_known_until_it_has_held() -> None:
+    on = ev.CommandApplied(1.0, 0, PauseAtBadStep(1, True), "pauses", ())
+    state = state_of(on)
+    assert state.pauses_at_bad_step
+    apply(state, ev.BadStepFound(2.0, 3, 1, "NaN", Phase.DATA, 2, holds=True))
+    assert not state.pauses_at_bad_step
+    apply(state, on)
+    apply(state, ev.CommandApplied(3.0, 0, PauseAtBadStep(2, False), "no longer pauses", ()))
+    assert not state.pauses_at_bad_step

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from fakes import coop_model, coop_run, row_of
 from harness import Session, session
@@ -9,6 +11,7 @@ from harness import Session, session
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import (
     Command,
+    PauseAtBadStep,
     RunSteps,
     RunTo,
     SaveCheckpoint,
@@ -20,7 +23,7 @@ from gradtui.protocol.commands import (
     VerifyFreeze,
     ZeroGradients,
 )
-from gradtui.protocol.vocabulary import GroupSettings
+from gradtui.protocol.vocabulary import GroupSettings, Phase
 from gradtui.tui.action_table import ACTIONS
 from gradtui.tui.live_actions import QUESTIONS, REQUESTS
 from gradtui.tui.screens.dashboard import Dashboard
@@ -219,3 +222,37 @@ async def test_a_click_on_the_letter_still_freezes() -> None:
         await run.go_to("ctx")
         run.app.on_module_tree_toggle_clicked()
         assert run.sink.submitted == [SetTrainable(1, "ctx", False)]
+
+
+BAD = ev.BadStepFound(2.0, 41, 1, "NaN", Phase.BACKWARD, 40, parameter="ctx", holds=True)
+
+
+async def test_the_pause_at_the_first_nan_is_asked_for_and_taken_back() -> None:
+    async with session() as run:
+        await run.app.run_action("pause_at_bad_step", run.app)
+        await run.app.run_action("pause_at_bad_step", run.app)
+        assert run.sink.submitted == [PauseAtBadStep(1, True), PauseAtBadStep(2, False)]
+        await run.put(
+            ev.CommandApplied(2.0, 41, PauseAtBadStep(1, True), "pauses at the first NaN or Inf", ()),
+            ev.CommandApplied(2.0, 41, PauseAtBadStep(2, False), "no longer pauses", ()),
+        )
+        await run.app.run_action("pause_at_bad_step", run.app)
+        assert run.sink.submitted[-1] == PauseAtBadStep(3, True)
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_the_first_bad_step_is_said_and_stays_in_sight(size: tuple[int, int]) -> None:
+    said = "backward of step 41: loss finite, gradient of ctx NaN"
+    async with session(size) as run:
+        await run.put(BAD, ev.GradientsMeasured(2.0, 41, math.nan, 0.5, None), ev.PauseChanged(2.0, 41, True))
+        assert any(said in note.message and note.severity == "error" for note in run.app._notifications)
+        assert "NaN at 41" in run.dashboard.header.text
+        await run.press("e")
+        events = " ".join(run.dashboard.events.text.split())
+        assert said in events
+        assert "held at the next step boundary, as you asked" in events
+        await run.press("g")
+        assert said in " ".join(run.dashboard.gradients.text.split())
+        await run.put(ev.GradientsMeasured(3.0, 42, 1.0, 0.5, None))
+        assert "NaN at 41" not in run.dashboard.header.text, "the newest values are finite again"
+        assert said in " ".join(run.dashboard.gradients.text.split())

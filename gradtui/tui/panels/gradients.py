@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import has_trained, total_norm_at
+from gradtui.tui.bad_step_lines import bad_step_lines
 from gradtui.tui.formatting import NORM_WIDTH, norm_text
 from gradtui.tui.lines import Line, Span, elide_start, line_width, pad, printable, width_of, wrap
 from gradtui.tui.norm_curve import NormCurve
@@ -124,9 +125,10 @@ class GradientPanel(LineView):
         text = waiting_text(self._state)
         if text:
             return wrap(((text, "muted"),), width)
-        request = self._curve.request(width, height - 1, self._request)
+        alarm = bad_step_lines(self._state, width, height // 3)
+        request = self._curve.request(width, height - 1 - len(alarm), self._request)
         picture: Sequence[Line] = () if request is None else self._pictures.picture("gradients", request).lines
-        return [legend_line(self._state, self._total, self._row, width), *picture]
+        return [*alarm, legend_line(self._state, self._total, self._row, width), *picture]
 
     def _request(self, width: int, height: int) -> PlotRequest:
         chosen, self._row, self._total = self.selection, None, self._state.gradient_norm.last

@@ -99,7 +99,7 @@ def _fields(state: RunState, facts: HeaderFacts, layout: _Layout) -> tuple[Line,
     gap: Span = (" " * layout.gap, "")
     left: list[Line] = [((_BRAND, "ground on accent"),)] if layout.brand else []
     left.append(_status(state, apart=layout.phase_apart))
-    left.append(_dropped(facts, layout.script) if facts.dropped else _script(state, layout.script))
+    left.append(_alarm(state, facts, layout.script) or _script(state, layout.script))
     left.append((("step ", "faint"), *_steps(state, layout.digits)))
     left.append(((pad(rate_text(state.steps_per_second).strip(), RATE_WIDTH), "text"),))
     left.append((("loss ", "faint"), _loss(state.loss.last)))
@@ -142,8 +142,14 @@ def _script(state: RunState, width: int) -> Line:
     return ((pad(printable(name), width), "title"),)
 
 
-def _dropped(facts: HeaderFacts, width: int) -> Line:
-    return ((pad(f"dropped {count_text(facts.dropped).strip()}", width), "warning"),)
+def _alarm(state: RunState, facts: HeaderFacts, width: int) -> Line:
+    """What stands in place of the script's name: events that were dropped, NaN or Inf as long as the newest values are so."""
+    if facts.dropped:
+        return ((pad(f"dropped {count_text(facts.dropped).strip()}", width), "warning"),)
+    newest = (state.loss.last, state.gradient_norm.last)
+    if state.bad_step is None or all(value is None or math.isfinite(value) for value in newest):
+        return ()
+    return ((pad(f"{state.bad_step.value} at {state.bad_step.step}", width), "error"),)
 
 
 def _steps(state: RunState, digits: int) -> Line:

@@ -79,7 +79,7 @@ _GLYPH_WORDS = {
     "receipt": ("receipt", "what a change has brought, measured some steps later"),
     "verified": ("held still", "the tensors of a freeze did not change"),
     "moved": ("moved", "a frozen tensor changed"),
-    "not finite": ("not finite", "gradients hold NaN or Inf"),
+    "not finite": ("not finite", "where NaN or Inf appeared first: the phase, the module, the parameter"),
     "growth": ("growth", "memory rises step after step"),
     "out of memory": (
         "no memory",

@@ -1,0 +1,37 @@
+"""Where NaN or Inf appeared first, as JSON-ready data.
+
+`phase` is where: `data` (the batch holds them), `load` (weights did before the first step), `forward`, `backward`, `optimizer`;
+null where it was a forward or an update between `last_finite_step` and `step`, and nobody saw which. `module` is the one whose
+operation gave them in forward (`until` another one where it may have been any up to that one; both null outside of any module),
+`parameter` the one whose gradient or weights hold them, the one nearest to the loss of `others` + 1. `exact` is false where
+phase, module or parameter may be another one nearby. Non-finite gradients of a step that a loss scaler left out are none of
+these.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gradtui.state.bad_step_words import bad_step_words
+from gradtui.state.run_state import RunState
+
+
+def bad_step(state: RunState) -> dict[str, Any] | None:
+    """The first of the run, None if there was none."""
+    event = state.bad_step
+    if event is None:
+        return None
+    return {
+        "step": event.step,
+        "seconds": event.at,
+        "value": event.value,
+        "phase": event.phase.value if event.phase is not None else None,
+        "last_finite_step": event.last_finite,
+        "module": event.module,
+        "until": event.until,
+        "is_input": event.is_input,
+        "parameter": event.parameter,
+        "others": event.others,
+        "exact": event.exact,
+        "in_words": bad_step_words(event),
+    }

@@ -1,0 +1,81 @@
+"""In words: where NaN or Inf appeared first. Pure."""
+
+from __future__ import annotations
+
+from gradtui.protocol.events import BadStepFound
+from gradtui.protocol.vocabulary import Phase
+
+
+def bad_step_words(event: BadStepFound, *, with_hold: bool = False) -> str:
+    """On one line: `first NaN: backward of step 412: loss finite, gradient of head.weight NaN (last finite step 411)`."""
+    times = "first" if event.number == 1 else "again"
+    held = "; held at the next step boundary, as you asked" if event.holds and with_hold else ""
+    return f"{times} {event.value}: {_where(event)}{_since(event)}{held}"
+
+
+def _where(event: BadStepFound) -> str:
+    if event.phase is Phase.DATA:
+        return f"in the batch of step {event.step}"
+    if event.phase is Phase.LOAD:
+        return f"weights of {_parameters(event)} before the first step"
+    if event.phase is Phase.FORWARD:
+        return f"forward of step {event.step}{_module(event)}" + ("; the batch was finite" * event.batch_is_finite)
+    if event.phase is Phase.BACKWARD:
+        loss = "loss finite, " if event.exact or event.parameter is None else ""
+        return f"backward of step {event.step}: {loss}{_gradients(event)}"
+    if event.phase is Phase.OPTIMIZER:
+        rate = f" (lr {event.learning_rate:g})" if event.learning_rate is not None else ""
+        surely = "in" if event.exact else "in or before"
+        return f"weights of {_parameters(event)} {surely} the optimizer step {event.step}{rate}"
+    return _between(event)
+
+
+def _between(event: BadStepFound) -> str:
+    """What was met later than it came, or on a device together with what it may come from."""
+    held = "the loss" if event.parameter is None else f"weights of {_parameters(event)}"
+    # Weights were so before the step began; the loss may have become so in it.
+    first, last = (event.last_finite or 0) + 1, event.step - (event.parameter is not None)
+    if first < last:
+        return f"{held}, somewhere in steps {first} to {last}, which were not all measured"
+    return f"{held} in step {last}: by its forward, or an update before it"
+
+
+def _module(event: BadStepFound) -> str:
+    place = event.module
+    if place is None and event.until is None:
+        return ", in the loss, outside of any module" if event.exact else ", in which module is not known"
+    begins, ends = _name(place), _name(event.until)
+    if event.is_input:
+        return f", in what {begins} was given" if event.exact else f", in what {begins} or a module after it was given"
+    if event.until is None:
+        return f", at or after {begins}"
+    if place != event.until:
+        is_around = place is None or not event.until or place.startswith(f"{event.until}.")
+        return f", in {ends}, at or after {begins}" if is_around else f", somewhere from {begins} to {ends}"
+    return f", in {begins} (its output)" if event.exact else f", in {begins} or after it"
+
+
+def _name(path: str | None) -> str:
+    return "outside of any module" if path is None else path or "the model"
+
+
+def _gradients(event: BadStepFound) -> str:
+    if event.parameter is None:
+        unknown = "" if event.exact else "; which was first is not known, since clipping spreads it to all"
+        return f"gradients {event.value}{unknown}"
+    more = f", and of {_count(event.others)}" if event.others else ""
+    return f"gradient of {event.parameter} {event.value}{more}"
+
+
+def _parameters(event: BadStepFound) -> str:
+    return f"{event.parameter}" + (f" and {_count(event.others)}" if event.others else "")
+
+
+def _count(others: int) -> str:
+    return "1 other" if others == 1 else f"{others} others"
+
+
+def _since(event: BadStepFound) -> str:
+    if event.phase is Phase.LOAD or event.last_finite in (None, event.step):
+        return ""
+    return f" (last finite step {event.last_finite})"
