@@ -5,7 +5,10 @@ Schema 1. Bytes, seconds and counts; `null` wherever something is unknown, and i
 calls. `state` is the letter of `gradtui.protocol.vocabulary.ParameterState`. A phase's `exact` says that every category was
 measured, `peak_exact` that `bytes_peak` is the phase's peak and not only a lower bound. `saved_bytes` of a parameter is what
 autograd keeps for backward in the operations of the module that owns it. `gradient` has what was seen of it last beyond its
-norm (see `gradtui.protocol.vocabulary.GradientFigures`). `bytes_end` is null for a phase whose end was never
+norm (see `gradtui.protocol.vocabulary.GradientFigures`). `gradient_norm` is of the
+gradients as they were applied; its `micro_steps` has what had accumulated after each micro-step of the last step, before
+clipping, where a person follows that. `dropped_readings` counts steps and micro-steps that were not measured because a device
+had not finished the readings before. `bytes_end` is null for a phase whose end was never
 measured, one that did not occur included. Its categories count each storage once; with `other`
 they add up to `total`, except that `offloaded` is no part of it where `offload_outside` is true: the models are on a device,
 and what is offloaded on the host. `other_at_load` is what was in no category when the first forward began (imports, data
@@ -211,7 +214,13 @@ def _gradient_norm(state: RunState) -> dict[str, Any]:
         "max": norms.largest,
         "measured_steps": norms.measured_steps,
         "not_finite_steps": norms.not_finite_steps,
+        "micro_steps": _micro_steps(state),
     }
+
+
+def _micro_steps(state: RunState) -> dict[str, Any] | None:
+    step, norms = state.micro_norms.last()
+    return {"step": step, "accumulated": [_number(norm) for norm in norms]} if norms else None
 
 
 def _parameters(state: RunState) -> list[dict[str, Any]]:
@@ -269,6 +278,7 @@ def _cost(state: RunState, dropped: int) -> dict[str, Any]:
         "share_of_step": cost.own_seconds / cost.step_seconds if cost.step_seconds else None,
         "setup_seconds": cost.setup_seconds,
         "dropped_events": dropped,
+        "dropped_readings": cost.readings_dropped,
     }
 
 

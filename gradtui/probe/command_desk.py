@@ -29,6 +29,7 @@ from gradtui.probe.torch_private import operations_are_observed
 from gradtui.probe.undo_stack import UndoStack
 from gradtui.protocol.commands import (
     Command,
+    FollowMicroSteps,
     Intervention,
     SaveAllocatorSnapshot,
     SaveCheckpoint,
@@ -86,6 +87,7 @@ class CommandDesk:
             ZeroGradients: self._clear_gradients,
             SaveCheckpoint: self._save_checkpoint,
             TraceStep: self._trace,
+            FollowMicroSteps: norms.micro_steps.set,
             SaveAllocatorSnapshot: lambda _: allocator_snapshot.save(self.write_file),
         }
         self._boundary = Boundary(

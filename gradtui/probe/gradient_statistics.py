@@ -24,7 +24,8 @@ MOST_PARAMETERS = 64
 MOST_ELEMENTS = 1 << 26
 """Elements that are looked at in one step, more only where a single parameter has more."""
 SAMPLE = 512
-_RING = 4
+_RING = 8
+"""Looks that may be under way on a device; with so many, the next step is not looked at."""
 _PIECE = 1 << 20
 _HALF = (torch.float16, torch.bfloat16)
 
@@ -54,6 +55,8 @@ class GradientStatistics:
     """Takes figures before a step, completes them after it, and delivers them when they have arrived."""
 
     def __init__(self, deliver: Deliver) -> None:
+        self.dropped = 0
+        """Steps not looked at because the device had not finished the looks before."""
         self._deliver = deliver
         self._next = 0
         """The place of the parameter to go on with."""
@@ -72,8 +75,12 @@ class GradientStatistics:
 
         `scale` is a loss scaler's factor that is still in the gradients; `has_run` says that the step is over.
         """
-        chosen = self._chosen(applied)
         self._open = None
+        self.poll()
+        if len(self._under_way) >= _RING:
+            self.dropped += 1
+            return
+        chosen = self._chosen(applied)
         if not chosen:
             return
         parameters = [parameter for _, parameter in chosen]
@@ -93,8 +100,6 @@ class GradientStatistics:
                 looked.after = HostCopy(_samples(parameters))
         self._under_way.append(looked)
         self.poll()
-        if len(self._under_way) > _RING:
-            self._under_way.popleft()
 
     def poll(self) -> None:
         """Deliver what a device has finished; never waits."""

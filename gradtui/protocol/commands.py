@@ -129,6 +129,13 @@ class TraceStep(Command):
 
 
 @dataclass(frozen=True, slots=True)
+class FollowMicroSteps(Command):
+    """Measure what has accumulated in the gradients at the end of every backward, or no longer."""
+
+    on: bool
+
+
+@dataclass(frozen=True, slots=True)
 class SaveAllocatorSnapshot(Command):
     """Write what the CUDA allocator holds, block by block, to a file that PyTorch's memory viewer opens."""
 

@@ -15,6 +15,7 @@ from gradtui.protocol.measurements import (
     GradientReachMeasured,
     GradientsMeasured,
     LedgerTaken,
+    MicroStepMeasured,
     OutOfMemory,
     ParametersClassified,
     PhaseSampled,
@@ -46,6 +47,7 @@ __all__ = [
     "GradientsMeasured",
     "GroupsRead",
     "LedgerTaken",
+    "MicroStepMeasured",
     "ModelsFound",
     "OptimizersFound",
     "OutOfMemory",
@@ -136,6 +138,9 @@ class Progress(Event):
     norms_every: int
     ledger_every: int
     """Cadence: gradient norms and the deep ledger are measured every so many steps to stay within the budget."""
+    readings_dropped: int = 0
+    """Steps and micro-steps, of the whole run so far, whose gradients were not measured because a device had not finished the
+    readings before."""
 
 
 @dataclass(frozen=True, slots=True)

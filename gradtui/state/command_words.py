@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gradtui.protocol.commands import (
     Command,
+    FollowMicroSteps,
     Pause,
     Resume,
     RunSteps,
@@ -32,6 +33,8 @@ def command_words(command: Command) -> str:
         return f"{'checkpoint' if command.on else 'stop checkpointing'} {command.path or 'the model'}"
     if isinstance(command, SetMode):
         return f"put {command.path or 'the model'} in {'training' if command.training else 'eval'} mode"
+    if isinstance(command, FollowMicroSteps):
+        return f"{'follow' if command.on else 'stop following'} each micro-step"
     if isinstance(command, SetGroup):
         return _group_words(command)
     if isinstance(command, TrainOnly):

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from gradtui.protocol import events as ev
-from gradtui.protocol.commands import Intervention, Pause, Resume, RunSteps, RunTo, TraceStep
+from gradtui.protocol.commands import FollowMicroSteps, Intervention, Pause, Resume, RunSteps, RunTo, TraceStep
 from gradtui.state import measured
 from gradtui.state.command_words import command_words
 from gradtui.state.freeze_words import contended_words, verified_words
@@ -101,6 +101,14 @@ def _progress(state: RunState, event: ev.Progress) -> None:
         elapsed += time.seconds
     cost = state.cost
     cost.norms_every, cost.ledger_every = event.norms_every, event.ledger_every
+    if event.readings_dropped and not cost.readings_dropped:
+        note(
+            state,
+            event,
+            "probe",
+            "gradients not measured: the device is too far behind, and training does not wait for it",
+        )
+    cost.readings_dropped = event.readings_dropped
     if event.step <= event.steps:
         cost.setup_seconds += event.own_seconds
         return
@@ -125,6 +133,8 @@ def _applied(state: RunState, event: ev.CommandApplied) -> None:
         state.intervention_count += 1
         if len(state.interventions) > INTERVENTIONS_KEPT:
             del state.interventions[0]
+    if isinstance(event.command, FollowMicroSteps):
+        state.micro_norms.on = event.command.on
     if isinstance(event.command, TraceStep):
         # What it shows is an event of its own.
         return
@@ -211,6 +221,7 @@ _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     ev.Progress: _progress,
     ev.GradientsMeasured: measured.gradients_measured,
     ev.GradientFiguresMeasured: measured.figures_measured,
+    ev.MicroStepMeasured: lambda state, event: state.micro_norms.take(event),
     ev.LedgerTaken: measured.ledger_taken,
     ev.SavedBytesMeasured: measured.saved_bytes,
     ev.GradientReachMeasured: measured.reach,

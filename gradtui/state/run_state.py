@@ -20,6 +20,7 @@ from gradtui.protocol.events import (
 )
 from gradtui.protocol.vocabulary import GradientFigures, ModelInfo, ModuleInfo, OptimizerInfo, ParameterInfo, Phase
 from gradtui.state.growth import GrowthWatch
+from gradtui.state.micro_steps import MicroStepNorms
 from gradtui.state.series import RowHistory, Series
 
 
@@ -161,6 +162,8 @@ class CostRecord:
     """Up to the end of the first step."""
     norms_every: int = 1
     ledger_every: int = 1
+    readings_dropped: int = 0
+    """Gradients not measured because a device had not finished the readings before."""
     recent_us: float | None = None
     """Microseconds a step, lately."""
     recent_share: float | None = None
@@ -194,6 +197,8 @@ class RunState:
     clipped_at: float | None = None
     """The norm that it clips at; None as long as it does not."""
     norm_summary: NormSummary = field(default_factory=NormSummary)
+    micro_norms: MicroStepNorms = field(default_factory=MicroStepNorms)
+    """What had accumulated after each micro-step, while a person follows that."""
     history: RowHistory = field(default_factory=RowHistory)
     tree: TreeState = field(default_factory=TreeState)
     models: dict[int, ModelRecord] = field(default_factory=dict)

@@ -36,6 +36,14 @@ def update_words(state: RunState, parameter: int) -> str | None:
     return f"A step moves it by {about}{ratio} of its norm {weight}: log10 is {power:.1f}, around -3 is usual (step {step:,})."
 
 
+def micro_step_words(state: RunState) -> str | None:
+    """What had accumulated after each micro-step of the last step; None if nobody follows them."""
+    step, norms = state.micro_norms.last()
+    if not norms:
+        return "Waiting for the next micro-step." if state.micro_norms.on else None
+    return f"{' → '.join(norm_text(norm).strip() for norm in norms)} (step {step:,})"
+
+
 def _share(fraction: float) -> str:
     if fraction == 0:
         return "none"

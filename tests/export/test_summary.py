@@ -33,11 +33,12 @@ KEYS = {
     "optimizers": {"type", "parameters", "groups", "steps"},
     "phase": {"seconds", "count", "bytes_end", "other_at_load", "other_first_step", "other_since",
               "bytes_peak", "peak_exact", "exact"},
-    "gradient_norm": {"since_step", "first", "last", "min", "max", "measured_steps", "not_finite_steps"},
+    "gradient_norm": {"since_step", "first", "last", "min", "max", "measured_steps", "not_finite_steps",
+                      "micro_steps"},
     "parameters": {
         "path", "names", "shape", "dtype", "bytes", "trainable", "state", "gradient_norm", "gradient", "saved_bytes",
     },
-    "cost": {"us_per_step", "share_of_step", "setup_seconds", "dropped_events"},
+    "cost": {"us_per_step", "share_of_step", "setup_seconds", "dropped_events", "dropped_readings"},
 }  # fmt: skip
 
 

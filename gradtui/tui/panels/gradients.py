@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import has_trained, total_norm_at
 from gradtui.tui.formatting import NORM_WIDTH, norm_text
+from gradtui.tui.gradient_words import micro_step_words
 from gradtui.tui.lines import Line, Span, elide_start, line_width, pad, printable, width_of, wrap
 from gradtui.tui.norm_curve import NormCurve
 from gradtui.tui.panels.pictures import HeldRequest, Pictures
@@ -18,6 +19,7 @@ TOTAL_ROLE, ROW_ROLE, CLIP_ROLE = "curve-1", "curve-2", "curve-3"
 _SAMPLE = "── "
 _GAP = "   "
 _LEAST_NAME = 6
+_ROOM_FOR_MEANING = 70
 
 
 @dataclass(frozen=True)
@@ -31,8 +33,9 @@ class Selection:
 
 def gradient_title(state: RunState) -> str:
     """What the norms are, and how often they are taken."""
-    every = state.cost.norms_every
-    return f"L2, log{'' if every <= 1 else f', every {every} steps'}"
+    every, dropped = state.cost.norms_every, state.cost.readings_dropped
+    often = "" if every <= 1 else f", every {every} steps"
+    return f"L2, log{often}{f', {dropped:,} dropped' if dropped else ''}"
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,15 @@ def legend_line(state: RunState, total: float | None, row: RowNorms | None, widt
         name = elide_start(printable(row.name), max(_LEAST_NAME, room))
         spans += [(_GAP, ""), (_SAMPLE, ROW_ROLE), (name + " ", "muted"), (now, "text")]
     return tuple(spans)
+
+
+def micro_step_line(state: RunState, width: int) -> list[Line]:
+    """What had accumulated after each micro-step, the last ones where there is no room for all; nothing if nobody follows."""
+    words = micro_step_words(state) if state.micro_norms.on else None
+    if words is None:
+        return []
+    label = "micro-steps " if width < _ROOM_FOR_MEANING else "accumulated after each micro-step "
+    return [((label, "muted"), (elide_start(words, width - len(label)), "text"))]
 
 
 def _clipping(state: RunState) -> list[Span]:
@@ -124,9 +136,10 @@ class GradientPanel(LineView):
         text = waiting_text(self._state)
         if text:
             return wrap(((text, "muted"),), width)
-        request = self._curve.request(width, height - 1, self._request)
+        extra = micro_step_line(self._state, width)
+        request = self._curve.request(width, height - 1 - len(extra), self._request)
         picture: Sequence[Line] = () if request is None else self._pictures.picture("gradients", request).lines
-        return [legend_line(self._state, self._total, self._row, width), *picture]
+        return [legend_line(self._state, self._total, self._row, width), *extra, *picture]
 
     def _request(self, width: int, height: int) -> PlotRequest:
         chosen, self._row, self._total = self.selection, None, self._state.gradient_norm.last
