@@ -49,9 +49,13 @@ class Automatic(lightning.LightningModule):
 
 
 def fit(module: lightning.LightningModule, *, steps: int, accumulate: int = 1, clip: str | None = None) -> None:
-    """Train for `steps` optimizer steps of `accumulate` micro-steps; `clip` is "norm", "value" or None."""
+    """Train for `steps` optimizer steps of `accumulate` micro-steps; `clip` is "norm", "value" or None.
+
+    A module with manual optimization accumulates by itself.
+    """
     trainer = lightning.Trainer(
-        accelerator="cpu", devices=1, max_steps=steps, accumulate_grad_batches=accumulate,
+        accelerator="cpu", devices=1, max_steps=steps,
+        accumulate_grad_batches=accumulate if module.automatic_optimization else 1,
         gradient_clip_val=1e-2 if clip is not None else None, gradient_clip_algorithm=clip,
         logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
     )  # fmt: skip

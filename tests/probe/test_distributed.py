@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from watched import watched
 from gradtui.export.summary import summarise
 from gradtui.probe.allocators import MallocAllocator
 from gradtui.protocol.commands import SetTrainable
-from gradtui.protocol.events import CommandRejected
+from gradtui.protocol.events import CommandRejected, GradientsMeasured
 from gradtui.protocol.vocabulary import Phase
 
 X = torch.linspace(-1, 1, 24).view(6, 4)
@@ -78,6 +79,36 @@ def test_wrapped_models(wrap: Callable[[nn.Module], nn.Module]) -> None:
     held = seen.ledgers(Phase.OPTIMIZER)[-1].held
     assert (held.parameters, held.gradients) == (size, size)
     assert held.optimizer_state == 2 * size + 4 * 4
+
+
+def without_sync(model: nn.Module, last: bool) -> AbstractContextManager[object]:
+    """What a script does so that only the last micro-step communicates."""
+    if isinstance(model, nn.parallel.DistributedDataParallel):
+        return nullcontext() if last else model.no_sync()
+    model.set_requires_gradient_sync(last)  # type: ignore[operator]
+    return nullcontext()
+
+
+@pytest.mark.parametrize("wrap", [parallel, parallel_with_views, sharded], ids=lambda wrap: wrap.__name__)
+def test_accumulation_that_communicates_once_a_step(wrap: Callable[[nn.Module], nn.Module]) -> None:
+    model = wrap(nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 2)))
+    norms: list[float] = []
+    with watched() as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(3):
+            for number, part in enumerate(X.split(2)):
+                with without_sync(model, number == 2):
+                    (model(part).square().mean() / 3).backward()
+            gradients = [getattr(p.grad, "_local_tensor", p.grad) for p in model.parameters()]
+            norms.append(sum(g.double().square().sum().item() for g in gradients if g is not None) ** 0.5)
+            optimizer.step()
+            optimizer.zero_grad()
+    state = seen.state
+    assert (state.step, state.micro_steps, state.skipped_steps, state.optimizer_steps) == (3, 9, 0, [3])
+    cycle = [*["forward", "backward", "other"] * 3, "optimizer", "data", "zero_grad", "data"]
+    assert seen.phases == ["load", *cycle * 3]
+    assert [event.total for event in seen.all(GradientsMeasured)] == pytest.approx(norms, rel=1e-5)
+    assert len(state.tree.models) == 1
 
 
 WIDTH, DEPTH = 512, 4

@@ -115,7 +115,7 @@ def test_what_accumulates_is_told_while_it_is_followed() -> None:
     for width in (20, 40, 69, 70, 200):
         (line,) = micro_step_line(state, width)
         assert line_width(line) <= width
-        assert text_of([line]).endswith("(step 4)")
+        assert text_of([line]).endswith("step 4)")
     apply(state, ev.CommandApplied(3.0, 4, FollowMicroSteps(2, False), "no longer", ()))
     assert micro_step_line(state, 80) == []
 
