@@ -218,9 +218,8 @@ def _ratios(looked: _Looked) -> list[float | None]:
     if looked.before is None or looked.after is None:
         return [None] * len(looked.parameters)
     lengths = [-(-elements // -(-elements // SAMPLE)) for _, elements, _ in looked.parameters]
-    before_all, after_all = looked.before.tensor(), looked.after.tensor()
-    ratios: list[float | None] = []
-    for before, after in zip(torch.split(before_all, lengths), torch.split(after_all, lengths)):
-        weight, moved = float(before.norm()), float((after - before).norm())
-        ratios.append(moved / weight if weight > 0 else None)
-    return ratios
+    before, after = looked.before.tensor(), looked.after.tensor()
+    weights, moves = (torch.split(each, lengths) for each in (before, after - before))
+    # On the host by now, and read together: one conversion, not two for each parameter.
+    norms = torch.stack([part.norm() for part in (*weights, *moves)]).view(2, -1).tolist()
+    return [moved / weight if weight > 0 else None for weight, moved in zip(*norms)]
