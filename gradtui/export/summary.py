@@ -4,8 +4,9 @@ Schema 1. Bytes, seconds and counts; `null` wherever something is unknown, and i
 (NaN, infinity). `steps` counts the executed optimizer steps of all optimizers together, `micro_steps` outermost backward
 calls. `state` is the letter of `gradtui.protocol.vocabulary.ParameterState`. A phase's `exact` says that every category was
 measured, `peak_exact` that `bytes_peak` is the phase's peak and not only a lower bound. `saved_bytes` of a parameter is what
-autograd keeps for backward in the operations of the module that owns it. `gradient` has what was seen of it last beyond its
-norm (see `gradtui.protocol.vocabulary.GradientFigures`). `gradient_norm` is of the
+autograd keeps for backward in the operations of the module that owns it. `local_count` are the elements that this
+process holds of a tensor spread over several, of which its norms are; null for any other. `gradient` has what was seen of it
+last beyond its norm (see `gradtui.protocol.vocabulary.GradientFigures`). `gradient_norm` is of the
 gradients as they were applied; its `micro_steps` has what had accumulated after each micro-step of the last step, before
 clipping, where a person follows that. `dropped_readings` counts steps and micro-steps that were not measured because a device
 had not finished the readings before. `bytes_end` is null for a phase whose end was never
@@ -233,6 +234,7 @@ def _parameters(state: RunState) -> list[dict[str, Any]]:
                 "path": parameter.path,
                 "names": list(parameter.names),
                 "shape": list(parameter.shape),
+                "local_count": parameter.local_count,
                 "dtype": parameter.dtype,
                 "bytes": parameter.bytes,
                 "trainable": None if flag == "-" else flag == "1",

@@ -6,7 +6,7 @@ Runs on the training thread.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
 
@@ -154,10 +154,7 @@ class _Builder:
             tree.module_index[id(wrapper)] = tree.module_index[id(wrapped)]
             tree.wrapper_refs.append(weakref.ref(wrapper))
         tree.models, tree.modules = tuple(found), tuple(self._modules)
-        tree.parameters = tuple(
-            ParameterInfo(info.path, tuple(names), info.shape, info.dtype, info.count, info.bytes, info.module)
-            for info, names in zip(self._parameters, self._names)
-        )
+        tree.parameters = tuple(replace(info, names=tuple(names)) for info, names in zip(self._parameters, self._names))
         return tree
 
     def _unwrapped(self, module: nn.Module) -> nn.Module:
@@ -219,7 +216,8 @@ class _Builder:
         # Nothing is known of the size while a lazy module has not given it one.
         count, size = (parameter.numel(), parameter.nbytes) if shape is not None else (0, 0)
         dtype = str(parameter.dtype).removeprefix("torch.")
-        self._parameters.append(ParameterInfo(path, (), tuple(shape or ()), dtype, count, size, module))
+        local = _local_count(parameter) if shape is not None else None
+        self._parameters.append(ParameterInfo(path, (), tuple(shape or ()), dtype, count, size, module, local))
         self._names.append({path: None})
 
     def _add_name(self, parameter: int, path: str) -> None:
@@ -254,6 +252,11 @@ def _contents(module: nn.Module) -> _Contents:
 
 def _shape(parameter: torch.Tensor) -> torch.Size | None:
     return None if is_lazy(parameter) else parameter.shape
+
+
+def _local_count(parameter: torch.Tensor) -> int | None:
+    to_local: Callable[[], torch.Tensor] | None = getattr(parameter.detach(), "to_local", None)
+    return to_local().numel() if to_local is not None else None
 
 
 def _identical(ours: Sequence[weakref.ref[T]], theirs: Sequence[weakref.ref[T]]) -> bool:

@@ -173,6 +173,9 @@ class ParameterInfo:
     bytes: int
     module: int
     """Index of the owning module in the tree."""
+    local_count: int | None = None
+    """Elements that this process holds of a tensor that is spread over several (a DTensor): norms are of these alone, since
+    the whole would take a collective. None for any other tensor."""
 
 
 @dataclass(frozen=True, slots=True)

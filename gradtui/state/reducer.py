@@ -45,6 +45,7 @@ def _models_found(state: RunState, event: ev.ModelsFound) -> None:
     before = {model.number for model in state.tree.models}
     tree = state.tree
     tree.models, tree.modules, tree.parameters = event.models, event.modules, event.parameters
+    tree.is_sharded = any(info.local_count is not None for info in event.parameters)
     unknown = len(event.parameters)
     tree.states, tree.trainable = "-" * unknown, "-" * unknown
     tree.norms, tree.norms_step, tree.saved = None, None, None

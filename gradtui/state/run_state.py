@@ -55,6 +55,8 @@ class TreeState:
     models: tuple[ModelInfo, ...] = ()
     modules: tuple[ModuleInfo, ...] = ()
     parameters: tuple[ParameterInfo, ...] = ()
+    is_sharded: bool = False
+    """Whether any of them is spread over processes."""
     states: str = ""
     trainable: str = ""
     norms: tuple[float | None, ...] | None = None

@@ -21,7 +21,7 @@ from gradtui.state.selectors import (
     totals,
 )
 from gradtui.tui.formatting import bytes_text, norm_text, shape_text
-from gradtui.tui.gradient_words import gradient_words, update_words
+from gradtui.tui.gradient_words import gradient_words, shard_words, update_words
 from gradtui.tui.lines import Line, Span, printable, wrap
 from gradtui.tui.palette import STATE_ROLES
 from gradtui.tui.reach_words import backward_words, mode_words, model_lines, saved_words
@@ -93,6 +93,7 @@ def _parameter(state: RunState, index: int) -> list[Fact]:
         *_said("contending", contending_words(state.tree, index)),
         Fact("tensor", ((tensor, "text"),)),
         Fact("", ((_stored(state, index, kind), "text"),)),
+        *_said("", shard_words(info)),
         Fact("names", ((printable(", ".join(info.names)), "text"),)),
     ]
     if len(info.names) > 1:

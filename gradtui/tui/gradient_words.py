@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from gradtui.protocol.vocabulary import ParameterInfo
 from gradtui.state.run_state import RunState
 from gradtui.tui.formatting import norm_text
 
@@ -34,6 +35,16 @@ def update_words(state: RunState, parameter: int) -> str | None:
     power = math.log10(figures.update_ratio)
     ratio = norm_text(figures.update_ratio).strip()
     return f"A step moves it by {about}{ratio} of its norm {weight}: log10 is {power:.1f}, around -3 is usual (step {step:,})."
+
+
+def shard_words(info: ParameterInfo) -> str | None:
+    """That only a part of the tensor is here; None for one that is whole."""
+    if info.local_count is None:
+        return None
+    return (
+        f"Spread over processes: this one holds {info.local_count:,} of its {info.count:,} elements, and every norm here is "
+        "of those (local shard)."
+    )
 
 
 def micro_step_words(state: RunState) -> str | None:

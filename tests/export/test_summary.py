@@ -36,7 +36,8 @@ KEYS = {
     "gradient_norm": {"since_step", "first", "last", "min", "max", "measured_steps", "not_finite_steps",
                       "micro_steps"},
     "parameters": {
-        "path", "names", "shape", "dtype", "bytes", "trainable", "state", "gradient_norm", "gradient", "saved_bytes",
+        "path", "names", "shape", "local_count",
+        "dtype", "bytes", "trainable", "state", "gradient_norm", "gradient", "saved_bytes",
     },
     "cost": {"us_per_step", "share_of_step", "setup_seconds", "dropped_events", "dropped_readings"},
 }  # fmt: skip

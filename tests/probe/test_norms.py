@@ -474,7 +474,9 @@ def test_what_a_device_is_behind_with_is_counted_for_the_whole_run(slow: type[Sl
 LARGE = [(dtype, 1 << 22) for dtype in (torch.float32, torch.float16, torch.bfloat16)]
 
 
-HUGE = [pytest.param(dtype, 1 << 27, marks=pytest.mark.slow) for dtype in (torch.float32, torch.float16, torch.bfloat16)]
+HUGE = [
+    pytest.param(dtype, 1 << 27, marks=pytest.mark.slow) for dtype in (torch.float32, torch.float16, torch.bfloat16)
+]
 
 
 @pytest.mark.parametrize(("dtype", "size"), [*LARGE, *HUGE])

@@ -35,7 +35,8 @@ def gradient_title(state: RunState) -> str:
     """What the norms are, and how often they are taken."""
     every, dropped = state.cost.norms_every, state.cost.readings_dropped
     often = "" if every <= 1 else f", every {every} steps"
-    return f"L2, log{often}{f', {dropped:,} dropped' if dropped else ''}"
+    local = " of local shards" if state.tree.is_sharded else ""
+    return f"L2{local}, log{often}{f', {dropped:,} dropped' if dropped else ''}"
 
 
 @dataclass(frozen=True)

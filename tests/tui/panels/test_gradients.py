@@ -111,7 +111,9 @@ def test_what_accumulates_is_told_while_it_is_followed() -> None:
     assert "Waiting" in text_of(micro_step_line(state, 80))
     for number, total in enumerate((0.25, 0.5, 0.75), 1):
         apply(state, ev.MicroStepMeasured(2.0, 4, number, total))
-    assert text_of(micro_step_line(state, 80)) == "accumulated after each micro-step 2.50e-1 → 5.00e-1 → 7.50e-1 (step 4)"
+    assert (
+        text_of(micro_step_line(state, 80)) == "accumulated after each micro-step 2.50e-1 → 5.00e-1 → 7.50e-1 (step 4)"
+    )
     for width in (20, 40, 69, 70, 200):
         (line,) = micro_step_line(state, width)
         assert line_width(line) <= width
