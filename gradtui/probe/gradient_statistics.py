@@ -211,6 +211,8 @@ def _figures(looked: _Looked) -> Iterator[GradientFigures]:
             weight_norm=weight,
             update_ratio=ratio,
             ratio_is_exact=elements <= SAMPLE,
+            elements=elements,
+            stored=stored,
         )
 
 

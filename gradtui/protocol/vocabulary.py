@@ -256,6 +256,10 @@ class GradientFigures:
     """L2 norm of what the step added over that of the parameter; None where that was zero, or not seen before the step."""
     ratio_is_exact: bool
     """False if the ratio is that of a sample of the elements."""
+    elements: int | None = None
+    """What `zero_fraction` is a share of, each part of a complex number for itself; None: the parameter's elements."""
+    stored: int | None = None
+    """How many of them the gradient stores; None: all."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gradtui.protocol.vocabulary import STATE_NAMES, ParameterState
+from gradtui.protocol.vocabulary import STATE_NAMES, ModuleInfo, ParameterState
 from gradtui.state.freeze_words import contending_words, holding_words
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import (
@@ -21,7 +21,14 @@ from gradtui.state.selectors import (
     totals,
 )
 from gradtui.tui.formatting import bytes_text, norm_text, shape_text
-from gradtui.tui.gradient_words import gradient_words, shard_words, update_words
+from gradtui.tui.gradient_words import (
+    gradient_words,
+    joint_gradient_words,
+    joint_update_words,
+    micro_step_words,
+    shard_words,
+    update_words,
+)
 from gradtui.tui.lines import Line, Span, printable, wrap
 from gradtui.tui.palette import STATE_ROLES
 from gradtui.tui.reach_words import backward_words, mode_words, model_lines, saved_words
@@ -144,10 +151,25 @@ def _module(state: RunState, index: int) -> list[Fact]:
         *_recomputed(state, index),
         *_height(state, index),
         Fact("gradient", ((_norm_words(state, sums.norm), "text"),)),
+        *_said("", joint_gradient_words(state, subtree(module))),
+        *_said("update", joint_update_words(state, subtree(module))),
+        *_whole_run(state, module),
         Fact("toggled", ((_toggle_words(state, subtree(module)), "text"),)),
         *(Fact(label, ((words, "text"),)) for label, words in model_lines(state, index)),
     ]
     return facts
+
+
+def _whole_run(state: RunState, module: ModuleInfo) -> list[Fact]:
+    """Of the root of a model: what is of the run as a whole."""
+    if module.parent >= 0:
+        return []
+    everything = range(len(state.tree.parameters)) if len(state.tree.models) > 1 else range(0)
+    return [
+        *_said("all models", joint_gradient_words(state, everything)),
+        *_said("", joint_update_words(state, everything)),
+        *_said("adds up", micro_step_words(state)),
+    ]
 
 
 def _said(label: str, words: str | None) -> list[Fact]:

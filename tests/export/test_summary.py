@@ -21,7 +21,8 @@ from gradtui.state.run_state import RunState
 TOP = {
     "schema", "script", "arguments", "exit_code", "seconds", "device", "ledger", "torch",
     "steps", "micro_steps", "skipped_steps", "models", "optimizers", "phases", "step_peak", "device_memory", "checkpointed",
-    "gradient_norm", "parameters", "freezes", "interventions", "interventions_dropped", "out_of_memory", "findings", "cost",
+    "gradient_norm", "modules", "parameters", "freezes",
+    "interventions", "interventions_dropped", "out_of_memory", "findings", "cost",
 }  # fmt: skip
 BYTES = {"parameters", "buffers", "gradients", "optimizer_state", "activations", "input", "offloaded",
          "offload_outside", "other", "total"}  # fmt: skip
@@ -34,7 +35,8 @@ KEYS = {
     "phase": {"seconds", "count", "bytes_end", "other_at_load", "other_first_step", "other_since",
               "bytes_peak", "peak_exact", "exact"},
     "gradient_norm": {"since_step", "first", "last", "min", "max", "measured_steps", "not_finite_steps",
-                      "micro_steps"},
+                      "micro_steps", "gradient"},
+    "modules": {"path", "type", "gradient_norm", "gradient"},
     "parameters": {
         "path", "names", "shape", "local_count",
         "dtype", "bytes", "trainable", "state", "gradient_norm", "gradient", "saved_bytes",
@@ -69,7 +71,7 @@ def test_a_run_has_every_documented_key() -> None:
         assert set(phase) == KEYS["phase"]
         assert phase["bytes_end"] is None or set(phase["bytes_end"]) == BYTES
     assert any(phase["bytes_end"] for phase in summary["phases"].values())
-    for part in ("models", "optimizers", "parameters"):
+    for part in ("models", "optimizers", "modules", "parameters"):
         assert summary[part]
         for row in summary[part]:
             assert set(row) == KEYS[part]
