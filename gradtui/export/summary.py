@@ -5,8 +5,8 @@ Schema 1. Bytes, seconds and counts; `null` wherever something is unknown, and i
 calls. `state` is the letter of `gradtui.protocol.vocabulary.ParameterState`. A phase's `exact` says that every category was
 measured, `peak_exact` that `bytes_peak` is the phase's peak and not only a lower bound. `saved_bytes` of a parameter is what
 autograd keeps for backward in the operations of the module that owns it. `local_count` are the elements that this process
-holds of a tensor spread over several, of which its norms are; null for any other. `gradient` has what was seen of it last beyond its norm (see `gradtui.protocol.vocabulary.GradientFigures`); of a
-module and of the whole run it is that of all parameters that train together, as many of the `of` as `tensors` says, each as
+holds of a tensor spread over several, of which its norms are; null for any other. `gradient` has what was seen
+of it last beyond its norm (see `gradtui.protocol.vocabulary.GradientFigures`); of a module and of the whole run it is that of all parameters that train together, as many of the `of` as `tensors` says, each as
 it was in the last step that looked at it (`first_step` to `last_step`; see `gradtui.state.joint_figures`). `gradient_norm`
 is of the gradients as they were applied; its `micro_steps` has what had accumulated after each micro-step of the last step,
 before clipping, where a person follows that. `dropped_readings` counts steps and micro-steps that were not measured because

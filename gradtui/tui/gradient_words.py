@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from gradtui.protocol.vocabulary import GradientFigures, ParameterInfo
 from gradtui.state.joint_figures import JointFigures, joint_figures
@@ -78,7 +79,12 @@ def micro_step_words(state: RunState) -> str | None:
     step, norms = state.micro_norms.last()
     if not norms:
         return "Waiting for the next micro-step." if state.micro_norms.on else None
-    return f"{' → '.join(norm_text(norm).strip() for norm in norms)} (step {step:,})"
+    return f"{joined(norms)} (step {step:,})"
+
+
+def joined(norms: Sequence[float | None]) -> str:
+    """One after the other; None for those that are left out."""
+    return " → ".join("…" if norm is None else norm_text(norm).strip() for norm in norms)
 
 
 def _share(fraction: float) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import has_trained, total_norm_at
 from gradtui.tui.formatting import NORM_WIDTH, norm_text
-from gradtui.tui.gradient_words import micro_step_words
+from gradtui.tui.gradient_words import joined, micro_step_words
 from gradtui.tui.lines import Line, Span, elide_start, line_width, pad, printable, width_of, wrap
 from gradtui.tui.norm_curve import NormCurve
 from gradtui.tui.panels.pictures import HeldRequest, Pictures
@@ -79,12 +79,15 @@ def legend_line(state: RunState, total: float | None, row: RowNorms | None, widt
 
 
 def micro_step_line(state: RunState, width: int) -> list[Line]:
-    """What had accumulated after each micro-step, the last ones where there is no room for all; nothing if nobody follows."""
-    words = micro_step_words(state) if state.micro_norms.on else None
-    if words is None:
+    """What had accumulated after each micro-step, the first and the last where there is no room for all; nothing if nobody
+    follows them."""
+    if not state.micro_norms.on:
         return []
     label = "micro-steps " if width < _ROOM_FOR_MEANING else "accumulated after each micro-step "
-    return [((label, "muted"), (elide_start(words, width - len(label)), "text"))]
+    step, norms = state.micro_norms.last()
+    ways = (micro_step_words(state), joined(norms), joined([norms[0], None, norms[-1]] if norms else []))
+    fitting = (way for way in ways if way and width_of(label + way) <= width)
+    return [((label, "muted"), (next(fitting, elide_start(joined(norms[-1:]), max(1, width - len(label)))), "text"))]
 
 
 def _clipping(state: RunState) -> list[Span]:

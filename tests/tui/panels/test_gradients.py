@@ -114,10 +114,11 @@ def test_what_accumulates_is_told_while_it_is_followed() -> None:
     assert (
         text_of(micro_step_line(state, 80)) == "accumulated after each micro-step 2.50e-1 → 5.00e-1 → 7.50e-1 (step 4)"
     )
-    for width in (20, 40, 69, 70, 200):
-        (line,) = micro_step_line(state, width)
-        assert line_width(line) <= width
-        assert text_of([line]).endswith("step 4)")
+    assert text_of(micro_step_line(state, 38)) == "micro-steps 2.50e-1 → … → 7.50e-1"
+    assert text_of(micro_step_line(state, 45)) == "micro-steps 2.50e-1 → 5.00e-1 → 7.50e-1"
+    assert text_of(micro_step_line(state, 20)) == "micro-steps 7.50e-1"
+    for width in (*range(13, 90), 200):
+        assert line_width(micro_step_line(state, width)[0]) <= width
     apply(state, ev.CommandApplied(3.0, 4, FollowMicroSteps(2, False), "no longer", ()))
     assert micro_step_line(state, 80) == []
 
