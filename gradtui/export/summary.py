@@ -5,18 +5,17 @@ Schema 1. Bytes, seconds and counts; `null` wherever something is unknown, and i
 calls. `state` is the letter of `gradtui.protocol.vocabulary.ParameterState`. A phase's `exact` says that every category was
 measured, `peak_exact` that `bytes_peak` is the phase's peak and not only a lower bound. `saved_bytes` of a parameter is what
 autograd keeps for backward in the operations of the module that owns it. `local_count` are the elements that this process
-holds of a tensor spread over several, of which its norms are; null for any other. `gradient` has what was seen
-of it last beyond its norm (see `gradtui.protocol.vocabulary.GradientFigures`); of a module and of the whole run it is that of all parameters that train together, as many of the `of` as `tensors` says, each as
-it was in the last step that looked at it (`first_step` to `last_step`; see `gradtui.state.joint_figures`). `gradient_norm`
-is of the gradients as they were applied; its `micro_steps` has what had accumulated after each micro-step of the last step,
-before clipping, where a person follows that. `dropped_readings` counts steps and micro-steps that were not measured because
-a device had not finished the readings before.
-`bytes_end` is null for a phase whose end was never
-measured, one that did not occur included. Its categories count each storage once; with `other`
-they add up to `total`, except that `offloaded` is no part of it where `offload_outside` is true: the models are on a device,
-and what is offloaded on the host. `other_at_load` is what was in no category when the first forward began (imports, data
-sets), `other_first_step` what came with the first step (buffers that MKL and oneDNN keep, late imports), `other_since` the rest
-of `other`: Python's own objects, results that are still alive.
+holds of a tensor spread over several, of which its norms are; null for any other. `gradient` has what was seen of it last
+beyond its norm (see `gradtui.protocol.vocabulary.GradientFigures`); of a module and of the whole run it is that of all
+parameters that train together, as many of the `of` as `tensors` says, each as it was in the last step that looked at it
+(`first_step` to `last_step`; see `gradtui.state.joint_figures`). `gradient_norm` is of the gradients as they were applied;
+its `micro_steps` has what had accumulated after each micro-step of the last step, before clipping, where a person follows
+that. `dropped_readings` counts steps and micro-steps that were not measured because a device had not finished the readings
+before. `bytes_end` is null for a phase whose end was never measured, one that did not occur included. Its categories count
+each storage once; with `other` they add up to `total`, except that `offloaded` is no part of it where `offload_outside` is
+true: the models are on a device, and what is offloaded on the host. `other_at_load` is what was in no category when the first
+forward began (imports, data sets), `other_first_step` what came with the first step (buffers that MKL and oneDNN keep, late
+imports), `other_since` the rest of `other`: Python's own objects, results that are still alive.
 `checkpointed` has the modules with operations in checkpointed regions: bytes that backward computes again there (null if not
 seen), and the inputs that a region keeps, under the innermost module that it is within.
 

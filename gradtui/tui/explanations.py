@@ -22,10 +22,10 @@ from gradtui.state.selectors import (
 )
 from gradtui.tui.formatting import bytes_text, norm_text, shape_text
 from gradtui.tui.gradient_words import (
+    adding_up_words,
     gradient_words,
     joint_gradient_words,
     joint_update_words,
-    micro_step_words,
     shard_words,
     update_words,
 )
@@ -168,7 +168,7 @@ def _whole_run(state: RunState, module: ModuleInfo) -> list[Fact]:
     return [
         *_said("all models", joint_gradient_words(state, everything)),
         *_said("", joint_update_words(state, everything)),
-        *_said("adds up", micro_step_words(state)),
+        *_said("adds up", adding_up_words(state)),
     ]
 
 

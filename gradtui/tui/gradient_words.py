@@ -78,8 +78,14 @@ def micro_step_words(state: RunState) -> str | None:
     """What had accumulated after each micro-step of the last step; None if nobody follows them."""
     step, norms = state.micro_norms.last()
     if not norms:
-        return "Waiting for the next micro-step." if state.micro_norms.on else None
+        return "waiting for the next one" if state.micro_norms.on else None
     return f"{joined(norms)} (step {step:,})"
+
+
+def adding_up_words(state: RunState) -> str | None:
+    """The same as a sentence, while somebody follows them."""
+    words = micro_step_words(state) if state.micro_norms.on else None
+    return f"The norm of all gradients after each micro-step, before clipping: {words}." if words is not None else None
 
 
 def joined(norms: Sequence[float | None]) -> str:

@@ -108,7 +108,7 @@ def test_what_accumulates_is_told_while_it_is_followed() -> None:
     state = state_after(*coop_run(3))
     assert micro_step_line(state, 80) == []
     apply(state, ev.CommandApplied(2.0, 3, FollowMicroSteps(1, True), "follow", ()))
-    assert "Waiting" in text_of(micro_step_line(state, 80))
+    assert "waiting" in text_of(micro_step_line(state, 80))
     for number, total in enumerate((0.25, 0.5, 0.75), 1):
         apply(state, ev.MicroStepMeasured(2.0, 4, number, total))
     assert (
