@@ -26,6 +26,11 @@ class MicroStepNorms:
         if len(norms) < MOST:
             norms.append(event.total)
 
+    def applied(self, step: int) -> None:
+        """An optimizer has applied what accumulated for this step."""
+        if self._now[1] and self._now[0] == step:
+            self._over = self._now
+
     def last(self) -> tuple[int, list[float]]:
         """The step and its norms in order: of the last step that is over, of the one under way while there is none."""
         return self._over if self._over[1] else self._now

@@ -14,8 +14,10 @@ import torch
 from torch import Tensor, nn
 from watched import Watched, watched
 
+from gradtui.protocol.codec import from_words
 from gradtui.protocol.commands import Command, FollowMicroSteps
 from gradtui.protocol.events import CommandRejected, GradientsMeasured, MicroStepMeasured
+from gradtui.protocol.schedule import is_schedulable
 
 STEPS, MICRO_STEPS, SCALE = 4, 3, 512.0
 X = torch.linspace(-1, 1, 48).view(12, 4)
@@ -318,7 +320,7 @@ def test_micro_steps_are_followed_only_from_the_request_to_its_end() -> None:
         assert seen.state.micro_norms.on
         assert len(seen.all(MicroStepMeasured)) == STEPS * MICRO_STEPS
         step, norms = seen.state.micro_norms.last()
-        assert (step, len(norms)) == (2 * STEPS - 1, MICRO_STEPS)
+        assert (step, len(norms)) == (2 * STEPS, MICRO_STEPS)
         seen.submit(follow(False))
         seen.submit(follow(False))
         accumulated(model, Notes(model))
@@ -366,3 +368,8 @@ def test_lightning_with_automatic_optimization(accumulate: int, clip: str | None
     assert len(notes.applied) == STEPS
     notes.check(seen)
     check_micro_steps(notes, seen, accumulate)
+
+
+def test_a_schedule_can_ask_for_micro_steps() -> None:
+    assert from_words({"command": "follow_micro_steps", "on": True}, 7) == FollowMicroSteps(7, True)
+    assert is_schedulable(FollowMicroSteps(7, True))

@@ -24,6 +24,14 @@ def test_the_first_step_is_shown_while_it_goes_on_then_the_last_one_that_is_over
     assert after((1, 1, 0.5), (2, 1, 0.25), (2, 2, 0.375), (3, 1, 0.125)).last() == (2, [0.25, 0.375])
 
 
+def test_a_step_that_was_applied_is_over_though_no_other_has_begun() -> None:
+    norms = after((1, 1, 0.5), (2, 1, 0.25), (2, 2, 0.375))
+    norms.applied(1)
+    assert norms.last() == (1, [0.5])
+    norms.applied(2)
+    assert norms.last() == (2, [0.25, 0.375])
+
+
 def test_a_step_that_a_loss_scaler_left_out_is_followed_by_another_of_its_number() -> None:
     assert after((5, 1, 8.0), (5, 2, 16.0), (5, 1, 0.5), (5, 2, 0.75), (6, 1, 0.25)).last() == (5, [0.5, 0.75])
 
