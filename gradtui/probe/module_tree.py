@@ -6,13 +6,14 @@ Runs on the training thread.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
 
 import torch
 from torch import nn
 
+from gradtui.probe.plain_tensors import plain_tensors
 from gradtui.probe.torch_private import compiled_module, is_lazy
 from gradtui.protocol.vocabulary import ModelInfo, ModuleInfo, ParameterInfo
 
@@ -255,8 +256,8 @@ def _shape(parameter: torch.Tensor) -> torch.Size | None:
 
 
 def _local_count(parameter: torch.Tensor) -> int | None:
-    to_local: Callable[[], torch.Tensor] | None = getattr(parameter.detach(), "to_local", None)
-    return to_local().numel() if to_local is not None else None
+    # Its parts are looked up: `to_local` would be an operation, which a mode of the script's could see.
+    return sum(part.numel() for part in plain_tensors(parameter)) if hasattr(type(parameter), "to_local") else None
 
 
 def _identical(ours: Sequence[weakref.ref[T]], theirs: Sequence[weakref.ref[T]]) -> bool:

@@ -182,7 +182,7 @@ def closing_lines(state: RunState) -> list[str]:
     if norms.last is not None:
         since = f" since the models changed at step {norms.since_step}" if norms.since_step else ""
         steps = "1 step" if norms.measured_steps == 1 else f"{norms.measured_steps} steps"
-        lines.append(f"gradient norm {norms.first:.3g} → {norms.last:.3g}, read at {steps}{since}")
+        lines.append(f"gradient norm {norms.first:.3g} → {norms.last:.3g}, read at {steps}{since}{_left_out(state)}")
     cost = state.cost
     if cost.steps:
         share = 100 * cost.own_seconds / cost.step_seconds if cost.step_seconds else 0.0
@@ -215,3 +215,8 @@ def _phase_line(phase: Phase, seconds: float, elapsed: float, peak: int | None, 
     share = 100 * seconds / elapsed if elapsed else 0.0
     memory = "" if peak is None else f"  peak {'' if exact else '≥ '}{peak / 2**20:.1f} MiB"
     return f"  {phase.value:<10} {seconds:8.2f} s {share:5.1f} %{memory}"
+
+
+def _left_out(state: RunState) -> str:
+    dropped = state.cost.readings_dropped
+    return f"; {dropped:,} left out, since the device was behind" if dropped else ""

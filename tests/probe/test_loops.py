@@ -279,7 +279,7 @@ def test_a_criterion_that_is_a_module_is_part_of_the_forward() -> None:
 
 
 class Inverted(nn.Module):
-    """Trained by a method that is not its forward: its children are called from outside of any module."""
+    """Trained by a method of its own: its children are called from outside of any module."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -289,15 +289,19 @@ class Inverted(nn.Module):
         loss: Tensor = (self.decoder(self.encoder(x)) - x).square().mean()
         return loss
 
+    def forward(self, x: Tensor) -> Tensor:
+        return self.training_step(x)
 
+
+@pytest.mark.parametrize("method", ["training_step", "forward"])
 @pytest.mark.parametrize("micro_steps", [1, 3])
-def test_a_model_that_is_trained_by_another_method_than_forward(micro_steps: int) -> None:
+def test_a_model_that_is_trained_by_a_method_without_being_called(micro_steps: int, method: str) -> None:
     model = Inverted()
     with watched() as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         for _ in range(2):
             for _ in range(micro_steps):
-                (model.training_step(X) / micro_steps).backward()
+                (getattr(model, method)(X) / micro_steps).backward()
             optimizer.step()
             optimizer.zero_grad()
     assert counts(seen) == (2, 2 * micro_steps, 0, [2])
