@@ -352,7 +352,7 @@ def test_what_is_told_is_what_the_step_applies(name: str) -> None:
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="Lightning is in the test extra from Python 3.11 on")
-@pytest.mark.filterwarnings("ignore")
+@pytest.mark.filterwarnings("ignore:.*LeafSpec", "ignore:.*does not have many workers")
 @pytest.mark.parametrize("accumulate", [1, MICRO_STEPS])
 @pytest.mark.parametrize("clip", [None, "norm", "value"])
 def test_lightning_with_automatic_optimization(accumulate: int, clip: str | None) -> None:
