@@ -51,7 +51,7 @@ def launch(settings: Settings) -> int:
 
 
 def _plain(settings: Settings, program: Program) -> int:
-    files = InterventionFiles(RunFiles(settings.target.name).write)
+    files = InterventionFiles(RunFiles(settings.target.name).write_together, settings.target.words)
     training = TrainingRun(settings, program)
     reporter = PlainReporter(training.events)
     reporter.start()
@@ -65,7 +65,7 @@ def _plain(settings: Settings, program: Program) -> int:
 def _with_screen(settings: Settings, program: Program, lease: TerminalLease, nursery: Nursery | None) -> int:
     from gradtui.screen_run import ScreenRun
 
-    files = InterventionFiles(RunFiles(settings.target.name).write)
+    files = InterventionFiles(RunFiles(settings.target.name).write_together, settings.target.words)
     screen = ScreenRun(settings, program, lease, nursery, save_schedule=files.save)
     with _renewed_summary(settings, lambda: screen.look(partial(summarise, dropped=screen.dropped))):
         outcome = screen.execute()

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import math
+from typing import TypeVar
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import Phase
 from gradtui.state.moved import newly_moved
 from gradtui.state.notes import note
 from gradtui.state.run_state import NormSummary, RunState
+from gradtui.state.series import Series
 from gradtui.state.turns import take_reach, take_saved
+
+_ROWS_KEPT = 32
+_RATIOS, _RATIOS_EACH = 400_000, 256
+"""So many update ratios are kept in all, and of one parameter."""
+
+_Told = TypeVar("_Told")
 
 
 def gradients_measured(state: RunState, event: ev.GradientsMeasured) -> None:
@@ -43,6 +51,26 @@ def figures_measured(state: RunState, event: ev.GradientFiguresMeasured) -> None
     for figures in event.figures:
         if figures.parameter < len(state.tree.parameters):
             state.tree.figures[figures.parameter] = (event.step, figures)
+            if figures.update_ratio is not None:
+                room = max(4, min(_RATIOS_EACH, _RATIOS // len(state.tree.parameters)))
+                state.tree.ratios.setdefault(figures.parameter, Series(room)).append(event.step, figures.update_ratio)
+
+
+def gradient_traced(state: RunState, event: ev.GradientTraced) -> None:
+    state.tree.followed.discard(event.path)
+    if event.module < len(state.tree.modules):
+        _keep_newest(state.tree.chains, event.path, event)
+
+
+def optimizer_state_read(state: RunState, event: ev.OptimizerStateRead) -> None:
+    _keep_newest(state.tree.optimizer_state, event.path, event)
+
+
+def _keep_newest(kept: dict[str, _Told], path: str, event: _Told) -> None:
+    kept.pop(path, None)
+    kept[path] = event
+    if len(kept) > _ROWS_KEPT:
+        del kept[next(iter(kept))]
 
 
 def _not_finite(state: RunState, event: ev.GradientsMeasured) -> str:

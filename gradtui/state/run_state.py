@@ -10,8 +10,10 @@ from gradtui.protocol.events import (
     DeviceSampled,
     FreezesInForce,
     GradientReachMeasured,
+    GradientTraced,
     GroupsRead,
     LedgerTaken,
+    OptimizerStateRead,
     OutOfMemory,
     RunEnded,
     RunStarted,
@@ -63,6 +65,14 @@ class TreeState:
     norms_step: int | None = None
     figures: dict[int, tuple[int, GradientFigures]] = field(default_factory=dict)
     """By parameter: the step in which it was looked at last, and what was seen."""
+    ratios: dict[int, Series] = field(default_factory=dict)
+    """By parameter: the update ratios of the steps in which they were measured, zeros included."""
+    chains: dict[str, GradientTraced] = field(default_factory=dict)
+    """By path: how the gradient comes to it, of those that were asked for last."""
+    optimizer_state: dict[str, OptimizerStateRead] = field(default_factory=dict)
+    """By path, likewise: what optimizers keep for it."""
+    followed: set[str] = field(default_factory=set)
+    """Paths to which the gradient is about to be followed."""
     saved: SavedBytesMeasured | None = None
     """Of each model what was measured last, even if that was in another optimizer's step (see `turns`)."""
     reach: GradientReachMeasured | None = None
