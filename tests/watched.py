@@ -10,7 +10,7 @@ from typing import TypeVar
 from gradtui.probe.allocators import Allocator, Reading
 from gradtui.probe.probe import Probe
 from gradtui.protocol.commands import Command
-from gradtui.protocol.events import Event, LedgerTaken, ProbeFailed
+from gradtui.protocol.events import Event, LedgerTaken, PhaseTime, ProbeFailed, Progress
 from gradtui.protocol.vocabulary import ParameterState, Phase
 from gradtui.state.reducer import apply
 from gradtui.state.run_state import RunState
@@ -66,6 +66,7 @@ class Watched:
         self._queue = queue
         self._events: list[Event] = []
         self._state = RunState()
+        self._told_from = self._told_to = 0
 
     @property
     def events(self) -> list[Event]:
@@ -111,6 +112,21 @@ class Watched:
             switch(phase, now, entered)
 
         tracker._switch = noted  # type: ignore[method-assign]
+        take, self._told_from = tracker.take, tracker._since
+
+        def taken(now: int) -> tuple[PhaseTime, ...]:
+            self._told_to = now
+            return take(now)
+
+        tracker.take = taken  # type: ignore[method-assign]
+
+    def check_that_phases_fill_the_time(self) -> None:
+        """The phases told of add up to the time between the first and the last moment they are told for, to the nanosecond.
+
+        Both moments are the tracker's own: nothing here depends on how busy the machine is.
+        """
+        told = [time for event in self.all(Progress) for time in event.phases]
+        assert sum(round(time.seconds * 1e9) for time in told) == self._told_to - self._told_from
 
     def submit(self, make: Callable[[int], Command]) -> Command:
         """Send a command, as a viewer does."""

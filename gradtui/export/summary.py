@@ -4,13 +4,18 @@ Schema 1. Bytes, seconds and counts; `null` wherever something is unknown, and i
 (NaN, infinity). `steps` counts the executed optimizer steps of all optimizers together, `micro_steps` outermost backward
 calls. `state` is the letter of `gradtui.protocol.vocabulary.ParameterState`. A phase's `exact` says that every category was
 measured, `peak_exact` that `bytes_peak` is the phase's peak and not only a lower bound. `saved_bytes` of a parameter is what
-autograd keeps for backward in the operations of the module that owns it. `gradient` has what was seen of it last beyond its
-norm (see `gradtui.protocol.vocabulary.GradientFigures`). `bytes_end` is null for a phase whose end was never
-measured, one that did not occur included. Its categories count each storage once; with `other`
-they add up to `total`, except that `offloaded` is no part of it where `offload_outside` is true: the models are on a device,
-and what is offloaded on the host. `other_at_load` is what was in no category when the first forward began (imports, data
-sets), `other_first_step` what came with the first step (buffers that MKL and oneDNN keep, late imports), `other_since` the rest
-of `other`: Python's own objects, results that are still alive.
+autograd keeps for backward in the operations of the module that owns it. `local_count` are the elements that this process
+holds of a tensor spread over several, of which its norms are; null for any other. `gradient` has what was seen of it last
+beyond its norm (see `gradtui.protocol.vocabulary.GradientFigures`); of a module and of the whole run it is that of all
+parameters that train together, as many of the `of` as `tensors` says, each as it was in the last step that looked at it
+(`first_step` to `last_step`; see `gradtui.state.joint_figures`). `gradient_norm` is of the gradients as they were applied;
+its `micro_steps` has what had accumulated after each micro-step of the last step, before clipping, where a person follows
+that. `dropped_readings` counts steps and micro-steps that were not measured because a device had not finished the readings
+before. `bytes_end` is null for a phase whose end was never measured, one that did not occur included. Its categories count
+each storage once; with `other` they add up to `total`, except that `offloaded` is no part of it where `offload_outside` is
+true: the models are on a device, and what is offloaded on the host. `other_at_load` is what was in no category when the first
+forward began (imports, data sets), `other_first_step` what came with the first step (buffers that MKL and oneDNN keep, late
+imports), `other_since` the rest of `other`: Python's own objects, results that are still alive.
 `checkpointed` has the modules with operations in checkpointed regions: bytes that backward computes again there (null if not
 seen), and the inputs that a region keeps, under the innermost module that it is within.
 
@@ -38,13 +43,13 @@ backward never enters, and both `in_words`; empty and null where the gradient ha
 from __future__ import annotations
 
 import json
-import math
 import os
 import threading
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from gradtui.export import gradients
 from gradtui.export.bad_step import bad_step
 from gradtui.export.device_memory import device_memory
 from gradtui.export.interventions import freezes, interventions
@@ -78,8 +83,9 @@ def summarise(state: RunState, *, dropped: int) -> dict[str, Any]:
         "step_peak": _step_peak(state),
         "device_memory": device_memory(state),
         "checkpointed": _checkpointed(state),
-        "gradient_norm": _gradient_norm(state),
+        "gradient_norm": gradients.gradient_norm(state),
         "bad_step": bad_step(state),
+        "modules": gradients.modules(state),
         "parameters": _parameters(state),
         "freezes": freezes(state),
         "interventions": interventions(state),
@@ -204,19 +210,6 @@ def _phase(state: RunState, record: PhaseRecord) -> dict[str, Any]:
     }
 
 
-def _gradient_norm(state: RunState) -> dict[str, Any]:
-    norms = state.norm_summary
-    return {
-        "since_step": norms.since_step,
-        "first": _number(norms.first),
-        "last": _number(norms.last),
-        "min": norms.smallest,
-        "max": norms.largest,
-        "measured_steps": norms.measured_steps,
-        "not_finite_steps": norms.not_finite_steps,
-    }
-
-
 def _parameters(state: RunState) -> list[dict[str, Any]]:
     tree = state.tree
     rows = []
@@ -227,25 +220,17 @@ def _parameters(state: RunState) -> list[dict[str, Any]]:
                 "path": parameter.path,
                 "names": list(parameter.names),
                 "shape": list(parameter.shape),
+                "local_count": parameter.local_count,
                 "dtype": parameter.dtype,
                 "bytes": parameter.bytes,
                 "trainable": None if flag == "-" else flag == "1",
                 "state": None if letter == "-" else letter,
-                "gradient_norm": _number(tree.norms[index]) if tree.norms is not None else None,
-                "gradient": _figures(state, index),
+                "gradient_norm": gradients.number(tree.norms[index]) if tree.norms is not None else None,
+                "gradient": gradients.figures(state, index),
                 "saved_bytes": tree.saved.by_module[parameter.module] if tree.saved is not None else None,
             }
         )
     return rows
-
-
-def _figures(state: RunState, parameter: int) -> dict[str, Any] | None:
-    step, figures = state.tree.figures.get(parameter, (0, None))
-    if figures is None:
-        return None
-    seen = {name: _number(each) if isinstance(each, float) else each for name, each in asdict(figures).items()}
-    del seen["parameter"]
-    return {"step": step, **seen}
 
 
 def _out_of_memory(event: OutOfMemory) -> dict[str, Any]:
@@ -272,8 +257,5 @@ def _cost(state: RunState, dropped: int) -> dict[str, Any]:
         "share_of_step": cost.own_seconds / cost.step_seconds if cost.step_seconds else None,
         "setup_seconds": cost.setup_seconds,
         "dropped_events": dropped,
+        "dropped_readings": cost.readings_dropped,
     }
-
-
-def _number(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None

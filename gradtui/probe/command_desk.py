@@ -30,6 +30,7 @@ from gradtui.probe.torch_private import operations_are_observed
 from gradtui.probe.undo_stack import UndoStack
 from gradtui.protocol.commands import (
     Command,
+    FollowMicroSteps,
     Intervention,
     PauseAtBadStep,
     SaveAllocatorSnapshot,
@@ -89,6 +90,7 @@ class CommandDesk:
             ZeroGradients: self._clear_gradients,
             SaveCheckpoint: self._save_checkpoint,
             TraceStep: self._trace,
+            FollowMicroSteps: norms.micro_steps.set,
             TraceGradient: examiner.gradients.ask,
             PauseAtBadStep: norms.bad_steps.set_pause,
             SaveAllocatorSnapshot: lambda _: allocator_snapshot.save(self.write_file),

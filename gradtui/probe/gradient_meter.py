@@ -2,7 +2,7 @@
 
 L2 norms, `sqrt(sum |g|^2)` over all elements of a gradient, as `torch.nn.utils.clip_grad_norm_` computes them. Half
 precision gradients accumulate in float32. On CUDA the stacked norms go to pinned memory by an asynchronous copy, which is
-polled at later steps; a reading that would have to be waited for is dropped (not yet confirmed on a device).
+polled at later steps; where too many are still under way a step is left out, and counted (not yet confirmed on a device).
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from gradtui.probe.clipping import Clipping
 from gradtui.probe.host_copy import HostCopy
 from gradtui.probe.torch_private import multi_tensor_norms
 
-_RING = 4
-"""Readings that may be under way on a device; one more drops the oldest."""
+_RING = 8
+"""Readings that may be under way on a device. With so many, the next step is not measured: were the oldest given up instead, a
+script that runs further ahead of its device than this would never see one arrive."""
 _HALF = (torch.float16, torch.bfloat16)
 _PIECE = 1 << 16
 """Elements of which the CPU adds up the squares in one go."""
@@ -53,7 +54,7 @@ class GradientMeter:
 
     def __init__(self, deliver: Callable[[NormReading], None]) -> None:
         self.dropped = 0
-        """Readings given up because the device had not finished them in time."""
+        """Steps not measured because the device had not finished the readings before."""
         self._deliver = deliver
         self._under_way: deque[_UnderWay] = deque()
 
@@ -70,6 +71,10 @@ class GradientMeter:
         `scale` is what a loss scaler has multiplied them by, if the optimizer takes that out itself; `clipping` what the script
         has clipped them by.
         """
+        self.poll()
+        if len(self._under_way) >= _RING:
+            self.dropped += 1
+            return
         with torch.no_grad():
             indices, stacked = _norms(gradients)
             if clipping is not None:
@@ -86,9 +91,6 @@ class GradientMeter:
         # The step's one host read.
         self._under_way.append(_UnderWay(step, indices, with_loss, clipping, HostCopy(values)))
         self.poll()
-        if len(self._under_way) > _RING:
-            self._under_way.popleft()
-            self.dropped += 1
 
     def poll(self) -> None:
         """Deliver the readings that a device has finished; never waits."""

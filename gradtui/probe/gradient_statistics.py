@@ -24,7 +24,8 @@ MOST_PARAMETERS = 64
 MOST_ELEMENTS = 1 << 26
 """Elements that are looked at in one step, more only where a single parameter has more."""
 SAMPLE = 512
-_RING = 4
+_RING = 8
+"""Looks that may be under way on a device; with so many, the next step is not looked at."""
 _PIECE = 1 << 20
 _HALF = (torch.float16, torch.bfloat16)
 
@@ -54,6 +55,8 @@ class GradientStatistics:
     """Takes figures before a step, completes them after it, and delivers them when they have arrived."""
 
     def __init__(self, deliver: Deliver) -> None:
+        self.dropped = 0
+        """Steps not looked at because the device had not finished the looks before."""
         self._deliver = deliver
         self._next = 0
         """The place of the parameter to go on with."""
@@ -72,8 +75,12 @@ class GradientStatistics:
 
         `scale` is a loss scaler's factor that is still in the gradients; `has_run` says that the step is over.
         """
-        chosen = self._chosen(applied)
         self._open = None
+        self.poll()
+        if len(self._under_way) >= _RING:
+            self.dropped += 1
+            return
+        chosen = self._chosen(applied)
         if not chosen:
             return
         parameters = [parameter for _, parameter in chosen]
@@ -93,8 +100,6 @@ class GradientStatistics:
                 looked.after = HostCopy(_samples(parameters))
         self._under_way.append(looked)
         self.poll()
-        if len(self._under_way) > _RING:
-            self._under_way.popleft()
 
     def poll(self) -> None:
         """Deliver what a device has finished; never waits."""
@@ -206,6 +211,8 @@ def _figures(looked: _Looked) -> Iterator[GradientFigures]:
             weight_norm=weight,
             update_ratio=ratio,
             ratio_is_exact=elements <= SAMPLE,
+            elements=elements,
+            stored=stored,
         )
 
 
@@ -213,9 +220,8 @@ def _ratios(looked: _Looked) -> list[float | None]:
     if looked.before is None or looked.after is None:
         return [None] * len(looked.parameters)
     lengths = [-(-elements // -(-elements // SAMPLE)) for _, elements, _ in looked.parameters]
-    before_all, after_all = looked.before.tensor(), looked.after.tensor()
-    ratios: list[float | None] = []
-    for before, after in zip(torch.split(before_all, lengths), torch.split(after_all, lengths)):
-        weight, moved = float(before.norm()), float((after - before).norm())
-        ratios.append(moved / weight if weight > 0 else None)
-    return ratios
+    before, after = looked.before.tensor(), looked.after.tensor()
+    weights, moves = (torch.split(each, lengths) for each in (before, after - before))
+    # On the host by now, and read together: one conversion, not two for each parameter.
+    norms = torch.stack([part.norm() for part in (*weights, *moves)]).view(2, -1).tolist()
+    return [moved / weight if weight > 0 else None for weight, moved in zip(*norms)]

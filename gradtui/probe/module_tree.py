@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeVar
 import torch
 from torch import nn
 
+from gradtui.probe.plain_tensors import plain_tensors
 from gradtui.probe.torch_private import compiled_module, is_lazy
 from gradtui.protocol.vocabulary import ModelInfo, ModuleInfo, ParameterInfo
 
@@ -154,10 +155,7 @@ class _Builder:
             tree.module_index[id(wrapper)] = tree.module_index[id(wrapped)]
             tree.wrapper_refs.append(weakref.ref(wrapper))
         tree.models, tree.modules = tuple(found), tuple(self._modules)
-        tree.parameters = tuple(
-            ParameterInfo(info.path, tuple(names), info.shape, info.dtype, info.count, info.bytes, info.module)
-            for info, names in zip(self._parameters, self._names)
-        )
+        tree.parameters = tuple(replace(info, names=tuple(names)) for info, names in zip(self._parameters, self._names))
         return tree
 
     def _unwrapped(self, module: nn.Module) -> nn.Module:
@@ -219,7 +217,8 @@ class _Builder:
         # Nothing is known of the size while a lazy module has not given it one.
         count, size = (parameter.numel(), parameter.nbytes) if shape is not None else (0, 0)
         dtype = str(parameter.dtype).removeprefix("torch.")
-        self._parameters.append(ParameterInfo(path, (), tuple(shape or ()), dtype, count, size, module))
+        local = _local_count(parameter) if shape is not None else None
+        self._parameters.append(ParameterInfo(path, (), tuple(shape or ()), dtype, count, size, module, local))
         self._names.append({path: None})
 
     def _add_name(self, parameter: int, path: str) -> None:
@@ -254,6 +253,11 @@ def _contents(module: nn.Module) -> _Contents:
 
 def _shape(parameter: torch.Tensor) -> torch.Size | None:
     return None if is_lazy(parameter) else parameter.shape
+
+
+def _local_count(parameter: torch.Tensor) -> int | None:
+    # Its parts are looked up: `to_local` would be an operation, which a mode of the script's could see.
+    return sum(part.numel() for part in plain_tensors(parameter)) if hasattr(type(parameter), "to_local") else None
 
 
 def _identical(ours: Sequence[weakref.ref[T]], theirs: Sequence[weakref.ref[T]]) -> bool:

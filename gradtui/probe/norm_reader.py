@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -16,6 +17,7 @@ from gradtui.probe.cadence import Cadence
 from gradtui.probe.clipping import Clippings
 from gradtui.probe.gradient_meter import GradientMeter, NormReading
 from gradtui.probe.gradient_statistics import GradientStatistics
+from gradtui.probe.micro_steps import MicroSteps
 from gradtui.probe.models_in_view import ModelsInView
 from gradtui.probe.peak_counters import of_this_process
 from gradtui.probe.run_clock import RunClock
@@ -41,6 +43,7 @@ class NormReader:
         view: ModelsInView,
         cadence: Cadence,
         guard: Callable[..., None],
+        aside: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self.is_due = True
         """Whether the present step is measured."""
@@ -50,6 +53,7 @@ class NormReader:
         """Parameter index -> its norm, as its optimizer applied it last. On a device one reading old."""
         self.bad_steps = BadSteps(emit, clock, view)
         self.clippings = Clippings(self.bad_steps.clipping)
+        self.micro_steps = MicroSteps(emit, clock)
         self._emit = emit
         self._clock = clock
         self._view = view
@@ -58,6 +62,7 @@ class NormReader:
         self._devices: set[int] = set()
         """CUDA devices that the last gradients were on."""
         self._guard = guard
+        self._aside = aside
         self._cadence = cadence
         self._loss: torch.Tensor | None = None
         self._scalers: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -70,7 +75,17 @@ class NormReader:
     @property
     def every(self) -> int:
         """Norms are measured every so many steps."""
-        return 1 if self.bad_steps.pauses else self._cadence.every
+        return 1 if self._every_step else self._cadence.every
+
+    @property
+    def _every_step(self) -> bool:
+        """A person asked for something that needs every step, whatever it costs."""
+        return self.micro_steps.on or self.bad_steps.pauses
+
+    @property
+    def dropped(self) -> int:
+        """Steps and micro-steps not measured because a device had not finished the readings before."""
+        return self._meter.dropped + self._statistics.dropped + self.micro_steps.dropped
 
     @property
     def is_scaled(self) -> bool:
@@ -90,10 +105,11 @@ class NormReader:
 
         `wanted` says that it is examined: then its norms are needed too.
         """
-        if self.is_due and not self._wanted:
+        follows = self._every_step
+        if self.is_due and not self._wanted and not follows:
             self._cadence.spent(cost)
         self._wanted = wanted
-        self.is_due = self._cadence.is_due(executed, self._view.round_length, wanted=wanted) or self.bad_steps.pauses
+        self.is_due = self._cadence.is_due(executed, self._view.round_length, wanted=wanted or follows)
         self.clippings.begin(on=self.is_due)
         self.poll()
 
@@ -102,11 +118,13 @@ class NormReader:
 
         Behind a loss scaler each is looked at: it may be left out.
         """
-        return -1 if self.is_due or self.is_scaled else self._cadence.rests(executed)
+        looks = self.is_due or self.is_scaled or self._every_step
+        return -1 if looks else self._cadence.rests(executed)
 
     def poll(self) -> None:
         """Send the readings that a device has finished."""
         self._meter.poll()
+        self.micro_steps.poll()
         self._guard("gradient figures", self._statistics.poll)
 
     def saw_loss(self, outputs: Any) -> None:
@@ -116,21 +134,33 @@ class NormReader:
         if operations_are_observed() or not isinstance(first, torch.Tensor) or first.numel() != 1 or first.is_complex():
             return
         loss = first.detach()
-        scaler = self._scaled_by() if self._scaled_by is not None else None
-        scale = loss_scale(scaler) if scaler is not None else None
+        scale = self._loss_scale()
         if scale is not None:
             loss = loss / scale.to(loss.device, non_blocking=True)
         self._loss = loss
-        scaled = scaler is not None
+        scaled = self._scaled_by is not None and self._scaled_by() is not None
         self._guard("first bad step", partial(self.bad_steps.saw_loss, is_scaled=scaled), loss, outputs)
+
+    def backward_ended(self, step: int) -> None:
+        """A backward that serves `step` has ended."""
+        if not self.micro_steps.on:
+            return
+        with self._aside():
+            if not operations_are_observed():
+                parameters = [parameter for _, parameter in self._view.tree.live_parameters()]
+                with of_this_process.apart(self._devices):
+                    self.micro_steps.ended(step, parameters, self._loss_scale())
 
     def measure(self, step: int, optimizer: Optimizer | None, *, has_run: bool = False) -> None:
         """Measure the gradients that `optimizer` (None: the script itself) applies as `step`.
 
         `has_run`: see `measure_after`. Nothing is measured where the script would see our operations.
         """
-        if operations_are_observed():
-            return
+        with self._aside():
+            if not operations_are_observed():
+                self._measure(step, optimizer, has_run)
+
+    def _measure(self, step: int, optimizer: Optimizer | None, has_run: bool) -> None:
         self.bad_steps.measuring(step, optimizer)
         gradients, clipping = self._gradients(optimizer), self.clippings.take()
         scale = getattr(optimizer, "grad_scale", None)
@@ -150,9 +180,11 @@ class NormReader:
         """A step has ended, executed or not."""
         self._loss = self._scaled_by = None
         self._guard("first bad step", self.bad_steps.stepped)
-        if self._wanted and not operations_are_observed():
-            with of_this_process.apart(self._devices):
-                self._guard("gradient figures", self._statistics.after_step)
+        self.micro_steps.step_ended()
+        if self._wanted:
+            with self._aside(), of_this_process.apart(self._devices):
+                if not operations_are_observed():
+                    self._guard("gradient figures", self._statistics.after_step)
 
     def tree_changed(self) -> None:
         """Parameters have other places now."""
@@ -170,9 +202,14 @@ class NormReader:
     def catch_up(self) -> None:
         """Send what is still on its way, and the last rows if they were held back. May wait for the device."""
         self._meter.finish()
+        self.micro_steps.finish()
         last, self._unsent = self._unsent, None
         if last is not None:
             self._emit(GradientsMeasured(self._clock.at(), last.step, None, None, self._rows()))
+
+    def _loss_scale(self) -> torch.Tensor | None:
+        scaler = self._scaled_by() if self._scaled_by is not None else None
+        return loss_scale(scaler) if scaler is not None else None
 
     def _gradients(self, optimizer: Optimizer | None) -> list[tuple[int, torch.Tensor]]:
         found: list[tuple[int, torch.Tensor]] = []

@@ -61,7 +61,7 @@ class Probe:
         self.examiner = StepExaminer(
             emit, self.clock, self.view, self.phases, self.counter, allocator, rarely, self._traces, self.hooks
         )
-        self.norms = NormReader(emit, self.clock, self.view, often, self.hooks.guard)
+        self.norms = NormReader(emit, self.clock, self.view, often, self.hooks.guard, self._traces.aside)
         self.desk = CommandDesk(
             emit, self.clock, self.view, self.norms, self.examiner, self.counter, commands, self._hold, time
         )
@@ -160,6 +160,7 @@ class Probe:
             return
         self.counter.micro_steps += 1
         self.phases.backward_ended(now, in_step=self._steps.are_running())
+        self.hooks.guard("micro-steps", self.norms.backward_ended, self.counter.steps + 1)
         if self._is_by_hand():
             if self.norms.is_due:
                 self.hooks.guard("gradient norms", self.norms.measure_after, self.counter.steps + 1, None)
@@ -263,13 +264,12 @@ class Probe:
         self._traces.drop()
 
     def _tree_changed(self) -> None:
-        self.examiner.tree_changed()
-        self.norms.tree_changed()
-        self.desk.tree_changed()
+        for part in (self.examiner, self.norms, self.desk):
+            part.tree_changed()
 
     def _flush(self, now: int) -> None:
-        own, phases = self._cost.to_report(), self.phases.take(now)
-        self._emit(self.counter.flush(now, self.clock.at(), phases, own, self.norms.every, self.examiner.every))
+        measuring = self.norms.every, self.examiner.every, self.norms.dropped
+        self._emit(self.counter.flush(now, self.clock.at(), self.phases.take(now), self._cost.to_report(), *measuring))
 
     def _failed(self, part: str, error: str, disabled: bool) -> None:
         self._emit(ProbeFailed(self.clock.at(), self.counter.steps, part, error, disabled))

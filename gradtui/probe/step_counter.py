@@ -76,6 +76,7 @@ class StepCounter:
         own_ns: int,
         norms_every: int,
         ledger_every: int,
+        readings_dropped: int = 0,
     ) -> Progress:
         """What has gone by since the last flush."""
         steps, micro_steps = self._flushed
@@ -90,6 +91,7 @@ class StepCounter:
             own_ns / 1e9,
             norms_every,
             ledger_every,
+            readings_dropped,
         )
         self._flushed = (self.steps, self.micro_steps)
         self._skipped = 0

@@ -64,6 +64,14 @@ class StepTracer:
             self._trace.leave()
             self._depth = 0
 
+    def pause(self) -> bool:
+        """Follow nothing until `resume`; False if nothing is followed now, or that cannot be helped."""
+        return self._trace.is_on and self._trace.leave()
+
+    def resume(self) -> None:
+        """Go on after a pause."""
+        self._trace.enter()
+
     def abandon(self) -> None:
         """Follow nothing any further, and say nothing."""
         self._trace.leave()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from gradtui.probe.cadence import Cadence
 from gradtui.probe.models_in_view import ModelsInView
@@ -74,6 +75,17 @@ class StepTraces:
         """That call has ended."""
         if self.current is not None:
             self.current.leave()
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Within this nothing is followed: an optimizer that steps within backward is measured while that is taken apart."""
+        tracer = self.current
+        paused = tracer is not None and tracer.pause()
+        try:
+            yield
+        finally:
+            if paused and tracer is not None and self.current is tracer:
+                tracer.resume()
 
     def phase(self, phase: Phase) -> None:
         """A phase begins."""

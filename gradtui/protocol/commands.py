@@ -139,6 +139,13 @@ class TraceStep(Command):
 
 
 @dataclass(frozen=True, slots=True)
+class FollowMicroSteps(Command):
+    """Measure what has accumulated in the gradients at the end of every backward, or no longer."""
+
+    on: bool
+
+
+@dataclass(frozen=True, slots=True)
 class TraceGradient(Command):
     """In the next step, find how the gradient comes from the loss to the parameter or module at `path`, and read what
     optimizers keep for it."""

@@ -17,6 +17,7 @@ from gradtui.protocol.measurements import (
     GradientsMeasured,
     GradientTraced,
     LedgerTaken,
+    MicroStepMeasured,
     OptimizerStateRead,
     OutOfMemory,
     ParametersClassified,
@@ -51,6 +52,7 @@ __all__ = [
     "GradientsMeasured",
     "GroupsRead",
     "LedgerTaken",
+    "MicroStepMeasured",
     "ModelsFound",
     "OptimizerStateRead",
     "OptimizersFound",
@@ -152,6 +154,9 @@ class Progress(Event):
     norms_every: int
     ledger_every: int
     """Cadence: gradient norms and the deep ledger are measured every so many steps to stay within the budget."""
+    readings_dropped: int = 0
+    """Steps and micro-steps, of the whole run so far, whose gradients were not measured because a device had not finished the
+    readings before."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,6 +60,18 @@ class BadStepFound(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class MicroStepMeasured(Event):
+    """The L2 norm of all that has accumulated in `.grad` by the end of a backward that serves `step`; sent only on request.
+
+    Before clipping, and without a loss scaler's factor.
+    """
+
+    number: int
+    """Which micro-step of its step it is, from 1."""
+    total: float
+
+
+@dataclass(frozen=True, slots=True)
 class GradientFiguresMeasured(Event):
     """More of the gradients of `step` than their norms, for those parameters whose turn it was."""
 

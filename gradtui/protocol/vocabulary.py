@@ -176,6 +176,9 @@ class ParameterInfo:
     bytes: int
     module: int
     """Index of the owning module in the tree."""
+    local_count: int | None = None
+    """Elements that this process holds of a tensor that is spread over several (a DTensor): norms are of these alone, since
+    the whole would take a collective. None for any other tensor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +261,10 @@ class GradientFigures:
     """L2 norm of what the step added over that of the parameter; None where that was zero, or not seen before the step."""
     ratio_is_exact: bool
     """False if the ratio is that of a sample of the elements."""
+    elements: int | None = None
+    """What `zero_fraction` is a share of, each part of a complex number for itself; None: the parameter's elements."""
+    stored: int | None = None
+    """How many of them the gradient stores; None: all."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -201,7 +201,7 @@ def _gradient_lines(state: RunState) -> list[str]:
     if norms.last is not None:
         since = f" since the models changed at step {norms.since_step}" if norms.since_step else ""
         steps = "1 step" if norms.measured_steps == 1 else f"{norms.measured_steps} steps"
-        lines.append(f"gradient norm {norms.first:.3g} → {norms.last:.3g}, read at {steps}{since}")
+        lines.append(f"gradient norm {norms.first:.3g} → {norms.last:.3g}, read at {steps}{since}{_left_out(state)}")
     return lines if state.bad_step is None else [*lines, bad_step_words(state.bad_step)]
 
 
@@ -230,3 +230,8 @@ def _phase_line(phase: Phase, seconds: float, elapsed: float, peak: int | None, 
     share = 100 * seconds / elapsed if elapsed else 0.0
     memory = "" if peak is None else f"  peak {'' if exact else '≥ '}{peak / 2**20:.1f} MiB"
     return f"  {phase.value:<10} {seconds:8.2f} s {share:5.1f} %{memory}"
+
+
+def _left_out(state: RunState) -> str:
+    dropped = state.cost.readings_dropped
+    return f"; {dropped:,} left out, since the device was behind" if dropped else ""

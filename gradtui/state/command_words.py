@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from gradtui.protocol.commands import (
     Command,
+    FollowMicroSteps,
     Pause,
     PauseAtBadStep,
     Resume,
@@ -25,28 +29,13 @@ from gradtui.protocol.commands import (
     ZeroGradients,
 )
 
+_ALL = "the model"
+
 
 def command_words(command: Command) -> str:
     """What a command asks for, as it goes on from "cannot": `freeze ctx`."""
-    if isinstance(command, SetTrainable):
-        return f"{'unfreeze' if command.trainable else 'freeze'} {command.path or 'the model'}"
-    if isinstance(command, SetCheckpointing):
-        return f"{'checkpoint' if command.on else 'stop checkpointing'} {command.path or 'the model'}"
-    if isinstance(command, SetMode):
-        return f"put {command.path or 'the model'} in {'training' if command.training else 'eval'} mode"
-    if isinstance(command, SetGroup):
-        return _group_words(command)
-    if isinstance(command, TrainOnly):
-        return f"train only {command.selection or 'the model'}"
-    if isinstance(command, TraceGradient):
-        return f"follow the gradient to {command.path or 'the model'}"
-    if isinstance(command, RunSteps):
-        return "run 1 step" if command.count == 1 else f"run {command.count} steps"
-    if isinstance(command, PauseAtBadStep):
-        return f"{'pause' if command.on else 'stop pausing'} at the first NaN"
-    if isinstance(command, RunTo):
-        return f"run to step {command.step}"
-    return _WORDS.get(type(command), "do that")
+    words = _WORDS.get(type(command), "do that")
+    return words if isinstance(words, str) else words(command)
 
 
 def _group_words(command: SetGroup) -> str:
@@ -58,7 +47,17 @@ def _group_words(command: SetGroup) -> str:
     return f"set {' and '.join(wished) or 'nothing'} of group {command.group}"
 
 
-_WORDS: dict[type[Command], str] = {
+_WORDS: dict[type[Command], str | Callable[[Any], str]] = {
+    SetTrainable: lambda command: f"{'unfreeze' if command.trainable else 'freeze'} {command.path or _ALL}",
+    SetCheckpointing: lambda command: f"{'checkpoint' if command.on else 'stop checkpointing'} {command.path or _ALL}",
+    SetMode: lambda command: f"put {command.path or _ALL} in {'training' if command.training else 'eval'} mode",
+    SetGroup: _group_words,
+    TrainOnly: lambda command: f"train only {command.selection or _ALL}",
+    TraceGradient: lambda command: f"follow the gradient to {command.path or _ALL}",
+    FollowMicroSteps: lambda command: f"{'follow' if command.on else 'stop following'} each micro-step",
+    PauseAtBadStep: lambda command: f"{'pause' if command.on else 'stop pausing'} at the first NaN",
+    RunSteps: lambda command: "run 1 step" if command.count == 1 else f"run {command.count} steps",
+    RunTo: lambda command: f"run to step {command.step}",
     Pause: "pause",
     Resume: "go on",
     StopTraining: "stop training",

@@ -28,6 +28,7 @@ def gradients_measured(state: RunState, event: ev.GradientsMeasured) -> None:
         state.before_clipping.append(event.step, event.before_clipping)
         state.clipped_at = event.clipped_at
     if event.total is not None:
+        state.micro_norms.applied(event.step)
         state.gradient_norm.append(event.step, event.total)
         if state.norm_summary.of_earlier_models:
             state.norm_summary = NormSummary(since_step=state.norm_summary.replaced_at)

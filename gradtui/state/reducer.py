@@ -8,6 +8,7 @@ from typing import Any
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import (
+    FollowMicroSteps,
     Intervention,
     Pause,
     PauseAtBadStep,
@@ -60,6 +61,7 @@ def _models_found(state: RunState, event: ev.ModelsFound) -> None:
     before = {model.number for model in state.tree.models}
     tree = state.tree
     tree.models, tree.modules, tree.parameters = event.models, event.modules, event.parameters
+    tree.is_sharded = any(info.local_count is not None for info in event.parameters)
     unknown = len(event.parameters)
     tree.states, tree.trainable = "-" * unknown, "-" * unknown
     tree.norms, tree.norms_step, tree.saved = None, None, None
@@ -117,6 +119,14 @@ def _progress(state: RunState, event: ev.Progress) -> None:
         elapsed += time.seconds
     cost = state.cost
     cost.norms_every, cost.ledger_every = event.norms_every, event.ledger_every
+    if event.readings_dropped and not cost.readings_dropped:
+        note(
+            state,
+            event,
+            "probe",
+            "gradients not measured: the device is too far behind, and training does not wait for it",
+        )
+    cost.readings_dropped = event.readings_dropped
     if event.step <= event.steps:
         cost.setup_seconds += event.own_seconds
         return
@@ -141,6 +151,8 @@ def _applied(state: RunState, event: ev.CommandApplied) -> None:
         state.intervention_count += 1
         if len(state.interventions) > INTERVENTIONS_KEPT:
             del state.interventions[0]
+    if isinstance(event.command, FollowMicroSteps):
+        state.micro_norms.on = event.command.on
     if isinstance(event.command, TraceGradient):
         state.tree.followed.add(event.command.path)
     if isinstance(event.command, PauseAtBadStep):
@@ -233,6 +245,7 @@ _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     ev.GradientsMeasured: measured.gradients_measured,
     ev.BadStepFound: measured.bad_step_found,
     ev.GradientFiguresMeasured: measured.figures_measured,
+    ev.MicroStepMeasured: lambda state, event: state.micro_norms.take(event),
     ev.LedgerTaken: measured.ledger_taken,
     ev.SavedBytesMeasured: measured.saved_bytes,
     ev.GradientReachMeasured: measured.reach,

@@ -23,6 +23,7 @@ from gradtui.protocol.events import (
 )
 from gradtui.protocol.vocabulary import GradientFigures, ModelInfo, ModuleInfo, OptimizerInfo, ParameterInfo, Phase
 from gradtui.state.growth import GrowthWatch
+from gradtui.state.micro_steps import MicroStepNorms
 from gradtui.state.series import RowHistory, Series
 
 
@@ -57,6 +58,8 @@ class TreeState:
     models: tuple[ModelInfo, ...] = ()
     modules: tuple[ModuleInfo, ...] = ()
     parameters: tuple[ParameterInfo, ...] = ()
+    is_sharded: bool = False
+    """Whether any of them is spread over processes."""
     states: str = ""
     trainable: str = ""
     norms: tuple[float | None, ...] | None = None
@@ -172,6 +175,8 @@ class CostRecord:
     """Up to the end of the first step."""
     norms_every: int = 1
     ledger_every: int = 1
+    readings_dropped: int = 0
+    """Gradients not measured because a device had not finished the readings before."""
     recent_us: float | None = None
     """Microseconds a step, lately."""
     recent_share: float | None = None
@@ -209,6 +214,8 @@ class RunState:
     """Where NaN or Inf appeared first; kept for good."""
     pauses_at_bad_step: bool = False
     """The run is to be held at the next one."""
+    micro_norms: MicroStepNorms = field(default_factory=MicroStepNorms)
+    """What had accumulated after each micro-step, while a person follows that."""
     history: RowHistory = field(default_factory=RowHistory)
     tree: TreeState = field(default_factory=TreeState)
     models: dict[int, ModelRecord] = field(default_factory=dict)

@@ -82,6 +82,12 @@ ACTIONS: tuple[Action, ...] = (
         "zero_gradients", (), "Clear gradients", "Clear all gradients at the next step boundary.", "Training", "app",
     ),
     Action(
+        "follow_micro_steps", (), "Gradients of each micro-step",
+        "Measure what has accumulated in the gradients after each backward, before clipping, at every step, or no longer: "
+        "the gradient panel shows them one after the other.",
+        "Training", "app",
+    ),
+    Action(
         "save_checkpoint", (), "Save a checkpoint",
         "Write models, optimizers, step and random states to a file, at the next step boundary.", "Training", "app",
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from gradtui.protocol.vocabulary import STATE_NAMES, ParameterState
+from gradtui.protocol.vocabulary import STATE_NAMES, ModuleInfo, ParameterState
 from gradtui.state.freeze_words import contending_words, holding_words
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import (
@@ -19,7 +19,14 @@ from gradtui.state.selectors import (
 from gradtui.tui.chain_lines import chain_facts
 from gradtui.tui.facts import Fact, said
 from gradtui.tui.formatting import bytes_text, norm_text, shape_text
-from gradtui.tui.gradient_words import gradient_words, update_words
+from gradtui.tui.gradient_words import (
+    adding_up_words,
+    gradient_words,
+    joint_gradient_words,
+    joint_update_words,
+    shard_words,
+    update_words,
+)
 from gradtui.tui.lines import Span, printable
 from gradtui.tui.optimizer_words import optimizer_facts, state_bytes
 from gradtui.tui.palette import STATE_ROLES
@@ -47,6 +54,7 @@ def _parameter(state: RunState, index: int) -> list[Fact]:
         *chain,
         Fact("tensor", ((tensor, "text"),)),
         Fact("", ((_stored(state, index, kind), "text"),)),
+        *said("", shard_words(info)),
         Fact("names", ((printable(", ".join(info.names)), "text"),)),
     ]
     if len(info.names) > 1:
@@ -99,11 +107,26 @@ def _module(state: RunState, index: int) -> list[Fact]:
         *_height(state, index),
         *state_bytes(state, module.path),
         Fact("gradient", ((_norm_words(state, sums.norm), "text"),)),
+        *said("", joint_gradient_words(state, subtree(module))),
+        *said("update", joint_update_words(state, subtree(module))),
+        *_whole_run(state, module),
         *norm_history(state, subtree(module)),
         *toggle_facts(state, subtree(module)),
         *(Fact(label, ((words, "text"),)) for label, words in model_lines(state, index)),
     ]
     return facts
+
+
+def _whole_run(state: RunState, module: ModuleInfo) -> list[Fact]:
+    """Of the root of a model: what is of the run as a whole."""
+    if module.parent >= 0:
+        return []
+    everything = range(len(state.tree.parameters)) if len(state.tree.models) > 1 else range(0)
+    return [
+        *said("all models", joint_gradient_words(state, everything)),
+        *said("", joint_update_words(state, everything)),
+        *said("adds up", adding_up_words(state)),
+    ]
 
 
 def _letter_fact(letter: str, count: int, *, first: bool) -> Fact:

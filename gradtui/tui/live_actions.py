@@ -25,6 +25,7 @@ REQUESTS: dict[str, Callable[[RunState, int | None], Make | Refusal]] = {
     "pause_at_bad_step": lambda state, _: live_requests.pause_at_bad_step(state),
     "run_one_step": lambda state, _: requests.one_step(state),
     "save_snapshot": lambda state, _: requests.save_snapshot(state),
+    "follow_micro_steps": lambda state, _: live_requests.micro_steps(state),
     "zero_gradients": lambda state, _: live_requests.zero_gradients(state),
     "stop_training": lambda state, _: live_requests.stop(state),
     "undo": lambda state, _: live_requests.undo(state),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from gradtui.protocol.commands import (
+    FollowMicroSteps,
     PauseAtBadStep,
     SetCheckpointing,
     SetMode,
@@ -80,6 +81,15 @@ def verify(state: RunState) -> Make | Refusal:
 def zero_gradients(state: RunState) -> Make | Refusal:
     """Clear all gradients."""
     return Refusal(OVER) if state.ended is not None else ZeroGradients
+
+
+def micro_steps(state: RunState) -> Make | Refusal:
+    """Follow the gradients of each micro-step, or no longer; asked twice before the answer, the later wish counts."""
+    if state.ended is not None:
+        return Refusal(OVER)
+    waiting = [command.on for command in state.pending.values() if isinstance(command, FollowMicroSteps)]
+    on = waiting[-1] if waiting else state.micro_norms.on
+    return lambda number: FollowMicroSteps(number, not on)
 
 
 def undo(state: RunState) -> Make | Refusal:

@@ -21,8 +21,8 @@ from gradtui.state.run_state import RunState
 TOP = {
     "schema", "script", "arguments", "exit_code", "seconds", "device", "ledger", "torch",
     "steps", "micro_steps", "skipped_steps", "models", "optimizers", "phases", "step_peak", "device_memory", "checkpointed",
-    "gradient_norm", "bad_step", "parameters", "freezes", "interventions", "interventions_dropped",
-    "out_of_memory", "findings", "cost",
+    "gradient_norm", "bad_step", "modules", "parameters", "freezes",
+    "interventions", "interventions_dropped", "out_of_memory", "findings", "cost",
 }  # fmt: skip
 BYTES = {"parameters", "buffers", "gradients", "optimizer_state", "activations", "input", "offloaded",
          "offload_outside", "other", "total"}  # fmt: skip
@@ -34,11 +34,14 @@ KEYS = {
     "optimizers": {"type", "parameters", "groups", "steps"},
     "phase": {"seconds", "count", "bytes_end", "other_at_load", "other_first_step", "other_since",
               "bytes_peak", "peak_exact", "exact"},
-    "gradient_norm": {"since_step", "first", "last", "min", "max", "measured_steps", "not_finite_steps"},
+    "gradient_norm": {"since_step", "first", "last", "min", "max", "measured_steps", "not_finite_steps",
+                      "micro_steps", "gradient"},
+    "modules": {"path", "type", "gradient_norm", "gradient"},
     "parameters": {
-        "path", "names", "shape", "dtype", "bytes", "trainable", "state", "gradient_norm", "gradient", "saved_bytes",
+        "path", "names", "shape", "local_count",
+        "dtype", "bytes", "trainable", "state", "gradient_norm", "gradient", "saved_bytes",
     },
-    "cost": {"us_per_step", "share_of_step", "setup_seconds", "dropped_events"},
+    "cost": {"us_per_step", "share_of_step", "setup_seconds", "dropped_events", "dropped_readings"},
 }  # fmt: skip
 
 
@@ -68,7 +71,7 @@ def test_a_run_has_every_documented_key() -> None:
         assert set(phase) == KEYS["phase"]
         assert phase["bytes_end"] is None or set(phase["bytes_end"]) == BYTES
     assert any(phase["bytes_end"] for phase in summary["phases"].values())
-    for part in ("models", "optimizers", "parameters"):
+    for part in ("models", "optimizers", "modules", "parameters"):
         assert summary[part]
         for row in summary[part]:
             assert set(row) == KEYS[part]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 
-import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -13,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from watched import Watched, watched
 
-from gradtui.protocol.events import LedgerTaken, Progress, SavedBytesMeasured
+from gradtui.protocol.events import LedgerTaken, SavedBytesMeasured
 from gradtui.protocol.vocabulary import MEMORY_CATEGORIES
 
 X = torch.linspace(-1, 1, 24).view(6, 4)
@@ -143,11 +142,9 @@ def run(acts: list[str]) -> tuple[Script, dict[str, object]]:
 
 
 def check(seen: Watched, script: Script) -> None:
-    events = seen.all(Progress)
     assert (seen.state.step, seen.state.micro_steps) == (script.steps, script.backwards)
     assert sum(seen.state.optimizer_steps) == script.steps
-    spent = sum(time.seconds for event in events for time in event.phases)
-    assert spent == pytest.approx(events[-1].at, abs=0.01)
+    seen.check_that_phases_fill_the_time()
     for ledger in seen.all(LedgerTaken):
         assert sum(getattr(ledger.held, category) or 0 for category in MEMORY_CATEGORIES) == ledger.held.total
     for saved in seen.all(SavedBytesMeasured):

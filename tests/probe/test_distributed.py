@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,11 @@ from watched import watched
 from gradtui.export.summary import summarise
 from gradtui.probe.allocators import MallocAllocator
 from gradtui.protocol.commands import SetTrainable
-from gradtui.protocol.events import CommandRejected
+from gradtui.protocol.events import CommandRejected, GradientsMeasured
 from gradtui.protocol.vocabulary import Phase
+from gradtui.tui.explanations import explain
+from gradtui.tui.gradient_words import shard_words
+from gradtui.tui.panels.gradients import gradient_title
 
 X = torch.linspace(-1, 1, 24).view(6, 4)
 
@@ -80,6 +84,36 @@ def test_wrapped_models(wrap: Callable[[nn.Module], nn.Module]) -> None:
     assert held.optimizer_state == 2 * size + 4 * 4
 
 
+def without_sync(model: nn.Module, last: bool) -> AbstractContextManager[object]:
+    """What a script does so that only the last micro-step communicates."""
+    if isinstance(model, nn.parallel.DistributedDataParallel):
+        return nullcontext() if last else model.no_sync()
+    model.set_requires_gradient_sync(last)  # type: ignore[operator]
+    return nullcontext()
+
+
+@pytest.mark.parametrize("wrap", [parallel, parallel_with_views, sharded], ids=lambda wrap: wrap.__name__)
+def test_accumulation_that_communicates_once_a_step(wrap: Callable[[nn.Module], nn.Module]) -> None:
+    model = wrap(nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 2)))
+    norms: list[float] = []
+    with watched() as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(3):
+            for number, part in enumerate(X.split(2)):
+                with without_sync(model, number == 2):
+                    (model(part).square().mean() / 3).backward()
+            gradients = [getattr(p.grad, "_local_tensor", p.grad) for p in model.parameters()]
+            norms.append(sum(g.double().square().sum().item() for g in gradients if g is not None) ** 0.5)
+            optimizer.step()
+            optimizer.zero_grad()
+    state = seen.state
+    assert (state.step, state.micro_steps, state.skipped_steps, state.optimizer_steps) == (3, 9, 0, [3])
+    cycle = [*["forward", "backward", "other"] * 3, "optimizer", "data", "zero_grad", "data"]
+    assert seen.phases == ["load", *cycle * 3]
+    assert [event.total for event in seen.all(GradientsMeasured)] == pytest.approx(norms, rel=1e-5)
+    assert len(state.tree.models) == 1
+
+
 WIDTH, DEPTH = 512, 4
 GRADIENTS = DEPTH * WIDTH * WIDTH * 4
 
@@ -123,3 +157,29 @@ def test_gradients_that_are_views_of_the_buckets_count_once() -> None:
     assert buckets == 0
     assert with_views["gradients"] == GRADIENTS
     assert grown["total"] - grown_alone["total"] == pytest.approx(0, abs=0.1 * GRADIENTS)
+
+
+def test_of_a_tensor_that_is_spread_over_processes_only_what_is_here_is_measured_and_that_is_said() -> None:
+    """As rank 0 of two whose communication is left out."""
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    distributed.destroy_process_group()
+    distributed.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    model = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 2))
+    fully_shard(model, mesh=init_device_mesh("cpu", (2,)))
+    with watched() as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model(X).square().mean().backward()
+        local = [p.grad.to_local() for p in model.parameters()]  # type: ignore[union-attr]
+        expected = [g.double().square().sum().item() ** 0.5 for g in local]
+        optimizer.step()
+    parameters = seen.state.tree.parameters
+    assert [(info.count, info.local_count) for info in parameters] == [(32, 16), (8, 4), (16, 8), (2, 1)]
+    assert list(seen.norms().values()) == pytest.approx(expected, rel=1e-5)
+    assert [row["local_count"] for row in summarise(seen.state, dropped=0)["parameters"]] == [16, 4, 8, 1]
+    assert gradient_title(seen.state) == "L2 of local shards, log"
+    assert "holds 16 of its 32 elements" in (shard_words(parameters[0]) or "")
+    assert "holds 16 of its 32 elements" in str(explain(seen.state, ~0))

@@ -64,6 +64,7 @@ OBSERVING: dict[type[cmd.Command], st.SearchStrategy[Make]] = {
     cmd.RunTo: of(cmd.RunTo, st.integers(0, STEPS + 2)),
     cmd.TraceStep: of(cmd.TraceStep),
     cmd.PauseAtBadStep: of(cmd.PauseAtBadStep, st.booleans()),
+    cmd.FollowMicroSteps: of(cmd.FollowMicroSteps, st.booleans()),
     cmd.TraceGradient: of(cmd.TraceGradient, PATHS),
     cmd.SaveAllocatorSnapshot: of(cmd.SaveAllocatorSnapshot),
     cmd.SaveCheckpoint: of(

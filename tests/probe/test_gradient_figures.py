@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from watched import Watched, watched
 
+from gradtui.export.summary import summarise
 from gradtui.probe import gradient_statistics
 from gradtui.probe.gradient_statistics import SAMPLE, GradientStatistics
 from gradtui.protocol.events import GradientFiguresMeasured, ProbeFailed
@@ -194,3 +195,28 @@ def test_after_a_closure_there_is_no_ratio() -> None:
             optimizer.step(closure)
     assert figures(seen)
     assert all(each.update_ratio is None for _, each in figures(seen))
+
+
+def test_a_modules_figures_are_those_of_all_its_elements_together() -> None:
+    model = nn.Sequential(small(), nn.Linear(2, 3))
+    with watched(budget=1_000.0) as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        model(X).square().mean().backward()
+        parts = [list(model.parameters()), list(model[0].parameters())]
+        gradients = [torch.cat([p.grad.double().flatten() for p in part]) for part in parts]
+        before = [torch.cat([p.detach().double().flatten() for p in part]) for part in parts]
+        optimizer.step()
+        after = [torch.cat([p.detach().double().flatten() for p in part]) for part in parts]
+    tree = seen.state.tree
+    rows = {row["path"]: row["gradient"] for row in summarise(seen.state, dropped=0)["modules"]}
+    assert summarise(seen.state, dropped=0)["gradient_norm"]["gradient"] == rows[""]
+    for path, g, w, moved in zip(("", "0"), gradients, before, after):
+        row = rows[path]
+        (module,) = [module for module in tree.modules if module.path == path]
+        assert row["tensors"] == row["of"] == module.subtree_parameters
+        assert row["max_abs"] == pytest.approx(g.abs().max().item(), rel=1e-6)
+        assert row["mean"] == pytest.approx(g.mean().item(), rel=1e-5, abs=1e-8)
+        assert row["std"] == pytest.approx(g.std(correction=0).item(), rel=1e-5)
+        assert row["zero_fraction"] == pytest.approx((g == 0).double().mean().item())
+        assert row["weight_norm"] == pytest.approx(w.norm().item(), rel=1e-6)
+        assert row["update_ratio"] == pytest.approx(((moved - w).norm() / w.norm()).item(), rel=1e-4)

@@ -13,9 +13,17 @@ from torch import Tensor, nn
 from watched import CountingAllocator, Watched, watched
 
 from gradtui.probe.black_box import BlackBox
+from gradtui.probe.gradient_meter import GradientMeter, NormReading
 from gradtui.probe.recent_measurements import RecentMeasurements
-from gradtui.protocol.commands import SaveAllocatorSnapshot
-from gradtui.protocol.events import CommandApplied, DeviceFound, GradientsMeasured, LedgerTaken, OutOfMemory
+from gradtui.protocol.commands import FollowMicroSteps, SaveAllocatorSnapshot
+from gradtui.protocol.events import (
+    CommandApplied,
+    DeviceFound,
+    GradientsMeasured,
+    LedgerTaken,
+    MicroStepMeasured,
+    OutOfMemory,
+)
 from gradtui.protocol.vocabulary import Phase
 from gradtui.runner.run_files import RunFiles
 
@@ -68,6 +76,42 @@ def test_nothing_waits_for_the_device() -> None:
     with watched() as seen:
         train(model)
     assert seen.state.step == 20
+
+
+@pytest.mark.usefixtures("_waiting_is_an_error")
+def test_nothing_waits_for_the_device_with_scaling_clipping_accumulation_and_micro_steps() -> None:
+    """Fused and with an explicit `unscale_`, so that torch itself does not wait either."""
+    model = base()
+    x = torch.randn(128, 256, device="cuda")
+    scaler = torch.amp.GradScaler("cuda", init_scale=1024.0)
+    with watched() as seen:
+        seen.submit(lambda number: FollowMicroSteps(number, True))
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+        for _ in range(20):
+            optimizer.zero_grad()
+            for part in x.split(64):
+                with torch.autocast("cuda", dtype=torch.float16):
+                    loss = model(part).float().square().mean() / 2
+                scaler.scale(loss).backward()
+            scaler.unscale_(optimizer)
+            nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+            scaler.step(optimizer)
+    assert seen.state.step == 20
+    told = [event for event in seen.all(GradientsMeasured) if event.total is not None]
+    assert len(told) + seen.probe.norms._meter.dropped == 20
+    assert seen.all(MicroStepMeasured)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_large_gradients_are_exact_on_the_device(dtype: torch.dtype) -> None:
+    """134 million elements, against float64 in pieces."""
+    gradient = torch.rand(1 << 27, device="cuda").mul_(2).sub_(1).to(dtype)
+    exact = sum(float(part.double().square().sum()) for part in gradient.split(1 << 22)) ** 0.5
+    readings: list[NormReading] = []
+    meter = GradientMeter(readings.append)
+    meter.measure(1, [(0, gradient)], None)
+    meter.finish()
+    assert readings[0].total == pytest.approx(exact, rel=1e-5)
 
 
 def test_norms_arrive_later_and_are_right() -> None:

@@ -61,6 +61,12 @@ def test_norms_of_two_models_are_not_run_together() -> None:
     assert "gradient norm 0.5 → 0.5, read at 1 step since the models changed at step 3" in text
 
 
+def test_norms_that_were_left_out_because_a_device_was_behind_are_counted() -> None:
+    behind = ev.Progress(9.0, 4, 1, 1, 0, (1,), (), 0.0, 1, 1, 1_234)
+    assert "left out" not in closing(*coop_run(3))
+    assert "read at 3 steps; 1,234 left out, since the device was behind" in closing(*coop_run(3), behind)
+
+
 def test_the_memory_of_a_device_is_told_with_its_parts() -> None:
     assert "device memory" not in closing(*coop_run(5))
     shown = closing(*coop_run(5), device_sample())

@@ -11,7 +11,7 @@ from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import GradientFigures
 from gradtui.state.reducer import apply
 from gradtui.state.run_state import RunState
-from gradtui.tui.gradient_words import gradient_words, update_words
+from gradtui.tui.gradient_words import gradient_words, joint_gradient_words, joint_update_words, update_words
 
 
 def seen(figures: GradientFigures) -> RunState:
@@ -51,12 +51,30 @@ def test_how_far_a_step_moves_a_parameter(exact: bool, about: str) -> None:
 
 
 def test_a_step_that_moves_nothing_and_one_that_was_not_seen() -> None:
-    assert update_words(seen(GradientFigures(0, 0.5, 0.0, 0.1, 0.0, 0, 2.0, None, True)), 0) is None
+    told = update_words(seen(GradientFigures(0, 0.5, 0.0, 0.1, 0.0, 0, 2.0, None, True)), 0)
+    assert told == "Its norm is 2.00e0; how far a step moves it was not seen (step 12)."
     told = update_words(seen(GradientFigures(0, 0.5, 0.0, 0.1, 0.0, 0, 2.0, 0.0, True)), 0)
-    assert told == "Step 12 did not move it; its norm is 2.00e0."
+    assert told == "The step did not move it; its norm is 2.00e0 (step 12)."
 
 
 def test_other_models_are_not_mistaken_for_these() -> None:
     state = seen(GradientFigures(0, 0.5, 0.0, 0.1, 0.0, 0, 2.0, 1e-3, True))
     apply(state, next(event for event in coop_run(1) if isinstance(event, ev.ModelsFound)))
     assert gradient_words(state, 0) is None
+
+
+def test_of_a_module_it_is_told_how_many_of_its_tensors_the_words_are_of() -> None:
+    state = seen(GradientFigures(0, 0.5, 0.0, 0.1, 0.0, 0, 2.0, 1e-3, True))
+    apply(state, ev.ParametersClassified(9.5, 14, "T" * 4 + "F" * (len(state.tree.parameters) - 4), flags(state, 4)))
+    apply(state, ev.GradientFiguresMeasured(9.5, 14, (GradientFigures(2, 0.25, 0.0, 0.1, 0.0, 0, 1.5, None, True),)))
+    assert joint_gradient_words(state, range(4, 9)) is None
+    assert joint_update_words(state, range(4, 9)) is None
+    words, moved = joint_gradient_words(state, range(4)), joint_update_words(state, range(4))
+    assert words == "Largest element 5.00e-1, mean 0 ± 1.00e-1, none exactly zero (2 of 4 tensors, steps 12 to 14)."
+    assert moved == (
+        "A step moves it by 1.00e-3 of its norm 2.50e0: log10 is -3.0, around -3 is usual (1 of 4 tensors, steps 12 to 14)."
+    )
+
+
+def flags(state: RunState, training: int) -> str:
+    return "1" * training + "0" * (len(state.tree.parameters) - training)

@@ -11,6 +11,7 @@ from harness import Session, session
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import (
     Command,
+    FollowMicroSteps,
     PauseAtBadStep,
     RunSteps,
     RunTo,
@@ -138,6 +139,13 @@ async def test_undo_and_clearing_are_one_key_or_command() -> None:
         await run.press("u")
         await run.app.run_action("zero_gradients", run.app)
         assert run.sink.submitted == [Undo(1), ZeroGradients(2)]
+
+
+async def test_micro_steps_are_followed_or_no_longer() -> None:
+    async with session() as run:
+        for _ in range(2):
+            await run.app.run_action("follow_micro_steps", run.app)
+        assert run.sink.submitted == [FollowMicroSteps(1, True), FollowMicroSteps(2, False)]
 
 
 async def test_the_mode_asked_for_is_the_other_one() -> None:

@@ -9,6 +9,7 @@ from gradtui.state.run_state import RunState
 from gradtui.state.selectors import has_trained, total_norm_at
 from gradtui.tui.bad_step_lines import bad_step_lines
 from gradtui.tui.formatting import NORM_WIDTH, norm_text
+from gradtui.tui.gradient_words import joined, micro_step_words
 from gradtui.tui.lines import Line, Span, elide_start, line_width, pad, printable, width_of, wrap
 from gradtui.tui.norm_curve import NormCurve
 from gradtui.tui.panels.pictures import HeldRequest, Pictures
@@ -19,6 +20,7 @@ TOTAL_ROLE, ROW_ROLE, CLIP_ROLE = "curve-1", "curve-2", "curve-3"
 _SAMPLE = "── "
 _GAP = "   "
 _LEAST_NAME = 6
+_ROOM_FOR_MEANING = 70
 
 
 @dataclass(frozen=True)
@@ -32,8 +34,10 @@ class Selection:
 
 def gradient_title(state: RunState) -> str:
     """What the norms are, and how often they are taken."""
-    every = state.cost.norms_every
-    return f"L2, log{'' if every <= 1 else f', every {every} steps'}"
+    every, dropped = state.cost.norms_every, state.cost.readings_dropped
+    often = "" if every <= 1 else f", every {every} steps"
+    local = " of local shards" if state.tree.is_sharded else ""
+    return f"L2{local}, log{often}{f', {dropped:,} dropped' if dropped else ''}"
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,18 @@ def legend_line(state: RunState, total: float | None, row: RowNorms | None, widt
         name = elide_start(printable(row.name), max(_LEAST_NAME, room))
         spans += [(_GAP, ""), (_SAMPLE, ROW_ROLE), (name + " ", "muted"), (now, "text")]
     return tuple(spans)
+
+
+def micro_step_line(state: RunState, width: int) -> list[Line]:
+    """What had accumulated after each micro-step, the first and the last where there is no room for all; nothing if nobody
+    follows them."""
+    if not state.micro_norms.on:
+        return []
+    label = "micro-steps " if width < _ROOM_FOR_MEANING else "accumulated after each micro-step "
+    _, norms = state.micro_norms.last()
+    ways = (micro_step_words(state), joined(norms), joined([norms[0], None, norms[-1]] if norms else []))
+    fitting = (way for way in ways if way and width_of(label + way) <= width)
+    return [((label, "muted"), (next(fitting, elide_start(joined(norms[-1:]), max(1, width - len(label)))), "text"))]
 
 
 def _clipping(state: RunState) -> list[Span]:
@@ -125,10 +141,10 @@ class GradientPanel(LineView):
         text = waiting_text(self._state)
         if text:
             return wrap(((text, "muted"),), width)
-        alarm = bad_step_lines(self._state, width, height // 3)
-        request = self._curve.request(width, height - 1 - len(alarm), self._request)
+        alarm, micro_steps = bad_step_lines(self._state, width, height // 3), micro_step_line(self._state, width)
+        request = self._curve.request(width, height - 1 - len(alarm) - len(micro_steps), self._request)
         picture: Sequence[Line] = () if request is None else self._pictures.picture("gradients", request).lines
-        return [*alarm, legend_line(self._state, self._total, self._row, width), *picture]
+        return [*alarm, legend_line(self._state, self._total, self._row, width), *micro_steps, *picture]
 
     def _request(self, width: int, height: int) -> PlotRequest:
         chosen, self._row, self._total = self.selection, None, self._state.gradient_norm.last

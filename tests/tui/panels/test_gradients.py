@@ -7,11 +7,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gradtui.protocol import events as ev
+from gradtui.protocol.commands import FollowMicroSteps
 from gradtui.state.reducer import apply
 from gradtui.state.run_state import RunState
-from gradtui.tui.lines import line_width
+from gradtui.tui.lines import Line, line_width
 from gradtui.tui.norm_curve import NormCurve
-from gradtui.tui.panels.gradients import RowNorms, gradient_request, gradient_title, legend_line, waiting_text
+from gradtui.tui.panels.gradients import (
+    RowNorms,
+    gradient_request,
+    gradient_title,
+    legend_line,
+    micro_step_line,
+    waiting_text,
+)
 from gradtui.tui.plotting.plotter import Plotter
 
 
@@ -94,3 +102,37 @@ def test_thinning_is_said() -> None:
     assert "every" not in gradient_title(state)
     state.cost.norms_every = 4
     assert "every 4 steps" in gradient_title(state)
+
+
+def test_what_accumulates_is_told_while_it_is_followed() -> None:
+    state = state_after(*coop_run(3))
+    assert micro_step_line(state, 80) == []
+    apply(state, ev.CommandApplied(2.0, 3, FollowMicroSteps(1, True), "follow", ()))
+    assert "waiting" in text_of(micro_step_line(state, 80))
+    for number, total in enumerate((0.25, 0.5, 0.75), 1):
+        apply(state, ev.MicroStepMeasured(2.0, 4, number, total))
+    assert (
+        text_of(micro_step_line(state, 80)) == "accumulated after each micro-step 2.50e-1 → 5.00e-1 → 7.50e-1 (step 4)"
+    )
+    assert text_of(micro_step_line(state, 38)) == "micro-steps 2.50e-1 → … → 7.50e-1"
+    assert text_of(micro_step_line(state, 45)) == "micro-steps 2.50e-1 → 5.00e-1 → 7.50e-1"
+    assert text_of(micro_step_line(state, 20)) == "micro-steps 7.50e-1"
+    for width in (*range(13, 90), 200):
+        assert line_width(micro_step_line(state, width)[0]) <= width
+    apply(state, ev.CommandApplied(3.0, 4, FollowMicroSteps(2, False), "no longer", ()))
+    assert micro_step_line(state, 80) == []
+
+
+def text_of(lines: list[Line]) -> str:
+    return "".join(text for line in lines for text, _ in line)
+
+
+def test_what_was_not_measured_because_a_device_was_behind_is_told() -> None:
+    state = state_after(*coop_run(3))
+    assert "dropped" not in gradient_title(state)
+    apply(state, ev.Progress(2.0, 4, 1, 1, 0, (1,), (), 0.0, 1, 1, 3))
+    assert gradient_title(state) == "L2, log, 3 dropped"
+    apply(state, ev.Progress(2.1, 5, 1, 1, 0, (1,), (), 0.0, 1, 1, 5))
+    assert [entry.text for entry in state.log if "not measured" in entry.text] == [
+        "gradients not measured: the device is too far behind, and training does not wait for it"
+    ]

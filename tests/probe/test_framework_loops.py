@@ -1,0 +1,141 @@
+"""The loops of frameworks, by the frameworks themselves: steps, micro-steps and the order of phases, as arithmetic has them."""
+
+# Models and trainers are more loosely typed than a test uses them.
+# mypy: disable-error-code="no-untyped-call,unused-ignore,attr-defined,arg-type,misc,no-any-unimported"
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+from watched import Watched, watched
+
+pytestmark = [
+    pytest.mark.skipif(sys.version_info < (3, 11), reason="these packages are in the test extra from Python 3.11 on"),
+    # Lightning uses what torch has deprecated, and on a machine of many cores it asks for workers.
+    pytest.mark.filterwarnings("ignore:.*LeafSpec", "ignore:.*does not have many workers"),
+]
+
+STEPS, MICRO_STEPS = 3, 4
+X = torch.linspace(-1, 1, 48).view(12, 4)
+STEP = ["forward", "backward", "other", "optimizer", "data"]
+
+
+def small() -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
+
+
+def loss_of(model: nn.Module, number: int) -> Tensor:
+    return model(X + 0.1 * number).square().mean()
+
+
+def counts(seen: Watched) -> tuple[int, int, int, list[int]]:
+    """(steps, micro-steps, skipped steps, steps of each optimizer)."""
+    state = seen.state
+    return state.step, state.micro_steps, state.skipped_steps, state.optimizer_steps
+
+
+def visits(seen: Watched, *phases: str) -> dict[str, int]:
+    """How often these phases were entered."""
+    entered = {phase.value: record.count for phase, record in seen.state.phases.items()}
+    return {phase: entered[phase] for phase in phases}
+
+
+@pytest.mark.parametrize("accumulate", [1, MICRO_STEPS])
+def test_lightning_with_automatic_optimization(accumulate: int) -> None:
+    """The last micro-step of each runs within the optimizer's step, as a closure; those before it outside."""
+    from lightning_loop import Automatic, fit
+
+    with watched() as seen:
+        fit(Automatic(small(), loss_of), steps=STEPS, accumulate=accumulate)
+    backwards = STEPS * accumulate
+    assert counts(seen) == (STEPS, backwards, 0, [STEPS])
+    assert visits(seen, "backward", "optimizer", "eval") == {"backward": backwards, "optimizer": STEPS, "eval": 0}
+    within = [place for place, phase in enumerate(seen.phases) if phase == "optimizer"]
+    assert all(seen.phases[place - 1] != "backward" for place in within[::2]), "it begins before its backward"
+    assert [model.type_name for model in seen.state.tree.models] == ["Automatic"]
+    assert set(seen.letters().values()) == {"T"}
+
+
+def test_lightning_with_manual_optimization() -> None:
+    import lightning
+    from lightning_loop import Automatic, fit
+
+    class Manual(Automatic):
+        """A step every second batch, without a closure."""
+
+        def __init__(self) -> None:
+            super().__init__(small(), loss_of)
+            self.automatic_optimization = False
+
+        def training_step(self, batch: list[Tensor], batch_idx: int) -> None:  # type: ignore[override]
+            optimizer: Any = self.optimizers()
+            self.manual_backward(self.loss(self.net, batch_idx))
+            if batch_idx % 2 == 1:
+                optimizer.step()
+                optimizer.zero_grad()
+
+    assert issubclass(Manual, lightning.LightningModule)
+    with watched() as seen:
+        fit(Manual(), steps=STEPS, accumulate=2)
+    assert counts(seen) == (STEPS, 2 * STEPS, 0, [STEPS])
+    # The trainer clears the gradients once before all of them.
+    assert visits(seen, "forward", "backward", "optimizer", "zero_grad") == {
+        "forward": 2 * STEPS, "backward": 2 * STEPS, "optimizer": STEPS, "zero_grad": STEPS + 1,
+    }  # fmt: skip
+    assert set(seen.letters().values()) == {"T"}
+
+
+@pytest.mark.parametrize("accumulate", [1, MICRO_STEPS])
+def test_accelerate(accumulate: int) -> None:
+    from accelerate import Accelerator
+
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=accumulate)
+    model = small()
+    with watched() as seen:
+        loader = DataLoader(TensorDataset(X.repeat(accumulate, 1)), batch_size=4)
+        model, optimizer, loader = accelerator.prepare(model, torch.optim.AdamW(model.parameters(), lr=1e-3), loader)
+        for (x,) in loader:
+            with accelerator.accumulate(model):
+                accelerator.backward(model(x).square().mean())
+                accelerator.clip_grad_norm_(model.parameters(), 1.0)
+                optimizer.step()
+                optimizer.zero_grad()
+    batches = 3 * accumulate
+    assert counts(seen) == (3, batches, 0, [3])
+    # AcceleratedOptimizer passes on only the steps and the clearing that are to happen.
+    assert visits(seen, "forward", "backward", "optimizer", "zero_grad") == {
+        "forward": batches, "backward": batches, "optimizer": 3, "zero_grad": 3,
+    }  # fmt: skip
+    assert set(seen.letters().values()) == {"T"}
+
+
+@pytest.mark.parametrize("accumulate", [1, MICRO_STEPS])
+def test_the_trainer_of_transformers(accumulate: int, tmp_path: Path) -> None:
+    """It fetches all micro-batches of a step first, and clears the gradients through the model."""
+    import transformers
+
+    words, tokens = 50, 12
+    rows = [{"input_ids": torch.arange(row, row + tokens) % words} for row in range(2 * STEPS * accumulate)]
+    for row in rows:
+        row["labels"] = row["input_ids"].clone()
+    with watched() as seen:
+        model = transformers.GPT2LMHeadModel(
+            transformers.GPT2Config(vocab_size=words, n_positions=tokens, n_embd=16, n_layer=1, n_head=2)
+        )
+        arguments = transformers.TrainingArguments(
+            output_dir=str(tmp_path), use_cpu=True, max_steps=STEPS, per_device_train_batch_size=2,
+            gradient_accumulation_steps=accumulate, report_to=[], save_strategy="no", disable_tqdm=True,
+            logging_strategy="no", eval_strategy="steps", eval_steps=2, max_grad_norm=0.5,
+        )  # fmt: skip
+        transformers.Trainer(model=model, args=arguments, train_dataset=rows, eval_dataset=rows[:2]).train()
+    assert counts(seen) == (STEPS, STEPS * accumulate, 0, [STEPS])
+    seen_visits = visits(seen, "backward", "optimizer", "eval")
+    assert (seen_visits["backward"], seen_visits["optimizer"]) == (STEPS * accumulate, STEPS)
+    assert seen_visits["eval"] >= 1
+    assert len(seen.state.before_clipping) == STEPS
+    assert set(seen.letters().values()) == {"T"}

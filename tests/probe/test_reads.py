@@ -1,0 +1,118 @@
+"""Reads of tensor values by us: one for the norms of a step, none in a step that is not measured.
+
+On a device each would wait for it, so this is what `torch.cuda.set_sync_debug_mode("error")` checks there
+(`test_on_a_device.py`), counted where there is none.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from watched import Watched, watched
+
+import gradtui
+from gradtui.probe import norm_reader, step_examiner
+from gradtui.protocol.commands import FollowMicroSteps
+from gradtui.protocol.events import GradientFiguresMeasured, GradientsMeasured, LedgerTaken
+
+OURS, TORCHS = str(Path(gradtui.__file__).parent), str(Path(torch.__file__).parent)
+READS = ("item", "tolist", "cpu", "numpy", "__float__", "__int__", "__bool__", "__index__", "__array__", "nonzero")
+X = torch.linspace(-1, 1, 24).view(6, 4)
+
+
+def is_ours(frame: FrameType | None) -> bool:
+    """Whether the code that asked for a value, torch's own aside, is ours."""
+    while frame is not None and frame.f_code.co_filename.startswith(TORCHS):
+        frame = frame.f_back
+    return frame is not None and frame.f_code.co_filename.startswith(OURS)
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the reads that are made by our code, in order."""
+    made: list[str] = []
+
+    def counting(name: str) -> Callable[..., Any]:
+        original = getattr(torch.Tensor, name)
+
+        def read(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+            if is_ours(sys._getframe(1)):
+                made.append(name)
+            return original(self, *args, **kwargs)
+
+        return read
+
+    for name in READS:
+        monkeypatch.setattr(torch.Tensor, name, counting(name))
+    monkeypatch.setattr(step_examiner, "_AFTER_A_CHANGE", 1)
+    monkeypatch.setattr(norm_reader, "_AFTER_A_CHANGE", 1)
+    return made
+
+
+def small() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 2))
+
+
+def steps_of(seen: Watched, reads: list[str], *, count: int = 20, follow: bool = False) -> list[Counter[str]]:
+    """What is read in each of `count` steps, with everything a step may have: micro-steps, clipping, evaluation, Adam."""
+    model = small()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    if follow:
+        seen.submit(lambda number: FollowMicroSteps(number, True))
+    by_step = []
+    for _ in range(count):
+        reads.clear()
+        optimizer.zero_grad()
+        for part in X.split(3):
+            (model(part).square().mean() / 2).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 0.01)
+        optimizer.step()
+        by_step.append(Counter(reads))
+    return by_step
+
+
+def measured(seen: Watched) -> tuple[set[int], set[int], set[int]]:
+    """The steps whose norms were measured, those of which more figures were taken, and those whose memory was."""
+    norms = {event.step for event in seen.all(GradientsMeasured) if event.total is not None}
+    figures = {event.step for event in seen.all(GradientFiguresMeasured)}
+    return norms, figures, {event.step for event in seen.all(LedgerTaken)}
+
+
+def test_a_step_whose_norms_are_measured_is_read_once_and_any_other_never(
+    reads: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with watched(budget=0.0) as seen:
+        seen.probe.examiner._cadence._warmup = 2
+        seen.probe.norms._cadence._warmup = 10
+        by_step = steps_of(seen, reads)
+    norms, figures, _ = measured(seen)
+    assert norms == set(range(1, 11))
+    assert figures == {1, 2}
+    assert by_step[2:10] == [Counter(tolist=1)] * 8
+    assert by_step[10:] == [Counter()] * 10
+
+
+def test_an_examined_step_is_read_three_times_however_many_parameters_there_are(reads: list[str]) -> None:
+    """Norms; the figures of each gradient; how far the step has moved the weights."""
+    with watched(budget=1_000.0) as seen:
+        by_step = steps_of(seen, reads, count=10)
+    _, figures, _ = measured(seen)
+    assert figures >= {1, 2, 3, 4}
+    for step in (2, 3, 4):
+        assert by_step[step - 1] == Counter(tolist=3)
+
+
+def test_on_request_every_micro_step_is_read_once_more(reads: list[str]) -> None:
+    with watched(budget=0.0) as seen:
+        seen.probe.examiner._cadence._warmup = 2
+        by_step = steps_of(seen, reads, follow=True)
+    assert by_step[2:] == [Counter(tolist=3)] * 18

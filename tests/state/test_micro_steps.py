@@ -1,0 +1,51 @@
+"""What had accumulated after each micro-step: which step is shown, and that it is bounded."""
+
+from __future__ import annotations
+
+from gradtui.protocol import events as ev
+from gradtui.protocol.commands import FollowMicroSteps
+from gradtui.state.micro_steps import MOST, MicroStepNorms
+from gradtui.state.reducer import apply
+from gradtui.state.run_state import RunState
+
+
+def after(*told: tuple[int, int, float]) -> MicroStepNorms:
+    norms = MicroStepNorms()
+    for step, number, total in told:
+        norms.take(ev.MicroStepMeasured(1.0, step, number, total))
+    return norms
+
+
+def test_the_first_step_is_shown_while_it_goes_on_then_the_last_one_that_is_over() -> None:
+    assert after().last() == (0, [])
+    assert after((1, 1, 0.5)).last() == (1, [0.5])
+    assert after((1, 1, 0.5), (1, 2, 0.75)).last() == (1, [0.5, 0.75])
+    assert after((1, 1, 0.5), (1, 2, 0.75), (2, 1, 0.25)).last() == (1, [0.5, 0.75])
+    assert after((1, 1, 0.5), (2, 1, 0.25), (2, 2, 0.375), (3, 1, 0.125)).last() == (2, [0.25, 0.375])
+
+
+def test_a_step_that_was_applied_is_over_though_no_other_has_begun() -> None:
+    norms = after((1, 1, 0.5), (2, 1, 0.25), (2, 2, 0.375))
+    norms.applied(1)
+    assert norms.last() == (1, [0.5])
+    norms.applied(2)
+    assert norms.last() == (2, [0.25, 0.375])
+
+
+def test_a_step_that_a_loss_scaler_left_out_is_followed_by_another_of_its_number() -> None:
+    assert after((5, 1, 8.0), (5, 2, 16.0), (5, 1, 0.5), (5, 2, 0.75), (6, 1, 0.25)).last() == (5, [0.5, 0.75])
+
+
+def test_a_step_of_very_many_micro_steps_keeps_the_first() -> None:
+    norms = after(*((1, number, float(number)) for number in range(1, MOST + 50)), (2, 1, 0.5))
+    assert norms.last() == (1, [float(number) for number in range(1, MOST + 1)])
+
+
+def test_they_are_followed_from_the_answer_to_the_command_on() -> None:
+    state = RunState()
+    assert not state.micro_norms.on
+    apply(state, ev.CommandApplied(1.0, 3, FollowMicroSteps(1, True), "follow", ()))
+    assert state.micro_norms.on
+    assert state.log[-1].text == "follow"
+    apply(state, ev.CommandApplied(2.0, 9, FollowMicroSteps(2, False), "no longer", ()))
+    assert not state.micro_norms.on
