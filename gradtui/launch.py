@@ -65,8 +65,9 @@ def _plain(settings: Settings, program: Program) -> int:
 def _with_screen(settings: Settings, program: Program, lease: TerminalLease, nursery: Nursery | None) -> int:
     from gradtui.screen_run import ScreenRun
 
-    files = InterventionFiles(RunFiles(settings.target.name).write)
-    screen = ScreenRun(settings, program, lease, nursery, save_schedule=files.save)
+    write = RunFiles(settings.target.name).write
+    files = InterventionFiles(write)
+    screen = ScreenRun(settings, program, lease, nursery, save_schedule=files.save, write_file=write)
     with _renewed_summary(settings, lambda: screen.look(partial(summarise, dropped=screen.dropped))):
         outcome = screen.execute()
     if not outcome.forked:

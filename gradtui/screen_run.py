@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from gradtui.export.intervention_files import WriteFile
 from gradtui.runner.ending import Outcome
 from gradtui.runner.log_directory import new_log
 from gradtui.runner.output_capture import INPUT_REFUSED, OutputCapture
@@ -52,8 +53,9 @@ class ScreenRun:
         nursery: Nursery | None = None,
         *,
         save_schedule: Callable[[RunState], str] | None = None,
+        write_file: WriteFile | None = None,
     ) -> None:
-        self._save_schedule = save_schedule
+        self._save_schedule, self._write_file = save_schedule, write_file
         log = settings.log or new_log(settings.target.name)
         self._training = TrainingRun(settings, program, str(log))
         self._settings = settings
@@ -108,7 +110,7 @@ class ScreenRun:
             interrupt=interrupt_script,
             pictures=self._plotter,
         )
-        app.save_schedule = self._save_schedule
+        app.save_schedule, app.write_file = self._save_schedule, self._write_file
         return app
 
     def _screen_ended(self, thread: UiThread) -> None:

@@ -41,6 +41,7 @@ from gradtui.protocol.commands import (
     TrainOnly,
     Undo,
     VerifyFreeze,
+    Watch,
     ZeroGradients,
 )
 from gradtui.protocol.events import CommandApplied, CommandRejected, Event, ScheduleNoted
@@ -86,6 +87,7 @@ class CommandDesk:
             ZeroGradients: self._clear_gradients,
             SaveCheckpoint: self._save_checkpoint,
             TraceStep: self._trace,
+            Watch: lambda command: self._watch(norms, command),
             SaveAllocatorSnapshot: lambda _: allocator_snapshot.save(self.write_file),
         }
         self._boundary = Boundary(
@@ -181,6 +183,10 @@ class CommandDesk:
         if objection is not None:
             raise Refused(objection)
         return Applied("take the next step apart", ())
+
+    def _watch(self, norms: NormReader, command: Watch) -> Applied:
+        norms.watch(command.parameters)
+        return Applied("look closely at gradients", ())
 
     def _clear_gradients(self, _: ZeroGradients) -> Applied:
         tensors = [tensor for _, tensor in self._view.tree.live_parameters()]

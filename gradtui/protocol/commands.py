@@ -129,6 +129,17 @@ class TraceStep(Command):
 
 
 @dataclass(frozen=True, slots=True)
+class Watch(Command):
+    """Look closely at the gradients of these parameters (paths) from now on, in place of those that were watched before.
+
+    On each examined step their figures and histograms are taken, and once at the next measured step. Unknown paths are
+    passed over; an empty tuple ends it.
+    """
+
+    parameters: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class SaveAllocatorSnapshot(Command):
     """Write what the CUDA allocator holds, block by block, to a file that PyTorch's memory viewer opens."""
 

@@ -12,6 +12,7 @@ from gradtui.protocol.event import Event
 from gradtui.protocol.measurements import (
     DeviceSampled,
     GradientFiguresMeasured,
+    GradientHistogramsMeasured,
     GradientReachMeasured,
     GradientsMeasured,
     LedgerTaken,
@@ -42,6 +43,7 @@ __all__ = [
     "FreezeVerified",
     "FreezesInForce",
     "GradientFiguresMeasured",
+    "GradientHistogramsMeasured",
     "GradientReachMeasured",
     "GradientsMeasured",
     "GroupsRead",

@@ -20,6 +20,7 @@ from gradtui.protocol.commands import (
     TrainOnly,
     Undo,
     VerifyFreeze,
+    Watch,
     ZeroGradients,
 )
 
@@ -60,6 +61,7 @@ _WORDS: dict[type[Command], str] = {
     SaveAllocatorSnapshot: "write a snapshot of the allocator",
     TakeUpFreezes: "take up the freezes of a saved state",
     VerifyFreeze: "verify what is frozen",
+    Watch: "look closely at gradients",
     SaveCheckpoint: "save a checkpoint",
     ZeroGradients: "clear the gradients",
     Undo: "take anything back",

@@ -11,6 +11,8 @@ from gradtui.state.notes import note
 from gradtui.state.run_state import NormSummary, RunState
 from gradtui.state.turns import take_reach, take_saved
 
+HISTOGRAMS_KEPT = 256
+
 
 def gradients_measured(state: RunState, event: ev.GradientsMeasured) -> None:
     if event.loss is not None:
@@ -18,6 +20,8 @@ def gradients_measured(state: RunState, event: ev.GradientsMeasured) -> None:
     if event.before_clipping is not None:
         state.before_clipping.append(event.step, event.before_clipping)
         state.clipped_at = event.clipped_at
+        if event.clipped_at is not None:
+            state.clip_thresholds.append(event.step, event.clipped_at)
     if event.total is not None:
         state.gradient_norm.append(event.step, event.total)
         if state.norm_summary.of_earlier_models:
@@ -42,6 +46,19 @@ def figures_measured(state: RunState, event: ev.GradientFiguresMeasured) -> None
     for figures in event.figures:
         if figures.parameter < len(state.tree.parameters):
             state.tree.figures[figures.parameter] = (event.step, figures)
+            if figures.update_ratio is not None:
+                state.tree.ratios.append(figures.parameter, event.step, figures.update_ratio)
+
+
+def histograms_measured(state: RunState, event: ev.GradientHistogramsMeasured) -> None:
+    kept = state.tree.histograms
+    for histogram in event.histograms:
+        if histogram.parameter < len(state.tree.parameters):
+            # Last in order is the newest: the oldest gives way.
+            kept.pop(histogram.parameter, None)
+            kept[histogram.parameter] = (event.step, histogram)
+    while len(kept) > HISTOGRAMS_KEPT:
+        del kept[next(iter(kept))]
 
 
 def _not_finite(state: RunState, event: ev.GradientsMeasured) -> str:

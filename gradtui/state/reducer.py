@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from gradtui.protocol import events as ev
-from gradtui.protocol.commands import Intervention, Pause, Resume, RunSteps, RunTo, TraceStep
+from gradtui.protocol.commands import Intervention, Pause, Resume, RunSteps, RunTo, TraceStep, Watch
 from gradtui.state import measured
 from gradtui.state.command_words import command_words
 from gradtui.state.freeze_words import contended_words, verified_words
@@ -51,6 +51,8 @@ def _models_found(state: RunState, event: ev.ModelsFound) -> None:
     tree.reach, tree.steps, tree.measured = None, (), 0
     tree.turns.clear()
     tree.figures.clear()
+    tree.ratios.clear()
+    tree.histograms.clear()
     tree.freezes = None
     tree.checkpointed = frozenset()
     state.traced = None
@@ -125,8 +127,8 @@ def _applied(state: RunState, event: ev.CommandApplied) -> None:
         state.intervention_count += 1
         if len(state.interventions) > INTERVENTIONS_KEPT:
             del state.interventions[0]
-    if isinstance(event.command, TraceStep):
-        # What it shows is an event of its own.
+    if isinstance(event.command, (TraceStep, Watch)):
+        # What they show is an event of its own.
         return
     if isinstance(event.command, (Pause, Resume, RunSteps, RunTo)):
         # That the run holds, or goes on, is an event of its own.
@@ -211,6 +213,7 @@ _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     ev.Progress: _progress,
     ev.GradientsMeasured: measured.gradients_measured,
     ev.GradientFiguresMeasured: measured.figures_measured,
+    ev.GradientHistogramsMeasured: measured.histograms_measured,
     ev.LedgerTaken: measured.ledger_taken,
     ev.SavedBytesMeasured: measured.saved_bytes,
     ev.GradientReachMeasured: measured.reach,

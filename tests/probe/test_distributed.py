@@ -13,8 +13,8 @@ from watched import watched
 
 from gradtui.export.summary import summarise
 from gradtui.probe.allocators import MallocAllocator
-from gradtui.protocol.commands import SetTrainable
-from gradtui.protocol.events import CommandRejected
+from gradtui.protocol.commands import SetTrainable, Watch
+from gradtui.protocol.events import CommandRejected, GradientHistogramsMeasured
 from gradtui.protocol.vocabulary import Phase
 
 X = torch.linspace(-1, 1, 24).view(6, 4)
@@ -123,3 +123,18 @@ def test_gradients_that_are_views_of_the_buckets_count_once() -> None:
     assert buckets == 0
     assert with_views["gradients"] == GRADIENTS
     assert grown["total"] - grown_alone["total"] == pytest.approx(0, abs=0.1 * GRADIENTS)
+
+
+def test_a_histogram_of_a_sharded_gradient_is_that_of_the_local_part_and_says_so() -> None:
+    torch.manual_seed(0)
+    model = sharded(nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2)))
+    with watched(budget=1_000.0) as seen:
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+        for step in range(3):
+            if step == 1:
+                seen.submit(lambda number: Watch(number, ("0.weight",)))
+            optimizer.zero_grad()
+            model(X).square().mean().backward()
+            optimizer.step()
+    found = [each for event in seen.all(GradientHistogramsMeasured) for each in event.histograms]
+    assert [(each.is_shard, each.elements, each.estimated) for each in found] == [(True, 32, False)] * 2

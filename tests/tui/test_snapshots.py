@@ -51,7 +51,7 @@ def test_the_dashboard(snap_compare: Compare, theme: str, size: tuple[int, int])
 
 
 def test_pending_toggles_and_the_events_below(snap_compare: Compare) -> None:
-    keys = ("down", "space", "down", "down", "space", "e")
+    keys = ("down", "space", "down", "down", "space", "v")
     assert snap_compare(app(), terminal_size=(120, 36), run_before=then(*keys))
 
 

@@ -1,0 +1,41 @@
+"""What is in sight, written to files: each plot's numbers as CSV, the screen as SVG. Pure but for the writing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import BinaryIO
+
+from gradtui.tui.plots.table import Table, csv_text
+
+WriteFile = Callable[[str, str, Callable[[BinaryIO], object]], str]
+"""Makes a new file, given the words in its name, its suffix and what fills it, and returns its path. Raises OSError."""
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What to tell the person, and whether everything was written."""
+
+    text: str
+    written: bool
+
+
+def export(tables: Sequence[tuple[str, Table]], picture: Callable[[], str], write: WriteFile | None) -> Exported:
+    """Write a CSV file for each table, by the name of its plot, and the picture as SVG."""
+    if write is None:
+        return Exported("There is no place to write files to.", False)
+    try:
+        paths = [write(f"plot-{name}", ".csv", partial(_fill, csv_text(table))) for name, table in tables]
+        paths.append(write("screen", ".svg", partial(_fill, picture())))
+    except OSError as error:
+        return Exported(f"It could not be written: {error.strerror or error}", False)
+    directory = os.path.dirname(paths[0])
+    names = "\n".join(os.path.relpath(path, directory) for path in paths)
+    hint = "" if tables else "\nNo plot was in sight: g shows one."
+    return Exported(f"Written to {directory}:\n{names}{hint}", True)
+
+
+def _fill(text: str, file: BinaryIO) -> None:
+    file.write(text.encode("utf-8", errors="replace"))
