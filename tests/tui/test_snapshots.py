@@ -65,3 +65,8 @@ def test_why(snap_compare: Compare) -> None:
 
 def test_help(snap_compare: Compare) -> None:
     assert snap_compare(app(), terminal_size=(100, 36), run_before=then("question_mark"))
+
+
+def test_the_norms_on_the_whole_screen(snap_compare: Compare) -> None:
+    keys = ("down", "g", "g", "w", "a", "down", "down")
+    assert snap_compare(app(), terminal_size=(80, 24), run_before=then(*keys))

@@ -69,20 +69,22 @@ def curves_request(
     return PlotRequest(width, height, series, y_scale=scale, x_label=x_label, x_limits=ends)
 
 
-def legend(entries: Sequence[tuple[Curve, str]], width: int) -> tuple[Line, ...]:
-    """The curves' names and values, in at most `LEGEND_LINES` lines; names are cut where there is no room for all of them."""
+def legend(entries: Sequence[tuple[Curve, str]], width: int, most: int = LEGEND_LINES) -> tuple[Line, ...]:
+    """The curves' names and values, in at most so many lines; names are cut where there is no room for all of them."""
     longest = max((width_of(curve.name) for curve, _ in entries), default=0)
     for room in (longest, *(length for length in (40, 28, 20, 14, _LEAST_NAME) if length < longest)):
         lines = _lines([_entry(curve, value, room) for curve, value in entries], width)
-        if len(lines) <= LEGEND_LINES:
+        if len(lines) <= most:
             break
-    return tuple(fit(line, width) for line in lines[:LEGEND_LINES])
+    return tuple(fit(line, width) for line in lines[:most])
 
 
-def legend_of(curves: Sequence[Curve], ends: tuple[float, float], value: Value, width: int) -> tuple[Line, ...]:
+def legend_of(
+    curves: Sequence[Curve], ends: tuple[float, float], value: Value, width: int, most: int = LEGEND_LINES
+) -> tuple[Line, ...]:
     """The legend with the newest values in sight."""
     seen = [(curve, in_sight(curve, *ends)) for curve in curves]
-    return legend([(curve, value(shown.values[-1]) if shown.values else "–") for curve, shown in seen], width)
+    return legend([(curve, value(shown.values[-1]) if shown.values else "–") for curve, shown in seen], width, most)
 
 
 def table_of(curves: Sequence[Curve], look: Look) -> Table:
@@ -101,7 +103,7 @@ def step_note(curve: Curve, ends: tuple[float, float], whole: tuple[float, float
     if ends != whole:
         parts.append(f"steps {first:,}–{last:,} of {round(whole[1]):,}")
     if kept < last - first + 1:
-        parts.append(f"{kept:,} of {last - first + 1:,} steps kept")
+        parts.append(f"{kept:,} of {last - first + 1:,} steps shown")
     parts.append(scale)
     if look.smoothing > 0:
         parts.append(f"EMA {look.smoothing:g}")

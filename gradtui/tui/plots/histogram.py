@@ -146,7 +146,7 @@ def _headline(state: RunState, spread: Spread, look: Look, width: int) -> Line:
     whole = len(with_gradient(state.tree, look.selection)) if look.selection is not None else 0
     words = [f"{spread.tensors:,} of {whole:,} tensors"] if spread.tensors < whole else []
     words += [f"{spread.tensors:,} tensors"] if 1 < spread.tensors >= whole else []
-    words += [f"{count}, estimated from a sample" if spread.estimated else count]
+    words += [f"{count}, estimated" if spread.estimated else count]
     words += ["this process' shard"] if spread.is_shard else []
     told = " · ".join(words)
     name = printable(look.selection.name) if look.selection is not None else ""
@@ -158,11 +158,12 @@ def _notes(state: RunState, spread: Spread, look: Look, width: int) -> tuple[Lin
     whole, about = max(1, spread.elements), "≈" if spread.estimated else ""
 
     def share(count: float) -> str:
-        return about + share_text(count / whole).strip() if count else "none"
+        text = share_text(count / whole).strip() if count else "none"
+        return text if text.startswith(("<", "none")) else about + text
 
     zero = spread.zeros / whole
     spans: list[Span] = [("exactly zero ", "muted"), (share(spread.zeros), "text"), ("  ", "")]
-    spans += [*stacked_bar([("curve-3", zero)], 1.0, _BAR)]
+    spans += [*stacked_bar([("curve-3", zero), ("rule", 1.0 - zero)], 1.0, _BAR)]
     spans += [("  positive ", "muted"), (share(spread.positive), "text")]
     bad = [(name, count) for name, count in (("NaN", spread.nan), ("Inf", spread.inf)) if count]
     for name, count in bad:

@@ -18,9 +18,10 @@ USUAL = 1e-3
 """The rule of thumb: log10 around -3."""
 _MOST = (SELECTED_ROLE, "curve-1", "curve-3")
 """Roles of the parameters of the selected row; of a module with more of them the largest are drawn."""
+_LEGEND_LINES = 3
 _MEANING = (
-    "How far a step moves a parameter: L2 norm of what it adds over that of the parameter, of a sample where it is large. "
-    "Far above the line the steps are large for the weights, far below they hardly move."
+    "L2 of what a step adds over L2 of the weights, of a sample where they are many: far above the line steps are large, "
+    "far below it they hardly move anything."
 )
 
 
@@ -49,7 +50,7 @@ def ratio_plot(state: RunState, look: Look, width: int, height: int) -> Plot:
     ends = look.window.ends(*whole)
     scale: Scale = "linear" if look.other_scale else "log"
     usual = Curve("usual", REFERENCE_ROLE, ends, (USUAL, USUAL), can_be_smooth=False)
-    above = legend_of([*reversed(curves), usual], ends, _told, width)
+    above = legend_of([*reversed(curves), usual], ends, _told, width, _LEGEND_LINES)
     left_out = _left_out(state, look)
     below = tuple(wrap((((left_out + _MEANING), "faint"),), width))[:3]
     request = curves_request([usual, *curves], look, ends, scale, width, height - len(above) - len(below))
@@ -72,10 +73,10 @@ def _left_out(state: RunState, look: Look) -> str:
     if look.selection is None:
         return ""
     count = len(with_gradient(state.tree, look.selection))
-    return f"The {len(_MOST)} largest of {count:,} tensors. " if count > len(_MOST) else ""
+    return f"{len(_MOST)} largest of {count:,} tensors. " if count > len(_MOST) else ""
 
 
 def _told(ratio: float | None) -> str:
     if ratio is None or not ratio > 0 or not math.isfinite(ratio):
         return norm_text(ratio).strip()
-    return f"{norm_text(ratio).strip()}, log10 {math.log10(ratio):.1f}"
+    return f"log10 {math.log10(ratio):.1f}"

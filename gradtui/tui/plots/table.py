@@ -29,11 +29,15 @@ def joined(key: str, curves: Sequence[tuple[str, Sequence[float], Sequence[float
 
 def csv_text(table: Table) -> str:
     """The table as CSV: NaN as `nan`, infinity as `inf`, what is not known empty; every float is read back as it was."""
+    lines = (table.columns, *([_cell(cell) for cell in row] for row in table.rows))
+    return "".join(map(_line, lines))
+
+
+def _line(cells: Sequence[str]) -> str:
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(table.columns)
-    writer.writerows([_cell(cell) for cell in row] for row in table.rows)
-    return text.getvalue()
+    # The writer quotes what is in its own end of line, so it is told of both characters.
+    csv.writer(text, lineterminator="\r\n").writerow(cells)
+    return text.getvalue().removesuffix("\r\n") + "\n"
 
 
 def _cell(cell: Cell) -> str:

@@ -9,8 +9,11 @@ from hypothesis import strategies as st
 
 from gradtui.tui.plots.table import Table, csv_text, joined
 
+# Python 3.10 reads no line with a zero in it.
+TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))
 
-@given(st.lists(st.tuples(st.text(), st.none() | st.floats(), st.integers()), max_size=20), st.text())
+
+@given(st.lists(st.tuples(TEXTS, st.none() | st.floats(), st.integers()), max_size=20), TEXTS)
 def test_a_table_is_read_back_by_the_csv_module_as_it_was(rows: list[tuple[str, float | None, int]], name: str) -> None:
     table = Table(("a", f"b{name}", "c"), tuple(rows))
     header, *read = list(csv.reader(io.StringIO(csv_text(table), newline="")))
