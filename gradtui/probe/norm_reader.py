@@ -108,7 +108,8 @@ class NormReader:
         """Send the readings that a device has finished."""
         self._meter.poll()
         self._guard("gradient figures", self._statistics.poll)
-        self._guard("gradient histograms", self._watched.poll)
+        if self._watched.is_under_way:
+            self._guard("gradient histograms", self._watched.poll)
 
     def watch(self, paths: tuple[str, ...]) -> None:
         """Look closely at these parameters from now on, and at the next step in any case."""

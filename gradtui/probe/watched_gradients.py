@@ -50,6 +50,11 @@ class WatchedGradients:
         """Whether somebody has begun to watch and waits for a first look."""
         return self._asked > 0
 
+    @property
+    def is_under_way(self) -> bool:
+        """Whether there is anything to poll for."""
+        return bool(self._under_way)
+
     def watch(self, paths: tuple[str, ...], round_length: int) -> None:
         """Watch these parameters in place of others; the next measured steps, a round of them, look in any case."""
         self._paths, self._places = paths[:MOST_WATCHED], None

@@ -20,7 +20,8 @@ def gradients_measured(state: RunState, event: ev.GradientsMeasured) -> None:
     if event.before_clipping is not None:
         state.before_clipping.append(event.step, event.before_clipping)
         state.clipped_at = event.clipped_at
-        if event.clipped_at is not None:
+        # Clipping at infinity is how scripts ask for the norm alone.
+        if event.clipped_at is not None and math.isfinite(event.clipped_at):
             state.clip_thresholds.append(event.step, event.clipped_at)
     if event.total is not None:
         state.gradient_norm.append(event.step, event.total)

@@ -203,7 +203,6 @@ class GradtuiApp(LiveActions, LookingApp, FreezingApp):
         self._governor.hurry("gradients")
 
     def on_plot_screen_looked(self) -> None:
-        super().on_plot_screen_looked()
         self._governor.hurry("plots")
 
     def on_module_tree_toggle_clicked(self) -> None:

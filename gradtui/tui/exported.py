@@ -34,7 +34,9 @@ def export(tables: Sequence[tuple[str, Table]], picture: Callable[[], str], writ
     directory = os.path.dirname(paths[0])
     names = "\n".join(os.path.relpath(path, directory) for path in paths)
     hint = "" if tables else "\nNo plot was in sight: g shows one."
-    return Exported(f"Written to {directory}:\n{names}{hint}", True)
+    home = os.path.expanduser("~")
+    shown = f"~{directory.removeprefix(home)}" if directory.startswith(f"{home}/") else directory
+    return Exported(f"Written to {shown}:\n{names}{hint}", True)
 
 
 def _fill(text: str, file: BinaryIO) -> None:

@@ -49,6 +49,10 @@ class LookingApp(App[str]):
     def on_plot_screen_looked(self) -> None:
         self._watch(self._plots.to_watch if self._plots is not None else ())
 
+    def on_unmount(self) -> None:
+        # Training may go on without a screen: nobody looks any more.
+        self._watch(())
+
     def _plots_closed(self, _: None) -> None:
         self._watch(())
         for part in self._dashboard.visible_parts():

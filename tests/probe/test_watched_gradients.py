@@ -17,7 +17,7 @@ from watched import Watched, watched
 from gradtui.probe import watched_gradients
 from gradtui.probe.watched_gradients import WatchedGradients, by_sorting
 from gradtui.protocol.commands import Watch
-from gradtui.protocol.events import CommandApplied, GradientFiguresMeasured, GradientHistogramsMeasured, Progress
+from gradtui.protocol.events import CommandApplied, GradientFiguresMeasured, GradientHistogramsMeasured
 from gradtui.protocol.histogram import BINS, LOWEST, GradientHistogram
 
 X = torch.linspace(-1, 1, 24).view(6, 4)
@@ -161,7 +161,7 @@ def test_one_step_is_looked_at_soon_even_where_measuring_is_thinned_out() -> Non
         for step in range(1, 400):
             if step == 300:
                 # By then measuring has long been made rare.
-                every = max(event.norms_every for event in seen.all(Progress))
+                every = seen.probe.norms.every
                 seen.submit(lambda number: Watch(number, ("0.weight",)))
             train(model, optimizer)
     assert every > 100

@@ -213,3 +213,10 @@ async def test_where_nothing_can_be_written_one_line_says_so() -> None:
         assert none == "There is no place to write files to."
         assert trouble == "It could not be written: No space left on device"
         plots(run)
+
+
+async def test_nobody_watches_any_more_when_the_screen_is_gone() -> None:
+    async with session() as run:
+        await run.press("down", "g", "tab")
+        assert run.sink.submitted == [Watch(1, ("ctx",))]
+    assert run.sink.submitted[-1] == Watch(2, ())

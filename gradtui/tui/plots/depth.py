@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil, floor
+from math import ceil, floor, isfinite
 
 from gradtui.state.run_state import RunState
 from gradtui.state.series import joint_norm
@@ -124,17 +124,22 @@ def _chosen(state: RunState, look: Look, layers: Layers, xs: Sequence[float]) ->
 
 def _words(state: RunState, layers: Layers) -> str:
     """The extremes, and what is left out."""
-    known = [(norm, at) for at, norm in enumerate(layers.now) if norm is not None and norm == norm]
+    measured = [(norm, at) for at, norm in enumerate(layers.now) if norm is not None]
+    known = [(norm, at) for norm, at in measured if isfinite(norm)]
+    broken = [at for norm, at in measured if not isfinite(norm)]
     words = ""
+    if broken:
+        words = f"NaN or Inf in {len(broken):,}, the first of them {_labelled(state, layers, broken[0])}. "
     if len(known) > 1:
         (low, low_at), (high, high_at) = min(known), max(known)
         factor = f", a factor of {short(high / low)}" if low > 0 else ""
-        words = (
+        words += (
             f"Largest {short(high)} at {_labelled(state, layers, high_at)}, "
             f"smallest {short(low)} at {_labelled(state, layers, low_at)}{factor}. "
         )
     elif known:
-        words = f"Only {_labelled(state, layers, known[0][1])} has a gradient. "
+        words += f"{'Finite only in' if broken else 'Only'} {_labelled(state, layers, known[0][1])}"
+        words += ". " if broken else " has a gradient. "
     if layers.left_out:
         words += f"{layers.left_out:,} more without a gradient are left out."
     return words

@@ -323,3 +323,15 @@ def test_a_window_over_layers() -> None:
     assert plot.range == (1.0, 30.0)
     assert "layers 11–20" in plot.note
     assert [row[0] for row in depth_table(state, Look(window=Window(9.0, 20.0))).rows] == list(range(11, 21))
+
+
+def test_the_first_layer_that_is_not_finite_is_named() -> None:
+    state = after(layered(3), norms(1, 3.0, 4.0, math.nan, 0.4, math.inf, 1.0, total=math.nan))
+    words = text(depth_plot(state, Look(), 110, 20).below)
+    assert "NaN or Inf in 2, the first of them 1 (2)" in words
+    assert "Finite only in 0 (1)" in words
+
+
+def test_a_script_that_clips_at_infinity_only_asks_for_the_norm() -> None:
+    state = after(layered(1), norms(1, 3.0, 4.0, before_clipping=5.0, clipped_at=math.inf))
+    assert norm_table(state, Look()).columns == ("optimizer_step", "total_norm", "norm_before_clipping")
