@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from gradtui.state.series import Series
 
 _NOTHING = Series()
@@ -34,6 +36,11 @@ class RatioHistory:
     def of(self, parameter: int) -> Series:
         """The curve of one parameter, empty where it was never looked at; not to be changed."""
         return self._curves.get(parameter, _NOTHING)
+
+    @property
+    def parameters(self) -> Iterable[int]:
+        """Places of those that have a curve."""
+        return self._curves.keys()
 
     def clear(self) -> None:
         """Forget everything."""

@@ -47,7 +47,7 @@ class LookingApp(App[str]):
             self.push_screen(PlotScreen(self.run_state, self._pictures, tree, self._choices), self._plots_closed)
 
     def on_plot_screen_looked(self) -> None:
-        self._watch(self._plots.to_watch if self._plots is not None else ())
+        self._watch(self._plots.watches if self._plots is not None else ())
 
     def on_unmount(self) -> None:
         # Training may go on without a screen: nobody looks any more.

@@ -10,7 +10,7 @@ from gradtui.tui.lines import wrap
 from gradtui.tui.plots.awaited import for_watched
 from gradtui.tui.plots.curves import curves_request, legend_of, step_note, table_of, whole_range
 from gradtui.tui.plots.look import PINNED_ROLES, REFERENCE_ROLE, SELECTED_ROLE, Curve, Look, Plot
-from gradtui.tui.plots.rows import Selection, with_gradient
+from gradtui.tui.plots.rows import Selection, largest, with_gradient
 from gradtui.tui.plots.table import Table
 from gradtui.tui.plotting.request import Scale
 
@@ -64,9 +64,8 @@ def ratio_table(state: RunState, look: Look) -> Table:
 
 def _drawn(state: RunState, selection: Selection) -> list[int]:
     """Its parameters that have a curve, the largest first."""
-    tree = state.tree
-    having = [place for place in range(selection.first, selection.last) if len(tree.ratios.of(place))]
-    return sorted(having, key=lambda place: (-tree.parameters[place].count, place))
+    having = (place for place in state.tree.ratios.parameters if selection.first <= place < selection.last)
+    return largest(state.tree, having, len(_MOST) + len(PINNED_ROLES))
 
 
 def _left_out(state: RunState, look: Look) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import heapq
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from gradtui.protocol.histogram import MOST_WATCHED
@@ -38,18 +39,24 @@ def is_part(tree: TreeState, selection: Selection) -> bool:
 
 
 def with_gradient(tree: TreeState, selection: Selection) -> list[int]:
-    """Those of its parameters whose gradient was measured last, the largest first; those that train where none was yet."""
+    """Those of its parameters whose gradient was measured last; those that train where none was yet."""
     places = range(selection.first, min(selection.last, len(tree.parameters)))
     norms = tree.norms
-    having = [p for p in places if norms[p] is not None] if norms else [p for p in places if tree.trainable[p] != "0"]
-    return sorted(having, key=lambda place: (-tree.parameters[place].count, place))
+    if norms is not None:
+        return [place for place in places if norms[place] is not None]
+    return [place for place in places if tree.trainable[place] != "0"]
+
+
+def largest(tree: TreeState, places: Iterable[int], count: int) -> list[int]:
+    """So many of these parameters, those with the most elements first."""
+    return heapq.nsmallest(count, places, key=lambda place: (-tree.parameters[place].count, place))
 
 
 def to_watch(tree: TreeState, selections: Sequence[Selection]) -> tuple[str, ...]:
     """Paths of the parameters to look at closely, the first selection's first, as many as may be watched."""
     places: dict[int, None] = {}
     for selection in selections:
-        places |= dict.fromkeys(with_gradient(tree, selection))
+        places |= dict.fromkeys(largest(tree, with_gradient(tree, selection), MOST_WATCHED))
     return tuple(tree.parameters[place].path for place in list(places)[:MOST_WATCHED])
 
 

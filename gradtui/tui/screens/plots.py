@@ -87,7 +87,8 @@ class PlotScreen(ModalScreen[None]):
         self._others = tuple(next(action for action in ACTIONS if action.id == id) for id in _ANYWHERE)
         self.keys = KeyBar(self._actions(), id="keys")
         self._told: tuple[object, ...] = ()
-        self._watches: tuple[str, ...] = ()
+        self.watches: tuple[str, ...] = ()
+        """Paths of the parameters that the view, as drawn last, needs to be looked at closely."""
 
     def compose(self) -> ComposeResult:
         yield self.header
@@ -105,9 +106,7 @@ class PlotScreen(ModalScreen[None]):
         view = self._choices.view
         return view.id, view.table(self._state, self.plot_view.look)
 
-    @property
-    def to_watch(self) -> tuple[str, ...]:
-        """Paths of the parameters that the present view needs to be looked at closely."""
+    def _to_watch(self) -> tuple[str, ...]:
         if not self._choices.view.watches:
             return ()
         look = self.plot_view.look
@@ -128,8 +127,8 @@ class PlotScreen(ModalScreen[None]):
         try:
             self.plot_view.renew()
             self._tell_frame()
-            if self.to_watch != self._watches:
-                self._watches = self.to_watch
+            before, self.watches = self.watches, self._to_watch()
+            if self.watches != before:
                 self.post_message(self.Looked())
         except Exception as error:  # noqa: BLE001  # a view must never cost the screen
             self.plot_view.show_failure(error)
