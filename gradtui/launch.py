@@ -51,7 +51,7 @@ def launch(settings: Settings) -> int:
 
 
 def _plain(settings: Settings, program: Program) -> int:
-    files = InterventionFiles(RunFiles(settings.target.name).write)
+    files = InterventionFiles(RunFiles(settings.target.name).write_together, settings.target.words)
     training = TrainingRun(settings, program)
     reporter = PlainReporter(training.events)
     reporter.start()
@@ -65,9 +65,9 @@ def _plain(settings: Settings, program: Program) -> int:
 def _with_screen(settings: Settings, program: Program, lease: TerminalLease, nursery: Nursery | None) -> int:
     from gradtui.screen_run import ScreenRun
 
-    write = RunFiles(settings.target.name).write
-    files = InterventionFiles(write)
-    screen = ScreenRun(settings, program, lease, nursery, save_schedule=files.save, write_file=write)
+    made = RunFiles(settings.target.name)
+    files = InterventionFiles(made.write_together, settings.target.words)
+    screen = ScreenRun(settings, program, lease, nursery, save_schedule=files.save, write_file=made.write)
     with _renewed_summary(settings, lambda: screen.look(partial(summarise, dropped=screen.dropped))):
         outcome = screen.execute()
     if not outcome.forked:

@@ -6,7 +6,7 @@ import builtins
 import os
 import sys
 from collections.abc import Iterator
-from types import TracebackType
+from types import CodeType, FrameType, TracebackType
 
 PACKAGE_DIRECTORY = os.path.dirname(os.path.abspath(__file__)) + os.sep
 """Where the gradtui package lies, with a closing separator: the prefix of each of our files."""
@@ -15,6 +15,9 @@ _DEAD_ENDS = frozenset(
     PACKAGE_DIRECTORY + os.path.join(*parts) for parts in (("probe", "hook_set.py"), ("transport", "in_process.py"))
 )
 """Files whose functions never lead back into the script: whatever library they call is called for us."""
+
+_BEFORE: dict[CodeType, tuple[FrameType, int, int]] = {}
+"""Of functions that our wrappers call what is before them in a traceback of plain python: frame, instruction and line."""
 
 _STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
 _PACKAGES = tuple(f"{os.sep}{kind}-packages{os.sep}" for kind in ("site", "dist"))
@@ -40,7 +43,7 @@ def strip_own_frames(error: BaseException) -> None:
         current.__traceback__ = _without_own(current.__traceback__)
         waiting += [current.__cause__, current.__context__]
         if _EXCEPTION_GROUP is not None and isinstance(current, _EXCEPTION_GROUP):
-            waiting += current.exceptions  # type: ignore[attr-defined]
+            waiting += current.exceptions  # type: ignore[attr-defined]  # a group, on Python 3.11
 
 
 def _without_own(first: TracebackType | None) -> TracebackType | None:
@@ -54,16 +57,24 @@ def _without_own(first: TracebackType | None) -> TracebackType | None:
     return head
 
 
+def stands_before(code: CodeType, entry: TracebackType) -> None:
+    """Our wrappers call the function of this `code` in place of the one of `entry`, which plain python has before it."""
+    _BEFORE[code] = entry.tb_frame, entry.tb_lasti, entry.tb_lineno
+
+
 def _foreign(entry: TracebackType | None) -> Iterator[TracebackType]:
-    for_us = False
+    for_us = after_own = False
     while entry is not None:
         file = entry.tb_frame.f_code.co_filename
         following = entry.tb_next
         if file.startswith(PACKAGE_DIRECTORY):
-            for_us = for_us or file in _DEAD_ENDS
+            for_us, after_own = for_us or file in _DEAD_ENDS, True
         elif not (for_us and _is_library(file)):
             # A signal handler of the script's, on top of a function of ours: all it calls is its own affair.
-            for_us = False
+            before = _BEFORE.get(entry.tb_frame.f_code) if after_own else None
+            if before is not None:
+                yield TracebackType(None, *before)
+            for_us = after_own = False
             yield entry
         entry = following
 

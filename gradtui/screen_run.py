@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from gradtui.export.intervention_files import WriteFile
 from gradtui.runner.ending import Outcome
 from gradtui.runner.log_directory import new_log
 from gradtui.runner.output_capture import INPUT_REFUSED, OutputCapture
 from gradtui.runner.plain import PlainReporter
 from gradtui.runner.script import Program
+from gradtui.runner.shutting_down import run_exit_callbacks
 from gradtui.runner.terminal import ControllingTerminal
 from gradtui.runner.terminal_lease import TerminalLease
 from gradtui.runner.training_run import TrainingRun
@@ -20,6 +21,7 @@ from gradtui.settings import Settings
 from gradtui.state.run_state import RunState
 from gradtui.transport.log_tail import LogTail
 from gradtui.tui.driver import interrupt_script
+from gradtui.tui.exported import WriteFile
 from gradtui.tui.proportions import output_columns
 from gradtui.tui.ui_thread import UiThread
 
@@ -82,16 +84,19 @@ class ScreenRun:
     def execute(self) -> Outcome:
         """Run the script, then keep the screen up until the person leaves it."""
         self._capture.start()
+        self._terminal.shield.raise_()
         self._thread.start()
         self._thread.wait_ready(_READY_S)
-        outcome = self._training.execute()
+        # While the screen stays up nobody should have to wait for what the script does at its exit.
+        outcome = self._training.execute(at_end=run_exit_callbacks)
         if outcome.forked:
             return outcome
         try:
             self._thread.join()
         except KeyboardInterrupt:
             self._thread.stop()
-        self._capture.stop(tail=_TAIL_LINES)
+        if not self._terminal.is_gone:
+            self._capture.stop(tail=_TAIL_LINES)
         self._report_troubles()
         return outcome
 
@@ -124,9 +129,20 @@ class ScreenRun:
         if state is not None:
             self.reporter.state = state
         self._training.commands.close()
+        gone = self._terminal.is_gone
+        if gone:
+            # What the script prints would fail on a terminal that is no more: it stays in the log, and so do our lines.
+            self.reporter.speak_into(self._capture.log)
+        else:
+            self._terminal.shield.lower()
         if self.reporter.state.ended is not None:
             return
-        self._capture.stop(tail=_TAIL_LINES)
+        if gone:
+            self.reporter.say(
+                f"the terminal is gone; training goes on as process {os.getpid()}, and what it prints goes on here"
+            )
+        else:
+            self._capture.stop(tail=_TAIL_LINES)
         self.reporter.start()
 
     def _report_troubles(self) -> None:

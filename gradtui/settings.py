@@ -34,6 +34,14 @@ class Target:
         assert self.path is not None
         return Path(self.path).name or self.path
 
+    @property
+    def words(self) -> tuple[str, ...]:
+        """What a person types after the options to run it."""
+        if self.module is not None:
+            return "-m", self.module, *self.arguments
+        assert self.path is not None
+        return *(("--",) if self.path.startswith("-") else ()), self.path, *self.arguments
+
 
 @dataclass(frozen=True)
 class Settings:

@@ -9,7 +9,15 @@ from dataclasses import dataclass
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Command
-from gradtui.protocol.vocabulary import MemoryBytes, ModelInfo, ModuleInfo, OptimizerInfo, ParameterInfo, Phase
+from gradtui.protocol.vocabulary import (
+    GradientHop,
+    MemoryBytes,
+    ModelInfo,
+    ModuleInfo,
+    OptimizerInfo,
+    ParameterInfo,
+    Phase,
+)
 
 MIB = 1024 * 1024
 
@@ -239,7 +247,7 @@ def coop_run(steps: int = 120) -> list[ev.Event]:
         started(),
         ev.PhaseSampled(0.1, 0, Phase.LOAD, 0),
         model,
-        ev.OptimizersFound(0.6, 0, (OptimizerInfo("AdamW", 1, (ctx,), 0),)),
+        ev.OptimizersFound(0.6, 0, (OptimizerInfo("AdamW", 1, (ctx,), 0, (0,)),)),
         ev.LedgerTaken(0.9, 0, Phase.LOAD, held(parameters, 0, 0, 0), parameters + 2 * MIB, True, True),
         ev.DeviceSampled(0.9, 0, "host", 620 * MIB, 24 * 1024 * MIB, None, None, None, None, None, None),
     ]
@@ -250,6 +258,29 @@ def coop_run(steps: int = 120) -> list[ev.Event]:
             run.append(coop_reach(model, step))
             run.append(ev.SavedBytesMeasured(1.0, step, saved, 0, sum(saved), coop_upstream(model)))
     return run
+
+
+def coop_chain(model: ev.ModelsFound, path: str = "ctx", step: int = 118) -> ev.GradientTraced:
+    """The way to the prompt, or through a row of the text encoder to the prompt, one addition or two in each block."""
+    places = {info.path: place for place, info in enumerate(model.modules)}
+    row, blocks = row_of(model, path), [f"text_encoder.blocks.{block}" for block in range(7, -1, -1)]
+    named: list[tuple[str | None, int, tuple[str, ...]]] = [
+        (None, 2, ("NllLossBackward0", "LogSoftmaxBackward0")),
+        ("", 2, ("MmBackward0", "PermuteBackward0")),
+        ("text_encoder.ln_final", 1, ("NativeLayerNormBackward0",)),
+        *((block, 2, ("AddBackward0",)) for block in blocks),
+        ("", 2, ("CatBackward0", "ExpandBackward0")),
+    ]
+    hops = tuple(GradientHop(-1 if name is None else places[name], count, ops) for name, count, ops in named)
+    module = row if row >= 0 else model.parameters[~row].module
+    ctx = next(i for i, info in enumerate(model.parameters) if info.path == "ctx")
+    if path == "ctx":
+        return ev.GradientTraced(9.0, step, path, ctx, module, True, hops, (), ctx, 1_000_000, 1, 390, True, False)
+    entered = next(place for place, hop in enumerate(hops) if model.modules[hop.module].path.startswith(path))
+    return ev.GradientTraced(
+        9.0, step, path, ~row if row < 0 else -1, module, True, hops[: entered + 1], hops[entered:], ctx, 1, 0, 390, True,
+        False,
+    )  # fmt: skip
 
 
 def large_model(parameters: int = 100_000) -> ev.ModelsFound:

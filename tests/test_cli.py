@@ -60,6 +60,8 @@ def test_every_option(tmp_path: Path) -> None:
 )
 def test_what_follows_belongs_to_the_script(words: list[str], target: Target) -> None:
     assert parse(words).target == target
+    # What is written down to do the same again is read as the same.
+    assert parse(["--plain", *target.words]).target == target
 
 
 @given(st.lists(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=8), max_size=6))

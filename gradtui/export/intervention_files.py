@@ -3,34 +3,32 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import BinaryIO
 
 from gradtui.export.schedule_file import schedule_text
 from gradtui.export.snippet import snippet_text
 from gradtui.state.run_state import RunState
 
-WriteFile = Callable[[str, str, Callable[[BinaryIO], object]], str]
-"""Makes a new file, given the words in its name, its suffix and what fills it, and returns its path."""
+WriteTogether = Callable[[str, Mapping[str, Callable[[BinaryIO], object]]], list[str]]
+"""Makes new files of one number, given the word in their names and what fills each by its suffix; returns their paths."""
 
 
 class InterventionFiles:
-    """The files of one run's interventions; `write` makes one."""
+    """The files of one run's interventions; `words` are those of the command line that say what is run."""
 
-    def __init__(self, write: WriteFile) -> None:
+    def __init__(self, write: WriteTogether, words: Sequence[str]) -> None:
         self._write = write
+        self._run = shlex.join(words)
         self._written: int | None = None
 
     def save(self, state: RunState) -> str:
         """Write both files and say where they are, in words. Raises OSError."""
-        schedule = self._write(
-            "schedule", ".toml", lambda file: file.write(schedule_text(state).encode(errors="replace"))
-        )
-        code = self._write("schedule", ".py", lambda file: file.write(snippet_text(state).encode(errors="replace")))
+        texts = {".toml": schedule_text(state, self._run), ".py": snippet_text(state)}
+        schedule, code = self._write("schedule", {suffix: _writer(text) for suffix, text in texts.items()})
         self._written = state.intervention_count
         count = "1 intervention" if state.intervention_count == 1 else f"{state.intervention_count} interventions"
-        script = state.started.script if state.started is not None else "SCRIPT"
-        again = f"gradtui --schedule {shlex.quote(schedule)} {shlex.quote(script)}"
+        again = f"gradtui --schedule {shlex.quote(schedule)} {self._run}"
         return f"{count} written down; to do the same again: {again}; as code: {code}"
 
     def closing(self, state: RunState) -> str | None:
@@ -42,3 +40,7 @@ class InterventionFiles:
             return self.save(state)
         except OSError:
             return None
+
+
+def _writer(text: str) -> Callable[[BinaryIO], object]:
+    return lambda file: file.write(text.encode(errors="replace"))

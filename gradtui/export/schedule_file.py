@@ -39,11 +39,14 @@ def scheduled(applied: CommandApplied) -> Scheduled:
     return Scheduled(applied.step, applied.command, applied.skipped, applied.late)
 
 
-def schedule_text(state: RunState) -> str:
-    """What was done to a run, as the content of a schedule file. What was taken back stands there with its `undo`."""
-    script = shlex.quote(one_line(state.started.script)) if state.started is not None else "SCRIPT"
+def schedule_text(state: RunState, run: str) -> str:
+    """What was done to a run, as the content of a schedule file. What was taken back stands there with its `undo`.
+
+    `run` is what to run as a person types it into a shell: the script and its arguments.
+    """
+    script = shlex.quote(one_line(state.started.script)) if state.started is not None else "the script"
     lines = [
-        f"# What was done to {script} while it ran. To do the same again: gradtui --schedule THIS_FILE {script}",
+        f"# What was done to {script} while it ran. To do the same again: gradtui --schedule THIS_FILE {one_line(run)}",
         "# `step = 30` is when 30 optimizer steps have been executed, before the next one begins.",
     ]
     dropped = state.intervention_count - len(state.interventions)

@@ -47,12 +47,12 @@ class _Followed(weakref.ref[Any]):
         return super().__new__(cls, storage, freed)
 
     def __init__(self, storage: object, freed: Callable[[Any], None], key: int, allocation: Allocation) -> None:
-        super().__init__(storage, freed)  # type: ignore[call-arg]
+        super().__init__(storage, freed)  # type: ignore[call-arg]  # object's, for mypy
         self.key = key
         self.allocation = allocation
 
 
-class AllocationTrace(OperationMode):  # type: ignore[no-untyped-call]
+class AllocationTrace(OperationMode):
     """Live bytes on one kind of device after every operation that changed them.
 
     `total` is what was allocated when the trace began; `module_now` tells whose code is running.

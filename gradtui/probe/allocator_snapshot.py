@@ -27,7 +27,7 @@ def save(write_file: WriteFile | None) -> Applied:
     Raises:
         Refused: there is none, or it cannot be written.
     """
-    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+    if not torch.cuda.is_initialized():
         raise Refused("only the CUDA allocator has one, and this run does not use CUDA")
     if write_file is None:
         raise Refused("this run has no place for files")

@@ -60,7 +60,7 @@ class CudaAllocator:
     def read(self) -> Reading:
         """Requested bytes now and at most; unknown where another allocator was put in its place that keeps no statistics."""
         try:
-            taken = self._peaks.take(self._index) if torch.cuda.is_initialized() else None  # type: ignore[no-untyped-call]
+            taken = self._peaks.take(self._index) if torch.cuda.is_initialized() else None
             stats = taken if taken is not None else torch.cuda.memory_stats_as_nested_dict(self._index)
         except RuntimeError:
             return Reading(None, None)

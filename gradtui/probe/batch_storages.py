@@ -51,6 +51,9 @@ class BatchStorages:
     def given(self, now: int, arguments: Any) -> None:  # noqa: ARG002
         """An outermost model call has these arguments. It may be what a step begins with."""
         found = _storages(arguments)
+        if len(self._next) > _MOST_STORAGES:
+            # An evaluation before the first step may be long. A step begins with what came last of it.
+            self._next = {}
         self._next |= found
         self._add(found)
 

@@ -25,6 +25,7 @@ from gradtui.probe.cuda_private import observe_failed_allocations
 from gradtui.probe.recent_measurements import RecentMeasurements
 from gradtui.probe.run_file import WriteFile
 from gradtui.probe.storage_owners import Owners
+from gradtui.probe.told_failures import ToldFailures
 from gradtui.probe.torch_private import leave_to_python, module_place_in_backward
 from gradtui.protocol.events import OutOfMemory
 from gradtui.samplers.cuda_allocator import read_allocator
@@ -37,10 +38,6 @@ MOST_FILES = 5
 """So many failures of a run are looked at and written down, and the one that ends it. Of the others each that is a power of
 two is told, without bytes: a script may try and fail all the time."""
 
-_SEEN = "_gradtui_seen"
-"""Set on an exception that has been told of, to whether it was looked at: it passes several of our places on its way out. To
-keep the exception itself, even for a moment, would keep all the tensors in its frames."""
-
 
 class BlackBox:
     """Tells of each failed allocation of a probe's run, and writes the first ones down."""
@@ -52,6 +49,7 @@ class BlackBox:
         self._cpu = cpu
         self._recent = recent
         self._write_file = write_file
+        self._told = ToldFailures()
         self._count = 0
         self._announced = False
         """The observer has told of a failure whose exception has not been seen yet."""
@@ -68,23 +66,18 @@ class BlackBox:
             failure = allocation_failure(error)
         if failure is None:
             return
-        looked: bool | None = getattr(error, _SEEN, None)
+        looked = self._told.looked(error)
         is_new = looked is None
         if is_new and self._announced and failure.device.startswith("cuda"):
             self._announced = False
             is_new, looked = False, self._count <= MOST_FILES
         if not is_new and (looked or not ends):
-            self._mark(error, looked=bool(looked))
+            self._told.note(error, looked=bool(looked))
             return
         looked = self._tell(
             failure, lambda: self._path(running_module.raised_in(error.__traceback__)), is_new=is_new, ends=ends
         )
-        self._mark(error, looked=looked)
-
-    @staticmethod
-    def _mark(error: BaseException, *, looked: bool) -> None:
-        with contextlib.suppress(Exception):
-            setattr(error, _SEEN, looked)
+        self._told.note(error, looked=looked)
 
     def allocation_failed(self, device: int, requested: int, on_device: int, free: int) -> None:  # noqa: ARG002
         """The CUDA allocator is about to raise. Nothing may be raised into it."""

@@ -93,5 +93,5 @@ def _umask() -> int:
 
 
 def _random_states() -> dict[str, Any]:
-    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
     return {"torch": torch.get_rng_state(), "cuda": cuda, "python": random.getstate()}

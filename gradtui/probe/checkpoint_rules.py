@@ -37,7 +37,7 @@ def applies() -> bool:
         return False
     if is_being_traced() or _runs_compiled():
         return False
-    return not (torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())  # type: ignore[no-untyped-call]
+    return not (torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
 
 
 def _runs_compiled() -> bool:

@@ -37,6 +37,7 @@ from gradtui.protocol.commands import (
     SetMode,
     SetTrainable,
     TakeUpFreezes,
+    TraceGradient,
     TraceStep,
     TrainOnly,
     Undo,
@@ -88,6 +89,7 @@ class CommandDesk:
             SaveCheckpoint: self._save_checkpoint,
             TraceStep: self._trace,
             Watch: lambda command: self._watch(norms, command),
+            TraceGradient: examiner.gradients.ask,
             SaveAllocatorSnapshot: lambda _: allocator_snapshot.save(self.write_file),
         }
         self._boundary = Boundary(

@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 from gradtui.probe import optimizer_membership as membership
 from gradtui.probe.frozen_values import FrozenValues
 from gradtui.probe.gradient_reach import Ancestors, GraphsOfStep, is_hidden
+from gradtui.probe.graph_depth import TooDeepError
 from gradtui.probe.memory_ledger import MemoryLedger
 from gradtui.probe.module_trace import OUTSIDE, ModuleTrace
 from gradtui.probe.module_tree import ModuleTree
@@ -37,11 +38,14 @@ class Examination:
         self.graphs: GraphsOfStep | None = None
         """None until a backward has begun."""
 
-    def look_at_graph(self, outputs: Any, ledger: MemoryLedger, recomputation: Recomputation) -> GraphFacts:
-        """Walk the graph below the tensors that backward is about to run on."""
-        roots = [output for output in _sequence(outputs) if isinstance(output, torch.Tensor)]
+    def look_at_graph(self, outputs: Any, ledger: MemoryLedger, recomputation: Recomputation) -> GraphFacts | None:
+        """Walk the graph below the tensors that backward is about to run on. None if it is too deep to be looked at."""
+        roots = [output for output in sequence(outputs) if isinstance(output, torch.Tensor)]
         known = self._known_tensors(ledger)
-        facts = walk(roots, self.trace, known)
+        try:
+            facts = walk(roots, self.trace, known)
+        except TooDeepError:
+            return None
         facts.is_whole = self._is_whole(facts)
         recomputation.expect(facts, known)
         self.graphs = self.graphs or GraphsOfStep()
@@ -146,5 +150,6 @@ class Examination:
         return None if is_hidden(module, self.graphs.opaque, self._ancestors) else False
 
 
-def _sequence(outputs: Any) -> Sequence[Any]:
+def sequence(outputs: Any) -> Sequence[Any]:
+    """What backward is called on: one tensor, or several."""
     return outputs if isinstance(outputs, (tuple, list)) else (outputs,)

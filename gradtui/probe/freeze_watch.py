@@ -1,9 +1,9 @@
 """Whether the tensors of a freeze really hold still: their version counters, and a checksum of their bits.
 
 Every in-place write raises a tensor's version counter, except one through `.data` (weight clipping, averaged weights); that
-is what the checksum is for. Runs on the training thread: counters are compared at every step, and what was going on when one
-rose tells who wrote. A checksum reads the tensor once when it is frozen and once when the freeze is verified or a person asks,
-and on a device the answer is fetched by an asynchronous copy.
+is what the checksum is for. Runs on the training thread: counters are compared at every step (of many tensors in parts, where
+nobody looks at the steps), and what was going on when one rose tells who wrote. A checksum reads the tensor once when it is
+frozen and once when the freeze is verified or a person asks, and on a device the answer is fetched by an asynchronous copy.
 """
 
 from __future__ import annotations
@@ -21,6 +21,10 @@ from gradtui.probe.torch_private import are_untouched, operations_are_observed, 
 VERIFY_STEPS = 10
 """A freeze is reported as holding after this many steps without a change."""
 
+_LOOKS = 32
+"""Many tensors are looked at in so many parts, one at each step, where nothing else is done at a step."""
+_SMALLEST_PART = 64
+
 _WIDTHS = ((8, torch.int64), (4, torch.int32), (2, torch.int16), (1, torch.uint8))
 
 
@@ -36,6 +40,11 @@ _WRITTEN = "written to"
 def optimizer_wrote(optimizer: object) -> str:
     """The cause of what has moved while this optimizer made its step: a frozen parameter has no gradient by then."""
     return f"written by {type(optimizer).__name__} in its step, though it has no gradient"
+
+
+def within_steps(steps: int) -> str:
+    """The cause of what has moved while only a part of many tensors was looked at in each step."""
+    return f"written within the last {steps} steps"
 
 
 @dataclass(eq=False)
@@ -85,6 +94,8 @@ class FreezeWatch:
         self._measurable = not operations_are_observed()
         self._held = [self._as_it_is(path, tensor) for path, tensor in tensors]
         self._statistics = list(statistics_of(statistics, self._as_it_is))
+        self._turn = 0
+        """The part that is looked at next."""
         self._under_way: tuple[list[_Held], HostCopy] | None = None
         self._looked()
 
@@ -108,6 +119,15 @@ class FreezeWatch:
         """Whether a flag was set back or anything was written to since the last look. Asked at every step."""
         return not are_untouched(self._references, self._seen)
 
+    def is_part_disturbed(self) -> bool:
+        """As `is_disturbed`, of the part whose turn it is; after `rounds` times each has been asked about."""
+        if self.rounds == 1:
+            return self.is_disturbed()
+        begin = self._turn * self._part
+        self._turn = (self._turn + 1) % self.rounds
+        end = begin + self._part
+        return not are_untouched(self._references[begin:end], self._seen[begin:end])
+
     def has_gradient(self) -> bool:
         """Whether one of its parameters has a gradient, which an optimizer would apply. Asked at every step."""
         for reference in self._owned:
@@ -122,6 +142,9 @@ class FreezeWatch:
         self._owned = [each.tensor for each in self._held]
         self._references = [each.tensor for each in held]
         self._seen: list[int | None] = [None if each.shared else each.seen for each in held]
+        self._part = max(_SMALLEST_PART, -(-len(held) // _LOOKS))
+        self.rounds = max(1, -(-len(held) // self._part))
+        """So many steps it takes to look at every tensor in parts."""
 
     def look(self, cause: str, of_statistics: str | None = None) -> None:
         """Note what has been written to since the last look, and for which cause; for statistics that may be another."""

@@ -25,6 +25,7 @@ from gradtui.probe.freeze_watch import (
     WITHIN_STEP,
     FreezeWatch,
     optimizer_wrote,
+    within_steps,
 )
 from gradtui.probe.models_in_view import ModelsInView
 from gradtui.probe.refusals import Refused, Training
@@ -66,6 +67,8 @@ class Freezes:
         """Running statistics that are held no longer, once that has been told."""
         self._forwards = -1
         """How many forwards had been held at the last boundary."""
+        self._seen_in_part = False
+        """Since the last look at everything there were steps of which only a part was looked at."""
         self._looked_at = -1
         """The step after which the counters were looked at last."""
         self._in_force: tuple[tuple[int, ...], ...] = ((), (), ())
@@ -78,8 +81,18 @@ class Freezes:
         return any(watch.is_young for watch in self.watches)
 
     def is_disturbed(self) -> bool:
-        """Whether something was done to what is frozen since the last look. Asked at every step, so it is cheap."""
-        return any(watch.is_disturbed() for watch in self.watches)
+        """Whether something was done to what is frozen since the last look."""
+        found = any(watch.is_disturbed() for watch in self.watches)
+        self._seen_in_part = self._seen_in_part and found
+        return found
+
+    def is_part_disturbed(self) -> bool:
+        """As `is_disturbed`, cheap however much is frozen: a write may be seen some steps later.
+
+        Asked at steps that nobody looks at. What is trained again is seen at once all the same, by its gradient.
+        """
+        self._seen_in_part = True
+        return any(watch.is_part_disturbed() for watch in self.watches)
 
     def has_gradient(self) -> bool:
         """Whether an optimizer would find a gradient of what is frozen. Asked at every step, too."""
@@ -127,16 +140,25 @@ class Freezes:
 
     def at_boundary(self, step: int) -> None:
         """A step is about to begin: freeze again what the script has set back."""
-        cause = BETWEEN_STEPS if self._looked_at == step else SINCE_LAST_STEP
+        cause = self._seen_late(BETWEEN_STEPS if self._looked_at == step else SINCE_LAST_STEP)
         # Without a call of a module there is no time to hold them: a function was compiled with its model in it.
         of_statistics = WITHIN_STEP if self._forwards == self.statistics.forwards else cause
         self._forwards = self.statistics.forwards
-        for watch in self.watches:
-            watch.look(cause, of_statistics)
+        self._look(cause, of_statistics)
         self._let_go_what_is_not_held()
         back = [tensor for _, tensor in self.parameters() if tensor.requires_grad]
         if back:
             self._assert_again(step, back)
+
+    def _look(self, cause: str, of_statistics: str | None = None) -> None:
+        self._seen_in_part = False
+        for watch in self.watches:
+            watch.look(cause, of_statistics)
+
+    def _seen_late(self, cause: str) -> str:
+        """This cause, or that it cannot be told where what is seen now may have happened some steps ago."""
+        rounds = max((watch.rounds for watch in self.watches), default=1)
+        return within_steps(rounds) if self._seen_in_part and rounds > 1 else cause
 
     def _assert_again(self, step: int, tensors: list[torch.Tensor]) -> None:
         given_up = None
@@ -158,8 +180,7 @@ class Freezes:
         """An optimizer is about to apply gradients: what is frozen has none. Within a closure they are yet to be computed."""
         if not self.watches or with_closure:
             return
-        for watch in self.watches:
-            watch.look(WITHIN_STEP)
+        self._look(self._seen_late(WITHIN_STEP))
         self._let_go_what_is_not_held()
         trained = []
         for _, tensor in self.parameters():
@@ -188,8 +209,7 @@ class Freezes:
         if not self.watches:
             return
         self._looked_at = step
-        for watch in self.watches:
-            watch.look(WITHIN_STEP if optimizer is None else optimizer_wrote(optimizer))
+        self._look(self._seen_late(WITHIN_STEP if optimizer is None else optimizer_wrote(optimizer)))
         self._report(step)
 
     def report(self, step: int) -> None:

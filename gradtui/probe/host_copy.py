@@ -20,13 +20,13 @@ class HostCopy:
         if values.is_cuda:
             self._host = torch.empty(values.shape, dtype=values.dtype, device="cpu", pin_memory=True)
             self._host.copy_(values, non_blocking=True)
-            self._done = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self._done = torch.cuda.Event()
             self._done.record(torch.cuda.current_stream(values.device))
 
     @property
     def is_there(self) -> bool:
         """Whether `values` would not have to wait."""
-        return self._done is None or bool(self._done.query())  # type: ignore[no-untyped-call]
+        return self._done is None or bool(self._done.query())
 
     def wait(self) -> None:
         """Wait for the device: only where the run is over."""

@@ -14,7 +14,6 @@ from time import perf_counter_ns
 from torch import nn
 from torch.optim import Optimizer
 
-from gradtui.probe import optimizer_membership as membership
 from gradtui.probe.discovery import Discovery
 from gradtui.probe.group_reader import read_groups
 from gradtui.probe.module_tree import ModuleTree, build
@@ -170,8 +169,18 @@ class ModelsInView:
             known = self._described[place] if place < len(self._described) else None
             if known is None:
                 return OptimizerInfo("freed", 0, (), 0)
-            return replace(known, parameters=(), unknown_parameters=len(known.parameters) + known.unknown_parameters)
-        places = [self.tree.owns(tensor) for tensor in membership.parameters(optimizer)]
-        known_places = tuple(place for place in places if place is not None)
-        unknown = len(places) - len(known_places)
-        return OptimizerInfo(type(optimizer).__name__, len(optimizer.param_groups), known_places, unknown)
+            unknown = len(known.parameters) + known.unknown_parameters
+            return replace(known, parameters=(), unknown_parameters=unknown, group_of=())
+        places = [
+            (self.tree.owns(tensor), number)
+            for number, group in enumerate(optimizer.param_groups)
+            for tensor in group["params"]
+        ]
+        listed = [(owned, number) for owned, number in places if owned is not None]
+        return OptimizerInfo(
+            type(optimizer).__name__,
+            len(optimizer.param_groups),
+            tuple(owned for owned, _ in listed),
+            len(places) - len(listed),
+            tuple(number for _, number in listed),
+        )

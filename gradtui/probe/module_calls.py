@@ -37,7 +37,7 @@ def module_call(  # noqa: C901, PLR0915 - as its one inner function
         if tracer.passes:
             if is_plain and self._compiled_call_impl is None:
                 # What the original does, without its frame: deep models meet Python's recursion limit no sooner.
-                return self._call_impl(*args, **kwargs)  # type: ignore[no-untyped-call]
+                return self._call_impl(*args, **kwargs)
             return original(self, *args, **kwargs)
         if torch.compiler.is_compiling():
             return original(self, *args, **kwargs)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from _thread import get_ident
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -62,6 +62,11 @@ class ModuleTrace:
         """The module whose code made the node with this sequence number."""
         place = bisect_right(self.numbers, number) - 1
         return self.modules[place] if place >= 0 else OUTSIDE
+
+    def ended(self, modules: Container[int]) -> int | None:
+        """The number of the first operation after the last of these modules has run; None if none of them has."""
+        ran = [place for place, module in enumerate(self.modules) if module in modules]
+        return self.numbers[min(ran[-1] + 1, len(self.numbers) - 1)] if ran else None
 
     def entered_within(self, number: int, module: int) -> set[int]:
         """The modules that ran, without autograd recording, within the one operation of this number, called by `module`.

@@ -13,11 +13,11 @@ from torch._ops import OpOverload, OpOverloadPacket
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 
 
-class OperationMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class OperationMode(TorchDispatchMode):
     """Subclasses define `__torch_dispatch__(self, func, types, args, kwargs)` and return what `func(*args, **kwargs)` does."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()  # type: ignore[no-untyped-call]  # not annotated in torch
         self.is_on = False
         """Whether the mode is entered."""
 
@@ -34,7 +34,7 @@ class OperationMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def enter(self) -> None:
         """Be shown what this thread does from here on."""
         if not self.is_on:
-            self.__enter__()  # type: ignore[no-untyped-call]
+            self.__enter__()  # type: ignore[no-untyped-call]  # not annotated in torch
             self.is_on = True
 
     def leave(self) -> bool:
@@ -43,7 +43,7 @@ class OperationMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return True
         if _get_current_dispatch_mode() is not self:
             return False
-        self.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+        self.__exit__(None, None, None)  # type: ignore[no-untyped-call]  # not annotated in torch
         self.is_on = False
         return True
 

@@ -74,7 +74,7 @@ class Probe:
         self._marked = MarkedSteps(
             commands.waiting, self.phases, self.counter, self.view, self._steps, self._cost, self._marks_told
         )
-        self._marked.marks.heed(self.desk.freezes.is_disturbed, self.desk.freezes.has_gradient)
+        self._marked.marks.heed(self.desk.freezes.is_part_disturbed, self.desk.freezes.has_gradient)
 
     def attach(self) -> None:
         """Put the hooks on."""

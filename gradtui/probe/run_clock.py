@@ -11,6 +11,10 @@ class RunClock:
     def __init__(self) -> None:
         self._origin = perf_counter_ns()
 
+    def count_from(self, origin: int) -> None:
+        """The run began at this moment of `perf_counter_ns`, before the probe came to it."""
+        self._origin = origin
+
     def now(self) -> int:
         """Nanoseconds, comparable only with each other."""
         return perf_counter_ns()

@@ -11,12 +11,13 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from torch import nn
 
 from gradtui.probe.module_tree import ModuleTree
 from gradtui.probe.torch_private import leave_to_python
+from gradtui.protocol.vocabulary import Changed
 
 _BUFFERS = ("running_mean", "running_var", "num_batches_tracked", "_u", "weight_u")
 """Buffers that a forward in training mode writes: those of the norms, and of both kinds of spectral norm."""
@@ -135,6 +136,13 @@ def words(modules: Collection[nn.Module], *, held: bool) -> str:
     one = len(modules) == 1
     verb = ("holds its" if one else "hold their") if held else ("collects its" if one else "collect their")
     return f"{' and '.join(named)} module{'' if one else 's'} {verb} statistics{'' if held else ' again'}"
+
+
+def changed_words(changes: Sequence[Changed], find: Callable[[str], nn.Module | None]) -> list[str]:
+    """How many parameters each of these changes has toggled, and `words` of each; `find` has the module of a path."""
+    counts = [f"{'unfroze' if each.trainable else 'froze'} {len(each.paths)}" for each in changes]
+    found = [([module for path in each.statistics if (module := find(path)) is not None], each) for each in changes]
+    return [", ".join(counts), *(words(modules, held=not each.trainable) for modules, each in found if modules)]
 
 
 # Dynamo meets the wrappers around the script's calls; what they call is no part of a program that the script compiles.

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 
 import torch
 
+from gradtui.probe.graph_depth import DEEPEST, is_too_deep
 from gradtui.probe.module_trace import OUTSIDE, ModuleTrace
 from gradtui.probe.module_tree import ModuleTree
 from gradtui.probe.running_module import nearest_leaf
@@ -29,7 +30,10 @@ class SavedOwners:
         """The numbers of the operations that take a parameter, in order, and the modules that own it."""
 
     def nodes_of(self, tensors: Iterable[torch.Tensor]) -> Iterator[GraphNode]:
-        """Every node behind these tensors, once. They are yielded when all are known, so that names can be told."""
+        """Every node behind these tensors, once; none where it would do harm to look at them (see `graph_depth`).
+
+        They are yielded when all are known, so that names can be told.
+        """
         waiting: list[GraphNode] = []
         for tensor in tensors:
             try:
@@ -38,10 +42,14 @@ class SavedOwners:
                 continue
             if node is not None:
                 waiting.append(node)
-        seen = set(waiting)
+        seen, tops = set(waiting), list(waiting)
+        visited = 0
         anchors: list[tuple[int, int]] = []
         while waiting:
             node = waiting.pop()
+            visited += 1
+            if visited == DEEPEST and is_too_deep(tops):
+                return
             for following, _ in node.next_functions:
                 if following is not None and following not in seen and leaf_of(following) is None:
                     seen.add(following)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from gradtui.probe.graph_depth import DEEPEST, TooDeepError, is_too_deep
 from gradtui.probe.module_trace import OUTSIDE, ModuleTrace
 from gradtui.probe.plain_tensors import plain_tensors
 from gradtui.probe.saved_hooks import (
@@ -115,7 +116,10 @@ class GraphFacts:
 
 
 def walk(roots: Iterable[torch.Tensor], trace: ModuleTrace, known: KnownTensors) -> GraphFacts:
-    """Walk the graph that a backward on `roots` would run through. Nothing of it is kept."""
+    """Walk the graph that a backward on `roots` would run through. Nothing of it is kept.
+
+    Raises `TooDeepError` where that would do harm.
+    """
     return _Walk(trace, known).over(roots)
 
 
@@ -129,7 +133,8 @@ class _Walk:
         self._visited: list[tuple[int, GraphNode, int, list[GraphNode]]] = []
 
     def over(self, roots: Iterable[torch.Tensor]) -> GraphFacts:
-        waiting: list[GraphNode] = [root.grad_fn for root in roots if root.grad_fn is not None]
+        tops: list[GraphNode] = [root.grad_fn for root in roots if root.grad_fn is not None]
+        waiting = list(tops)
         # Nodes are kept in `seen` while walking, because autograd makes their Python objects anew and reuses addresses.
         seen = set(waiting)
         while waiting:
@@ -138,6 +143,8 @@ class _Walk:
                 continue
             following = [next_node for next_node, _ in node.next_functions if next_node is not None]
             self._visit(node, following)
+            if self._facts.nodes == DEEPEST and is_too_deep(tops):
+                raise TooDeepError
             for next_node in following:
                 if next_node not in seen:
                     seen.add(next_node)

@@ -12,8 +12,9 @@ from torch.optim import Optimizer
 from gradtui.probe.allocators import Allocator
 from gradtui.probe.cadence import Cadence
 from gradtui.probe.checkpoints import Checkpoints
-from gradtui.probe.examination import Examination
+from gradtui.probe.examination import Examination, sequence
 from gradtui.probe.frozen_values import FrozenValues
+from gradtui.probe.gradient_traces import GradientTraces
 from gradtui.probe.hook_set import HookSet
 from gradtui.probe.models_in_view import ModelsInView
 from gradtui.probe.module_trace import ModuleTracer
@@ -83,6 +84,7 @@ class StepExaminer:
         self.batches = self._ledgers.batches
         self._cadence = cadence
         self._traces = traces
+        self.gradients = GradientTraces(emit, clock, view, cadence)
         self._frozen = FrozenValues()
         self._reach = ReachReader(emit, clock, view, counter)
         self._letters = ""
@@ -188,8 +190,10 @@ class StepExaminer:
         if examination is None or not self._may_look():
             return
         facts = examination.look_at_graph(outputs, self._ledgers.ledger, self.recomputation)
-        self._ledgers.backward_began(facts, keeps_graph=keeps_graph, within=self._phases.phase)
-        self._is_graph_known = True
+        if facts is not None:
+            self._ledgers.backward_began(facts, keeps_graph=keeps_graph, within=self._phases.phase)
+            self._is_graph_known = True
+            self._guard("gradient chain", self.gradients.look, sequence(outputs), examination)
 
     def _guarded_end(self, phase: Phase) -> None:
         # Phases end inside every hook: what fails here must not switch those off.
@@ -273,6 +277,7 @@ class StepExaminer:
         self._publish(letters, trainable, self._counter.steps)
         self._view.read_groups(self._counter.steps)
         self._reach.step_ended(optimizer, examination.graphs, examination.trace, self._ledgers.device_type)
+        self._guard("gradient chain", self.gradients.step_ended, examination, self._counter.steps)
         saved = examination.saved_bytes(self._clock.at(), self._counter.steps)
         if saved is not None:
             self.activations = saved.total

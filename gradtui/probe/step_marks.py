@@ -62,6 +62,8 @@ class StepMarks:
         self._marks: list[int] = []
         """What and when, added both at once: a Ctrl+C may come between any two calls."""
         self._tell_at = 0
+        self.asking_ns = 0
+        """What asking at every step has cost since it was charged last: it grows with what is frozen."""
 
     def heed(self, is_disturbed: Callable[[], bool], is_in_the_way: Callable[[], bool]) -> None:
         """Ask these at every step, and take no mark of one where either says so."""
@@ -102,7 +104,12 @@ class StepMarks:
         if not (model.training and torch.is_grad_enabled()):
             return False
         if self.between:
-            if self._waiting or not self._steps_left or self.is_disturbed():
+            if self._waiting or not self._steps_left:
+                return False
+            began = perf_counter_ns()
+            is_disturbed = self.is_disturbed()
+            self.asking_ns += perf_counter_ns() - began
+            if is_disturbed:
                 return False
             self._steps_left -= 1
             self.between = False
@@ -130,7 +137,10 @@ class StepMarks:
         """An optimizer's step without a closure begins; whether a mark says all there is to say."""
         if self._thread != get_ident() or self._within or self._optimizer() is not optimizer:
             return False
-        if self.is_in_the_way():
+        began = perf_counter_ns()
+        is_in_the_way = self.is_in_the_way()
+        self.asking_ns += perf_counter_ns() - began
+        if is_in_the_way:
             return False
         self._within = STEP
         self._marks.extend((STEP, perf_counter_ns()))

@@ -109,10 +109,9 @@ class Toggling:
         except AlreadySo:
             raise AlreadySo(f"{shown or 'the model'} is already all that trains") from None
         size = sum(tree.parameters[place].count for place in wanted)
-        tensors = "1 tensor" if len(wanted) == 1 else f"{len(wanted)} tensors"
-        counts = [f"{'unfroze' if each.trainable else 'froze'} {len(each.paths)}" for each in done.changed]
-        text = f"trains only {shown or 'the model'}: {tensors}, {size:,} parameters; {', '.join(counts)}"
-        return replace(done, text=text)
+        counts = f"{'1 tensor' if len(wanted) == 1 else f'{len(wanted)} tensors'}, {size:,} parameters"
+        words = running_statistics.changed_words(done.changed, self._module)
+        return replace(done, text="; ".join((f"trains only {shown or 'the model'}: {counts}", *words)))
 
     def _set(self, command: SetTrainable, path: str, named: dict[int, torch.Tensor]) -> Applied:
         """Freeze or unfreeze what of these is not yet as the command asks. Raises `Refused`."""

@@ -18,6 +18,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from gradtui.own_frames import strip_own_frames
 from gradtui.probe import recomputation
 from gradtui.probe.batch_storages import BatchStorages
+from gradtui.probe.call_entry import keep_in_tracebacks
 from gradtui.probe.hook_set import HookSet
 from gradtui.probe.listeners import Examiner, Listener, ScalerListener
 from gradtui.probe.module_calls import module_call
@@ -46,6 +47,7 @@ def install(
     What happens at every step is first offered to `marks`; the listener hears at once what they do not take. While the
     script's forward and backward run, `statistics` are held.
     """
+    keep_in_tracebacks(nn.Module.__call__)
     hooks.patch(
         nn.Module, "__call__", lambda original: module_call(original, hooks, listener, examiner, marks, statistics)
     )

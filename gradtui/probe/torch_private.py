@@ -13,7 +13,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 import torch
-from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]
+from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]  # not in its __all__
 
 GraphNode = Any
 """A node of the autograd graph: `grad_fn` of a tensor, or what `next_functions` leads to."""
@@ -60,11 +60,11 @@ def operations_are_observed() -> bool:
         from torch.overrides import _get_current_function_mode_stack
         from torch.utils._device import DeviceContext
 
-        modes: list[object] = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
+        modes: list[object] = _get_current_function_mode_stack()
         return not all(isinstance(mode, DeviceContext) for mode in modes)
     if (_profiling is not None and _profiling()) or is_being_traced():
         return True
-    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()  # type: ignore[no-untyped-call]
+    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
 
 
 def unseen_by_function_modes() -> AbstractContextManager[object]:
@@ -267,7 +267,7 @@ def leave_to_python(function: Callable[..., Any], *, and_all_it_calls: bool = Fa
     The attribute keeps dynamo from tracing into the function from its caller, the strategy from compiling the function's own
     frame (or, with `and_all_it_calls`, any frame below it) while a compiled region of the script's is running.
     """
-    function._torchdynamo_disable = True  # type: ignore[attr-defined]
+    function._torchdynamo_disable = True  # type: ignore[attr-defined]  # dynamo's own mark
     eval_frame = getattr(getattr(torch._C, "_dynamo", None), "eval_frame", None)
     set_strategy = getattr(eval_frame, "set_code_exec_strategy", None)
     if eval_frame is not None and set_strategy is not None:

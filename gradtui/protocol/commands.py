@@ -140,6 +140,14 @@ class Watch(Command):
 
 
 @dataclass(frozen=True, slots=True)
+class TraceGradient(Command):
+    """In the next step, find how the gradient comes from the loss to the parameter or module at `path`, and read what
+    optimizers keep for it."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
 class SaveAllocatorSnapshot(Command):
     """Write what the CUDA allocator holds, block by block, to a file that PyTorch's memory viewer opens."""
 

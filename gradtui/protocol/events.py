@@ -15,7 +15,9 @@ from gradtui.protocol.measurements import (
     GradientHistogramsMeasured,
     GradientReachMeasured,
     GradientsMeasured,
+    GradientTraced,
     LedgerTaken,
+    OptimizerStateRead,
     OutOfMemory,
     ParametersClassified,
     PhaseSampled,
@@ -45,10 +47,12 @@ __all__ = [
     "GradientFiguresMeasured",
     "GradientHistogramsMeasured",
     "GradientReachMeasured",
+    "GradientTraced",
     "GradientsMeasured",
     "GroupsRead",
     "LedgerTaken",
     "ModelsFound",
+    "OptimizerStateRead",
     "OptimizersFound",
     "OutOfMemory",
     "ParametersClassified",
@@ -63,6 +67,7 @@ __all__ = [
     "SavedBytesMeasured",
     "ScheduleNoted",
     "StepTraced",
+    "TorchImported",
 ]
 
 
@@ -70,8 +75,8 @@ __all__ = [
 class RunStarted(Event):
     """The script is about to run.
 
-    `device` and `ledger` (where memory totals come from) are what is assumed until a model is seen; `log` is the file that
-    takes the script's output, if there is one.
+    `device` and `ledger` (where memory totals come from) are what is assumed until a model is seen, and empty like
+    `torch_version` as long as torch has not been imported; `log` is the file that takes the script's output, if there is one.
     """
 
     script: str
@@ -81,6 +86,15 @@ class RunStarted(Event):
     ledger: str
     torch_version: str
     log: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TorchImported(Event):
+    """The script has imported torch, and is watched from now on; `ledger` is where memory totals come from."""
+
+    version: str
+    device: str
+    ledger: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from gradtui.protocol.event import Event
 from gradtui.protocol.histogram import GradientHistogram
-from gradtui.protocol.vocabulary import GradientFigures, HeldStorage, Holding, MemoryBytes, Phase
+from gradtui.protocol.vocabulary import GradientFigures, GradientHop, HeldStorage, Holding, MemoryBytes, Phase
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +95,48 @@ class GradientReachMeasured(Event):
     """Per model: bytes that `.grad` of its parameters holds when the step has ended."""
     buckets: tuple[int, ...] = ()
     """Per model: bytes of a data-parallel wrapper's buckets, which hold those gradients once more. Empty with `reach`."""
+
+
+@dataclass(frozen=True, slots=True)
+class GradientTraced(Event):
+    """How a gradient comes from the loss to a parameter or module in one backward: the way with the fewest operations."""
+
+    path: str
+    """What was asked for."""
+    parameter: int
+    """Its place; -1 for a module."""
+    module: int
+    """Its place, or that of the module that owns the parameter."""
+    found: bool
+    """False: no operation of this backward leads to it. Of a frozen parameter: none is of its module, or uses it."""
+    hops: tuple[GradientHop, ...]
+    """From the loss to it. Where it was not found, as far as the gradient comes: to the first operation after its module ran
+    that backward runs through, or to the first one of a module that holds it; empty where its module did not run."""
+    onward: tuple[GradientHop, ...]
+    """Where a gradient only passes through (a frozen parameter, a module): from there on to `upstream`. It begins with the hop
+    that `hops` ends with."""
+    upstream: int
+    """The place of the trainable parameter that this leads to; -1 where there is none."""
+    ways: int
+    """How many ways there are from the loss to it, counted up to `vocabulary.MOST_WAYS`."""
+    takers: int
+    """How many operations take the parameter; 0 where that was not counted."""
+    operations: int
+    """How many were looked at in all; 0 where no graph was: there was no backward, or one too deep to be looked at."""
+    whole: bool
+    """False where the graph has more than are looked at, and it was not found among those."""
+    hidden: bool
+    """It may be within an operation that stands for the code of several modules."""
+
+
+@dataclass(frozen=True, slots=True)
+class OptimizerStateRead(Event):
+    """Bytes that optimizers keep for a parameter, or for all in a module, each storage once, wherever they are."""
+
+    path: str
+    bytes: int
+    entries: tuple[tuple[str, int], ...]
+    """(name as the optimizer has it, bytes), the largest first; the small ones together as the last, with an empty name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,6 +130,9 @@ class MemoryBytes:
         return {name: getattr(self, name) for name in names}
 
 
+MOST_WAYS = 1_000_000
+"""Ways of a gradient through a graph are counted up to here: residual connections make them double at each."""
+
 MEMORY_CATEGORIES = (
     "parameters", "buffers", "gradients", "optimizer_state", "activations", "input", "offloaded", "other",
 )  # fmt: skip
@@ -229,6 +232,8 @@ class OptimizerInfo:
     parameters: tuple[int, ...]
     unknown_parameters: int
     """Parameters it owns that belong to no known module."""
+    group_of: tuple[int, ...] = ()
+    """Aligned with `parameters`: the place of the group each is in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,3 +266,16 @@ class GroupSettings:
 
     learning_rate: float | None
     weight_decay: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class GradientHop:
+    """Operations of one module that follow each other on a gradient's way from the loss."""
+
+    module: int
+    """Place in the tree, -1 outside of any known module."""
+    operations: int
+    names: tuple[str, ...]
+    """What autograd calls the first few different ones, in the order of backward."""
+    hidden: bool = False
+    """One of them stands for the code of several modules: a compiled region, a reentrant checkpoint."""

@@ -167,13 +167,13 @@ def _flush_python() -> None:
     """Write out what python's own streams hold. What the script put in their place is its own affair."""
     for stream in (sys.__stdout__, sys.__stderr__):
         with contextlib.suppress(Exception):
-            stream.flush()  # type: ignore[union-attr]
+            stream.flush()  # type: ignore[union-attr]  # None raises, and that is left at that
 
 
 def _line_buffer_python() -> None:
     """Write out whole lines, as on a terminal; a file would be buffered in blocks and the screen would lag."""
     with contextlib.suppress(Exception):
-        sys.__stdout__.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+        sys.__stdout__.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # None raises, and that is left at that
 
 
 def _line_buffer_c() -> None:

@@ -11,6 +11,7 @@ import math
 import os
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from time import monotonic
 from typing import TypeVar
 
@@ -67,6 +68,13 @@ class PlainReporter:
         if self._thread.ident is not None and not self._silent:
             self._report_log()
         return self.state
+
+    def speak_into(self, file: Path) -> None:
+        """Write to the end of this file from now on."""
+        with contextlib.suppress(OSError):
+            opened = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+            self._descriptor = duplicate_aside(opened)
+            os.close(opened)
 
     def say(self, text: str) -> None:
         """Write one line of ours to stderr."""

@@ -52,5 +52,5 @@ def notice_end_of_input(ended: Callable[[], None]) -> None:
             newline="\n",
             line_buffering=before.line_buffering,
         )
-        stream.mode = before.mode  # type: ignore[misc]
-        sys.stdin = sys.__stdin__ = stream  # type: ignore[misc]
+        stream.mode = before.mode  # type: ignore[misc]  # as python's own start sets it
+        sys.stdin = sys.__stdin__ = stream  # type: ignore[misc]  # Final in typeshed only

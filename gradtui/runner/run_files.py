@@ -14,6 +14,9 @@ from typing import BinaryIO
 BOXES_KEPT = 20
 """So many of the newest black boxes of all runs stay. What a person asked for (a snapshot) is never removed."""
 
+Fill = Callable[[BinaryIO], object]
+"""Writes what is to stand in a file."""
+
 _BOX_NAME = re.compile(r".+-\d{8}-\d{6}-\d+-out-of-memory-\d+\.txt")
 
 
@@ -38,14 +41,20 @@ class RunFiles:
         self._environ = environ
         self._made = 0
 
-    def write(self, kind: str, suffix: str, fill: Callable[[BinaryIO], object]) -> str:
+    def write(self, kind: str, suffix: str, fill: Fill) -> str:
         """Make the file `NAME-KIND-NUMBER.SUFFIX` with what `fill` writes, whole or not at all, and return its path.
 
         Raises:
             OSError: no place can be written, or there is no room.
         """
+        return self.write_together(kind, {suffix: fill})[0]
+
+    def write_together(self, kind: str, fills: Mapping[str, Fill]) -> list[str]:
+        """As `write`, files of one number, each by its suffix. Where one cannot be made those before it stay."""
         self._made += 1
-        name = f"{self._name}-{kind}-{self._made}{suffix}"
+        return [self._write(f"{self._name}-{kind}-{self._made}{suffix}", fill) for suffix, fill in fills.items()]
+
+    def _write(self, name: str, fill: Fill) -> str:
         trouble: OSError | None = None
         for directory in self._directories():
             try:
@@ -65,7 +74,7 @@ class RunFiles:
             yield Path(tempfile.gettempdir())
 
 
-def _new_file(path: Path, fill: Callable[[BinaryIO], object]) -> Path:
+def _new_file(path: Path, fill: Fill) -> Path:
     # Exclusively: in a directory for temporary files somebody else may have put a link in its place.
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600)
     try:

@@ -7,7 +7,7 @@ that a shell's job control sees one job.
 Endings: a normal exit gives the same exit code. Where a signal killed the training process the supervisor kills itself
 by the same signal, so that a shell, `timeout` or a scheduler sees exactly what plain python would have shown it (a shell
 reports 128+N). Signals sent to the supervisor reach the training process; Ctrl+C and Ctrl+\\ come to both from the
-terminal and are not sent twice.
+terminal and are not sent twice, and a terminal that goes away ends neither (`hang_up`).
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ from dataclasses import dataclass
 
 from gradtui.runner.clipping import terminal_width
 from gradtui.runner.descriptors import duplicate_aside
+from gradtui.runner.hang_up import is_gone
 from gradtui.runner.nursery import Nursery
 from gradtui.runner.post_mortem import describe
 from gradtui.runner.terminal import ControllingTerminal
-from gradtui.runner.terminal_lease import LeaseReader, TerminalLease, lease_pipe
+from gradtui.runner.terminal_lease import LeaseReader, TerminalLease, lease_ends
 
 _FORWARDED = {signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT}
 _FROM_KEYS = {signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP}
@@ -66,7 +67,7 @@ def supervise(child: Callable[[TerminalLease], int], nursery: Nursery | None = N
         BaseException: in the training process, whatever `child` raises (a KeyboardInterrupt ends it by SIGINT).
     """
     terminal = _open_terminal()
-    reading, writing = lease_pipe()
+    reading, writing = lease_ends()
     dump = _dump_file()
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
@@ -116,6 +117,11 @@ def _wait(watch: _Watch) -> int:
     """Serve signals until the training process has ended. Returns its wait status."""
     while True:
         number = _next_signal()
+        if number == signal.SIGHUP and watch.terminal is not None:
+            if is_gone(watch.terminal.descriptor):
+                # A shell that ends tells its jobs; training goes on.
+                continue
+            watch.lease.hang_up()
         if number != signal.SIGCHLD:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(watch.child, number)

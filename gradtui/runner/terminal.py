@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gradtui.runner.descriptors import move_aside
+from gradtui.runner.hang_up import HangUpShield, is_gone
 from gradtui.runner.terminal_lease import TerminalLease
 
 RESET = b"".join(
@@ -50,6 +51,7 @@ class ControllingTerminal:
             OSError: there is no controlling terminal.
         """
         self.descriptor = move_aside(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC))
+        self.shield = HangUpShield()
         self._lease = lease or TerminalLease()
         self._settings: list[Any] | None = None
         with contextlib.suppress(termios.error):
@@ -66,6 +68,16 @@ class ControllingTerminal:
     def is_orphaned(self) -> bool:
         """Whether the supervisor has died, so that the screen had better be closed."""
         return self._lease.supervisor_is_gone()
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether its other end is gone."""
+        return is_gone(self.descriptor)
+
+    def heed_hang_up(self) -> None:
+        """End by the SIGHUP that somebody sent to the supervisor on purpose, if one has come."""
+        if self._lease.told_to_hang_up():
+            self.shield.let_through()
 
     def stop_job(self) -> None:
         """Stop the process, and by way of the supervisor its whole group, as Ctrl+Z does. Returns when continued.

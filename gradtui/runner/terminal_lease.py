@@ -1,4 +1,4 @@
-"""How the training process tells its supervisor who owns the terminal: one JSON line per change, over a pipe.
+"""How the training process tells its supervisor who owns the terminal: one JSON line per change, over a socket.
 
 The training process writes (UI thread and main thread); the supervisor reads when the process has stopped or died. What
 counts is the last word: a process that dies while it holds the screen leaves the supervisor to restore the terminal.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import socket
 from dataclasses import dataclass, replace
 
 from gradtui.runner.descriptors import move_aside
@@ -30,10 +31,10 @@ class LeaseState:
 
 
 class TerminalLease:
-    """The writing end, in the training process. Silent where nobody supervises, and in processes forked later."""
+    """The end in the training process. Silent where nobody supervises, and in processes forked later."""
 
     def __init__(self, descriptor: int | None = None, supervisor: int | None = None) -> None:
-        """Make it in the training process, from the pipe's writing end and the supervisor's process id."""
+        """Make it in the training process, from its end of the socket and the supervisor's process id."""
         self._descriptor = descriptor
         self._supervisor = supervisor
         self._owner = os.getpid()
@@ -61,21 +62,34 @@ class TerminalLease:
         """The script's output goes to the file `log` from now on, or to the terminal again (None)."""
         self._say({"log": log})
 
+    def told_to_hang_up(self) -> bool:
+        """Whether the supervisor was sent a SIGHUP that was not the terminal's."""
+        if self._descriptor is None or os.getpid() != self._owner:
+            return False
+        with contextlib.suppress(OSError):
+            return bool(os.read(self._descriptor, 64))
+        return False
+
     def _say(self, change: dict[str, object]) -> None:
         if self._descriptor is None or os.getpid() != self._owner:
             return
-        with contextlib.suppress(OSError):  # the supervisor is gone, or its pipe is full: nothing to be done here
+        with contextlib.suppress(OSError):  # the supervisor is gone, or its socket is full: nothing to be done here
             os.write(self._descriptor, json.dumps(change).encode() + b"\n")
 
 
 class LeaseReader:
-    """The reading end, in the supervisor. `state` is what has been said so far."""
+    """The other end, in the supervisor. `state` is what has been said so far."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._rest = b""
         self._state = LeaseState()
         os.set_blocking(descriptor, False)
+
+    def hang_up(self) -> None:
+        """Have the training process end by SIGHUP, which it ignores where it comes from a terminal that went away."""
+        with contextlib.suppress(OSError):
+            os.write(self._descriptor, b"h")
 
     def read(self) -> LeaseState:
         """Take in all that was written and return the newest state. Never blocks, and forked children that still
@@ -90,8 +104,9 @@ class LeaseReader:
         return self._state
 
 
-def lease_pipe() -> tuple[int, int]:
-    """Make the pipe for one lease. Returns its reading and writing descriptors, out of a script's way."""
-    reading, writing = (move_aside(end) for end in os.pipe())
-    os.set_blocking(writing, False)
-    return reading, writing
+def lease_ends() -> tuple[int, int]:
+    """Make the socket for one lease. Returns the supervisor's descriptor and the training process's, out of a script's way."""
+    ends = [move_aside(end.detach()) for end in socket.socketpair()]
+    for end in ends:
+        os.set_blocking(end, False)
+    return ends[0], ends[1]

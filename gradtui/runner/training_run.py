@@ -1,20 +1,24 @@
 """One run from end to end on the main thread: probe on, script, probe off, with the queues that connect it to a viewer.
 
-torch is imported here, after the first paint of a screen, and never by the modules that import this one.
+The probe, and torch with it, comes in only when the script has imported torch itself.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from time import monotonic
+from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
-from gradtui.protocol.events import ProbeFailed, RunEnded, RunStarted
+from gradtui.protocol.events import ProbeFailed, RunEnded, RunStarted, TorchImported
 from gradtui.runner.ending import Outcome
 from gradtui.runner.run_files import RunFiles
 from gradtui.runner.script import Program, run
+from gradtui.runner.shutting_down import wait_for_threads
+from gradtui.runner.torch_arrival import when_torch_is_imported
 from gradtui.settings import Settings
 from gradtui.transport.in_process import CommandQueue, EventQueue
 
@@ -32,42 +36,61 @@ class TrainingRun:
     log: str | None = None
     events: EventQueue = field(default_factory=EventQueue)
     commands: CommandQueue = field(default_factory=CommandQueue)
+    _began: int = field(default_factory=perf_counter_ns)
+    _watched: tuple[Probe, SamplerThread] | None = None
 
-    def execute(self) -> Outcome:
-        """Run the script to its end. What it raises is in the outcome; where torch is missing it runs unwatched."""
-        began = monotonic()
-        watched = self._watch()
-        outcome = run(self.program, watched[0].hooks.ends if watched is not None else None)
+    def execute(self, at_end: Callable[[], None] = lambda: None) -> Outcome:
+        """Run the script to its end; it is watched from its import of torch on. What it raises is in the outcome.
+
+        `at_end` is called when the script has ended, before that is told.
+        """
+        self._began = perf_counter_ns()
+        target = self.settings.target
+        identity = (target.name, target.arguments, os.getpid())
+        self.events.put(RunStarted(0.0, 0, *identity, device="", ledger="", torch_version="", log=self.log))
+        arrival = when_torch_is_imported(self._watch)
+        outcome = run(self.program, self._ends)
         if outcome.forked:
             return outcome
-        at, step = monotonic() - began, 0
-        if watched is not None:
-            probe, sampler = watched
-            self._set_active(None)
-            sampler.stop()
-            probe.detach()
-            probe.desk.finish(probe.counter.steps)
-            at, step = probe.clock.at(), probe.counter.steps
-        self.events.put(RunEnded(at, step, outcome.exit_code, outcome.error))
+        wait_for_threads()
+        if arrival is not None:
+            arrival.forget()
+        step = self._leave()
+        at_end()
+        self.events.put(RunEnded((perf_counter_ns() - self._began) / 1e9, step, outcome.exit_code, outcome.error))
         return outcome
 
-    def _watch(self) -> tuple[Probe, SamplerThread] | None:
-        try:
-            return self._attach()
-        except Exception as error:  # noqa: BLE001 - without a probe the script still runs
-            sys.stderr.write(f"gradtui: cannot watch this run: {type(error).__name__}: {error}\n")
-            self.events.put(RunStarted(0.0, 0, *self._identity(), device="", ledger="", torch_version="", log=self.log))
-            self.events.put(ProbeFailed(0.0, 0, "probe", f"{type(error).__name__}: {error}", True))
-            return None
+    def _ends(self, error: BaseException) -> None:
+        """This ends the script."""
+        if self._watched is not None:
+            self._watched[0].hooks.ends(error)
+
+    def _leave(self) -> int:
+        """Watch no longer, and say how many steps there were."""
+        if self._watched is None:
+            return 0
+        probe, sampler = self._watched
+        self._set_active(None)
+        sampler.stop()
+        probe.detach()
+        probe.desk.finish(probe.counter.steps)
+        return probe.counter.steps
+
+    def _watch(self) -> None:
+        # Filters of the script's that make errors of warnings are not meant for what we import.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                self._watched = self._attach()
+            except Exception as error:  # noqa: BLE001 - without a probe the script still runs
+                trouble = f"{type(error).__name__}: {error}"
+                sys.stderr.write(f"gradtui: cannot watch this run: {trouble}\n")
+                self.events.put(ProbeFailed(0.0, 0, "probe", trouble, True))
 
     def _set_active(self, probe: Probe | None) -> None:
         from gradtui.probe.active import set_active
 
         set_active(probe)
-
-    def _identity(self) -> tuple[str, tuple[str, ...], int]:
-        target = self.settings.target
-        return target.name, target.arguments, os.getpid()
 
     def _attach(self) -> tuple[Probe, SamplerThread]:
         import torch
@@ -94,8 +117,8 @@ class TrainingRun:
         probe.desk.write_file = files.write
         probe.desk.schedule = ReplayedSchedule(settings.schedule)
         clock = probe.clock
-        version = str(torch.__version__)
-        put(RunStarted(0.0, 0, *self._identity(), "cpu", allocator.name, version, self.log))
+        clock.count_from(self._began)
+        put(TorchImported(clock.at(), 0, str(torch.__version__), "cpu", allocator.name))
         samplers = (
             PhaseSampler(probe.phases, probe.counter, clock),
             DeviceSampler(clock.at, lambda: probe.counter.steps, lambda: probe.examiner.device_index),

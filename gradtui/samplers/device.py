@@ -32,7 +32,7 @@ class DeviceSampler:
 
     def sample(self) -> DeviceSampled:
         """One reading. Touches CUDA only once the script has initialised it, so that no context is made by looking."""
-        in_use = torch.cuda.is_available() and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+        in_use = torch.cuda.is_available() and torch.cuda.is_initialized()
         allocator, device = AllocatorReading(), DeviceReading()
         if in_use:
             self.period_s = _PERIOD_S

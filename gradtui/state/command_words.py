@@ -16,6 +16,7 @@ from gradtui.protocol.commands import (
     SetTrainable,
     StopTraining,
     TakeUpFreezes,
+    TraceGradient,
     TraceStep,
     TrainOnly,
     Undo,
@@ -37,6 +38,8 @@ def command_words(command: Command) -> str:
         return _group_words(command)
     if isinstance(command, TrainOnly):
         return f"train only {command.selection or 'the model'}"
+    if isinstance(command, TraceGradient):
+        return f"follow the gradient to {command.path or 'the model'}"
     if isinstance(command, RunSteps):
         return "run 1 step" if command.count == 1 else f"run {command.count} steps"
     if isinstance(command, RunTo):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import TypeVar
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import Phase
@@ -12,6 +13,9 @@ from gradtui.state.run_state import NormSummary, RunState
 from gradtui.state.turns import take_reach, take_saved
 
 HISTOGRAMS_KEPT = 256
+_ROWS_KEPT = 32
+
+_Told = TypeVar("_Told")
 
 
 def gradients_measured(state: RunState, event: ev.GradientsMeasured) -> None:
@@ -59,6 +63,23 @@ def histograms_measured(state: RunState, event: ev.GradientHistogramsMeasured) -
             kept.pop(histogram.parameter, None)
             kept[histogram.parameter] = (event.step, histogram)
     while len(kept) > HISTOGRAMS_KEPT:
+        del kept[next(iter(kept))]
+
+
+def gradient_traced(state: RunState, event: ev.GradientTraced) -> None:
+    state.tree.followed.discard(event.path)
+    if event.module < len(state.tree.modules):
+        _keep_newest(state.tree.chains, event.path, event)
+
+
+def optimizer_state_read(state: RunState, event: ev.OptimizerStateRead) -> None:
+    _keep_newest(state.tree.optimizer_state, event.path, event)
+
+
+def _keep_newest(kept: dict[str, _Told], path: str, event: _Told) -> None:
+    kept.pop(path, None)
+    kept[path] = event
+    if len(kept) > _ROWS_KEPT:
         del kept[next(iter(kept))]
 
 

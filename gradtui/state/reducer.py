@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from gradtui.protocol import events as ev
-from gradtui.protocol.commands import Intervention, Pause, Resume, RunSteps, RunTo, TraceStep, Watch
+from gradtui.protocol.commands import Intervention, Pause, Resume, RunSteps, RunTo, TraceGradient, TraceStep, Watch
 from gradtui.state import measured
 from gradtui.state.command_words import command_words
 from gradtui.state.freeze_words import contended_words, verified_words
@@ -40,6 +40,12 @@ def _run_started(state: RunState, event: ev.RunStarted) -> None:
     note(state, event, "run", f"started {event.script}")
 
 
+def _torch_imported(state: RunState, event: ev.TorchImported) -> None:
+    if state.started is not None:
+        known = replace(state.started, device=event.device, ledger=event.ledger)
+        state.started = replace(known, torch_version=event.version)
+
+
 def _models_found(state: RunState, event: ev.ModelsFound) -> None:
     keep_records(state)
     before = {model.number for model in state.tree.models}
@@ -50,9 +56,8 @@ def _models_found(state: RunState, event: ev.ModelsFound) -> None:
     tree.norms, tree.norms_step, tree.saved = None, None, None
     tree.reach, tree.steps, tree.measured = None, (), 0
     tree.turns.clear()
-    tree.figures.clear()
-    tree.ratios.clear()
-    tree.histograms.clear()
+    for told in (tree.figures, tree.ratios, tree.histograms, tree.chains, tree.optimizer_state, tree.followed):
+        told.clear()
     tree.freezes = None
     tree.checkpointed = frozenset()
     state.traced = None
@@ -127,8 +132,10 @@ def _applied(state: RunState, event: ev.CommandApplied) -> None:
         state.intervention_count += 1
         if len(state.interventions) > INTERVENTIONS_KEPT:
             del state.interventions[0]
-    if isinstance(event.command, (TraceStep, Watch)):
-        # What they show is an event of its own.
+    if isinstance(event.command, TraceGradient):
+        state.tree.followed.add(event.command.path)
+    if isinstance(event.command, (TraceStep, TraceGradient, Watch)):
+        # What it shows is an event of its own.
         return
     if isinstance(event.command, (Pause, Resume, RunSteps, RunTo)):
         # That the run holds, or goes on, is an event of its own.
@@ -207,6 +214,7 @@ def _smooth(old: float | None, new: float) -> float:
 
 _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     ev.RunStarted: _run_started,
+    ev.TorchImported: _torch_imported,
     ev.ModelsFound: _models_found,
     ev.DeviceFound: _device_found,
     ev.OptimizersFound: _optimizers_found,
@@ -218,6 +226,8 @@ _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     ev.SavedBytesMeasured: measured.saved_bytes,
     ev.GradientReachMeasured: measured.reach,
     ev.StepTraced: measured.step_traced,
+    ev.GradientTraced: measured.gradient_traced,
+    ev.OptimizerStateRead: measured.optimizer_state_read,
     ev.ParametersClassified: measured.classified,
     ev.PhaseSampled: measured.phase_sampled,
     ev.DeviceSampled: measured.device_sampled,

@@ -10,8 +10,10 @@ from gradtui.protocol.events import (
     DeviceSampled,
     FreezesInForce,
     GradientReachMeasured,
+    GradientTraced,
     GroupsRead,
     LedgerTaken,
+    OptimizerStateRead,
     OutOfMemory,
     RunEnded,
     RunStarted,
@@ -66,6 +68,12 @@ class TreeState:
     """How far the steps that were looked at moved each parameter."""
     histograms: dict[int, tuple[int, GradientHistogram]] = field(default_factory=dict)
     """By parameter: the step of the newest histogram of its gradient, and that; of those that were watched last."""
+    chains: dict[str, GradientTraced] = field(default_factory=dict)
+    """By path: how the gradient comes to it, of those that were asked for last."""
+    optimizer_state: dict[str, OptimizerStateRead] = field(default_factory=dict)
+    """By path, likewise: what optimizers keep for it."""
+    followed: set[str] = field(default_factory=set)
+    """Paths to which the gradient is about to be followed."""
     saved: SavedBytesMeasured | None = None
     """Of each model what was measured last, even if that was in another optimizer's step (see `turns`)."""
     reach: GradientReachMeasured | None = None

@@ -254,12 +254,13 @@ def optimizers_of(state: RunState, parameter: int) -> list[int]:
     return [index for index, optimizer in enumerate(state.optimizers) if parameter in optimizer.parameters]
 
 
-def last_toggle(state: RunState, parameters: range) -> CommandApplied | None:
-    """The last intervention that changed one of these parameters, None if there was none."""
-    for applied in reversed(state.interventions):
-        if any(parameter in parameters for parameter in applied.parameters):
-            return applied
-    return None
+def toggles_of(state: RunState, parameters: range) -> list[CommandApplied]:
+    """The interventions that changed one of these parameters, the newest first."""
+    return [
+        applied
+        for applied in reversed(state.interventions)
+        if any(parameter in parameters for parameter in applied.parameters)
+    ]
 
 
 def trainable_wish(state: RunState, parameters: range) -> bool | None:

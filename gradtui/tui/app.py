@@ -23,7 +23,7 @@ from gradtui.state.reducer import apply
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import RunStatus, run_status
 from gradtui.transport.channel import CommandSink, EventSource
-from gradtui.tui import requests
+from gradtui.tui import live_requests, requests
 from gradtui.tui.action import Action
 from gradtui.tui.action_table import ACTIONS
 from gradtui.tui.actions import bindings
@@ -31,10 +31,12 @@ from gradtui.tui.announcements import announcement
 from gradtui.tui.driver import suspend_process
 from gradtui.tui.freezing import FreezingApp
 from gradtui.tui.governor import Governor
+from gradtui.tui.keys_in_order import KeysInOrder
 from gradtui.tui.live_actions import LiveActions
 from gradtui.tui.looking import LookingApp
 from gradtui.tui.palette import DARK_THEME, LIGHT_THEME, Palette
 from gradtui.tui.panels.header import HeaderFacts
+from gradtui.tui.panels.memory import has_ledger
 from gradtui.tui.panels.output import OutputLog
 from gradtui.tui.panels.pictures import Pictures
 from gradtui.tui.plotting.plotter import Plotter
@@ -50,7 +52,7 @@ _BATCH = 10_000
 """Events applied in one go."""
 
 
-class GradtuiApp(LiveActions, LookingApp, FreezingApp):
+class GradtuiApp(LiveActions, LookingApp, FreezingApp, KeysInOrder):
     """The dashboard of one run. Its return value says how the person left: "stop", "leave" or "ended".
 
     Args:
@@ -97,6 +99,9 @@ class GradtuiApp(LiveActions, LookingApp, FreezingApp):
         for theme in (DARK_THEME, LIGHT_THEME):
             self.register_theme(theme)
         self.theme = DARK_THEME.name
+
+    def moves_focus(self, key: str) -> bool:
+        return self.screen is self._dashboard and self._dashboard.moves_focus(key)
 
     @property
     def palette(self) -> Palette:
@@ -158,7 +163,7 @@ class GradtuiApp(LiveActions, LookingApp, FreezingApp):
         self._draw_dialog()
 
     def _drain(self) -> None:
-        structure = self.run_state.tree.version
+        structure, is_measured = self.run_state.tree.version, has_ledger(self.run_state)
         for event in self._source.drain(_BATCH):
             try:
                 apply(self.run_state, event)
@@ -171,6 +176,9 @@ class GradtuiApp(LiveActions, LookingApp, FreezingApp):
         if self.run_state.tree.version != structure:
             # Places of modules and parameters have moved: the next key must not meet rows of the old structure.
             self._dashboard.draw("tree")
+        if has_ledger(self.run_state) != is_measured:
+            # Until now the panel says that it waits for this.
+            self._governor.hurry("memory")
 
     def _announce(self, event: Event) -> None:
         """Say at once what the person should not have to look for."""
@@ -246,6 +254,9 @@ class GradtuiApp(LiveActions, LookingApp, FreezingApp):
             return
         row = self._dashboard.tree_view.current
         if row is not None:
+            follow = live_requests.follow_gradient(self.run_state, row)
+            if follow is not None:
+                self.request(follow)
             self.push_screen(DetailDialog(self.run_state, row))
 
     def action_help(self) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from gradtui.protocol.events import DeviceSampled
 from gradtui.state.reconciliation import PartName, Reconciliation, reconcile
 from gradtui.state.run_state import RunState
-from gradtui.tui.explanations import Fact
+from gradtui.tui.facts import Fact
 from gradtui.tui.formatting import DASH, bytes_text
 from gradtui.tui.lines import printable
 from gradtui.tui.panels.memory_device import ROLES

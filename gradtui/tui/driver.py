@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import select
 import signal
 import termios
 import threading
@@ -44,6 +43,13 @@ class Terminal(Protocol):
     def left(self) -> None:
         """Called when it is as it was."""
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether its other end is gone."""
+
+    def heed_hang_up(self) -> None:
+        """Ends the process if somebody sent a SIGHUP on purpose."""
+
     def is_orphaned(self) -> bool:
         """Whether nobody is left who would repair it after us."""
 
@@ -67,7 +73,7 @@ class ThreadDriver(LinuxDriver):
         super().__init__(app, debug=debug, mouse=mouse, size=size)
         self.fileno = self.terminal.descriptor
         self.input_tty = True
-        self._file = TerminalWriter(self.terminal.descriptor)  # type: ignore[assignment]
+        self._file = TerminalWriter(self.terminal.descriptor)  # type: ignore[assignment]  # as much of a file as the driver uses
         self._drawing = False
         self._last_size = self._get_terminal_size()
         self._look: asyncio.TimerHandle | None = None
@@ -88,7 +94,7 @@ class ThreadDriver(LinuxDriver):
         self.terminal.entered()
         self._drawing = True
         self._last_size = self._get_terminal_size()
-        super().start_application_mode()  # type: ignore[no-untyped-call]
+        super().start_application_mode()  # type: ignore[no-untyped-call]  # not annotated in textual
         self._look_again()
 
     def stop_application_mode(self) -> None:
@@ -140,7 +146,8 @@ class ThreadDriver(LinuxDriver):
     def _look_at_terminal(self) -> None:
         """Notice a new size, a terminal that hung up, and a screen that somebody else closed."""
         self._look_again()
-        if hung_up(self.fileno) or self.terminal.is_orphaned():
+        self.terminal.heed_hang_up()
+        if self.terminal.is_gone or self.terminal.is_orphaned():
             self.exit_event.set()  # the input thread would spin on a dead terminal, or take keys from a shell
             self._app.exit()
             return
@@ -213,13 +220,6 @@ def in_foreground(descriptor: int) -> bool:
         return os.tcgetpgrp(descriptor) == os.getpgrp()
     except OSError:
         return True
-
-
-def hung_up(descriptor: int) -> bool:
-    """Whether the other end of the terminal is gone."""
-    poll = select.poll()
-    poll.register(descriptor, 0)
-    return any(event & select.POLLHUP for _, event in poll.poll(0))
 
 
 def _local_modes(descriptor: int) -> int:

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
 
 from gradtui.protocol.vocabulary import STATE_NAMES, ParameterState
 from gradtui.state.freeze_words import contending_words, holding_words
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import (
     has_trained,
-    last_toggle,
-    optimizers_of,
     pending_parameters,
     recomputed_bytes,
     state_of,
@@ -20,61 +16,16 @@ from gradtui.state.selectors import (
     total_norm_at,
     totals,
 )
+from gradtui.tui.chain_lines import chain_facts
+from gradtui.tui.facts import Fact, said
 from gradtui.tui.formatting import bytes_text, norm_text, shape_text
 from gradtui.tui.gradient_words import gradient_words, update_words
-from gradtui.tui.lines import Line, Span, printable, wrap
+from gradtui.tui.lines import Span, printable
+from gradtui.tui.optimizer_words import optimizer_facts, state_bytes
 from gradtui.tui.palette import STATE_ROLES
 from gradtui.tui.reach_words import backward_words, mode_words, model_lines, saved_words
-
-_LABEL_WIDTH = 11
-
-MEANINGS: dict[ParameterState, str] = {
-    ParameterState.TRAINED: "Backward stores a gradient for it, and its optimizer (or the script itself) applies it.",
-    ParameterState.ZERO: "It gets a gradient, and that gradient is exactly zero: only weight decay or momentum can move it.",
-    ParameterState.UNREACHED: (
-        "It is trainable, yet backward left its .grad empty: forward did not use it, its output was detached, or it ran "
-        "under no_grad."
-    ),
-    ParameterState.FLOW_THROUGH: (
-        "It is frozen, and the gradient passes through its module to something upstream that trains: backward computes the "
-        "gradient of the module's input, but not of this tensor. Nothing is stored in .grad, while the activations that "
-        "passing on needs are kept."
-    ),
-    ParameterState.CUT: (
-        "It is frozen, and backward never comes here: nothing upstream of it needs a gradient, or it runs under no_grad. "
-        "Nothing is stored in .grad, and autograd keeps no activations for it."
-    ),
-    ParameterState.ORPHAN: (
-        "It is trainable but in no optimizer: it never moves, and optimizer.zero_grad never clears its gradient, which "
-        "goes on adding up."
-    ),
-    ParameterState.MOVED: (
-        "It is frozen, yet its values changed. A left-over gradient with momentum or weight decay does that, and so does an "
-        "average of weights or a write by the script itself."
-    ),
-    ParameterState.NOT_FINITE: "Its gradient or its values hold NaN or Inf. A step with it spreads to whatever uses it.",
-    ParameterState.SKIPPED: "The loss scaler skipped the last step, because a gradient was not finite at the scale it used.",
-    ParameterState.UNKNOWN: "Nothing is known of it yet: it is looked at when the first step has been executed.",
-}
-
-
-@dataclass(frozen=True)
-class Fact:
-    """A label and what is to be said under it."""
-
-    label: str
-    spans: Line
-
-
-def detail_lines(facts: Sequence[Fact], width: int) -> list[Line]:
-    """Facts, wrapped, with their labels in a column."""
-    lines: list[Line] = []
-    room = max(10, width - _LABEL_WIDTH)
-    for fact in facts:
-        first, *rest = wrap(fact.spans, room)
-        lines.append(((fact.label.ljust(_LABEL_WIDTH), "muted"), *first))
-        lines += [((" " * _LABEL_WIDTH, ""), *line) for line in rest]
-    return lines
+from gradtui.tui.row_history import norm_history, ratio_history, toggle_facts
+from gradtui.tui.state_meanings import MEANINGS, why_so
 
 
 def explain(state: RunState, row: int) -> list[Fact]:
@@ -85,28 +36,31 @@ def explain(state: RunState, row: int) -> list[Fact]:
 def _parameter(state: RunState, index: int) -> list[Fact]:
     info = state.tree.parameters[index]
     kind = state_of(state.tree, index)
+    chain = chain_facts(state, ~index)
     tensor = f"{shape_text(info.shape)} {info.dtype}, {_elements(info.count)}, {bytes_text(info.bytes).strip()}"
     facts = [
         Fact("state", ((kind.value, STATE_ROLES[kind.value]), (f" {STATE_NAMES[kind]}", "strong"))),
-        Fact("", ((MEANINGS[kind], "text"),)),
+        *said("", MEANINGS[kind]),
+        *said("", why_so(state, index, chained=bool(chain))),
         *_pending(state, index),
-        *_said("contending", contending_words(state.tree, index)),
+        *said("contending", contending_words(state.tree, index)),
+        *chain,
         Fact("tensor", ((tensor, "text"),)),
         Fact("", ((_stored(state, index, kind), "text"),)),
         Fact("names", ((printable(", ".join(info.names)), "text"),)),
     ]
     if len(info.names) > 1:
-        facts.append(
-            Fact("", ((f"One tensor under {len(info.names)} names (tied); it counts once in every sum.", "muted"),))
-        )
+        facts += said("", f"One tensor under {len(info.names)} names (tied); it counts once in every sum.", "muted")
     facts += [
         Fact("module", ((_module_words(state, info.module), "text"),)),
-        Fact("", ((f"Saved in it: {_lower(saved_words(state, info.module))}", "muted"),)),
-        Fact("optimizer", ((_optimizer_words(state, index), "text"),)),
+        *said("", f"Saved in it: {_lower(saved_words(state, info.module))}", "muted"),
+        *optimizer_facts(state, index),
         Fact("gradient", ((_norm_words(state, state.tree.norms[index] if state.tree.norms else None), "text"),)),
-        *_said("", gradient_words(state, index)),
-        *_said("update", update_words(state, index)),
-        Fact("toggled", ((_toggle_words(state, range(index, index + 1)), "text"),)),
+        *said("", gradient_words(state, index)),
+        *norm_history(state, range(index, index + 1)),
+        *said("update", update_words(state, index)),
+        *ratio_history(state, index),
+        *toggle_facts(state, range(index, index + 1)),
     ]
     return facts
 
@@ -132,25 +86,24 @@ def _module(state: RunState, index: int) -> list[Fact]:
     if len(letters) == 1 and known:
         meaning = MEANINGS[ParameterState(next(iter(letters)))]
         facts.append(Fact("", ((f"Each of them: {_lower(meaning)}", "text"),)))
+    facts += chain_facts(state, index)
     waiting = sum(1 for i in pending_parameters(state) if i in subtree(module))
     if waiting:
         facts.append(Fact("pending", ((f"{_tensors(waiting)} on the way to the next step boundary.", "pending"),)))
     facts += [
-        *_said("statistics", holding_words(tree, index)),
-        *_said("backward", backward_words(state, index)),
-        *_said("ran", mode_words(state, index)),
+        *said("statistics", holding_words(tree, index)),
+        *said("backward", backward_words(state, index)),
+        *said("ran", mode_words(state, index)),
         Fact("saved", ((saved_words(state, index), "text"),)),
         *_recomputed(state, index),
         *_height(state, index),
+        *state_bytes(state, module.path),
         Fact("gradient", ((_norm_words(state, sums.norm), "text"),)),
-        Fact("toggled", ((_toggle_words(state, subtree(module)), "text"),)),
+        *norm_history(state, subtree(module)),
+        *toggle_facts(state, subtree(module)),
         *(Fact(label, ((words, "text"),)) for label, words in model_lines(state, index)),
     ]
     return facts
-
-
-def _said(label: str, words: str | None) -> list[Fact]:
-    return [Fact(label, ((words, "text"),))] if words is not None else []
 
 
 def _letter_fact(letter: str, count: int, *, first: bool) -> Fact:
@@ -212,18 +165,6 @@ def _size(size: int) -> str:
     return bytes_text(size).strip()
 
 
-def _optimizer_words(state: RunState, index: int) -> str:
-    owners = optimizers_of(state, index)
-    if not state.optimizers:
-        return "None has been seen: the script updates it by itself." if state.step else "None has been seen yet."
-    if not owners:
-        return "In no optimizer, so no step moves it."
-    names = ", ".join(f"{state.optimizers[i].type_name} (number {i + 1})" for i in owners)
-    name = names if len(state.optimizers) > 1 else state.optimizers[owners[0]].type_name
-    # A freeze takes nothing out of an optimizer: momentum and averages stay, and so do their bytes.
-    return f"In {name}, which keeps the state it has for it." if state.tree.trainable[index] == "0" else f"In {name}."
-
-
 def _norm_words(state: RunState, norm: float | None) -> str:
     if norm is None:
         if not has_trained(state):
@@ -233,13 +174,6 @@ def _norm_words(state: RunState, norm: float | None) -> str:
     total = total_norm_at(state, state.tree.norms_step)
     share = f"; the norm of all gradients together was {norm_text(total).strip()}" if total is not None else ""
     return f"L2 norm {norm_text(norm).strip()}{step}{share}."
-
-
-def _toggle_words(state: RunState, parameters: range) -> str:
-    applied = last_toggle(state, parameters)
-    if applied is None:
-        return "Never, as far as this screen knows."
-    return f"At step {applied.step:,}: {printable(applied.text)}"
 
 
 def _elements(count: int) -> str:

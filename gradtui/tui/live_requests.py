@@ -9,6 +9,7 @@ from gradtui.protocol.commands import (
     SetMode,
     SetTrainable,
     StopTraining,
+    TraceGradient,
     Undo,
     VerifyFreeze,
     ZeroGradients,
@@ -40,6 +41,15 @@ def mode(state: RunState, row: int | None) -> Make | Refusal:
         return Refusal("Whether it is in training or in eval mode is not known before the first step.")
     training = waiting[-1] if waiting else seen[module] == "1"
     return lambda number: SetMode(number, path, not training)
+
+
+def follow_gradient(state: RunState, row: int) -> Make | None:
+    """Find how the gradient comes to a row; None where that is asked for already, or nothing is to come any more."""
+    path = state.tree.parameters[~row].path if row < 0 else state.tree.modules[row].path
+    asked = any(isinstance(c, TraceGradient) and c.path == path for c in state.pending.values())
+    if state.ended is not None or asked:
+        return None
+    return lambda number: TraceGradient(number, path)
 
 
 def freeze_dropping(state: RunState, row: int | None) -> Make | Refusal:

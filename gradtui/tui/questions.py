@@ -141,7 +141,7 @@ def _group(typed: Sequence[str], groups: list[_Group]) -> Make | Refusal:
             return value
     if rate is None and decay is None:
         return Refusal("Type a learning rate, a weight decay, or both.")
-    return lambda number: SetGroup(number, optimizer, group, rate, decay)  # type: ignore[arg-type]
+    return lambda number: SetGroup(number, optimizer, group, rate, decay)  # type: ignore[arg-type]  # neither is a refusal now
 
 
 def _setting(name: str, text: str, words: str) -> float | Refusal | None:

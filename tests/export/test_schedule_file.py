@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -44,7 +46,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @given(done=DONE)
 def test_what_is_written_is_read_back(done: list[tuple[int, Command, str, int, bool]], file: Path) -> None:
-    file.write_text(schedule_text(state_of(done)), encoding="utf-8")
+    file.write_text(schedule_text(state_of(done), "train.py"), encoding="utf-8")
     entries = load(file)
     assert [(entry.step, entry.skipped, entry.late) for entry in entries] == [(d[0], d[3], d[4]) for d in done]
     for entry, (_, command, *_) in zip(entries, done):
@@ -56,9 +58,13 @@ def test_what_is_written_is_read_back(done: list[tuple[int, Command, str, int, b
 
 def test_the_file_says_how_to_use_it_and_what_was_answered() -> None:
     text = schedule_text(
-        state_of([(30, SetTrainable(1, "fc2", False), "froze fc2: 2 tensors,\n12 parameters", 0, False)])
+        state_of([(30, SetTrainable(1, "fc2", False), "froze fc2: 2 tensors,\n12 parameters", 0, False)]),
+        "'my runs/train me.py' --name 'a\nb'",
     )
-    assert "gradtui --schedule THIS_FILE 'train me.py'" in text
+    assert text.splitlines()[0] == (
+        "# What was done to 'train me.py' while it ran. To do the same again: "
+        "gradtui --schedule THIS_FILE 'my runs/train me.py' --name 'a b'"
+    )
     assert text.endswith(
         '\n[[do]] # froze fc2: 2 tensors, 12 parameters\nstep = 30\ncommand = "freeze"\npath = "fc2"\n'
     )
@@ -66,7 +72,7 @@ def test_the_file_says_how_to_use_it_and_what_was_answered() -> None:
 
 def test_a_file_that_lacks_the_oldest_says_so() -> None:
     state = state_of([(n, SetTrainable(n, "fc2", False), "froze fc2", 0, False) for n in range(INTERVENTIONS_KEPT + 2)])
-    assert "# Not complete: 2 earlier ones were not kept" in schedule_text(state)
+    assert "# Not complete: 2 earlier ones were not kept" in schedule_text(state, "train.py")
 
 
 @pytest.mark.parametrize(
@@ -100,26 +106,28 @@ def test_what_a_person_did_is_written_once_and_a_replay_is_not() -> None:
         def write(self, data: bytes) -> None:
             written[self.name] = data
 
-    def make(kind: str, suffix: str, fill: object) -> str:
-        fill(Sink(kind + suffix))  # type: ignore[operator]
-        return f"/runs/{kind}{suffix}"
+    def make(kind: str, fills: Mapping[str, Callable[[Any], object]]) -> list[str]:
+        for suffix, fill in fills.items():
+            fill(Sink(kind + suffix))
+        return [f"/runs/{kind}{suffix}" for suffix in fills]
 
-    files = InterventionFiles(make)
+    files = InterventionFiles(make, ("my runs/train me.py", "--lr", "0.1"))
     assert files.closing(RunState()) is None
     assert files.closing(state_of([(3, SetTrainable(-1, "fc2", False), "froze fc2", 0, False)])) is None
     assert written == {}
     state = state_of([(3, SetTrainable(1, "fc2", False), "froze fc2", 0, False)])
     assert files.save(state) == (
-        "1 intervention written down; to do the same again: gradtui --schedule /runs/schedule.toml 'train me.py'; "
+        "1 intervention written down; to do the same again: gradtui --schedule /runs/schedule.toml "
+        "'my runs/train me.py' --lr 0.1; "
         "as code: /runs/schedule.py"
     )
-    assert written["schedule.toml"].decode() == schedule_text(state)
+    assert written["schedule.toml"].decode() == schedule_text(state, "'my runs/train me.py' --lr 0.1")
     assert b"follow_schedule" in written["schedule.py"]
     assert files.closing(state) is None
     apply(state, CommandApplied(0.0, 9, Undo(2), "unfroze fc2", ()))
     assert files.closing(state) is not None
 
-    def full(kind: str, suffix: str, fill: object) -> str:
+    def full(kind: str, fills: object) -> list[str]:
         raise OSError(28, "No space left on device")
 
-    assert InterventionFiles(full).closing(state) is None
+    assert InterventionFiles(full, ("train.py",)).closing(state) is None

@@ -267,3 +267,16 @@ def test_every_category_is_a_field_and_has_its_place() -> None:
     held = MemoryBytes(1, 2, 3, 4, 5, 8, 36, 6, 7)
     assert list(held.within_total()) == list(MEMORY_CATEGORIES)
     assert sum(size or 0 for size in held.within_total().values()) == held.total
+
+
+def test_however_many_batches_come_before_a_step_few_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gradtui.probe.batch_storages._MOST_STORAGES", 10)
+    batches = BatchStorages()
+    kept = [torch.zeros(2) for _ in range(100)]
+    for batch in kept:
+        batches.given(0, (batch,))
+        assert len(batches._next) <= 11
+        assert len(batches._of_step) <= 11
+    batches.begin(on=True)
+    last = kept[-1].untyped_storage()
+    assert any(storage._cdata == last._cdata for storage in batches.alive())

@@ -238,6 +238,7 @@ def test_one_error_is_told_once_wherever_it_passes(tmp_path: Path) -> None:
         # As the runner does with what ends the script.
         seen.probe.hooks.passes(ending)
     assert len(boxes(seen)) == 1
+    assert vars(caught.value) == vars(ending) == {}
 
 
 def test_an_error_of_the_scripts_raised_from_one_is_one(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from watched import Watched, watched
 
-from gradtui.protocol.commands import SetTrainable
-from gradtui.protocol.events import CommandApplied, FreezesInForce, FreezeVerified
+from gradtui.protocol.commands import SetTrainable, TraceGradient
+from gradtui.protocol.events import CommandApplied, FreezesInForce, FreezeVerified, GradientTraced
 
 X = torch.linspace(-1, 1, 24).view(6, 4)
 
@@ -354,3 +354,21 @@ def test_a_freeze_says_that_compiled_code_is_made_anew_and_holds_its_statistics(
     assert moved.causes == ("written while forward or backward ran",)
     assert (moved.step, moved.steps) == (3, 1)
     assert [event.holding for event in seen.all(FreezesInForce)] == [(3,), (), ()]
+
+
+def test_the_way_of_a_gradient_through_what_is_compiled() -> None:
+    """A parameter is found behind the one node of the region; whether it passes a frozen one there cannot be told."""
+    model = Net()
+    model.second.requires_grad_(False)
+    step = torch.compile(model, backend="aot_eager")
+    with watched() as seen:
+        optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
+        for path in ("first.fc.weight", "second.fc.weight"):
+            seen.submit(lambda number, path=path: TraceGradient(number, path))  # type: ignore[misc]
+        for _ in range(2):
+            step(X).square().mean().backward()
+            optimizer.step()
+    first, second = seen.all(GradientTraced)
+    assert first.found
+    assert any(hop.hidden for hop in first.hops)
+    assert (second.found, second.hidden) == (False, True)

@@ -51,6 +51,25 @@ def test_what_was_reported_is_not_reported_again_and_a_pause_is_nobodys() -> Non
     assert cost.step_time.seconds == 0.01
 
 
+def test_what_is_asked_at_every_step_is_counted() -> None:
+    """Steps that nobody looks at ask for what is frozen: an hour of that is an hour more."""
+    hour = 3_600_000 * MS
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with watched(budget=0.0) as seen:
+        marks = seen.probe._marked.marks
+        for number in range(3_000):
+            model(torch.ones(1, 2)).sum().backward()
+            optimizer.step()
+            if number == 2_000:
+                assert marks.marks_go_on
+                assert marks.asking_ns > 0
+                marks.asking_ns = hour
+                before = seen.probe.hooks.own_ns
+        marks.leave()
+        assert hour < seen.probe.hooks.own_ns - before < 2 * hour
+
+
 class Loop:
     """A step of about half a millisecond."""
 

@@ -36,6 +36,30 @@ def test_what_is_named_trains_and_the_rest_holds_still() -> None:
     assert answers(seen) == ["trains only :head: 2 tensors, 18 parameters; froze 4"]
 
 
+def test_the_statistics_that_are_held_and_collected_again_are_counted() -> None:
+    layers = [
+        nn.Linear(4, 6),
+        nn.BatchNorm1d(6),
+        nn.Linear(6, 6),
+        nn.BatchNorm1d(6),
+        nn.BatchNorm1d(6),
+        nn.Linear(6, 1),
+    ]
+    model = nn.Sequential(*layers)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with watched() as seen:
+        step(model, optimizer)
+        seen.submit(train_only("0, 1"))
+        step(model, optimizer)
+        seen.submit(train_only("3, 4, 5"))
+        step(model, optimizer)
+    first, second = answers(seen)
+    assert first.endswith("; froze 8; 2 BatchNorm1d modules hold their statistics")
+    assert second.endswith(
+        "; unfroze 6, froze 4; 2 BatchNorm1d modules collect their statistics again; 1 BatchNorm1d module holds its statistics"
+    )
+
+
 def test_what_was_frozen_is_unfrozen_before_the_rest_is_frozen_and_undo_restores_both() -> None:
     model = small()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)

@@ -14,7 +14,7 @@ from torch import nn
 from watched import Watched, watched
 
 from gradtui.protocol.commands import VerifyFreeze
-from gradtui.protocol.events import FreezeVerified
+from gradtui.protocol.events import FreezeContended, FreezeVerified
 
 
 class Averaging(torch.optim.SGD):
@@ -92,6 +92,64 @@ def test_a_write_long_after_the_receipt_is_told_at_the_next_step(budget: float) 
     assert (receipt.moved, receipt.steps) == ((), 10)
     assert late.moved == ("2.bias",)
     assert late.step == 151
+
+
+class Crowd(nn.Module):
+    """A layer that trains, and 1,000 tensors that are frozen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.many = nn.ParameterList(nn.Parameter(torch.ones(1)) for _ in range(1000))
+        self.fc = nn.Linear(4, 1)
+        self.lets_loose: int | None = None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.lets_loose is None:
+            return self.fc(x)
+        return self.fc(x) * self.many[self.lets_loose].requires_grad_(True)
+
+
+def crowd(disturb: Callable[[Crowd], object]) -> tuple[Watched, Crowd]:
+    """Frozen before step 2 and disturbed after step 300, when steps have been only marked for long; 345 steps."""
+    torch.manual_seed(0)
+    model = Crowd()
+    with watched(budget=0.0) as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        for number in range(345):
+            if number == 2:
+                seen.submit(freeze("many"))
+            step(model, optimizer)
+            if number == 299:
+                assert seen.probe._marked.marks.marks_go_on
+                disturb(model)
+    return seen, model
+
+
+@pytest.mark.parametrize("place", [0, 500, 999])
+def test_of_very_many_a_write_is_told_within_some_steps(place: int) -> None:
+    def write(model: Crowd) -> None:
+        with torch.no_grad():
+            model.many[place].mul_(0.5)
+
+    seen, _ = crowd(write)
+    receipt, late = seen.all(FreezeVerified)
+    assert (receipt.moved, receipt.parameters) == ((), 1000)
+    # 1,000 tensors, 64 at each step.
+    assert late.moved == (f"many.{place}",)
+    assert 300 <= late.step <= 300 + 16
+    assert late.causes == ("written within the last 16 steps",)
+
+
+@pytest.mark.parametrize("place", [0, 500, 999])
+def test_of_very_many_one_that_is_trained_again_does_not_move(place: int) -> None:
+    def let_loose(model: Crowd) -> None:
+        model.lets_loose = place
+
+    seen, model = crowd(let_loose)
+    assert model.many[place].item() == 1.0
+    assert [event.moved for event in seen.all(FreezeVerified)] == [()]
+    assert seen.all(FreezeContended)[0].step <= 301
+    assert seen.all(FreezeContended)[0].paths == (f"many.{place}",)
 
 
 def test_there_is_nothing_to_verify_where_nothing_is_frozen() -> None:

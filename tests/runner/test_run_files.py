@@ -20,6 +20,11 @@ def test_files_are_private_numbered_and_named_after_run_and_kind(tmp_path: Path)
     assert first.name.startswith("my_train-")
     assert first.name.endswith(f"-{os.getpid()}-out-of-memory-1.txt")
     assert second.name.endswith(f"-{os.getpid()}-allocator-2.pickle")
+    pair = files.write_together(
+        "schedule", {".toml": lambda file: file.write(b"three"), ".py": lambda file: file.write(b"four")}
+    )
+    assert [path.partition("-schedule-")[2] for path in pair] == ["3.toml", "3.py"]
+    assert [Path(path).read_bytes() for path in pair] == [b"three", b"four"]
     assert (first.read_bytes(), second.read_bytes()) == (b"one", b"two")
     assert first.stat().st_mode & 0o077 == 0
 

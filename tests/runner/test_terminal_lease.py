@@ -8,12 +8,12 @@ from collections.abc import Iterator
 import pytest
 
 from gradtui.runner.descriptors import LOWEST_OWN
-from gradtui.runner.terminal_lease import LeaseReader, LeaseState, TerminalLease, lease_pipe
+from gradtui.runner.terminal_lease import LeaseReader, LeaseState, TerminalLease, lease_ends
 
 
 @pytest.fixture
 def pipe() -> Iterator[tuple[int, int]]:
-    reading, writing = lease_pipe()
+    reading, writing = lease_ends()
     yield reading, writing
     for end in (reading, writing):
         try:

@@ -159,12 +159,13 @@ def test_a_total_is_told_of_the_step_that_is_asked_for() -> None:
     ]  # fmt: skip
 
 
-def test_the_last_toggle_of_a_parameter() -> None:
+def test_the_toggles_of_a_parameter_the_newest_first() -> None:
     first = ev.CommandApplied(1.0, 3, SetTrainable(1, "ctx", False), "froze ctx", (CTX,))
     second = ev.CommandApplied(2.0, 5, SetTrainable(2, "ctx", True), "unfroze ctx", (CTX, CTX + 1))
     state = running(first, second)
-    assert selectors.last_toggle(state, range(CTX, CTX + 1)) is second
-    assert selectors.last_toggle(state, range(CTX + 2, CTX + 9)) is None
+    assert selectors.toggles_of(state, range(CTX, CTX + 1)) == [second, first]
+    assert selectors.toggles_of(state, range(CTX + 1, CTX + 2)) == [second]
+    assert selectors.toggles_of(state, range(CTX + 2, CTX + 9)) == []
 
 
 def test_a_toggle_freezes_if_anything_trains_or_is_about_to() -> None:

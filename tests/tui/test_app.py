@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 from fakes import (
@@ -16,7 +17,8 @@ from fakes import (
     started,
     training_step,
 )
-from harness import own_drawing, session
+from harness import Session, own_drawing, session
+from textual import events
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import (
@@ -30,8 +32,10 @@ from gradtui.protocol.commands import (
 )
 from gradtui.protocol.vocabulary import Holding, Phase
 from gradtui.tui.app import GradtuiApp
+from gradtui.tui.governor import Governor
 from gradtui.tui.pending_marks import FREEZE, UNFREEZE
 from gradtui.tui.proportions import output_columns
+from gradtui.tui.screens.dashboard import INTERVALS
 from gradtui.tui.screens.detail import DetailDialog
 from gradtui.tui.screens.leave import LeaveDialog
 from gradtui.tui.screens.step import StepDialog
@@ -57,6 +61,27 @@ async def test_events_that_arrive_later_are_drawn() -> None:
         states, _ = coop_states(MODEL)
         await run.put(*training_step(MODEL, states, 41))
         assert "step 41" in run.dashboard.header.text
+
+
+async def test_the_first_figures_of_memory_are_drawn_as_they_come() -> None:
+    run_of_one = coop_run(1)
+    first = next(place for place, event in enumerate(run_of_one) if isinstance(event, ev.LedgerTaken))
+    now = 0.0
+    governor = Governor(0, 1.0, wall=lambda: now, cpu=lambda: 0.0)
+    for part in INTERVALS:
+        governor.add(part, 60.0)
+    async with session(events=run_of_one[:first]) as run:
+        run.app._governor = governor
+        for _ in INTERVALS:
+            now += 1
+            run.app._tick()
+        await run.pilot.pause()
+        assert "Waiting for the first phase" in run.dashboard.memory.text
+        run.source.put(*run_of_one[first:])
+        now += 1
+        run.app._tick()
+        await run.pilot.pause()
+        assert "Waiting for the first phase" not in run.dashboard.memory.text
 
 
 async def test_nothing_is_repainted_when_nothing_changed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -403,6 +428,37 @@ async def test_the_footer_tells_what_the_keys_do_where_they_go() -> None:
         assert run.dashboard.tree_view.rows.filter == "conv", "esc in a panel leaves the filter alone"
         await run.press("escape")
         assert run.dashboard.tree_view.rows.filter == ""
+
+
+def type_at_once(run: Session, *keys: str) -> None:
+    """Have the terminal deliver all of these before any is handled."""
+    for key in keys:
+        run.app.post_message(events.Key(key, {"slash": "/", "space": " "}.get(key, key if len(key) == 1 else None)))
+
+
+@pytest.mark.parametrize("moved", [(), ("down",)])
+async def test_keys_typed_faster_than_they_are_handled_go_where_they_were_meant(moved: tuple[str, ...]) -> None:
+    keys = ("slash", *"conv1", *moved, "enter", "space", "slash", *"ctx", "escape", "space", "home", "space")
+    async with session() as slow:
+        for key in keys:
+            await slow.press(key)
+    async with session() as fast:
+        type_at_once(fast, *keys)
+        await fast.press("end")
+    path = "image_encoder.conv1" + (".weight" if moved else "")
+    asked = [SetTrainable(1, path, True), SetTrainable(2, "ctx", False), SetTrainable(3, "", False)]
+    assert slow.sink.submitted == fast.sink.submitted == asked
+
+
+async def test_a_key_that_moves_nothing_after_all_holds_no_others_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with session() as run:
+        monkeypatch.setattr("gradtui.tui.keys_in_order.MOST_SECONDS", 0.01)
+        monkeypatch.setattr(run.dashboard, "action_filter", lambda: None)
+        type_at_once(run, "slash", "p")
+        deadline = time.monotonic() + 10
+        while not run.sink.submitted and time.monotonic() < deadline:
+            await run.pilot.pause()
+        assert run.sink.submitted == [Pause(1)]
 
 
 async def test_a_filter_without_a_match_says_so() -> None:

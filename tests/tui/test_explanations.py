@@ -7,11 +7,20 @@ from fakes import coop_model, coop_run, coop_states, row_of
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable
-from gradtui.protocol.vocabulary import STATE_NAMES, ParameterState, Phase
+from gradtui.protocol.vocabulary import (
+    STATE_NAMES,
+    GradientFigures,
+    GroupSettings,
+    OptimizerInfo,
+    ParameterState,
+    Phase,
+)
 from gradtui.state.reducer import apply
 from gradtui.state.run_state import RunState
-from gradtui.tui.explanations import MEANINGS, detail_lines, explain
+from gradtui.tui.explanations import explain
+from gradtui.tui.facts import detail_lines
 from gradtui.tui.lines import line_width
+from gradtui.tui.state_meanings import MEANINGS
 
 MODEL = coop_model()
 
@@ -185,3 +194,38 @@ def test_a_checkpointed_module_says_what_is_computed_again_and_what_is_kept_for_
     assert said in words(state, "text_encoder")
     assert "computes it again" not in words(state, "image_encoder")
     assert "computes it again" not in words(state_after(), "text_encoder")
+
+
+def test_the_group_with_its_settings_and_the_bytes_of_its_state() -> None:
+    ctx = ~row_of(MODEL, "ctx")
+    assert "Its only group" not in words(state_after(), "ctx"), "nothing was read yet"
+    groups = ev.GroupsRead(1.0, 3, ((GroupSettings(2e-3, 0.01),),))
+    state = state_after(groups, ev.OptimizerStateRead(2.0, 9, "ctx", 8196, (("exp_avg", 8192), ("", 4))))
+    shown = words(state, "ctx")
+    assert "Its only group: learning rate 0.002, weight decay 0.01 (since step 3)." in shown
+    assert "State 8.00 KiB: exp_avg 8.00 KiB, the rest 4 B (step 9)." in shown
+    two = ev.OptimizersFound(1.0, 3, (OptimizerInfo("AdamW", 2, (ctx,), 0, (1,)),))
+    state = state_after(two, ev.GroupsRead(1.0, 3, ((GroupSettings(1e-3, 0.0), GroupSettings(None, 0.5)),)))
+    assert "Group 1 (of 2, counted from 0): weight decay 0.5 (since step 3)." in words(state, "ctx")
+    none = state_after(ev.OptimizerStateRead(2.0, 9, "ctx", 0, ()))
+    assert "No optimizer keeps any state for it (step 9)." in words(none, "ctx")
+
+
+def test_the_history_of_norm_and_ratio_and_every_toggle() -> None:
+    ctx = ~row_of(MODEL, "ctx")
+    assert "steps 1 to 10" in words(state_after(steps=10), "ctx")
+    narrow = detail_lines(explain(state_after(steps=40), row_of(MODEL, "ctx")), 68)
+    assert any("".join(text for text, _ in line).rstrip().endswith("steps 9 to 40") for line in narrow)
+    figures = GradientFigures(ctx, 1.0, 0.0, 1.0, 0.0, 0, 2.0, 1e-3, True)
+    measured = [
+        ev.GradientFiguresMeasured(9.0, step, (dataclasses.replace(figures, update_ratio=ratio),))
+        for step, ratio in ((3, 1e-3), (6, 0.0), (9, 4e-3))
+    ]
+    assert "ratio 0 to 4.00e-3, steps 3 to 9" in words(state_after(*measured), "ctx")
+    toggles = [
+        ev.CommandApplied(2.0, step, SetTrainable(step, "ctx", False), f"toggle {step}", (ctx,)) for step in range(11)
+    ]
+    shown = words(state_after(*toggles), "ctx")
+    told = [line.rpartition(": toggle ")[2] for line in shown.splitlines() if ": toggle " in line]
+    assert told == ["10", "9", "8", "7", "6", "5", "4", "3"]
+    assert "and 3 times before." in shown

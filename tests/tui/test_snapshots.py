@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from fakes import PrintedLog, RecordingSink, ScriptedSource, coop_run
+from fakes import PrintedLog, RecordingSink, ScriptedSource, coop_chain, coop_model, coop_run
 from harness import own_drawing
 from textual.pilot import Pilot
 
+from gradtui.protocol import events as ev
 from gradtui.tui.app import GradtuiApp
 from gradtui.tui.palette import DARK_THEME, LIGHT_THEME
 
@@ -20,9 +21,13 @@ LOG = (
 Compare = Callable[..., bool]
 
 
-def app(theme: str = DARK_THEME.name) -> GradtuiApp:
+def app(theme: str = DARK_THEME.name, *more: ev.Event) -> GradtuiApp:
     made = GradtuiApp(
-        ScriptedSource(coop_run(120)), RecordingSink(), log=PrintedLog(*LOG), refresh_hz=0, pictures=own_drawing()
+        ScriptedSource([*coop_run(120), *more]),
+        RecordingSink(),
+        log=PrintedLog(*LOG),
+        refresh_hz=0,
+        pictures=own_drawing(),
     )
     made.theme = theme
     return made
@@ -61,6 +66,12 @@ def test_the_gradients_on_a_narrow_screen(snap_compare: Compare) -> None:
 
 def test_why(snap_compare: Compare) -> None:
     assert snap_compare(app(), terminal_size=(100, 30), run_before=then("down", "enter"))
+
+
+@pytest.mark.parametrize("theme", [DARK_THEME.name, LIGHT_THEME.name])
+def test_the_way_of_a_gradient(snap_compare: Compare, theme: str) -> None:
+    made = app(theme, coop_chain(coop_model()))
+    assert snap_compare(made, terminal_size=(80, 24), run_before=then("down", "enter"))
 
 
 def test_help(snap_compare: Compare) -> None:

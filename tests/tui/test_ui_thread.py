@@ -41,8 +41,13 @@ class NotedTerminal:
     def restore(self) -> None:
         self.told.append("restore")
 
+    is_gone = False
+
     def is_orphaned(self) -> bool:
         return False
+
+    def heed_hang_up(self) -> None:
+        """Nobody sends one."""
 
     def stop_job(self) -> None:
         self.told.append("stop")

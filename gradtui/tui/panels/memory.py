@@ -83,6 +83,11 @@ def _device_block(state: RunState, width: int, room: int, look: Look) -> list[Li
     return [BLANK, *block] if block and len(block) + 1 + for_curve <= room else []
 
 
+def has_ledger(state: RunState) -> bool:
+    """Whether any phase has been measured."""
+    return any(record.last is not None for record in state.phases.values())
+
+
 def memory_title(state: RunState) -> str:
     """Where the numbers come from, and whether one of them is an estimate."""
     source = state.started.ledger if state.started else ""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from gradtui.state.run_state import RunState
-from gradtui.tui.explanations import detail_lines, explain
+from gradtui.tui.explanations import explain
+from gradtui.tui.facts import detail_lines
 from gradtui.tui.lines import elide_start, printable
 from gradtui.tui.screens.text_dialog import TextDialog
 

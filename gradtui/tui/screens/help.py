@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from gradtui.protocol.vocabulary import STATE_NAMES, ParameterState
 from gradtui.tui.actions import by_group
-from gradtui.tui.explanations import MEANINGS
 from gradtui.tui.lines import BLANK, Line, Span, wrap
 from gradtui.tui.palette import STATE_ROLES
 from gradtui.tui.panels.events import GLYPHS
 from gradtui.tui.panels.memory_parts import AT_LOAD, PARTS
 from gradtui.tui.pending_marks import FREEZE, MIXED, UNFREEZE
 from gradtui.tui.screens.text_dialog import TextDialog
+from gradtui.tui.state_meanings import MEANINGS
 from gradtui.tui.tree_cells import RECOMPUTED, TIED
 from gradtui.tui.tree_columns import SPARK_WIDTH
 from gradtui.tui.tree_reach import HIDDEN, PARTLY, RUNS, STOPS, WITHIN

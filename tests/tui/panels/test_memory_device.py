@@ -14,7 +14,7 @@ from gradtui.state.reconciliation import Reconciliation, reconcile
 from gradtui.state.reducer import apply
 from gradtui.state.run_state import RunState
 from gradtui.tui.device_explanations import MEANINGS, device_facts
-from gradtui.tui.explanations import detail_lines
+from gradtui.tui.facts import detail_lines
 from gradtui.tui.lines import Line, line_width
 from gradtui.tui.panels.memory import LEAST_CURVE_ROWS, memory_view
 from gradtui.tui.panels.memory_bars import Look

@@ -1,0 +1,85 @@
+"""Tells when the script has imported torch, and not before: until then nothing of torch is in the process. Script's thread.
+
+What torch reads when it is imported (`OMP_NUM_THREADS`, `TORCH_LOGS`, `PYTORCH_CUDA_ALLOC_CONF`) is then what the script has
+set, and a script that never imports it runs without it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Callable, Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+_NAME = "torch"
+
+
+def when_torch_is_imported(then: Callable[[], None]) -> TorchArrival | None:
+    """Call `then` once, as soon as this process has imported torch; at once, and return None, if it has already.
+
+    `then` must not raise. Its thread is the one that imports torch.
+    """
+    if getattr(sys.modules.get(_NAME), "__version__", None) is not None:
+        then()
+        return None
+    arrival = TorchArrival(then)
+    sys.meta_path.insert(0, arrival)
+    return arrival
+
+
+class TorchArrival(MetaPathFinder):
+    """Finds torch as the finders after it do, and has it loaded by a loader that tells when it is there."""
+
+    def __init__(self, then: Callable[[], None]) -> None:
+        self._then = then
+        self._owner = os.getpid()
+        self._searching = False
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None,  # noqa: ARG002
+        target: ModuleType | None = None,  # noqa: ARG002
+    ) -> ModuleSpec | None:
+        """Find torch itself; everything else, and torch in a process that the script forked, is left to the others."""
+        if fullname != _NAME or self._searching or os.getpid() != self._owner:
+            return None
+        self._searching = True
+        try:
+            spec = importlib.util.find_spec(fullname)
+        finally:
+            self._searching = False
+        if spec is None or spec.loader is None:
+            return spec
+        spec.loader = _TellingLoader(spec.loader, self._arrived)
+        return spec
+
+    def forget(self) -> None:
+        """Look no longer."""
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+
+    def _arrived(self) -> None:
+        self.forget()
+        self._then()
+
+
+class _TellingLoader(Loader):
+    """Puts the real loader back into the module, lets it do its work, and tells when it is done."""
+
+    def __init__(self, loader: Loader, done: Callable[[], None]) -> None:
+        self._loader = loader
+        self._done = done
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._loader
+        module.__loader__ = self._loader
+        self._loader.exec_module(module)
+        self._done()

@@ -1,0 +1,70 @@
+"""What each parameter state means, and why a parameter is in it, in a sentence each. Pure."""
+
+from __future__ import annotations
+
+from gradtui.protocol.vocabulary import ParameterState, Reach
+from gradtui.state.frontier import why_not_entered
+from gradtui.state.run_state import RunState, TreeState
+from gradtui.state.selectors import kept_for, state_of
+from gradtui.tui.lines import printable
+
+MEANINGS: dict[ParameterState, str] = {
+    ParameterState.TRAINED: "Backward stores a gradient for it, and its optimizer (or the script itself) applies it.",
+    ParameterState.ZERO: "It gets a gradient, and that gradient is exactly zero: only weight decay or momentum can move it.",
+    ParameterState.UNREACHED: (
+        "It is trainable, yet backward left its .grad empty: forward did not use it, its output was detached, or it ran "
+        "under no_grad."
+    ),
+    ParameterState.FLOW_THROUGH: (
+        "It is frozen, and the gradient passes through its module to something upstream that trains: backward computes the "
+        "gradient of the module's input, but not of this tensor. Nothing is stored in .grad, while the activations that "
+        "passing on needs are kept."
+    ),
+    ParameterState.CUT: (
+        "It is frozen, and backward never comes here: nothing upstream of it needs a gradient, or it runs under no_grad. "
+        "Nothing is stored in .grad, and autograd keeps no activations for it."
+    ),
+    ParameterState.ORPHAN: (
+        "It is trainable but in no optimizer: it never moves, and optimizer.zero_grad never clears its gradient, which "
+        "goes on adding up."
+    ),
+    ParameterState.MOVED: (
+        "It is frozen, yet its values changed. A left-over gradient with momentum or weight decay does that, and so does an "
+        "average of weights or a write by the script itself."
+    ),
+    ParameterState.NOT_FINITE: "Its gradient or its values hold NaN or Inf. A step with it spreads to whatever uses it.",
+    ParameterState.SKIPPED: "The loss scaler skipped the last step, because a gradient was not finite at the scale it used.",
+    ParameterState.UNKNOWN: "Nothing is known of it yet: it is looked at when the first step has been executed.",
+}
+
+
+def why_so(state: RunState, index: int, *, chained: bool = False) -> str | None:
+    """What of this very parameter makes it so, as far as that was seen; None where the meaning says it all.
+
+    `chained` says that the way of its gradient is shown as well, which tells where that ends and why.
+    """
+    tree, kind = state.tree, state_of(state.tree, index)
+    if kind is ParameterState.SKIPPED:
+        count = state.skipped_steps
+        return f"That was so for {count:,} step{'s' if count != 1 else ''} of this run so far." if count else None
+    if chained:
+        return None
+    if kind in (ParameterState.UNREACHED, ParameterState.CUT):
+        reason = why_never(tree, tree.parameters[index].module)
+        return f"{reason[0].upper()}{reason[1:]}." if reason is not None else None
+    if kind is ParameterState.FLOW_THROUGH:
+        upstream = kept_for(tree, tree.parameters[index].module)
+        return f"It passes on to {printable(tree.parameters[upstream].path)}." if upstream is not None else None
+    return None
+
+
+def why_never(tree: TreeState, module: int) -> str | None:
+    """Why the gradient never comes to a parameter of a module, as it goes on from a colon; None where that is not known."""
+    letter = tree.reach.reach[module] if tree.reach is not None and tree.reach.reach else None
+    if letter == Reach.NOT_RUN.value:
+        return "forward did not call its module"
+    if letter == Reach.NOT_ENTERED.value:
+        return why_not_entered(tree, module)
+    if letter in (Reach.ENDS.value, Reach.THROUGH.value):
+        return "backward runs through its module, and nothing there that it runs through needs this gradient"
+    return None

@@ -1,0 +1,105 @@
+"""Graphs so deep that looking at them would end the process when they are freed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+import torch
+from torch import Tensor, nn
+from watched import watched
+
+from gradtui.probe import saved_tensors
+from gradtui.probe.graph_depth import DEEPEST, is_too_deep
+from gradtui.probe.module_tree import ModuleTree
+from gradtui.probe.saved_owners import SavedOwners
+from gradtui.protocol.commands import TraceGradient
+from gradtui.protocol.events import GradientTraced, SavedBytesMeasured
+
+SCRIPT = """
+    import torch
+    from torch import nn
+    from watched import watched
+
+    model = nn.Linear(1, 1)
+    with watched() as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+        for _ in range(2):
+            x = model(torch.ones(1, 1))
+            for _ in range(100_000):
+                x = x * 1.0
+            x.sum().backward()
+            optimizer.step()
+            del x
+    print(seen.state.step, *seen.letters().values())
+"""
+
+
+def test_a_chain_of_a_hundred_thousand_operations_ends_as_without_us() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(SCRIPT)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "2 T T\n"), done.stderr[-500:]
+
+
+def chain(length: int) -> Tensor:
+    x = torch.ones(1, requires_grad=True) * 1.0
+    for _ in range(length - 1):
+        x = x * 1.0
+    return x
+
+
+@pytest.mark.parametrize("depth", [1, 7, 50])
+def test_the_longest_way_decides(depth: int) -> None:
+    long, short = chain(depth), chain(1)
+    for last in (long, long + short, short + long, long * long):
+        added = last is not long
+        assert not is_too_deep([last.grad_fn], depth + added)
+        assert is_too_deep([last.grad_fn], depth + added - 1)
+
+
+def test_a_wide_graph_is_not_deep() -> None:
+    parts = [torch.ones(1, requires_grad=True) * 1.0 for _ in range(300)]
+    assert not is_too_deep([torch.stack(parts).sum().grad_fn], 3)
+    assert not is_too_deep([part.grad_fn for part in parts], 1)
+
+
+def test_the_owners_of_what_a_deep_graph_keeps_are_not_looked_for() -> None:
+    assert list(SavedOwners(ModuleTree(), None).nodes_of([chain(DEEPEST + 5)])) == []
+    assert len(list(SavedOwners(ModuleTree(), None).nodes_of([chain(50)]))) == 50
+
+
+def test_what_is_wide_is_still_looked_at() -> None:
+    model = nn.Linear(1, 1)
+    with watched() as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+        x = model(torch.ones(1, 1))
+        torch.stack([x * 1.0 for _ in range(DEEPEST + 10)]).sum().backward()
+        optimizer.step()
+    (saved,) = seen.all(SavedBytesMeasured)
+    assert saved.total > 0
+
+
+def test_who_asks_for_a_gradient_of_a_graph_that_is_too_deep_gets_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(saved_tensors, "DEEPEST", 5)
+    monkeypatch.setattr(saved_tensors, "is_too_deep", lambda tops: is_too_deep(tops, 5))
+    model = nn.Sequential(*(nn.Linear(2, 2) for _ in range(9)))
+    with watched() as seen:
+        seen.submit(lambda number: TraceGradient(number, "0.weight"))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(2):
+            model(torch.ones(1, 2)).sum().backward()
+            optimizer.step()
+    (told,) = seen.all(GradientTraced)
+    assert (told.found, told.whole, told.operations) == (False, False, 0)
+    assert not seen.all(SavedBytesMeasured)
+    # What is frozen could be flow-through or cut; of what trains its gradient tells enough.
+    assert set(seen.letters().values()) == {"T"}

@@ -1,0 +1,74 @@
+"""Telling one failure from another, with nothing left on the exceptions and none of them kept."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from gradtui.probe.told_failures import ToldFailures
+
+CLASSES = [torch.OutOfMemoryError, RuntimeError, MemoryError]
+
+
+def caught(raised: Callable[[], object]) -> BaseException:
+    try:
+        raised()
+    except Exception as error:
+        return error
+    raise AssertionError("nothing was raised")
+
+
+def no_room() -> object:
+    return [None] * sys.maxsize
+
+
+def no_tensor() -> object:
+    return torch.empty(1 << 58)
+
+
+RAISED = [no_room, no_tensor, *(lambda kind=kind: (_ for _ in ()).throw(kind("no room")) for kind in CLASSES)]
+
+
+@pytest.mark.parametrize("raised", RAISED, ids=["list", "tensor", *(kind.__name__ for kind in CLASSES)])
+def test_each_is_known_again_and_no_other_is_taken_for_it(raised: Callable[[], object]) -> None:
+    told = ToldFailures()
+    error, other = caught(raised), caught(raised)
+    before = sys.getrefcount(error)
+    assert told.looked(error) is None
+    told.note(error, looked=True)
+    assert (told.looked(error), told.looked(other)) == (True, None)
+    told.note(other, looked=False)
+    told.note(error, looked=False)
+    assert (told.looked(error), told.looked(other)) == (False, False)
+    assert sys.getrefcount(error) == before
+    assert vars(error) == {}
+    assert pickle.loads(pickle.dumps(error)).args == error.args
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_one_in_the_place_of_another_is_another(kind: type[BaseException]) -> None:
+    told = ToldFailures()
+    places = set()
+    for _ in range(200):
+        # Each is gone before the next is made, so that most lie where the one before lay.
+        error = kind("no room")
+        places.add(id(error))
+        assert told.looked(error) is None
+        told.note(error, looked=True)
+        del error
+    assert len(places) < 200
+
+
+def test_what_its_texts_cannot_tell_is_not_kept() -> None:
+    held = torch.zeros(3)
+    error = RuntimeError("out of memory", held)
+    before = sys.getrefcount(held)
+    told = ToldFailures()
+    told.note(error, looked=True)
+    assert told.looked(error) is True
+    del error
+    assert sys.getrefcount(held) == before - 1

@@ -1,0 +1,39 @@
+"""What python does after the last line: threads are waited for, exit callbacks run once."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+from gradtui.runner.shutting_down import wait_for_threads
+
+
+def test_threads_that_others_start_are_waited_for_and_idle_workers_are_not() -> None:
+    done: list[str] = []
+    go = threading.Event()
+
+    def first() -> None:
+        go.wait()
+        threading.Thread(target=lambda: done.append("second")).start()
+        done.append("first")
+
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(sum, (1, 2)).result() == 3
+        forever = threading.Event()
+        threading.Thread(target=forever.wait, daemon=True).start()
+        threading.Thread(target=first).start()
+        go.set()
+        wait_for_threads()
+        forever.set()
+    assert sorted(done) == ["first", "second"]
+
+
+def test_exit_callbacks_run_once_and_in_order() -> None:
+    code = (
+        "import atexit; from gradtui.runner.shutting_down import run_exit_callbacks as run\n"
+        "atexit.register(print, 'registered first'); atexit.register(print, 'registered last'); run(); print('after')"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert said.stdout.splitlines() == ["registered last", "registered first", "after"]

@@ -1,0 +1,182 @@
+"""The way of a gradient in lines, and how the detail view asks for it."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from fakes import coop_chain, coop_model, coop_run, row_of
+from harness import session
+
+from gradtui.protocol import events as ev
+from gradtui.protocol.commands import Command, TraceGradient
+from gradtui.protocol.vocabulary import GradientHop, Reach
+from gradtui.state.reducer import apply
+from gradtui.state.run_state import RunState
+from gradtui.tui.chain_lines import chain_facts
+from gradtui.tui.facts import detail_lines
+from gradtui.tui.lines import line_width
+
+MODEL = coop_model()
+WIDE = 200
+
+
+def state_after(*more: ev.Event) -> RunState:
+    state = RunState()
+    for event in (*coop_run(10), *more):
+        apply(state, event)
+    return state
+
+
+def lines(state: RunState, path: str, width: int = WIDE) -> list[str]:
+    laid = detail_lines(chain_facts(state, row_of(MODEL, path)), width)
+    return [" ".join("".join(text for text, _ in line).split()) for line in laid]
+
+
+def test_the_loss_above_the_parameter_below_and_stacks_of_blocks_in_one_line() -> None:
+    state = state_after(coop_chain(MODEL))
+    norm = state.tree.norms[~row_of(MODEL, "ctx")] if state.tree.norms else None
+    assert norm is not None
+    shown = lines(state, "ctx")
+    # 2 + 2 + 1 + 8 × 2 + 2 operations; CoOp, the final norm and eight blocks, those nine frozen.
+    assert shown[0] == (
+        "chain From the loss through 23 operations of 10 modules, 9 of them frozen, the shortest of more than 1,000,000 "
+        "ways (step 118)."
+    )
+    assert shown[1] == "● loss NllLoss, LogSoftmax"
+    assert shown[2] == "↓ TC CoOp Mm, Permute"
+    assert shown[3] == "↓ F text_encoder.ln_final NativeLayerNorm"
+    assert shown[4] == "↓ F text_encoder.blocks.7 … 0 8 blocks, 16 operations"
+    assert shown[5] == "↓ TC CoOp Cat, Expand"
+    assert shown[6].startswith(f"● T ctx norm {norm:.2e}".replace("e-0", "e-"))
+    assert shown[6].endswith("100% of all")
+    assert len(shown) == 7
+
+
+def test_through_a_frozen_module_and_on_to_the_prompt() -> None:
+    shown = lines(state_after(coop_chain(MODEL, "text_encoder.blocks.3")), "text_encoder.blocks.3")
+    assert shown[0].endswith(": here it only passes, on its way to ctx (step 118).")
+    assert [line.split(" ")[0] for line in shown[1:]] == ["●", "↓", "↓", "↓", "◆", "↓", "↓", "●"]
+    assert shown[4] == "↓ F text_encoder.blocks.7 … 4 4 blocks, 8 operations"
+    assert shown[5] == "◆ F text_encoder.blocks.3 Add"
+    assert shown[6] == "↓ F text_encoder.blocks.2 … 0 3 blocks, 6 operations"
+
+
+def test_a_block_that_trains_is_not_among_the_frozen_ones() -> None:
+    letters, flags = list(state_after().tree.states), list(state_after().tree.trainable)
+    block = MODEL.modules[row_of(MODEL, "text_encoder.blocks.7")]
+    for place in range(block.first_parameter, block.first_parameter + block.subtree_parameters):
+        letters[place], flags[place] = "T", "1"
+    trained = ev.ParametersClassified(9.0, 9, "".join(letters), "".join(flags))
+    shown = lines(state_after(trained, coop_chain(MODEL)), "ctx")
+    assert shown[4] == "↓ T text_encoder.blocks.7 Add"
+    assert shown[5] == "↓ F text_encoder.blocks.6 … 0 7 blocks, 14 operations"
+
+
+def never(path: str, **changes: object) -> ev.GradientTraced:
+    told = dataclasses.replace(coop_chain(MODEL), path=path, found=False, upstream=-1, ways=0, takers=0, hops=())
+    row = row_of(MODEL, path)
+    return dataclasses.replace(told, parameter=~row, module=MODEL.parameters[~row].module, **changes)  # type: ignore[arg-type]
+
+
+def test_where_it_never_comes_the_reason_and_how_far_it_comes() -> None:
+    path = "image_encoder.conv1.weight"
+    hops = (GradientHop(-1, 1, ("MeanBackward0",)), GradientHop(0, 2, ("MmBackward0",)))
+    shown = lines(state_after(never(path, hops=hops)), path)
+    assert shown[0].startswith("chain The gradient never comes here: nothing in it, or before, needs a gradient")
+    assert shown[1:] == ["● loss Mean", "↓ TC CoOp Mm", "× C image_encoder.conv1.weight never comes here"]
+
+
+def test_what_was_not_called() -> None:
+    path = "image_encoder.conv1.weight"
+    state = state_after(never(path))
+    reach = state.tree.reach
+    assert reach is not None
+    place = MODEL.parameters[~row_of(MODEL, path)].module
+    letters = reach.reach[:place] + Reach.NOT_RUN.value + reach.reach[place + 1 :]
+    state.tree.reach = dataclasses.replace(reach, reach=letters)
+    assert lines(state, path)[0].startswith(
+        "chain The gradient never comes here: forward did not call its module (step"
+    )
+
+
+@pytest.mark.parametrize(
+    ("path", "changes", "said"),
+    [
+        ("ctx", {"hidden": True}, "Not to be told: an operation on the way stands for the code of several modules"),
+        ("ctx", {"whole": False, "operations": 100_000}, "Not among the 100,000 operations nearest the loss"),
+        ("ctx", {"whole": False, "operations": 0}, "No graph was looked at"),
+        ("ctx", {}, "No operation of this backward leads to it, though it has a gradient"),
+    ],
+)
+def test_what_cannot_be_told_is_not_made_up(path: str, changes: dict[str, object], said: str) -> None:
+    assert said in lines(state_after(never(path, **changes)), path)[0]
+
+
+def test_shared_tensors_say_that_gradients_add_up() -> None:
+    shown = lines(state_after(dataclasses.replace(coop_chain(MODEL), ways=2, takers=2)), "ctx")
+    assert "the shortest of 2 ways; 2 operations take it, and its gradient is the sum" in shown[0]
+    assert "the only way" in lines(state_after(dataclasses.replace(coop_chain(MODEL), ways=1)), "ctx")[0]
+
+
+@pytest.mark.parametrize("width", [24, 40, 57, 90])
+def test_lines_keep_to_the_width(width: int) -> None:
+    for path in ("ctx", "text_encoder.blocks.3", "text_encoder.blocks.3.mlp.0.weight"):
+        event = coop_chain(MODEL, "text_encoder.blocks.3" if "." in path else path)
+        state = state_after(dataclasses.replace(event, path=path))
+        facts = chain_facts(state, row_of(MODEL, path))
+        assert facts
+        assert all(line_width(line) <= width for line in detail_lines(facts, width))
+
+
+def test_nothing_is_said_where_nobody_asked() -> None:
+    assert chain_facts(state_after(), row_of(MODEL, "ctx")) == []
+
+
+def test_it_is_waited_for_and_forgotten_with_the_model() -> None:
+    state = state_after()
+    command = TraceGradient(7, "ctx")
+    state.note_submitted(command)
+    assert "in the next step" in lines(state, "ctx")[0]
+    before = len(state.log)
+    apply(state, ev.CommandApplied(9.0, 10, command, "follow it", ()))
+    assert len(state.log) == before, "what it shows is an event of its own"
+    assert "in the next step." in lines(state, "ctx")[0]
+    apply(state, ev.PauseChanged(9.0, 10, True))
+    assert "Training is held: esc, then n runs one step." in lines(state, "ctx")[0]
+    apply(state, coop_chain(MODEL))
+    assert "From the loss" in lines(state, "ctx")[0]
+    apply(state, MODEL)
+    assert chain_facts(state, row_of(MODEL, "ctx")) == []
+
+
+def test_only_the_newest_are_kept() -> None:
+    state = state_after(*(dataclasses.replace(coop_chain(MODEL), path=f"p{i}") for i in range(100)))
+    state_bytes = [ev.OptimizerStateRead(9.0, 9, f"p{i}", 8, (("exp_avg", 8),)) for i in range(100)]
+    for event in state_bytes:
+        apply(state, event)
+    assert list(state.tree.chains) == list(state.tree.optimizer_state) == [f"p{i}" for i in range(68, 100)]
+
+
+async def test_enter_asks_for_it_once_and_shows_it_when_it_comes() -> None:
+    async with session() as run:
+        await run.go_to("ctx")
+        await run.press("enter")
+        asked: list[Command] = [TraceGradient(1, "ctx")]
+        assert run.sink.submitted == asked
+        shown = run.app.screen.query_one("#dialog-lines")
+        assert "in the next step" in shown.text  # type: ignore[attr-defined]
+        await run.press("escape", "enter")
+        assert run.sink.submitted == asked, "it is on its way"
+        await run.put(ev.CommandApplied(9.0, 40, asked[0], "follow it", ()), coop_chain(MODEL))
+        assert "8 blocks" in shown.text or "8 blocks" in run.app.screen.query_one("#dialog-lines").text  # type: ignore[attr-defined]
+        await run.press("escape", "enter")
+        assert run.sink.submitted == [*asked, TraceGradient(2, "ctx")], "anew: what trains may have changed"
+        assert "8 blocks" in run.app.screen.query_one("#dialog-lines").text  # type: ignore[attr-defined]
+
+
+async def test_a_run_that_is_over_is_not_asked() -> None:
+    async with session(events=[*coop_run(5), ev.RunEnded(9.0, 5, 0, None)]) as run:
+        await run.go_to("ctx")
+        await run.press("enter")
+        assert run.sink.submitted == []
