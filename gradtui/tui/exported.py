@@ -23,17 +23,18 @@ class Exported:
 
 
 def export(tables: Sequence[tuple[str, Table]], picture: Callable[[], str], write: WriteFile | None) -> Exported:
-    """Write a CSV file for each table, by the name of its plot, and the picture as SVG."""
+    """Write a CSV file for each table that has rows, by the name of its plot, and the picture as SVG."""
     if write is None:
         return Exported("There is no place to write files to.", False)
+    known = [(name, table) for name, table in tables if table.rows]
     try:
-        paths = [write(f"plot-{name}", ".csv", partial(_fill, csv_text(table))) for name, table in tables]
+        paths = [write(f"plot-{name}", ".csv", partial(_fill, csv_text(table))) for name, table in known]
         paths.append(write("screen", ".svg", partial(_fill, picture())))
     except OSError as error:
         return Exported(f"It could not be written: {error.strerror or error}", False)
     directory = os.path.dirname(paths[0])
     names = "\n".join(os.path.relpath(path, directory) for path in paths)
-    hint = "" if tables else "\nNo plot was in sight: g shows one."
+    hint = "" if known else "\nNo plot with numbers was in sight."
     home = os.path.expanduser("~")
     shown = f"~{directory.removeprefix(home)}" if directory.startswith(f"{home}/") else directory
     return Exported(f"Written to {shown}:\n{names}{hint}", True)

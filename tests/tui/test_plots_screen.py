@@ -196,9 +196,11 @@ async def test_without_a_plot_in_sight_the_screen_is_written_and_that_is_said(tm
     async with session((80, 24)) as run:
         run.app.write_file = RunFiles("train.py", {"XDG_STATE_HOME": str(tmp_path)}).write
         await run.press("o", "e")
-        (said,) = (each.message for each in run.app._notifications)
-        assert said.count("\n") == 2
-        assert "No plot was in sight" in said
+        # Nor are there any of a gradient that nobody has looked at.
+        await run.press("g", "g", "tab", "tab", "e")
+        for said in (each.message for each in run.app._notifications):
+            assert said.count("\n") == 2
+            assert "No plot with numbers was in sight" in said
 
 
 async def test_where_nothing_can_be_written_one_line_says_so() -> None:

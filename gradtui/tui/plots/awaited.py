@@ -20,7 +20,7 @@ def for_watched(state: RunState, look: Look, what: str) -> str:
     if state.ended is not None:
         return f"{name}: the run ended before it was looked at. {what} is measured on examined steps."
     if not with_gradient(state.tree, selection):
-        return f"{name} gets no gradient: no step moves it. enter on its row in the tree says why."
+        return f"{name} gets no gradient, so there is nothing to show of it; enter says why."
     words = f"{name}: waiting for the next step that is looked at. {what} is measured on examined steps."
     if run_status(state) in (RunStatus.PAUSED, RunStatus.PAUSING):
         return f"{words} Training is held: n runs one step."
