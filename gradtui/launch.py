@@ -70,8 +70,9 @@ def _plain(settings: Settings, program: Program, why: str) -> int:
 def _with_screen(settings: Settings, program: Program, lease: TerminalLease, nursery: Nursery | None) -> int:
     from gradtui.screen_run import ScreenRun
 
-    files = InterventionFiles(RunFiles(settings.target.name).write_together, settings.target.words)
-    screen = ScreenRun(settings, program, lease, nursery, save_schedule=files.save)
+    made = RunFiles(settings.target.name)
+    files = InterventionFiles(made.write_together, settings.target.words)
+    screen = ScreenRun(settings, program, lease, nursery, save_schedule=files.save, write_file=made.write)
     with _renewed_summary(settings, lambda: screen.look(partial(summarise, dropped=screen.dropped))):
         outcome = screen.execute()
     if not outcome.forked:

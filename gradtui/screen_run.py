@@ -21,6 +21,7 @@ from gradtui.settings import Settings
 from gradtui.state.run_state import RunState
 from gradtui.transport.log_tail import LogTail
 from gradtui.tui.driver import interrupt_script
+from gradtui.tui.exported import WriteFile
 from gradtui.tui.proportions import output_columns
 from gradtui.tui.ui_thread import UiThread
 
@@ -54,8 +55,9 @@ class ScreenRun:
         nursery: Nursery | None = None,
         *,
         save_schedule: Callable[[RunState], str] | None = None,
+        write_file: WriteFile | None = None,
     ) -> None:
-        self._save_schedule = save_schedule
+        self._save_schedule, self._write_file = save_schedule, write_file
         log = settings.log or new_log(settings.target.name)
         self._training = TrainingRun(settings, program, str(log))
         self._settings = settings
@@ -113,7 +115,7 @@ class ScreenRun:
             interrupt=interrupt_script,
             pictures=self._plotter,
         )
-        app.save_schedule = self._save_schedule
+        app.save_schedule, app.write_file = self._save_schedule, self._write_file
         return app
 
     def _screen_ended(self, thread: UiThread) -> None:

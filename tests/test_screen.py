@@ -82,7 +82,7 @@ def show_events(run: Run) -> None:
     run.wait_for("head")
     # Before the first step it is not known what trains, and a key that asks for a toggle is answered with that.
     run.wait_for("2,242 trainable")
-    run.send("e")
+    run.send("v")
     run.wait_until(lambda: "found" in run.text, "the events panel")
 
 

@@ -45,6 +45,7 @@ from gradtui.protocol.commands import (
     TrainOnly,
     Undo,
     VerifyFreeze,
+    Watch,
     ZeroGradients,
 )
 from gradtui.protocol.events import CommandApplied, CommandRejected, Event, ScheduleNoted
@@ -91,6 +92,7 @@ class CommandDesk:
             SaveCheckpoint: self._save_checkpoint,
             TraceStep: self._trace,
             FollowMicroSteps: norms.micro_steps.set,
+            Watch: lambda command: self._watch(norms, command),
             TraceGradient: examiner.gradients.ask,
             PauseAtBadStep: norms.bad_steps.set_pause,
             SaveAllocatorSnapshot: lambda _: allocator_snapshot.save(self.write_file),
@@ -191,6 +193,10 @@ class CommandDesk:
         if objection is not None:
             raise Refused(objection)
         return Applied("take the next step apart", ())
+
+    def _watch(self, norms: NormReader, command: Watch) -> Applied:
+        norms.watch(command.parameters)
+        return Applied("look closely at gradients", ())
 
     def _clear_gradients(self, _: ZeroGradients) -> Applied:
         tensors = [tensor for _, tensor in self._view.tree.live_parameters()]

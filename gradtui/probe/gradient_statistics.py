@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
 
 import torch
@@ -63,24 +63,35 @@ class GradientStatistics:
         self._open: tuple[_Looked, list[torch.Tensor]] | None = None
         self._under_way: deque[_Looked] = deque()
 
+    @property
+    def is_open(self) -> bool:
+        """Whether figures of the present step wait for its end."""
+        return self._open is not None
+
     def tree_changed(self) -> None:
         """Parameters have other places now."""
         self._next, self._open = 0, None
         self._under_way.clear()
 
     def before_step(
-        self, step: int, applied: Sequence[tuple[int, torch.Tensor]], scale: torch.Tensor | None, has_run: bool
+        self,
+        step: int,
+        applied: Sequence[tuple[int, torch.Tensor]],
+        scale: torch.Tensor | None,
+        has_run: bool,
+        always: Set[int] = frozenset(),
     ) -> None:
         """Look at some of the parameters, given as (place, parameter), whose gradients are applied as `step`.
 
-        `scale` is a loss scaler's factor that is still in the gradients; `has_run` says that the step is over.
+        `scale` is a loss scaler's factor that is still in the gradients; `has_run` says that the step is over. Those at the
+        places `always` are among them every time.
         """
         self._open = None
         self.poll()
         if len(self._under_way) >= _RING:
             self.dropped += 1
             return
-        chosen = self._chosen(applied)
+        chosen = self._chosen(applied, always)
         if not chosen:
             return
         parameters = [parameter for _, parameter in chosen]
@@ -107,10 +118,10 @@ class GradientStatistics:
             looked = self._under_way.popleft()
             self._deliver(looked.step, tuple(_figures(looked)))
 
-    def _chosen(self, applied: Sequence[tuple[int, torch.Tensor]]) -> list[tuple[int, torch.Tensor]]:
-        """Those whose turn it is, round after round."""
+    def _chosen(self, applied: Sequence[tuple[int, torch.Tensor]], always: Set[int]) -> list[tuple[int, torch.Tensor]]:
+        """Those that are looked at always, and those whose turn it is, round after round."""
         having = [(place, parameter) for place, parameter in applied if _can_be_looked_at(parameter)]
-        having.sort(key=lambda each: (each[0] < self._next, each[0]))
+        having.sort(key=lambda each: (each[0] not in always, each[0] < self._next, each[0]))
         chosen: list[tuple[int, torch.Tensor]] = []
         elements = 0
         for place, parameter in having[:MOST_PARAMETERS]:
@@ -118,7 +129,7 @@ class GradientStatistics:
             if chosen and elements > MOST_ELEMENTS:
                 break
             chosen.append((place, parameter))
-        if chosen:
+        if chosen and chosen[-1][0] not in always:
             self._next = chosen[-1][0] + 1
         return chosen
 

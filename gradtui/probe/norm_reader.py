@@ -22,7 +22,9 @@ from gradtui.probe.models_in_view import ModelsInView
 from gradtui.probe.peak_counters import of_this_process
 from gradtui.probe.run_clock import RunClock
 from gradtui.probe.torch_private import loss_scale, operations_are_observed
-from gradtui.protocol.events import Event, GradientFiguresMeasured, GradientsMeasured
+from gradtui.probe.watched_gradients import WatchedGradients
+from gradtui.protocol.events import Event, GradientFiguresMeasured, GradientHistogramsMeasured, GradientsMeasured
+from gradtui.protocol.histogram import GradientHistogram
 from gradtui.protocol.vocabulary import GradientFigures
 
 _ROWS_NS = 100_000_000
@@ -59,6 +61,7 @@ class NormReader:
         self._view = view
         self._meter = GradientMeter(self._deliver)
         self._statistics = GradientStatistics(self._deliver_figures)
+        self._watched = WatchedGradients(self._deliver_histograms)
         self._devices: set[int] = set()
         """CUDA devices that the last gradients were on."""
         self._guard = guard
@@ -126,6 +129,14 @@ class NormReader:
         self._meter.poll()
         self.micro_steps.poll()
         self._guard("gradient figures", self._statistics.poll)
+        if self._watched.is_under_way:
+            self._guard("gradient histograms", self._watched.poll)
+
+    def watch(self, paths: tuple[str, ...]) -> None:
+        """Look closely at these parameters from now on, and at the next step in any case."""
+        self._watched.watch(paths, self._view.round_length)
+        if paths:
+            self._cadence.force(self._view.round_length)
 
     def saw_loss(self, outputs: Any) -> None:
         """Backward is called on this; kept without its graph until the gradients are measured."""
@@ -168,9 +179,12 @@ class NormReader:
         self._devices = {gradient.device.index for _, gradient in gradients if gradient.is_cuda}
         with of_this_process.apart(self._devices):
             self._meter.measure(step, gradients, self._loss, scale, clipping)
-            if self._wanted:
-                known = [(place, each) for place, each in self._applied_by(optimizer) if place is not None]
-                self._guard("gradient figures", self._statistics.before_step, step, known, scale, has_run)
+            if self._wanted or self._watched.is_asked:
+                watched = self._watched.places(self._view.tree)
+                applied = self._applied_by(optimizer)
+                known = [(at, each) for at, each in applied if at is not None and (self._wanted or at in watched)]
+                self._guard("gradient figures", self._statistics.before_step, step, known, scale, has_run, watched)
+                self._guard("gradient histograms", self._watched.before_step, step, known, scale)
 
     def measure_after(self, step: int, optimizer: Optimizer | None) -> None:
         """As `measure`, where what moves the parameters is over or is not a step of an optimizer's."""
@@ -181,7 +195,7 @@ class NormReader:
         self._loss = self._scaled_by = None
         self._guard("first bad step", self.bad_steps.stepped)
         self.micro_steps.step_ended()
-        if self._wanted:
+        if self._statistics.is_open:
             with self._aside(), of_this_process.apart(self._devices):
                 if not operations_are_observed():
                     self._guard("gradient figures", self._statistics.after_step)
@@ -192,6 +206,7 @@ class NormReader:
         self.latest.clear()
         self._statistics.tree_changed()
         self.bad_steps.tree_changed()
+        self._watched.tree_changed()
         self._unsent = None
 
     def finish(self) -> None:
@@ -244,6 +259,9 @@ class NormReader:
 
     def _deliver_figures(self, step: int, figures: tuple[GradientFigures, ...]) -> None:
         self._emit(GradientFiguresMeasured(self._clock.at(), step, figures))
+
+    def _deliver_histograms(self, step: int, histograms: tuple[GradientHistogram, ...]) -> None:
+        self._emit(GradientHistogramsMeasured(self._clock.at(), step, histograms))
 
     def _rows(self) -> tuple[float | None, ...]:
         # Parameters of the other optimizers keep what their own last step had.

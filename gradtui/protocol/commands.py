@@ -146,6 +146,17 @@ class FollowMicroSteps(Command):
 
 
 @dataclass(frozen=True, slots=True)
+class Watch(Command):
+    """Look closely at the gradients of these parameters (paths) from now on, in place of those that were watched before.
+
+    On each examined step their figures and histograms are taken, and once at the next measured step. Unknown paths are
+    passed over; an empty tuple ends it.
+    """
+
+    parameters: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class TraceGradient(Command):
     """In the next step, find how the gradient comes from the loss to the parameter or module at `path`, and read what
     optimizers keep for it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gradtui.protocol.event import Event
+from gradtui.protocol.histogram import GradientHistogram
 from gradtui.protocol.vocabulary import GradientFigures, GradientHop, HeldStorage, Holding, MemoryBytes, Phase
 
 
@@ -76,6 +77,13 @@ class GradientFiguresMeasured(Event):
     """More of the gradients of `step` than their norms, for those parameters whose turn it was."""
 
     figures: tuple[GradientFigures, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GradientHistogramsMeasured(Event):
+    """How the elements of the gradients of `step` are spread, of the parameters that a viewer watches."""
+
+    histograms: tuple[GradientHistogram, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from gradtui.protocol.codec import BadEntry, from_words, to_words
-from gradtui.protocol.commands import Command, Pause, PauseAtBadStep, Resume, RunSteps, RunTo
+from gradtui.protocol.commands import Command, Pause, PauseAtBadStep, Resume, RunSteps, RunTo, Watch
 
 VERSION = 1
-_OF_A_PERSON = (Pause, PauseAtBadStep, Resume, RunSteps, RunTo)
-"""What holds a run, or lets it go on, changes nothing, and without a screen nobody could end it."""
+_OF_A_PERSON = (Pause, PauseAtBadStep, Resume, RunSteps, RunTo, Watch)
+"""What holds a run, or lets it go on, changes nothing, and without a screen nobody could end it; nor would anybody watch."""
 
 
 @dataclass(frozen=True)

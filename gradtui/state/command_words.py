@@ -26,6 +26,7 @@ from gradtui.protocol.commands import (
     TrainOnly,
     Undo,
     VerifyFreeze,
+    Watch,
     ZeroGradients,
 )
 
@@ -65,6 +66,7 @@ _WORDS: dict[type[Command], str | Callable[[Any], str]] = {
     SaveAllocatorSnapshot: "write a snapshot of the allocator",
     TakeUpFreezes: "take up the freezes of a saved state",
     VerifyFreeze: "verify what is frozen",
+    Watch: "look closely at gradients",
     SaveCheckpoint: "save a checkpoint",
     ZeroGradients: "clear the gradients",
     Undo: "take anything back",

@@ -11,12 +11,10 @@ from gradtui.state.bad_step_words import bad_step_words
 from gradtui.state.moved import newly_moved
 from gradtui.state.notes import note
 from gradtui.state.run_state import NormSummary, RunState
-from gradtui.state.series import Series
 from gradtui.state.turns import take_reach, take_saved
 
+HISTOGRAMS_KEPT = 256
 _ROWS_KEPT = 32
-_RATIOS, _RATIOS_EACH = 400_000, 256
-"""So many update ratios are kept in all, and of one parameter."""
 
 _Told = TypeVar("_Told")
 
@@ -27,6 +25,9 @@ def gradients_measured(state: RunState, event: ev.GradientsMeasured) -> None:
     if event.before_clipping is not None:
         state.before_clipping.append(event.step, event.before_clipping)
         state.clipped_at = event.clipped_at
+        # Clipping at infinity is how scripts ask for the norm alone.
+        if event.clipped_at is not None and math.isfinite(event.clipped_at):
+            state.clip_thresholds.append(event.step, event.clipped_at)
     if event.total is not None:
         state.micro_norms.applied(event.step)
         state.gradient_norm.append(event.step, event.total)
@@ -51,8 +52,18 @@ def figures_measured(state: RunState, event: ev.GradientFiguresMeasured) -> None
         if figures.parameter < len(state.tree.parameters):
             state.tree.figures[figures.parameter] = (event.step, figures)
             if figures.update_ratio is not None:
-                room = max(4, min(_RATIOS_EACH, _RATIOS // len(state.tree.parameters)))
-                state.tree.ratios.setdefault(figures.parameter, Series(room)).append(event.step, figures.update_ratio)
+                state.tree.ratios.append(figures.parameter, event.step, figures.update_ratio)
+
+
+def histograms_measured(state: RunState, event: ev.GradientHistogramsMeasured) -> None:
+    kept = state.tree.histograms
+    for histogram in event.histograms:
+        if histogram.parameter < len(state.tree.parameters):
+            # Last in order is the newest: the oldest gives way.
+            kept.pop(histogram.parameter, None)
+            kept[histogram.parameter] = (event.step, histogram)
+    while len(kept) > HISTOGRAMS_KEPT:
+        del kept[next(iter(kept))]
 
 
 def gradient_traced(state: RunState, event: ev.GradientTraced) -> None:

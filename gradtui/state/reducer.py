@@ -17,6 +17,7 @@ from gradtui.protocol.commands import (
     RunTo,
     TraceGradient,
     TraceStep,
+    Watch,
 )
 from gradtui.state import measured
 from gradtui.state.command_words import command_words
@@ -67,7 +68,7 @@ def _models_found(state: RunState, event: ev.ModelsFound) -> None:
     tree.norms, tree.norms_step, tree.saved = None, None, None
     tree.reach, tree.steps, tree.measured = None, (), 0
     tree.turns.clear()
-    for told in (tree.figures, tree.ratios, tree.chains, tree.optimizer_state, tree.followed):
+    for told in (tree.figures, tree.ratios, tree.histograms, tree.chains, tree.optimizer_state, tree.followed):
         told.clear()
     tree.freezes = None
     tree.checkpointed = frozenset()
@@ -157,7 +158,7 @@ def _applied(state: RunState, event: ev.CommandApplied) -> None:
         state.tree.followed.add(event.command.path)
     if isinstance(event.command, PauseAtBadStep):
         state.pauses_at_bad_step = event.command.on
-    if isinstance(event.command, (TraceStep, TraceGradient)):
+    if isinstance(event.command, (TraceStep, TraceGradient, Watch)):
         # What it shows is an event of its own.
         return
     if isinstance(event.command, (Pause, Resume, RunSteps, RunTo)):
@@ -246,6 +247,7 @@ _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     ev.BadStepFound: measured.bad_step_found,
     ev.GradientFiguresMeasured: measured.figures_measured,
     ev.MicroStepMeasured: lambda state, event: state.micro_norms.take(event),
+    ev.GradientHistogramsMeasured: measured.histograms_measured,
     ev.LedgerTaken: measured.ledger_taken,
     ev.SavedBytesMeasured: measured.saved_bytes,
     ev.GradientReachMeasured: measured.reach,

@@ -21,9 +21,11 @@ from gradtui.protocol.events import (
     SavedBytesMeasured,
     StepTraced,
 )
+from gradtui.protocol.histogram import GradientHistogram
 from gradtui.protocol.vocabulary import GradientFigures, ModelInfo, ModuleInfo, OptimizerInfo, ParameterInfo, Phase
 from gradtui.state.growth import GrowthWatch
 from gradtui.state.micro_steps import MicroStepNorms
+from gradtui.state.ratio_history import RatioHistory
 from gradtui.state.series import RowHistory, Series
 
 
@@ -66,8 +68,10 @@ class TreeState:
     norms_step: int | None = None
     figures: dict[int, tuple[int, GradientFigures]] = field(default_factory=dict)
     """By parameter: the step in which it was looked at last, and what was seen."""
-    ratios: dict[int, Series] = field(default_factory=dict)
-    """By parameter: the update ratios of the steps in which they were measured, zeros included."""
+    ratios: RatioHistory = field(default_factory=RatioHistory)
+    """How far the steps that were looked at moved each parameter."""
+    histograms: dict[int, tuple[int, GradientHistogram]] = field(default_factory=dict)
+    """By parameter: the step of the newest histogram of its gradient, and that; of those that were watched last."""
     chains: dict[str, GradientTraced] = field(default_factory=dict)
     """By path: how the gradient comes to it, of those that were asked for last."""
     optimizer_state: dict[str, OptimizerStateRead] = field(default_factory=dict)
@@ -209,6 +213,8 @@ class RunState:
     """The total as it was before the script clipped it by norm, of the steps in which it did."""
     clipped_at: float | None = None
     """The norm that it clips at; None as long as it does not."""
+    clip_thresholds: Series = field(default_factory=Series)
+    """The same over steps."""
     norm_summary: NormSummary = field(default_factory=NormSummary)
     bad_step: BadStepFound | None = None
     """Where NaN or Inf appeared first; kept for good."""

@@ -17,6 +17,7 @@ from gradtui.protocol.commands import Command
 from gradtui.protocol.events import (
     DeviceSampled,
     Event,
+    GradientHistogramsMeasured,
     GradientReachMeasured,
     GradientsMeasured,
     LedgerTaken,
@@ -26,6 +27,7 @@ from gradtui.protocol.events import (
 
 _MEASUREMENTS = (
     GradientsMeasured, LedgerTaken, PhaseSampled, GradientReachMeasured, SavedBytesMeasured, DeviceSampled,
+    GradientHistogramsMeasured,
 )  # fmt: skip
 
 

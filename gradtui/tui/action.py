@@ -5,15 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Scope = Literal["app", "dashboard", "tree"]
+Scope = Literal["app", "dashboard", "tree", "plots"]
 
-GROUPS = ("Training", "Model", "Moving", "Screen")
+GROUPS = ("Training", "Model", "Moving", "Screen", "Plots")
 
-UP_DOWN = "up_down"
-"""Stands for the keys ↑ and ↓ together."""
+UP_DOWN, LEFT_RIGHT, PLUS_MINUS = "up_down", "left_right", "plus_minus"
+"""Stand for two keys together."""
 
 _KEY_NAMES = {
     UP_DOWN: "↑↓",
+    LEFT_RIGHT: "←→",
+    PLUS_MINUS: "+-",
+    "equals_sign": "=",
     "slash": "/",
     "exclamation_mark": "!",
     "right_square_bracket": "]",
@@ -53,11 +56,13 @@ class Action:
     priority: bool = False
     """Whether the key works while text is being typed and over a dialog."""
     in_palette: bool = True
+    shown_key: str = ""
+    """The key of the footer, where that is not the first one."""
 
     @property
     def key_text(self) -> str:
         """The key as the footer shows it."""
-        return key_name(self.keys[0])
+        return key_name(self.shown_key or self.keys[0])
 
     @property
     def all_keys(self) -> str:

@@ -6,6 +6,7 @@ An action named `x` is the method `action_x` of whatever its scope names.
 from __future__ import annotations
 
 from gradtui.tui.action import Action
+from gradtui.tui.plot_actions import PLOT_ACTIONS
 
 ACTIONS: tuple[Action, ...] = (
     Action(
@@ -167,9 +168,19 @@ ACTIONS: tuple[Action, ...] = (
         "a CUDA device goes. esc goes back to the tree.",
         "Screen", "dashboard", mouse="click on a phase",
     ),
-    Action("show_gradients", ("g",), "Show gradients", "Show the gradient panel.", "Screen", "dashboard"),
+    Action(
+        "show_gradients", ("g",), "Show gradients, then the plots",
+        "Show the gradient panel; once more, and plots fill the screen: norms, how far steps move the weights, how a "
+        "gradient is spread, norm by layer.",
+        "Screen", "dashboard", footer=10, label="plots", mouse="click on the panel",
+    ),
+    Action(
+        "export", ("e",), "Export the plot",
+        "Write what the plot in sight shows as CSV and the screen as SVG, to files beside the log of the run.",
+        "Screen", "app", label="export",
+    ),
     Action("show_output", ("o",), "Show output", "Show what the script prints.", "Screen", "dashboard"),
-    Action("show_events", ("e",), "Show events", "Show what was found, applied and refused.", "Screen", "dashboard"),
+    Action("show_events", ("v",), "Show events", "Show what was found, applied and refused.", "Screen", "dashboard"),
     Action(
         "help", ("question_mark", "f1"), "Help", "Show the keys, and what letters, marks and colours mean.",
         "Screen", "app", footer=8, label="help",
@@ -181,4 +192,5 @@ ACTIONS: tuple[Action, ...] = (
         "toggle_light", ("ctrl+t",), "Light or dark", "Change between the dark and the light theme.", "Screen", "app"
     ),
     Action("change_theme", (), "Choose a theme", "Choose among all themes.", "Screen", "app"),
+    *PLOT_ACTIONS,
 )  # fmt: skip

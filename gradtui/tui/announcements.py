@@ -73,5 +73,5 @@ def announcement(state: RunState, event: Event) -> Announcement | None:
     if isinstance(event, CommandApplied) and isinstance(event.command, _ANSWERED):
         return Announcement(event.text)
     if isinstance(event, OutOfMemory) and event.categories:
-        return Announcement(f"{happened(event)}; e shows who held it", severity="error")
+        return Announcement(f"{happened(event)}; v shows who held it", severity="error")
     return None

@@ -17,7 +17,7 @@ from textual.timer import Timer
 from textual.types import CSSPathType
 
 from gradtui.protocol.commands import Resume, StopTraining, TraceStep
-from gradtui.protocol.events import CommandRejected, Event, RunEnded
+from gradtui.protocol.events import CommandRejected, Event, GradientHistogramsMeasured, RunEnded
 from gradtui.state.reconciliation import reconcile
 from gradtui.state.reducer import apply
 from gradtui.state.run_state import RunState
@@ -33,6 +33,7 @@ from gradtui.tui.freezing import FreezingApp
 from gradtui.tui.governor import Governor
 from gradtui.tui.keys_in_order import KeysInOrder
 from gradtui.tui.live_actions import LiveActions
+from gradtui.tui.looking import LookingApp
 from gradtui.tui.palette import DARK_THEME, LIGHT_THEME, Palette
 from gradtui.tui.panels.header import HeaderFacts
 from gradtui.tui.panels.memory import has_ledger
@@ -51,7 +52,7 @@ _BATCH = 10_000
 """Events applied in one go."""
 
 
-class GradtuiApp(LiveActions, FreezingApp, KeysInOrder):
+class GradtuiApp(LiveActions, LookingApp, FreezingApp, KeysInOrder):
     """The dashboard of one run. Its return value says how the person left: "stop", "leave" or "ended".
 
     Args:
@@ -139,13 +140,14 @@ class GradtuiApp(LiveActions, FreezingApp, KeysInOrder):
             return
         self._drain()
         self._draw_header()
-        part = self._governor.choose(self._dashboard.visible_parts())
+        front = self._front
+        part = self._governor.choose(front.visible_parts())
         if self._pictures_due:
             self._pictures_due = False
-            self._dashboard.collect_pictures()
+            front.collect_pictures()
         if part is not None:
-            self._dashboard.draw(part)
-            self._pictures_due = part in ("gradients", "memory_curve")
+            front.draw(part)
+            self._pictures_due = part in ("gradients", "memory_curve", "plots")
         self._draw_dialog()
 
     def _draw_dialog(self) -> None:
@@ -156,8 +158,8 @@ class GradtuiApp(LiveActions, FreezingApp, KeysInOrder):
         """Apply what has arrived and draw everything that is in sight: one look without a clock."""
         self._drain()
         self._draw_header()
-        for part in self._dashboard.visible_parts():
-            self._dashboard.draw(part)
+        for part in self._front.visible_parts():
+            self._front.draw(part)
         self._draw_dialog()
 
     def _drain(self) -> None:
@@ -168,6 +170,9 @@ class GradtuiApp(LiveActions, FreezingApp, KeysInOrder):
             except Exception as error:  # noqa: BLE001  # one event that cannot be understood must not cost the screen
                 self.run_state.problems["screen"] = f"{type(event).__name__}: {error!r}"
             self._announce(event)
+            if self._awaits_look and isinstance(event, GradientHistogramsMeasured):
+                self._awaits_look = False
+                self._governor.hurry("plots")
         if self.run_state.tree.version != structure:
             # Places of modules and parameters have moved: the next key must not meet rows of the old structure.
             self._dashboard.draw("tree")
@@ -187,7 +192,7 @@ class GradtuiApp(LiveActions, FreezingApp, KeysInOrder):
             self.notify(said.text, title=said.title, severity=said.severity, timeout=8, markup=False)
 
     def _draw_header(self) -> None:
-        self._dashboard.draw_header(HeaderFacts(self._governor.share, self._source.dropped))
+        self._front.draw_header(HeaderFacts(self._governor.share, self._source.dropped))
 
     def _draw_now(self, *parts: str) -> None:
         for part in parts:
@@ -205,6 +210,9 @@ class GradtuiApp(LiveActions, FreezingApp, KeysInOrder):
         self._dashboard.select()
         self._governor.hurry("gradients")
 
+    def on_plot_screen_looked(self) -> None:
+        self._governor.hurry("plots")
+
     def on_module_tree_toggle_clicked(self) -> None:
         self.request(requests.toggle(self.run_state, self._dashboard.tree_view.current))
 
@@ -215,7 +223,7 @@ class GradtuiApp(LiveActions, FreezingApp, KeysInOrder):
         await self._perform(message.action)
 
     async def _perform(self, action: Action) -> None:
-        targets = {"app": self, "dashboard": self._dashboard, "tree": self._dashboard.tree_view}
+        targets = {"app": self, "dashboard": self._dashboard, "tree": self._dashboard.tree_view, "plots": self.screen}
         await self.run_action(action.id, targets[action.scope])
 
     def request(self, made: requests.Make | requests.Refusal) -> None:

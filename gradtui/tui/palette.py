@@ -80,6 +80,10 @@ _DARK = {
     "curve-1": "#6cb2eb",
     "curve-2": "#f0b429",
     "curve-3": "#a88bd8",
+    "curve-4": "#5fc9a8",
+    "curve-5": "#ef8fb0",
+    "curve-6": "#c9cf6a",
+    "reference": "#8b97ad",
 }
 
 _LIGHT = {
@@ -113,6 +117,10 @@ _LIGHT = {
     "curve-1": "#0b63b5",
     "curve-2": "#b36b00",
     "curve-3": "#7a4fb5",
+    "curve-4": "#0f8f6a",
+    "curve-5": "#c2407a",
+    "curve-6": "#7a7000",
+    "reference": "#6a7488",
 }
 
 _ANSI = {
@@ -144,6 +152,10 @@ _ANSI = {
     "curve-1": "ansi_bright_blue",
     "curve-2": "ansi_yellow",
     "curve-3": "ansi_magenta",
+    "curve-4": "ansi_green",
+    "curve-5": "ansi_red",
+    "curve-6": "ansi_cyan",
+    "reference": "ansi_white",
 }
 
 _BOLD = frozenset(
@@ -210,5 +222,9 @@ def _role_colours(theme: Theme, variables: Mapping[str, str]) -> dict[str, str]:
         "legend": colours["muted"],
         "alarm": variables["error"],
     }
+    for role in [role for role in colours if role.startswith("curve-")]:
+        # What lies under an average: the same colour, half gone.
+        faint = Color.parse(background).blend(Color.parse(colours[role]), 0.45).hex if not theme.ansi else None
+        colours[f"{role}-raw"] = faint or colours["faint"]
     prefix = "gradtui-"
     return colours | {name[len(prefix) :]: value for name, value in variables.items() if name.startswith(prefix)}

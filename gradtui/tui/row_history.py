@@ -30,8 +30,8 @@ def norm_history(state: RunState, parameters: range) -> list[Fact]:
 
 def ratio_history(state: RunState, parameter: int) -> list[Fact]:
     """The update ratios measured last, likewise."""
-    ratios = state.tree.ratios.get(parameter)
-    return _curve("ratio", ratios.steps[-_POINTS:], ratios.values[-_POINTS:]) if ratios is not None else []
+    ratios = state.tree.ratios.of(parameter)
+    return _curve("ratio", ratios.steps[-_POINTS:], ratios.values[-_POINTS:])
 
 
 def _curve(what: str, steps: Sequence[int], values: Sequence[float | None]) -> list[Fact]:

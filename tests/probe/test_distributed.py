@@ -14,8 +14,8 @@ from watched import watched
 
 from gradtui.export.summary import summarise
 from gradtui.probe.allocators import MallocAllocator
-from gradtui.protocol.commands import SetTrainable
-from gradtui.protocol.events import CommandRejected, GradientsMeasured
+from gradtui.protocol.commands import SetTrainable, Watch
+from gradtui.protocol.events import CommandRejected, GradientHistogramsMeasured, GradientsMeasured
 from gradtui.protocol.vocabulary import Phase
 from gradtui.tui.explanations import explain
 from gradtui.tui.gradient_words import shard_words
@@ -183,3 +183,18 @@ def test_of_a_tensor_that_is_spread_over_processes_only_what_is_here_is_measured
     assert gradient_title(seen.state) == "L2 of local shards, log"
     assert "holds 16 of its 32 elements" in (shard_words(parameters[0]) or "")
     assert "holds 16 of its 32 elements" in str(explain(seen.state, ~0))
+
+
+def test_a_histogram_of_a_sharded_gradient_is_that_of_the_local_part_and_says_so() -> None:
+    torch.manual_seed(0)
+    model = sharded(nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2)))
+    with watched(budget=1_000.0) as seen:
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+        for step in range(3):
+            if step == 1:
+                seen.submit(lambda number: Watch(number, ("0.weight",)))
+            optimizer.zero_grad()
+            model(X).square().mean().backward()
+            optimizer.step()
+    found = [each for event in seen.all(GradientHistogramsMeasured) for each in event.histograms]
+    assert [(each.is_shard, each.elements, each.estimated) for each in found] == [(True, 32, False)] * 2

@@ -65,6 +65,7 @@ OBSERVING: dict[type[cmd.Command], st.SearchStrategy[Make]] = {
     cmd.TraceStep: of(cmd.TraceStep),
     cmd.PauseAtBadStep: of(cmd.PauseAtBadStep, st.booleans()),
     cmd.FollowMicroSteps: of(cmd.FollowMicroSteps, st.booleans()),
+    cmd.Watch: of(cmd.Watch, st.lists(PATHS, max_size=3).map(tuple)),
     cmd.TraceGradient: of(cmd.TraceGradient, PATHS),
     cmd.SaveAllocatorSnapshot: of(cmd.SaveAllocatorSnapshot),
     cmd.SaveCheckpoint: of(
@@ -164,8 +165,8 @@ def resolve(made: cmd.Command, names: Sequence[str]) -> cmd.Command:
     for name in ("path", "selection"):
         if hasattr(made, name):
             changes[name] = path(getattr(made, name))
-    for name in ("frozen", "holding"):
-        if isinstance(made, cmd.TakeUpFreezes):
+    for name in ("frozen", "holding", "parameters"):
+        if hasattr(made, name):
             changes[name] = tuple(map(path, getattr(made, name)))
     return type(made)(**{field_: changes.get(field_, getattr(made, field_)) for field_ in made.__dataclass_fields__})
 
@@ -263,7 +264,8 @@ def test_any_sequence_of_commands(
     ran = train(pair, asked, while_held)
     check(ran, tmp_path_factory.getbasetemp() / "fuzzed.toml")
     left = [weakref.ref(parameter) for parameter in ran.model.parameters()]
-    if ran.seen is not None:
+    # A script that is stopped within a backward never takes its own hooks off, and autograd's are no garbage to Python.
+    if not (ran.stopped and pair[0] == "step_in_backward"):
         del ran
         gc.collect()
         assert [reference() for reference in left if reference() is not None] == []

@@ -9,9 +9,11 @@ import pytest
 from fakes import Node, coop_model, coop_run, found, held, started
 
 from gradtui.protocol import events as ev
-from gradtui.protocol.commands import Pause, PauseAtBadStep, Resume, RunSteps, SetTrainable, StopTraining
-from gradtui.protocol.vocabulary import OptimizerInfo, Phase
+from gradtui.protocol.commands import Pause, PauseAtBadStep, Resume, RunSteps, SetTrainable, StopTraining, Watch
+from gradtui.protocol.histogram import BINS, GradientHistogram
+from gradtui.protocol.vocabulary import GradientFigures, OptimizerInfo, Phase
 from gradtui.state.bad_step_words import bad_step_words
+from gradtui.state.measured import HISTOGRAMS_KEPT
 from gradtui.state.notes import LOG_LENGTH
 from gradtui.state.reducer import _CHANGES, INTERVENTIONS_KEPT, apply
 from gradtui.state.run_state import RunState
@@ -344,3 +346,45 @@ def test_the_pause_at_a_bad_step_is_known_until_it_has_held() -> None:
     apply(state, on)
     apply(state, ev.CommandApplied(3.0, 0, PauseAtBadStep(2, False), "no longer pauses", ()))
     assert not state.pauses_at_bad_step
+
+
+def histogram(parameter: int) -> GradientHistogram:
+    return GradientHistogram(parameter, (1,) * BINS, 0, 0, 0, 0, 0, 0, BINS, BINS)
+
+
+def test_ratios_become_a_history_and_histograms_stay_the_newest_until_other_models_come() -> None:
+    state = state_of(found(MLP))
+    for step, ratio in ((3, 0.5), (5, None), (8, 0.25)):
+        figures = GradientFigures(1, 1.0, 0.0, 1.0, 0.0, 0, 1.0, ratio, True)
+        apply(state, ev.GradientFiguresMeasured(1.0, step, (figures,)))
+        apply(state, ev.GradientHistogramsMeasured(1.0, step, (histogram(1), histogram(99))))
+    assert list(state.tree.ratios.of(1)) == [(3, 0.5), (8, 0.25)]
+    assert {place: step for place, (step, _) in state.tree.histograms.items()} == {1: 8}
+    apply(state, found(MLP))
+    assert len(state.tree.ratios) == 0
+    assert not state.tree.histograms
+
+
+def test_histograms_are_bounded_and_the_one_of_longest_ago_gives_way() -> None:
+    weights = tuple((f"p{i}", (2,)) for i in range(HISTOGRAMS_KEPT + 5))
+    state = state_of(found(Node("Many", "Many", weights)))
+    for place in (*range(HISTOGRAMS_KEPT), 0, *range(HISTOGRAMS_KEPT, HISTOGRAMS_KEPT + 5)):
+        apply(state, ev.GradientHistogramsMeasured(1.0, 1, (histogram(place),)))
+    assert len(state.tree.histograms) == HISTOGRAMS_KEPT
+    assert 0 in state.tree.histograms
+    assert not {1, 2, 3, 4, 5} & state.tree.histograms.keys()
+
+
+def test_the_clip_threshold_is_a_curve() -> None:
+    state = state_of(found(MLP))
+    for step, at in ((1, 1.0), (2, None), (3, 0.5)):
+        before = 9.0 if at is not None else None
+        apply(state, ev.GradientsMeasured(1.0, step, 1.0, None, None, before, at))
+    assert list(state.clip_thresholds) == [(1, 1.0), (3, 0.5)]
+
+
+def test_watching_is_noted_nowhere() -> None:
+    state = state_of(found(MLP))
+    entries = len(state.log)
+    apply(state, ev.CommandApplied(1.0, 1, Watch(1, ("fc.weight",)), "look closely at gradients", ()))
+    assert len(state.log) == entries

@@ -3,16 +3,19 @@ from __future__ import annotations
 from collections import Counter
 
 from gradtui.state.selectors import RunStatus
-from gradtui.tui.action import GROUPS, Scope
+from gradtui.tui.action import GROUPS, Action, Scope
 from gradtui.tui.action_table import ACTIONS
 from gradtui.tui.actions import bindings, by_group, footer_actions
 from gradtui.tui.app import GradtuiApp
 from gradtui.tui.panels.module_tree import ModuleTree
+from gradtui.tui.plot_actions import plot_footer
+from gradtui.tui.plots.views import VIEWS
 from gradtui.tui.screens.dashboard import Dashboard
 from gradtui.tui.screens.help import help_lines
+from gradtui.tui.screens.plots import PlotScreen
 from gradtui.tui.widgets.key_bar import key_bar
 
-SCOPES: dict[Scope, type] = {"app": GradtuiApp, "dashboard": Dashboard, "tree": ModuleTree}
+SCOPES: dict[Scope, type] = {"app": GradtuiApp, "dashboard": Dashboard, "tree": ModuleTree, "plots": PlotScreen}
 
 
 def test_every_action_has_its_method_where_its_scope_says() -> None:
@@ -21,8 +24,26 @@ def test_every_action_has_its_method_where_its_scope_says() -> None:
 
 
 def test_no_key_means_two_things() -> None:
-    keys = Counter(key for action in ACTIONS for key in action.keys)
-    assert [key for key, uses in keys.items() if uses > 1] == []
+    # The plots fill the screen: there the keys of tree and dashboard are not at work, and those of the app are its own.
+    for here in (("app", "dashboard", "tree"), ("app", "plots")):
+        keys = Counter(key for action in ACTIONS if action.scope in here for key in action.keys)
+        keys["q"] -= action_of("leave").scope in here and "plots" in here
+        assert [key for key, uses in keys.items() if uses > 1] == []
+
+
+def action_of(id: str) -> Action:
+    return next(action for action in ACTIONS if action.id == id)
+
+
+def test_eighty_columns_show_the_keys_of_each_view_of_the_plots() -> None:
+    others = tuple(action_of(id) for id in ("export", "help", "pause"))
+    for view in VIEWS:
+        shown = {action.id for _, action in key_bar(plot_footer(view, others), 80)}
+        assert {"next_view", "row_down", "change_scale", "export", "close"} <= shown
+        assert ({"pan_on", "zoom_in"} <= shown) == bool(view.axis)
+        assert ("smooth" in shown) == view.smooths
+        assert ("pin" in shown) == view.pins
+        assert ("reorder" in shown) == view.has_orders
 
 
 def test_ids_are_unique_and_groups_known() -> None:

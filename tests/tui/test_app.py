@@ -143,7 +143,7 @@ async def test_a_refusal_gives_the_row_back_and_says_why() -> None:
         assert any(
             "cannot freeze ctx: it is the last trainable parameter" in note.message for note in run.app._notifications
         )
-        await run.press("e")
+        await run.press("v")
         assert "last trainable parameter" in " ".join(run.dashboard.events.text.split())
 
 
@@ -200,7 +200,7 @@ async def test_s_asks_for_a_snapshot_and_says_where_it_is() -> None:
         said = "wrote a snapshot of the allocator to /state/run-allocator-1.pickle"
         await run.put(ev.CommandApplied(2.0, 41, SaveAllocatorSnapshot(1), said, ()))
         assert any(said in note.message for note in run.app._notifications)
-        await run.press("e")
+        await run.press("v")
         assert said in " ".join(run.dashboard.events.text.split())
 
 
@@ -221,9 +221,9 @@ async def test_a_failed_allocation_is_told_at_once_and_stays_in_the_events() -> 
     )
     async with session() as run:
         await run.put(box, ev.RunEnded(2.1, 41, 1, "torch.OutOfMemoryError: CUDA out of memory.\n"))
-        told = "CUDA out of memory in text_encoder.blocks.3 (forward); e shows who held it"
+        told = "CUDA out of memory in text_encoder.blocks.3 (forward); v shows who held it"
         assert [note.message for note in run.app._notifications] == [told]
-        await run.press("e")
+        await run.press("v")
         assert said in " ".join(run.dashboard.events.text.split())
 
 
@@ -671,7 +671,7 @@ async def test_what_the_script_prints_cannot_command_the_terminal() -> None:
 @pytest.mark.parametrize("size", [(80, 24), (120, 36)])
 async def test_a_script_that_fails_shows_its_traceback(size: tuple[int, int]) -> None:
     async with session(size) as run:
-        await run.press("e")
+        await run.press("v")
         await run.put(ev.RunEnded(9.0, 40, 1, ERROR))
         await run.pump()
         assert run.dashboard.output.display
@@ -684,7 +684,7 @@ async def test_a_script_that_fails_shows_its_traceback(size: tuple[int, int]) ->
 async def test_empty_panels_say_what_will_fill_them(size: tuple[int, int]) -> None:
     async with session(size, events=[started()], log=PrintedLog()) as run:
         texts = [run.dashboard.tree_view.text]
-        for key in ("m", "g", "o", "e"):
+        for key in ("m", "g", "o", "v"):
             await run.press(key)
             panel = {"m": run.dashboard.memory, "g": run.dashboard.gradients, "o": run.dashboard.output}.get(key)
             if panel is not None:

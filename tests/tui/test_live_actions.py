@@ -97,13 +97,13 @@ async def test_a_receipt_and_an_answer_are_said() -> None:
         said = [note.message for note in run.app._notifications]
         for text in ("put it in eval mode", "4.1 MiB, step 10.2", "blocks.1 is not checkpointed"):
             assert any(text in message for message in said)
-        await run.press("e")
+        await run.press("v")
         assert "activations 12.3 MiB → 4.1 MiB" in " ".join(run.dashboard.events.text.split())
 
 
 async def test_what_is_on_its_way_stands_among_the_events() -> None:
     async with session() as run:
-        await run.press("e", "u")
+        await run.press("v", "u")
         assert "take anything back: waits for the next step boundary" in " ".join(run.dashboard.events.text.split())
         await run.put(ev.CommandApplied(2.0, 41, Undo(1), "unfroze ctx", ()))
         assert "waits for" not in run.dashboard.events.text

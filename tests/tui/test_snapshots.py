@@ -56,7 +56,7 @@ def test_the_dashboard(snap_compare: Compare, theme: str, size: tuple[int, int])
 
 
 def test_pending_toggles_and_the_events_below(snap_compare: Compare) -> None:
-    keys = ("down", "space", "down", "down", "space", "e")
+    keys = ("down", "space", "down", "down", "space", "v")
     assert snap_compare(app(), terminal_size=(120, 36), run_before=then(*keys))
 
 
@@ -76,3 +76,8 @@ def test_the_way_of_a_gradient(snap_compare: Compare, theme: str) -> None:
 
 def test_help(snap_compare: Compare) -> None:
     assert snap_compare(app(), terminal_size=(100, 36), run_before=then("question_mark"))
+
+
+def test_the_norms_on_the_whole_screen(snap_compare: Compare) -> None:
+    keys = ("down", "g", "g", "w", "a", "down", "down")
+    assert snap_compare(app(), terminal_size=(80, 24), run_before=then(*keys))

@@ -5,31 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from textual.message import Message
+
 from gradtui.state.run_state import RunState
-from gradtui.state.selectors import has_trained, total_norm_at
+from gradtui.state.selectors import total_norm_at
 from gradtui.tui.bad_step_lines import bad_step_lines
 from gradtui.tui.formatting import NORM_WIDTH, norm_text
 from gradtui.tui.gradient_words import joined, micro_step_words
 from gradtui.tui.lines import Line, Span, elide_start, line_width, pad, printable, width_of, wrap
 from gradtui.tui.norm_curve import NormCurve
 from gradtui.tui.panels.pictures import HeldRequest, Pictures
+from gradtui.tui.plots.norms import CLIP_ROLE, TOTAL_ROLE, norms_awaited
+from gradtui.tui.plots.rows import Selection
 from gradtui.tui.plotting.request import PlotRequest, Series
 from gradtui.tui.widgets.line_view import LineView
 
-TOTAL_ROLE, ROW_ROLE, CLIP_ROLE = "curve-1", "curve-2", "curve-3"
+ROW_ROLE = "curve-2"
 _SAMPLE = "── "
 _GAP = "   "
 _LEAST_NAME = 6
 _ROOM_FOR_MEANING = 70
-
-
-@dataclass(frozen=True)
-class Selection:
-    """The parameters `first:last` under a name."""
-
-    name: str
-    first: int
-    last: int
 
 
 def gradient_title(state: RunState) -> str:
@@ -37,7 +32,7 @@ def gradient_title(state: RunState) -> str:
     every, dropped = state.cost.norms_every, state.cost.readings_dropped
     often = "" if every <= 1 else f", every {every} steps"
     local = " of local shards" if state.tree.is_sharded else ""
-    return f"L2{local}, log{often}{f', {dropped:,} dropped' if dropped else ''}"
+    return f"L2{local}, log{often}{f', {dropped:,} dropped' if dropped else ''} · g: plots"
 
 
 @dataclass(frozen=True)
@@ -110,13 +105,7 @@ def _steady(norm: float | None) -> str:
 
 def waiting_text(state: RunState) -> str:
     """Why there is no curve yet, empty if there is something to draw."""
-    if len(state.gradient_norm) or len(state.history):
-        return ""
-    if state.ended is not None:
-        if has_trained(state):
-            return "The script ended before a gradient norm was measured."
-        return "The script never trained: no backward pass was seen, so there are no gradients."
-    return "Waiting for the first backward pass: the norm of every gradient is read as the optimizer applies it."
+    return "" if len(state.gradient_norm) or len(state.history) else norms_awaited(state)
 
 
 def _series(role: str, steps: Sequence[int], values: Sequence[float | None]) -> Series:
@@ -125,6 +114,9 @@ def _series(role: str, steps: Sequence[int], values: Sequence[float | None]) -> 
 
 class GradientPanel(LineView):
     """The curves of the total and of the selected row."""
+
+    class PlotsWanted(Message):
+        """It was clicked."""
 
     def __init__(self, state: RunState, pictures: Pictures, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -152,6 +144,9 @@ class GradientPanel(LineView):
             self._row = RowNorms(chosen.name, *self._norms.points(self._state.history, chosen.first, chosen.last))
             self._total = total_norm_at(self._state, self._row.steps[-1]) if self._row.steps else self._total
         return gradient_request(self._state, self._row, width, height)
+
+    def on_click(self) -> None:
+        self.post_message(self.PlotsWanted())
 
     def redraw_curve(self) -> None:
         """Repaint with new curves."""

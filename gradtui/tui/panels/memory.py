@@ -15,12 +15,14 @@ from gradtui.protocol.events import DeviceSampled
 from gradtui.protocol.vocabulary import Phase
 from gradtui.state.run_state import PhaseRecord, RunState
 from gradtui.state.selectors import fullest_phase, highest_peak
+from gradtui.state.series import Series as Totals
 from gradtui.tui.formatting import DASH, bytes_text, share_text
 from gradtui.tui.lines import BLANK, Line, Span, fit, line_width, printable, wrap
 from gradtui.tui.panels.memory_bars import Look, phase_rows
 from gradtui.tui.panels.memory_device import device_lines
 from gradtui.tui.panels.memory_legend import legend, names_only
 from gradtui.tui.panels.pictures import HeldRequest, Pictures
+from gradtui.tui.plots.table import Table, joined
 from gradtui.tui.plotting.request import PlotRequest, Series
 from gradtui.tui.widgets.line_view import LineView
 
@@ -184,15 +186,33 @@ def _of(total: int | None) -> str:
 
 def memory_request(state: RunState, width: int, height: int) -> PlotRequest | None:
     """Totals at the end of the fullest and of the emptiest phase of a step; None before there are two points."""
-    records = {phase: state.phases[phase].totals for phase in (Phase.FORWARD, Phase.OPTIMIZER, Phase.BACKWARD)}
-    known = [(phase, totals) for phase, totals in records.items() if len(totals) > 1][:2]
+    known = _drawn(state)
     if not known:
         return None
     series = tuple(
-        Series(f"end of {phase}", role, tuple(map(float, totals.steps)), tuple(totals.values))
+        Series(f"end of {phase}", role, *_held(totals.steps, totals.values))
         for (phase, totals), role in zip(known, ("activations", "optimizer_state"))
     )
     return PlotRequest(width, height, series, unit="bytes")
+
+
+def memory_table(state: RunState) -> Table:
+    """The same totals by step, in bytes."""
+    return joined(
+        "optimizer_step", [(f"end_of_{phase}_bytes", totals.steps, totals.values) for phase, totals in _drawn(state)]
+    )
+
+
+def _drawn(state: RunState) -> list[tuple[Phase, Totals]]:
+    records = {phase: state.phases[phase].totals for phase in (Phase.FORWARD, Phase.OPTIMIZER, Phase.BACKWARD)}
+    return [(phase, totals) for phase, totals in records.items() if len(totals) > 1][:2]
+
+
+def _held(steps: Sequence[int], values: Sequence[float]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Each value up to the next: what was in between nobody has looked at, and a slope would be made up."""
+    xs = [float(step) for step in steps for _ in (0, 1)][1:]
+    ys = [float(value) for value in values for _ in (0, 1)][:-1]
+    return tuple(xs), tuple(ys)
 
 
 class MemoryPanel(LineView, can_focus=True):
@@ -206,12 +226,18 @@ class MemoryPanel(LineView, can_focus=True):
         self._pictures = pictures
         self._curve = HeldRequest()
         self._rows: tuple[Phase | None, ...] = ()
+        self._curve_rows = 0
         self._chosen: Phase | None = None
+
+    @property
+    def shows_curve(self) -> bool:
+        """Whether there was room for the curve, and anything to draw."""
+        return self._curve_rows > 0 and bool(_drawn(self._state))
 
     def lines_for(self, width: int, height: int) -> Sequence[Line]:
         look = Look(self._chosen, focused=self.has_focus, colour=not self.app.no_color)
         view = memory_view(self._state, width, height, look)
-        self._rows = view.phases
+        self._rows, self._curve_rows = view.phases, view.curve_rows
         if not view.curve_rows:
             return view.lines
         request = self._curve.request(width, view.curve_rows, lambda w, h: memory_request(self._state, w, h))

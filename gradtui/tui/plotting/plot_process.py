@@ -45,7 +45,16 @@ class _Order:
     def _look(self) -> tuple[object, ...]:
         request = self.request
         curves = tuple((series.label, series.color) for series in request.series)
-        return (request.width, request.height, request.y_scale, request.title, request.x_label, request.unit, curves)
+        return (
+            request.width,
+            request.height,
+            request.y_scale,
+            request.title,
+            request.x_label,
+            request.unit,
+            request.view,
+            curves,
+        )
 
     def picture(self, text: str) -> Picture | None:
         """The picture made of the child's answer; None where that is not of the size that was asked for."""

@@ -55,6 +55,10 @@ class PlotRequest:
     x_label: str = "step"
     unit: Unit = ""
     from_zero: bool = False
+    x_limits: tuple[float, float] | None = None
+    """The x axis reaches at least from the one to the other."""
+    view: str = ""
+    """A picture of another view never stands in for this one while it is being drawn."""
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,13 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from math import log10
+from math import isfinite, log10
 
 from gradtui.tui.plotting.chart import CellTick, Chart, Curve, Mark, Polyline, label_start
 from gradtui.tui.plotting.layout import Layout, layout_of
 from gradtui.tui.plotting.request import PlotRequest, Scale
 from gradtui.tui.plotting.samples import Samples, samples_of
-from gradtui.tui.plotting.ticks import Axis, linear_axis, log_axis, step_axis
+from gradtui.tui.plotting.ticks import LARGEST, Axis, linear_axis, log_axis, step_axis
 
 DOT_COLUMNS = 2
 """Dots side by side in a braille cell: points are thinned to two in each such column."""
@@ -53,7 +53,7 @@ def sanitise(request: PlotRequest) -> Chart:
     every = [samples_of(series, request.y_scale) for series in request.series]
     if layout.columns < 1 or layout.rows < 1 or not any(samples.xs or samples.outliers for samples in every):
         return Chart(layout, (), (), (), ())
-    x_axis = _x_axis(every, layout)
+    x_axis = _x_axis(every, layout, request.x_limits)
     across = _Projection.onto(layout.columns, x_axis)
     marks = tuple(dict.fromkeys(chain.from_iterable(_marks(samples, across) for samples in every)))
     x_ticks = tuple(_apart([CellTick(across.cell(tick.value), tick.label) for tick in x_axis.ticks], layout.columns))
@@ -66,9 +66,11 @@ def sanitise(request: PlotRequest) -> Chart:
     return Chart(layout, curves, marks, x_ticks, y_ticks)
 
 
-def _x_axis(every: Sequence[Samples], layout: Layout) -> Axis:
+def _x_axis(every: Sequence[Samples], layout: Layout, limits: tuple[float, float] | None) -> Axis:
     ends = [(samples.xs[0], samples.xs[-1]) for samples in every if samples.xs]
     ends += [(samples.outliers[0][0], samples.outliers[-1][0]) for samples in every if samples.outliers]
+    if limits is not None and all(isfinite(limit) and abs(limit) <= LARGEST for limit in limits):
+        ends.append((min(limits), max(limits)))
     return step_axis(min(first for first, _ in ends), max(last for _, last in ends), layout.columns)
 
 

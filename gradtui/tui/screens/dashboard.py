@@ -11,17 +11,21 @@ from textual.content import Content
 from textual.screen import Screen
 
 from gradtui.state.run_state import RunState
-from gradtui.state.selectors import run_status, subtree
+from gradtui.state.selectors import run_status
 from gradtui.tui.action_table import ACTIONS
 from gradtui.tui.actions import bindings, footer_actions
 from gradtui.tui.panels.events import EventsPanel
-from gradtui.tui.panels.gradients import GradientPanel, Selection, gradient_title
+from gradtui.tui.panels.gradients import GradientPanel, gradient_title
 from gradtui.tui.panels.header import Header, HeaderFacts
-from gradtui.tui.panels.memory import MemoryPanel, memory_title
+from gradtui.tui.panels.memory import MemoryPanel, memory_table, memory_title
 from gradtui.tui.panels.module_tree import ModuleTree
 from gradtui.tui.panels.output import OutputLog, OutputPanel
 from gradtui.tui.panels.pictures import Pictures
 from gradtui.tui.panels.tree_pane import TreePane
+from gradtui.tui.plots.look import Look
+from gradtui.tui.plots.norms import norm_table
+from gradtui.tui.plots.rows import is_part, selection_of
+from gradtui.tui.plots.table import Table
 from gradtui.tui.proportions import is_wide
 from gradtui.tui.widgets.key_bar import KeyBar
 from gradtui.tui.widgets.line_view import LineView, ScrollLines
@@ -40,7 +44,7 @@ _OPEN_FILTER = next(action.keys for action in ACTIONS if action.id == "filter")
 _LEAVE_FILTER = ("enter", "escape")
 
 INTERVALS: dict[str, float] = {
-    "tree": 1.0, "memory": 1.0, "memory_curve": 5.0, "gradients": 2.0, "output": 0.5, "events": 0.5,
+    "tree": 1.0, "memory": 1.0, "memory_curve": 5.0, "gradients": 2.0, "output": 0.5, "events": 0.5, "plots": 2.0,
 }  # fmt: skip
 """Seconds between two drawings of a part, at least."""
 
@@ -129,6 +133,14 @@ class Dashboard(Screen[None]):
         except Exception as error:  # noqa: BLE001  # a panel must never cost the screen
             (self.tree_view if part == "tree" else self._panel(part)).show_failure(error)
 
+    def tables(self) -> list[tuple[str, Table]]:
+        """The numbers of each plot in sight, by its name."""
+        look = Look(selection=self.gradients.selection)
+        found = [("norm", norm_table(self._state, look))] if self._is_shown("gradients") else []
+        if self._is_shown("memory") and self.memory.shows_curve:
+            found.append(("memory", memory_table(self._state)))
+        return found
+
     def collect_pictures(self) -> None:
         """Show the pictures that the plot child has drawn since they were asked for."""
         for name, panel in (("memory", self.memory), ("gradients", self.gradients)):
@@ -138,16 +150,10 @@ class Dashboard(Screen[None]):
     def select(self) -> None:
         """Take the row under the tree's cursor over into the gradient panel."""
         row, tree = self.tree_view.current, self._state.tree
-        if row is None:
-            self.gradients.selection = None
-        elif row < 0:
-            self.gradients.selection = Selection(tree.parameters[~row].path, ~row, ~row + 1)
-        else:
-            where = subtree(tree.modules[row])
-            name = tree.modules[row].path or tree.modules[row].name
-            # The whole model's curve is the total's, which is drawn anyway.
-            part = 0 < len(where) < len(tree.parameters)
-            self.gradients.selection = Selection(name, where.start, where.stop) if part else None
+        chosen = selection_of(tree, row) if row is not None else None
+        # The whole model's curve is the total's, which is drawn anyway.
+        drawn = row is not None and chosen is not None and (row < 0 or is_part(tree, chosen))
+        self.gradients.selection = chosen if drawn else None
 
     # Which panels are in sight
 
@@ -231,7 +237,10 @@ class Dashboard(Screen[None]):
             self.show_panel("memory")
 
     def action_show_gradients(self) -> None:
-        self.show_panel("gradients")
+        if self._is_shown("gradients"):
+            self.gradients.post_message(GradientPanel.PlotsWanted())
+        else:
+            self.show_panel("gradients")
 
     def action_show_output(self) -> None:
         self.show_panel("output")

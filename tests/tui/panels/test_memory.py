@@ -11,7 +11,7 @@ from gradtui.state.reducer import apply
 from gradtui.state.run_state import RunState
 from gradtui.tui.formatting import bytes_text
 from gradtui.tui.lines import Line, line_width
-from gradtui.tui.panels.memory import MAIN_PHASES, memory_request, memory_title, memory_view, next_phase
+from gradtui.tui.panels.memory import MAIN_PHASES, memory_request, memory_table, memory_title, memory_view, next_phase
 from gradtui.tui.panels.memory_bars import CHOSEN_MARK, Look
 from gradtui.tui.panels.memory_parts import AT_LOAD, PARTS, parts_of
 
@@ -236,7 +236,10 @@ def test_the_curve_gets_what_is_left_if_that_is_enough() -> None:
     assert request is not None
     assert request.unit == "bytes"
     totals = [RUNNING.phases[phase].totals for phase in (Phase.FORWARD, Phase.OPTIMIZER)]
-    assert [len(series.xs) for series in request.series] == [len(total) for total in totals]
+    assert [
+        set(zip(series.xs, series.ys)) >= set(zip(total.steps, total.values))
+        for series, total in zip(request.series, totals)
+    ] == [True, True]
 
 
 sizes = st.integers(min_value=-(2**50), max_value=2**70)
@@ -255,3 +258,16 @@ def test_any_ledger_can_be_shown(
     state = state_after(ev.LedgerTaken(1.0, 1, phase, known, peak, exact, exact))
     assert memory_view(state, *size).lines
     assert memory_view(state, *size, Look(phase, focused=True, colour=False)).lines
+
+
+def test_between_two_samples_the_curve_makes_nothing_up() -> None:
+    state = RunState()
+    for step, total in ((1, 10), (50, 90), (60, 20)):
+        for phase in (Phase.FORWARD, Phase.OPTIMIZER):
+            apply(state, ev.LedgerTaken(1.0, step, phase, MemoryBytes(0, 0, 0, 0, 0, 0, total), None, True, True))
+    request = memory_request(state, 60, 10)
+    assert request is not None
+    xs, ys = request.series[0].xs, request.series[0].ys
+    # Each value holds up to the next sample, and the change is where that was taken.
+    assert list(zip(xs, ys)) == [(1, 10), (50, 10), (50, 90), (60, 90), (60, 20)]
+    assert memory_table(state).rows == ((1, 10, 10), (50, 90, 90), (60, 20, 20))

@@ -52,6 +52,7 @@ def requests(
         x_label=st.sampled_from(["step", "", "a very long name"]),
         unit=st.sampled_from(["", "bytes"]),
         from_zero=st.booleans(),
+        x_limits=st.none() | st.tuples(st.floats(), st.floats()),
     )
 
 

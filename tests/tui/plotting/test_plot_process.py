@@ -138,6 +138,7 @@ def test_a_picture_stays_while_the_next_is_drawn(started: Started) -> None:
         PlotRequest(60, 15, SHORT),
         PlotRequest(60, 14, SHORT, "log"),
         PlotRequest(60, 14, SHORT, title="norm"),
+        PlotRequest(60, 14, SHORT, view="zoomed"),
         PlotRequest(60, 14, (curve(1.0, 2.0, label="ctx"),)),
         PlotRequest(60, 14, (curve(1.0, 2.0, color="red"),)),
     ],

@@ -153,3 +153,12 @@ def test_two_series_share_the_axes() -> None:
     first, second = (one.polylines[0] for one in chart.curves)
     assert (first.xs, second.xs) == ((0.0, 32.0), (32.0, 64.0))
     assert first.ys[1] == second.ys[0]
+
+
+def test_the_x_axis_reaches_as_far_as_asked_and_never_leaves_a_point_out() -> None:
+    series = (curve(1.0, 2.0, 3.0, first=10),)
+    wider = sanitise(PlotRequest(WIDTH, HEIGHT, series, x_limits=(0.0, 64.0)))
+    # 64 columns for 64 steps: each step is at the column of its number.
+    assert [x for x, _ in points(wider)] == [10, 11, 12]
+    narrower = sanitise(PlotRequest(WIDTH, HEIGHT, series, x_limits=(11.0, 11.5)))
+    assert points(narrower) == points(sanitise(PlotRequest(WIDTH, HEIGHT, series)))

@@ -1,0 +1,51 @@
+"""How far steps moved each parameter: update-to-weight ratios over steps, bounded however many parameters there are. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gradtui.state.series import Series
+
+_NOTHING = Series()
+
+
+class RatioHistory:
+    """A curve for each parameter that was looked at; the one looked at longest ago gives way where there is no room.
+
+    Args:
+        points: how many points all curves may have together.
+        each: how many one of them may have.
+    """
+
+    def __init__(self, points: int = 200_000, each: int = 512) -> None:
+        self._room, self._each = points, each
+        self._curves: dict[int, Series] = {}
+        """By place of the parameter, the newest last."""
+        self._points = 0
+
+    def append(self, parameter: int, step: int, ratio: float) -> None:
+        """Add what a step did to a parameter."""
+        curve = self._curves.pop(parameter, None) or Series(self._each)
+        before = len(curve)
+        curve.append(step, ratio)
+        self._curves[parameter] = curve
+        self._points += len(curve) - before
+        while self._points > self._room and len(self._curves) > 1:
+            self._points -= len(self._curves.pop(next(iter(self._curves))))
+
+    def of(self, parameter: int) -> Series:
+        """The curve of one parameter, empty where it was never looked at; not to be changed."""
+        return self._curves.get(parameter, _NOTHING)
+
+    @property
+    def parameters(self) -> Iterable[int]:
+        """Places of those that have a curve."""
+        return self._curves.keys()
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._curves.clear()
+        self._points = 0
+
+    def __len__(self) -> int:
+        return self._points

@@ -1,0 +1,44 @@
+"""What is in sight, written to files: each plot's numbers as CSV, the screen as SVG. Pure but for the writing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import BinaryIO
+
+from gradtui.tui.plots.table import Table, csv_text
+
+WriteFile = Callable[[str, str, Callable[[BinaryIO], object]], str]
+"""Makes a new file, given the words in its name, its suffix and what fills it, and returns its path. Raises OSError."""
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What to tell the person, and whether everything was written."""
+
+    text: str
+    written: bool
+
+
+def export(tables: Sequence[tuple[str, Table]], picture: Callable[[], str], write: WriteFile | None) -> Exported:
+    """Write a CSV file for each table that has rows, by the name of its plot, and the picture as SVG."""
+    if write is None:
+        return Exported("There is no place to write files to.", False)
+    known = [(name, table) for name, table in tables if table.rows]
+    try:
+        paths = [write(f"plot-{name}", ".csv", partial(_fill, csv_text(table))) for name, table in known]
+        paths.append(write("screen", ".svg", partial(_fill, picture())))
+    except OSError as error:
+        return Exported(f"It could not be written: {error.strerror or error}", False)
+    directory = os.path.dirname(paths[0])
+    names = "\n".join(os.path.relpath(path, directory) for path in paths)
+    hint = "" if known else "\nNo plot with numbers was in sight."
+    home = os.path.expanduser("~")
+    shown = f"~{directory.removeprefix(home)}" if directory.startswith(f"{home}/") else directory
+    return Exported(f"Written to {shown}:\n{names}{hint}", True)
+
+
+def _fill(text: str, file: BinaryIO) -> None:
+    file.write(text.encode("utf-8", errors="replace"))

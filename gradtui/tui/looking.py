@@ -1,0 +1,90 @@
+"""What the app does about the plots: opening them, watching what they show, writing down what is in sight. UI thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from textual.app import App
+
+from gradtui.protocol.commands import Watch
+from gradtui.state.run_state import RunState
+from gradtui.transport.channel import CommandSink
+from gradtui.tui.exported import WriteFile, export
+from gradtui.tui.panels.header import HeaderFacts
+from gradtui.tui.panels.pictures import Pictures
+from gradtui.tui.plots.choices import Choices
+from gradtui.tui.plots.table import Table
+from gradtui.tui.screens.dashboard import Dashboard
+from gradtui.tui.screens.plots import PlotScreen
+
+
+class Front(Protocol):
+    """What fills the screen under any dialog, and is drawn part by part."""
+
+    def visible_parts(self) -> list[str]: ...
+    def draw(self, part: str) -> None: ...
+    def draw_header(self, facts: HeaderFacts) -> None: ...
+    def collect_pictures(self) -> None: ...
+
+
+class LookingApp(App[str]):
+    """An app of one run with plots, and the action `export`."""
+
+    run_state: RunState
+    write_file: WriteFile | None = None
+    """Makes a file beside the run's log; None where there is no place for files."""
+    _sink: CommandSink
+    _dashboard: Dashboard
+    _pictures: Pictures
+    _watched: tuple[str, ...] = ()
+    _awaits_look = False
+    """What was asked for has not come yet: it is shown as soon as it does."""
+
+    def on_gradient_panel_plots_wanted(self) -> None:
+        if self._plots is None:
+            tree = self._dashboard.tree_view
+            self.push_screen(PlotScreen(self.run_state, self._pictures, tree, self._choices), self._plots_closed)
+
+    def on_plot_screen_looked(self) -> None:
+        self._watch(self._plots.watches if self._plots is not None else ())
+
+    def on_unmount(self) -> None:
+        # Training may go on without a screen: nobody looks any more.
+        self._watch(())
+
+    def _plots_closed(self, _: None) -> None:
+        self._watch(())
+        for part in self._dashboard.visible_parts():
+            self._dashboard.draw(part)
+
+    def _watch(self, paths: tuple[str, ...]) -> None:
+        """Have these parameters looked at closely. It is no change of the run, and nobody waits for the answer."""
+        if paths != self._watched and self.run_state.ended is None:
+            self._watched, self._awaits_look = paths, bool(paths)
+            self._sink.submit(lambda number: Watch(number, paths))
+
+    @property
+    def _plots(self) -> PlotScreen | None:
+        """The plots, if they are open."""
+        return next((screen for screen in self.screen_stack if isinstance(screen, PlotScreen)), None)
+
+    @property
+    def _front(self) -> Front:
+        return self._plots or self._dashboard
+
+    @property
+    def _choices(self) -> Choices:
+        if self._chosen is None:
+            self._chosen = Choices()
+        return self._chosen
+
+    _chosen: Choices | None = None
+
+    def action_export(self) -> None:
+        plots = self._plots
+        tables: list[tuple[str, Table]] = [plots.table] if plots is not None else self._dashboard.tables()
+        script = self.run_state.started.script if self.run_state.started is not None else ""
+        picture: Callable[[], str] = lambda: self.export_screenshot(title=f"gradtui {script}".strip())  # noqa: E731
+        said = export(tables, picture, self.write_file)
+        self.notify(said.text, severity="information" if said.written else "warning", timeout=15, markup=False)

@@ -1,0 +1,129 @@
+"""Curves over steps as a plot: what of them is in sight, their smooth and their raw form, and the legend. Pure."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from math import ceil, floor
+
+from gradtui.tui.formatting import norm_text
+from gradtui.tui.lines import Line, Span, elide_start, fit, line_width, printable, width_of
+from gradtui.tui.plots.look import Curve, Look
+from gradtui.tui.plots.smoothing import smoothed
+from gradtui.tui.plots.table import Table, joined
+from gradtui.tui.plotting.request import PlotRequest, Scale, Series
+
+SAMPLE = "── "
+GAP = "   "
+LEGEND_LINES = 2
+_LEAST_NAME = 8
+
+Value = Callable[[float | None], str]
+"""A value as the legend tells it."""
+
+
+def short(norm: float | None) -> str:
+    """A norm in few characters."""
+    return norm_text(norm).strip()
+
+
+def whole_range(curves: Iterable[Curve]) -> tuple[float, float] | None:
+    """From the first to the last step of any curve; None where there is none."""
+    ends = [(curve.steps[0], curve.steps[-1]) for curve in curves if len(curve.steps)]
+    return (min(low for low, _ in ends), max(high for _, high in ends)) if ends else None
+
+
+def in_sight(curve: Curve, first: float, last: float) -> Curve:
+    """The part of a curve between two steps, both included."""
+    low, high = bisect_left(curve.steps, first), bisect_right(curve.steps, last)
+    return Curve(curve.name, curve.role, curve.steps[low:high], curve.values[low:high], curve.can_be_smooth)
+
+
+def series_of(curve: Curve, first: float, last: float, smoothing: float) -> list[Series]:
+    """What is drawn of a curve: itself, or faintly itself and clearly its average.
+
+    The average is that of all points, so that it does not change as the window moves.
+    """
+    shown = in_sight(curve, first, last)
+    if smoothing <= 0 or not curve.can_be_smooth:
+        return [_series(shown, shown.role)]
+    averages = smoothed(curve.values, smoothing)
+    average = in_sight(Curve(curve.name, curve.role, curve.steps, averages), first, last)
+    return [_series(shown, f"{shown.role}-raw"), _series(average, shown.role)]
+
+
+def curves_request(
+    curves: Sequence[Curve],
+    look: Look,
+    ends: tuple[float, float],
+    scale: Scale,
+    width: int,
+    height: int,
+    x_label: str = "step",
+) -> PlotRequest:
+    """The request for curves of which the steps between `ends` are in sight; later ones lie on top."""
+    drawn = [series_of(curve, *ends, look.smoothing) for curve in curves]
+    # Everything raw lies below everything smooth.
+    below = [series for each in drawn for series in each[:-1]]
+    series = (*below, *(each[-1] for each in drawn))
+    return PlotRequest(width, height, series, y_scale=scale, x_label=x_label, x_limits=ends)
+
+
+def legend(entries: Sequence[tuple[Curve, str]], width: int, most: int = LEGEND_LINES) -> tuple[Line, ...]:
+    """The curves' names and values, in at most so many lines; names are cut where there is no room for all of them."""
+    longest = max((width_of(curve.name) for curve, _ in entries), default=0)
+    for room in (longest, *(length for length in (40, 28, 20, 14, _LEAST_NAME) if length < longest)):
+        lines = _lines([_entry(curve, value, room) for curve, value in entries], width)
+        if len(lines) <= most:
+            break
+    return tuple(fit(line, width) for line in lines[:most])
+
+
+def legend_of(
+    curves: Sequence[Curve], ends: tuple[float, float], value: Value, width: int, most: int = LEGEND_LINES
+) -> tuple[Line, ...]:
+    """The legend with the newest values in sight."""
+    seen = [(curve, in_sight(curve, *ends)) for curve in curves]
+    return legend([(curve, value(shown.values[-1]) if shown.values else "–") for curve, shown in seen], width, most)
+
+
+def table_of(curves: Sequence[Curve], look: Look) -> Table:
+    """What is in sight of the curves, a row for each step that any of them has kept."""
+    whole = whole_range(curves)
+    ends = look.window.ends(*whole) if whole is not None else (0.0, 0.0)
+    shown = [in_sight(curve, *ends) for curve in curves]
+    return joined("optimizer_step", [(curve.name, curve.steps, curve.values) for curve in shown])
+
+
+def step_note(curve: Curve, ends: tuple[float, float], whole: tuple[float, float], look: Look, scale: Scale) -> str:
+    """What part of the run is in sight and how much of it is kept, of the curve that matters most."""
+    kept = len(in_sight(curve, *ends).steps)
+    first, last = ceil(ends[0]), floor(ends[1])
+    parts = []
+    if ends != whole:
+        parts.append(f"steps {first:,}–{last:,} of {round(whole[1]):,}")
+    if kept < last - first + 1:
+        parts.append(f"{kept:,} of {last - first + 1:,} steps shown")
+    parts.append(scale)
+    if look.smoothing > 0:
+        parts.append(f"EMA {look.smoothing:g}")
+    return " · ".join(parts)
+
+
+def _series(curve: Curve, role: str) -> Series:
+    return Series("", role, tuple(map(float, curve.steps)), tuple(curve.values))
+
+
+def _entry(curve: Curve, value: str, room: int) -> list[Span]:
+    name = elide_start(printable(curve.name), room)
+    return [(SAMPLE, curve.role), (f"{name} ", "muted"), (value, "text")]
+
+
+def _lines(entries: Sequence[list[Span]], width: int) -> list[Line]:
+    lines: list[list[Span]] = []
+    for entry in entries:
+        if lines and line_width(lines[-1]) + len(GAP) + line_width(entry) <= width:
+            lines[-1] += [(GAP, ""), *entry]
+        else:
+            lines.append(list(entry))
+    return [tuple(line) for line in lines]

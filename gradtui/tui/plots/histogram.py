@@ -1,0 +1,193 @@
+"""How the elements of the selected gradient are spread: the share of them by size, on a log10 axis. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import log10
+
+from gradtui.protocol.histogram import BINS, LOWEST, GradientHistogram
+from gradtui.state.run_state import RunState
+from gradtui.tui.formatting import share_text
+from gradtui.tui.lines import Line, Span, elide_start, fit, printable, wrap
+from gradtui.tui.plots.awaited import for_watched
+from gradtui.tui.plots.look import SELECTED_ROLE, Look, Plot
+from gradtui.tui.plots.rows import with_gradient
+from gradtui.tui.plots.table import Table
+from gradtui.tui.plotting.layout import LABEL_WIDTH
+from gradtui.tui.plotting.request import PlotRequest, Scale, Series
+from gradtui.tui.widgets.stacked_bar import stacked_bar
+
+EDGES = tuple((LOWEST + i) * log10(2) for i in range(BINS + 1))
+"""Where the bins begin and end, in powers of ten."""
+
+_SUBNORMAL = {"float16": -14}
+"""Where a type begins to lose digits, as a power of two."""
+_BAR = 16
+_LEAST_BINS = 12
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Histograms of one step, put together: a sample counts for the elements that it stands for."""
+
+    step: int
+    tensors: int
+    counts: tuple[float, ...]
+    smaller: float
+    larger: float
+    zeros: float
+    nan: float
+    inf: float
+    positive: float
+    elements: int
+    estimated: bool
+    is_shard: bool
+
+
+def spread_of(state: RunState, look: Look) -> Spread | None:
+    """The newest histogram of the selected row: of a module, of those of its tensors that were looked at in that step."""
+    selection = look.selection
+    if selection is None:
+        return None
+    kept = [
+        (step, histogram)
+        for place, (step, histogram) in state.tree.histograms.items()
+        if selection.first <= place < selection.last
+    ]
+    if not kept:
+        return None
+    newest = max(step for step, _ in kept)
+    return _together(newest, [histogram for step, histogram in kept if step == newest])
+
+
+def histogram_plot(state: RunState, look: Look, width: int, height: int) -> Plot:
+    """The plot of the histogram."""
+    spread = spread_of(state, look)
+    if spread is None:
+        return Plot(tuple(wrap(((for_watched(state, look, "How its elements are spread"), "muted"),), width)), None)
+    above = (_headline(state, spread, look, width),)
+    below = _notes(state, spread, look, width)
+    scale: Scale = "log" if look.other_scale else "linear"
+    note = f"step {spread.step:,} · % of elements by log10 |g| · {scale}"
+    return Plot(above, _request(spread, scale, width, height - len(above) - len(below)), below, note=note)
+
+
+def histogram_table(state: RunState, look: Look) -> Table:
+    """The bins with their elements; what has no size comes first."""
+    columns = ("bin", "abs_from", "abs_below", "elements")
+    spread = spread_of(state, look)
+    if spread is None:
+        return Table(columns, ())
+    apart = (("zero", spread.zeros), ("nan", spread.nan), ("inf", spread.inf))
+    rows: list[tuple[str, float | None, float | None, float]] = [(name, None, None, count) for name, count in apart]
+    rows.append(("smaller", 0.0, 2.0**LOWEST, spread.smaller))
+    rows += [
+        (str(at + 1), 2.0 ** (LOWEST + at), 2.0 ** (LOWEST + at + 1), count) for at, count in enumerate(spread.counts)
+    ]
+    rows.append(("larger", 2.0 ** (LOWEST + BINS), None, spread.larger))
+    return Table(columns, tuple(rows))
+
+
+def _together(step: int, histograms: Sequence[GradientHistogram]) -> Spread:
+    stands_for = [each.elements / each.seen for each in histograms]
+
+    def total(counts: Sequence[int]) -> float:
+        return sum(count * weight for count, weight in zip(counts, stands_for))
+
+    return Spread(
+        step=step,
+        tensors=len(histograms),
+        counts=tuple(total([each.counts[at] for each in histograms]) for at in range(BINS)),
+        smaller=total([each.smaller for each in histograms]),
+        larger=total([each.larger for each in histograms]),
+        zeros=total([each.zeros for each in histograms]),
+        nan=total([each.nan for each in histograms]),
+        inf=total([each.inf for each in histograms]),
+        positive=total([each.positive for each in histograms]),
+        elements=sum(each.elements for each in histograms),
+        estimated=any(each.estimated for each in histograms),
+        is_shard=any(each.is_shard for each in histograms),
+    )
+
+
+def _request(spread: Spread, scale: Scale, width: int, height: int) -> PlotRequest:
+    first, last = _shown(spread.counts)
+    shares = [100 * count / spread.elements for count in spread.counts[first : last + 1]]
+    # On a log scale an empty bin has no place; a bar stands on what is half of the smallest.
+    floor = min((share for share in shares if share > 0), default=1.0) / 2 if scale == "log" else 0.0
+    columns = 2 * max(1, width - LABEL_WIDTH - 1)
+    low, high = EDGES[first], EDGES[last + 1]
+    xs: list[float] = []
+    ys: list[float] = []
+    # A stroke up and down in each column of dots fills the bars.
+    for dot in range(columns):
+        x = low + (high - low) * (dot + 0.5) / columns
+        share = shares[min(len(shares) - 1, int((x - low) / (high - low) * len(shares)))]
+        xs += [x, x]
+        ys += [floor, max(floor, share)]
+    series = Series("", SELECTED_ROLE, tuple(xs), tuple(ys))
+    return PlotRequest(
+        width, height, (series,), y_scale=scale, x_label="log10", from_zero=scale == "linear", x_limits=(low, high)
+    )
+
+
+def _shown(counts: Sequence[float]) -> tuple[int, int]:
+    """The first and the last bin to show: those with elements and one more on each side, `_LEAST_BINS` at least."""
+    filled = [at for at, count in enumerate(counts) if count]
+    first, last = (filled[0] - 1, filled[-1] + 1) if filled else (BINS // 2, BINS // 2)
+    missing = max(0, _LEAST_BINS - (last - first + 1))
+    first = max(0, min(first - missing // 2, BINS - _LEAST_BINS))
+    return first, min(BINS - 1, max(last + missing // 2, first + _LEAST_BINS - 1))
+
+
+def _headline(state: RunState, spread: Spread, look: Look, width: int) -> Line:
+    count = "1 element" if spread.elements == 1 else f"{spread.elements:,} elements"
+    whole = len(with_gradient(state.tree, look.selection)) if look.selection is not None else 0
+    words = [f"{spread.tensors:,} of {whole:,} tensors"] if spread.tensors < whole else []
+    words += [f"{spread.tensors:,} tensors"] if 1 < spread.tensors >= whole else []
+    words += [f"{count}, estimated" if spread.estimated else count]
+    words += ["this process' shard"] if spread.is_shard else []
+    told = " · ".join(words)
+    name = printable(look.selection.name) if look.selection is not None else ""
+    room = max(8, width - len(told) - 6)
+    return fit((("▇▇ ", SELECTED_ROLE), (elide_start(name, room), "strong"), (f"   {told}", "muted")), width)
+
+
+def _notes(state: RunState, spread: Spread, look: Look, width: int) -> tuple[Line, ...]:
+    whole, about = max(1, spread.elements), "≈" if spread.estimated else ""
+
+    def share(count: float) -> str:
+        text = share_text(count / whole).strip() if count else "none"
+        return text if text.startswith(("<", "none")) else about + text
+
+    zero = spread.zeros / whole
+    spans: list[Span] = [("exactly zero ", "muted"), (share(spread.zeros), "text"), ("  ", "")]
+    spans += [*stacked_bar([("curve-3", zero), ("rule", 1.0 - zero)], 1.0, _BAR)]
+    spans += [("  positive ", "muted"), (share(spread.positive), "text")]
+    bad = [(name, count) for name, count in (("NaN", spread.nan), ("Inf", spread.inf)) if count]
+    for name, count in bad:
+        spans += [("  ", ""), (f"{name} {share(count)}", "error")]
+    lines = [fit(tuple(spans), width)]
+    beyond = []
+    if spread.smaller:
+        beyond.append(f"{share(spread.smaller)} is not zero but below {2.0**LOWEST:.1e}")
+    if spread.larger:
+        beyond.append(f"{share(spread.larger)} is above {2.0 ** (LOWEST + BINS):g}")
+    beyond += _subnormal(state, spread, look)
+    if beyond:
+        lines += [fit(line, width) for line in wrap((("; ".join(beyond), "warning"),), width)[:2]]
+    return tuple(lines)
+
+
+def _subnormal(state: RunState, spread: Spread, look: Look) -> list[str]:
+    selection = look.selection
+    if selection is None or selection.last - selection.first != 1:
+        return []
+    dtype = state.tree.parameters[selection.first].dtype
+    begins = _SUBNORMAL.get(dtype)
+    if begins is None:
+        return []
+    below = spread.smaller + sum(spread.counts[: begins - LOWEST])
+    text = share_text(below / max(1, spread.elements)).strip()
+    return [f"{text} is below {2.0**begins:.1e}, where {dtype} loses digits"] if below else []

@@ -1,0 +1,68 @@
+"""Gradient norms over steps: the total, what it was before clipping and at what it is clipped, and rows of the tree. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gradtui.state.run_state import RunState
+from gradtui.state.selectors import has_trained
+from gradtui.tui.lines import wrap
+from gradtui.tui.plots.curves import curves_request, legend_of, short, step_note, table_of, whole_range
+from gradtui.tui.plots.look import PINNED_ROLES, REFERENCE_ROLE, SELECTED_ROLE, Curve, Look, Plot
+from gradtui.tui.plots.rows import is_part
+from gradtui.tui.plots.table import Table
+from gradtui.tui.plotting.request import Scale
+
+TOTAL_ROLE, CLIP_ROLE = "curve-1", "curve-3"
+
+
+def norm_curves(state: RunState, look: Look) -> list[Curve]:
+    """What there is to draw, the most important last."""
+    total, before, clipped = state.gradient_norm, state.before_clipping, state.clip_thresholds
+    curves = [Curve("clip threshold", REFERENCE_ROLE, clipped.steps, clipped.values, can_be_smooth=False)]
+    curves.append(Curve("before clipping", CLIP_ROLE, before.steps, before.values))
+    curves.append(Curve("total", TOTAL_ROLE, total.steps, total.values))
+    rows = list(zip(look.pinned, PINNED_ROLES))
+    if look.selection is not None and look.selection not in look.pinned and is_part(state.tree, look.selection):
+        rows.append((look.selection, SELECTED_ROLE))
+    for row, role in rows:
+        curves.append(Curve(row.name, role, *look.norms.points(state.history, row)))
+    return [curve for curve in curves if len(curve.steps)]
+
+
+def norm_plot(state: RunState, look: Look, width: int, height: int) -> Plot:
+    """The plot of the norms."""
+    curves = norm_curves(state, look)
+    whole = whole_range(curves)
+    if whole is None:
+        return Plot(tuple(wrap(((norms_awaited(state), "muted"),), width)), None)
+    ends = look.window.ends(*whole)
+    scale: Scale = "linear" if look.other_scale else "log"
+    above = legend_of(sorted(curves, key=_place), ends, short, width)
+    request = curves_request(curves, look, ends, scale, width, height - len(above))
+    longest = max(curves, key=lambda curve: len(curve.steps))
+    return Plot(above, request, range=whole, note=step_note(longest, ends, whole, look, scale))
+
+
+def norm_table(state: RunState, look: Look) -> Table:
+    """The norms in sight by step, all L2."""
+    curves = sorted(norm_curves(state, look), key=_place)
+    return table_of([replace(c, name=_COLUMNS.get(c.role, c.name)) for c in curves], look)
+
+
+_COLUMNS = {TOTAL_ROLE: "total_norm", CLIP_ROLE: "norm_before_clipping", REFERENCE_ROLE: "clip_threshold"}
+"""By role, which no row of the tree has."""
+
+
+def _place(curve: Curve) -> int:
+    """The order in which the curves are told: the total, clipping, then rows."""
+    return list(_COLUMNS).index(curve.role) if curve.role in _COLUMNS else len(_COLUMNS)
+
+
+def norms_awaited(state: RunState) -> str:
+    """What will fill the plot, or why nothing will."""
+    if state.ended is not None:
+        if has_trained(state):
+            return "The script ended before a gradient norm was measured."
+        return "The script never trained: no backward pass was seen, so there are no gradients."
+    return "Waiting for the first backward pass: the norm of every gradient is read as the optimizer applies it."

@@ -1,0 +1,81 @@
+"""How far steps move parameters: update-to-weight ratios over steps, with the 1e-3 that is usual. Pure."""
+
+from __future__ import annotations
+
+import math
+
+from gradtui.state.run_state import RunState
+from gradtui.tui.formatting import norm_text
+from gradtui.tui.lines import wrap
+from gradtui.tui.plots.awaited import for_watched
+from gradtui.tui.plots.curves import curves_request, legend_of, step_note, table_of, whole_range
+from gradtui.tui.plots.look import PINNED_ROLES, REFERENCE_ROLE, SELECTED_ROLE, Curve, Look, Plot
+from gradtui.tui.plots.rows import Selection, largest, with_gradient
+from gradtui.tui.plots.table import Table
+from gradtui.tui.plotting.request import Scale
+
+USUAL = 1e-3
+"""The rule of thumb: log10 around -3."""
+_MOST = (SELECTED_ROLE, "curve-1", "curve-3")
+"""Roles of the parameters of the selected row; of a module with more of them the largest are drawn."""
+_LEGEND_LINES = 3
+_MEANING = (
+    "L2 of what a step adds over L2 of the weights, of a sample where they are many: far above the line steps are large, "
+    "far below it they hardly move anything."
+)
+
+
+def ratio_curves(state: RunState, look: Look) -> list[Curve]:
+    """A curve for each parameter, the selected one last."""
+    found: dict[int, str] = {}
+    for selection, role in zip(look.pinned, PINNED_ROLES):
+        for place in _drawn(state, selection)[:1]:
+            found.setdefault(place, role)
+    if look.selection is not None:
+        chosen = [place for place in _drawn(state, look.selection) if place not in found]
+        found |= dict(reversed(list(zip(chosen, _MOST))))
+    curves = []
+    for place, role in found.items():
+        history = state.tree.ratios.of(place)
+        curves.append(Curve(state.tree.parameters[place].path, role, history.steps, history.values))
+    return curves
+
+
+def ratio_plot(state: RunState, look: Look, width: int, height: int) -> Plot:
+    """The plot of the ratios."""
+    curves = ratio_curves(state, look)
+    whole = whole_range(curves)
+    if whole is None:
+        return Plot(tuple(wrap(((for_watched(state, look, "How far steps move it"), "muted"),), width)), None)
+    ends = look.window.ends(*whole)
+    scale: Scale = "linear" if look.other_scale else "log"
+    usual = Curve("usual", REFERENCE_ROLE, ends, (USUAL, USUAL), can_be_smooth=False)
+    above = legend_of([*reversed(curves), usual], ends, _told, width, _LEGEND_LINES)
+    left_out = _left_out(state, look)
+    below = tuple(wrap((((left_out + _MEANING), "faint"),), width))[:3]
+    request = curves_request([usual, *curves], look, ends, scale, width, height - len(above) - len(below))
+    return Plot(above, request, below, whole, step_note(curves[-1], ends, whole, look, scale))
+
+
+def ratio_table(state: RunState, look: Look) -> Table:
+    """The ratios in sight by step."""
+    return table_of(list(reversed(ratio_curves(state, look))), look)
+
+
+def _drawn(state: RunState, selection: Selection) -> list[int]:
+    """Its parameters that have a curve, the largest first."""
+    having = (place for place in state.tree.ratios.parameters if selection.first <= place < selection.last)
+    return largest(state.tree, having, len(_MOST) + len(PINNED_ROLES))
+
+
+def _left_out(state: RunState, look: Look) -> str:
+    if look.selection is None:
+        return ""
+    count = len(with_gradient(state.tree, look.selection))
+    return f"{len(_MOST)} largest of {count:,} tensors. " if count > len(_MOST) else ""
+
+
+def _told(ratio: float | None) -> str:
+    if ratio is None or not ratio > 0 or not math.isfinite(ratio):
+        return norm_text(ratio).strip()
+    return f"log10 {math.log10(ratio):.1f}"

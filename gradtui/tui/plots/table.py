@@ -1,0 +1,58 @@
+"""The numbers of a plot as a table, and that as CSV. Pure."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+Cell = float | int | str | None
+
+
+@dataclass(frozen=True)
+class Table:
+    """Named columns and rows of the same length; None is an empty cell."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+
+
+def joined(key: str, curves: Sequence[tuple[str, Sequence[float], Sequence[float | None]]]) -> Table:
+    """Curves, each a name with its steps and values, side by side: one row for each step that any of them has."""
+    columns = [dict(zip(steps, values)) for _, steps, values in curves]
+    steps = sorted(set().union(*columns)) if columns else []
+    rows = tuple((int(step), *(column.get(step) for column in columns)) for step in steps)
+    return Table((key, *_distinct([name for name, _, _ in curves])), rows)
+
+
+def csv_text(table: Table) -> str:
+    """The table as CSV: NaN as `nan`, infinity as `inf`, what is not known empty; every float is read back as it was."""
+    lines = (table.columns, *([_cell(cell) for cell in row] for row in table.rows))
+    return "".join(map(_line, lines))
+
+
+def _line(cells: Sequence[str]) -> str:
+    text = io.StringIO()
+    # The writer quotes what is in its own end of line, so it is told of both characters.
+    csv.writer(text, lineterminator="\r\n").writerow(cells)
+    return text.getvalue().removesuffix("\r\n") + "\n"
+
+
+def _cell(cell: Cell) -> str:
+    if cell is None:
+        return ""
+    if isinstance(cell, float):
+        return "nan" if math.isnan(cell) else repr(cell)
+    return str(cell)
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    """The names, a number behind those that were there before: a reader by name must not lose a column."""
+    seen: dict[str, int] = {}
+    result = []
+    for name in names:
+        seen[name] = seen.get(name, 0) + 1
+        result.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
+    return result

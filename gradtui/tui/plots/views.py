@@ -1,0 +1,41 @@
+"""The views of the plots, in the order of their tabs. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gradtui.state.run_state import RunState
+from gradtui.tui.plots.depth import depth_plot, depth_table
+from gradtui.tui.plots.histogram import histogram_plot, histogram_table
+from gradtui.tui.plots.look import Look, Plot
+from gradtui.tui.plots.norms import norm_plot, norm_table
+from gradtui.tui.plots.ratios import ratio_plot, ratio_table
+from gradtui.tui.plots.table import Table
+
+
+@dataclass(frozen=True)
+class View:
+    """One view: what it is called and what makes it."""
+
+    id: str
+    title: str
+    plot: Callable[[RunState, Look, int, int], Plot]
+    table: Callable[[RunState, Look], Table]
+    axis: str = ""
+    """What can be zoomed and panned, "" where nothing can; views of one axis share their window."""
+    watches: bool = False
+    """It shows what is measured only of parameters that are watched."""
+    is_log: bool = True
+    """Its own scale."""
+    smooths: bool = False
+    pins: bool = False
+    has_orders: bool = False
+
+
+VIEWS: tuple[View, ...] = (
+    View("norm", "Norm", norm_plot, norm_table, "steps", smooths=True, pins=True),
+    View("ratio", "Ratio", ratio_plot, ratio_table, "steps", watches=True, smooths=True, pins=True),
+    View("histogram", "Histogram", histogram_plot, histogram_table, watches=True, is_log=False),
+    View("depth", "Depth", depth_plot, depth_table, "layers", has_orders=True),
+)

@@ -1,0 +1,238 @@
+"""The plots on the whole screen: one view at a time, zoomed, panned and smoothed by keys. UI thread."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.content import Content
+from textual.message import Message
+from textual.screen import ModalScreen
+
+from gradtui.state.run_state import RunState
+from gradtui.tui.action import Action
+from gradtui.tui.action_table import ACTIONS
+from gradtui.tui.actions import bindings
+from gradtui.tui.lines import Line
+from gradtui.tui.panels.header import Header, HeaderFacts
+from gradtui.tui.panels.module_tree import ModuleTree
+from gradtui.tui.panels.pictures import Pictures
+from gradtui.tui.plot_actions import plot_footer
+from gradtui.tui.plots.choices import Choices
+from gradtui.tui.plots.look import Look, Plot
+from gradtui.tui.plots.rows import to_watch
+from gradtui.tui.plots.table import Table
+from gradtui.tui.plots.views import VIEWS
+from gradtui.tui.plots.window import Window
+from gradtui.tui.widgets.key_bar import KeyBar
+from gradtui.tui.widgets.line_view import LineView
+
+_ANYWHERE = ("export", "help", "pause", "run_one_step", "explain")
+"""Actions of the app that mean the same here."""
+
+
+class PlotView(LineView):
+    """The present view: words, picture, words."""
+
+    def __init__(self, state: RunState, pictures: Pictures, tree: ModuleTree, choices: Choices) -> None:
+        super().__init__(id="plot")
+        self._state, self._pictures, self._tree, self._choices = state, pictures, tree, choices
+        self._made: tuple[tuple[int, int], Plot] | None = None
+
+    @property
+    def look(self) -> Look:
+        """What is looked at now."""
+        return self._choices.look(self._state.tree, self._tree.current)
+
+    @property
+    def plot(self) -> Plot | None:
+        """What is shown, None before the first drawing."""
+        return self._made[1] if self._made is not None else None
+
+    def renew(self) -> None:
+        """Repaint with what is known now."""
+        self._made = None
+        self.redraw()
+
+    def lines_for(self, width: int, height: int) -> Sequence[Line]:
+        if self._made is None or self._made[0] != (width, height):
+            self._made = (width, height), self._choices.view.plot(self._state, self.look, width, height)
+        plot = self._made[1]
+        if plot.request is None:
+            return [*plot.above, *plot.below]
+        view = self._choices.view.id
+        request = replace(plot.request, view=f"{view} {self._choices.changes}")
+        return [*plot.above, *self._pictures.picture(f"plot {view}", request).lines, *plot.below]
+
+
+class PlotScreen(ModalScreen[None]):
+    """One view of the plots with the header above and its keys below."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *bindings("plots"),
+        *(Binding(",".join(a.keys), f"app.{a.id}", a.title, show=False) for a in ACTIONS if a.id in _ANYWHERE),
+    ]
+
+    class Looked(Message):
+        """Something else is looked at, or the same by another choice."""
+
+    def __init__(self, state: RunState, pictures: Pictures, tree: ModuleTree, choices: Choices) -> None:
+        super().__init__()
+        self._state, self._tree, self._choices = state, tree, choices
+        self.header = Header(state, id="header")
+        self.plot_view = PlotView(state, pictures, tree, choices)
+        self._others = tuple(next(action for action in ACTIONS if action.id == id) for id in _ANYWHERE)
+        self.keys = KeyBar(self._actions(), id="keys")
+        self._told: tuple[object, ...] = ()
+        self.watches: tuple[str, ...] = ()
+        """Paths of the parameters that the view, as drawn last, needs to be looked at closely."""
+
+    def compose(self) -> ComposeResult:
+        yield self.header
+        yield self.plot_view
+        yield self.keys
+
+    def on_mount(self) -> None:
+        self.call_after_refresh(self._chosen)
+
+    # What is shown
+
+    @property
+    def table(self) -> tuple[str, Table]:
+        """The view in sight, and its numbers."""
+        view = self._choices.view
+        return view.id, view.table(self._state, self.plot_view.look)
+
+    def _to_watch(self) -> tuple[str, ...]:
+        if not self._choices.view.watches:
+            return ()
+        look = self.plot_view.look
+        chosen = (look.selection,) if look.selection is not None else ()
+        return to_watch(self._state.tree, (*look.pinned, *chosen) if self._choices.view.pins else chosen)
+
+    def visible_parts(self) -> list[str]:
+        """The parts in sight."""
+        return ["plots"]
+
+    def draw_header(self, facts: HeaderFacts) -> None:
+        """Repaint the header if it changed."""
+        self.header.facts = facts
+        self.header.redraw()
+
+    def draw(self, part: str) -> None:  # noqa: ARG002 - there is one
+        """Repaint what is looked at as it is known now."""
+        try:
+            self.plot_view.renew()
+            self._tell_frame()
+            before, self.watches = self.watches, self._to_watch()
+            if self.watches != before:
+                self.post_message(self.Looked())
+        except Exception as error:  # noqa: BLE001  # a view must never cost the screen
+            self.plot_view.show_failure(error)
+
+    def collect_pictures(self) -> None:
+        """Show the picture that the plot child has drawn since it was asked for."""
+        self.plot_view.redraw()
+
+    def _chosen(self) -> None:
+        self.keys.show(self._actions())
+        self.draw("plots")
+        self.post_message(self.Looked())
+
+    def _actions(self) -> list[Action]:
+        return plot_footer(self._choices.view, self._others)
+
+    def _tell_frame(self) -> None:
+        view, plot = self._choices.view, self.plot_view.plot
+        tabs = [
+            f"[bold $primary]{each.title}[/]"
+            if each is view
+            else f"[$foreground-muted @click=screen.show_view('{each.id}')]{each.title}[/]"
+            for each in VIEWS
+        ]
+        title = Content.from_markup(" [$foreground-muted]│[/] ".join(tabs))
+        note = plot.note if plot is not None else ""
+        # Only a change costs a drawing of the frame.
+        if (view, note) != self._told:
+            self._told = (view, note)
+            self.plot_view.border_title = title
+            self.plot_view.border_subtitle = Content(note)
+
+    # Actions; what each does is told in `plot_actions.PLOT_ACTIONS`
+
+    def _move(self, change: str, *arguments: float) -> None:
+        plot = self.plot_view.plot
+        ends = plot.range if plot is not None else None
+        if ends is not None:
+            self._choices.move(lambda window: getattr(window, change)(*arguments, *ends))
+            self._chosen()
+
+    def action_show_view(self, view: str) -> None:
+        self._choices.show(view)
+        self._chosen()
+
+    def action_next_view(self) -> None:
+        self._choices.show(self._choices.view.id, 1)
+        self._chosen()
+
+    def action_previous_view(self) -> None:
+        self._choices.show(self._choices.view.id, -1)
+        self._chosen()
+
+    def action_row_up(self) -> None:
+        self._go_to(self._tree.cursor - 1)
+
+    def action_row_down(self) -> None:
+        self._go_to(self._tree.cursor + 1)
+
+    def _go_to(self, row: int) -> None:
+        self._tree.move_to(row)
+        self._choices.changes += 1
+        self._chosen()
+
+    def action_pan_back(self) -> None:
+        self._move("panned", -1)
+
+    def action_pan_on(self) -> None:
+        self._move("panned", 1)
+
+    def action_zoom_in(self) -> None:
+        self._move("zoomed", 0.5)
+
+    def action_zoom_out(self) -> None:
+        self._move("zoomed", 2.0)
+
+    def action_zoom_none(self) -> None:
+        self._choices.move(lambda _: Window())
+        self._chosen()
+
+    def action_oldest(self) -> None:
+        self._move("at_start")
+
+    def action_newest(self) -> None:
+        self._choices.move(Window.at_end)
+        self._chosen()
+
+    def action_change_scale(self) -> None:
+        self._choices.change_scale()
+        self._chosen()
+
+    def action_smooth(self) -> None:
+        self._choices.smooth()
+        self._chosen()
+
+    def action_pin(self) -> None:
+        trouble = self._choices.pin(self._state.tree, self._tree.current)
+        if trouble is not None:
+            self.notify(trouble, timeout=4, markup=False)
+        self._chosen()
+
+    def action_reorder(self) -> None:
+        self._choices.reorder()
+        self._chosen()
+
+    def action_close(self) -> None:
+        self.dismiss(None)

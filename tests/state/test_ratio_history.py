@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gradtui.state.ratio_history import RatioHistory
+
+
+@given(st.lists(st.integers(0, 40), max_size=400))
+def test_it_is_bounded_and_keeps_what_was_looked_at_last(parameters: list[int]) -> None:
+    history = RatioHistory(points=60, each=8)
+    for step, parameter in enumerate(parameters):
+        history.append(parameter, step, 0.5)
+        assert len(history) == sum(len(history.of(place)) for place in range(41)) <= 60
+        assert history.of(parameter).steps[-1] == step
+
+
+def test_what_was_looked_at_longest_ago_gives_way() -> None:
+    history = RatioHistory(points=6, each=4)
+    for step, parameter in enumerate((1, 2, 1, 3, 2, 1, 3)):
+        history.append(parameter, step, float(step))
+    assert history.of(2).steps == []
+    assert history.of(1).values == [0.0, 2.0, 5.0]
+    history.clear()
+    assert len(history) == 0
+    assert history.of(1).steps == []

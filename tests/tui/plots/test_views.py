@@ -1,0 +1,337 @@
+"""What each view makes of a run: the numbers drawn, the words around them, and the table."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from fakes import Node, coop_model, coop_run, found, started
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gradtui.protocol import events as ev
+from gradtui.protocol.histogram import BINS, LOWEST, GradientHistogram
+from gradtui.protocol.vocabulary import GradientFigures
+from gradtui.state.reducer import apply
+from gradtui.state.run_state import RunState
+from gradtui.tui.lines import Line, line_width
+from gradtui.tui.plots.depth import depth_plot, depth_table, layers_of
+from gradtui.tui.plots.histogram import EDGES, histogram_plot, histogram_table, spread_of
+from gradtui.tui.plots.look import Look
+from gradtui.tui.plots.norms import norm_plot, norm_table
+from gradtui.tui.plots.ratios import ratio_plot, ratio_table
+from gradtui.tui.plots.rows import Selection, to_watch
+from gradtui.tui.plots.views import VIEWS
+from gradtui.tui.plots.window import Window
+from gradtui.tui.plotting.plotter import Plotter
+
+PLOTTER = Plotter()
+PLOTTER.close()
+
+
+def after(*events: ev.Event) -> RunState:
+    state = RunState()
+    for event in events:
+        apply(state, event)
+    return state
+
+
+def layered(count: int = 4) -> ev.ModelsFound:
+    """Layers 0, 1, … of a weight and a bias each."""
+    parts = (("weight", (6, 6)), ("bias", (6,)))
+    return found(Node("Net", "Net", (), tuple(Node(str(i), "Linear", parts) for i in range(count))))
+
+
+def norms(step: int, *values: float | None, total: float | None = None, **extra: float) -> ev.GradientsMeasured:
+    whole = math.hypot(*(v for v in values if v is not None)) if total is None else total
+    return ev.GradientsMeasured(float(step), step, whole, None, values, **extra)
+
+
+def figures(parameter: int, ratio: float | None) -> GradientFigures:
+    return GradientFigures(parameter, 1.0, 0.0, 1.0, 0.0, 0, 1.0, ratio, True)
+
+
+def histogram(parameter: int = 0, *, bins: dict[int, int] | None = None, **counts: int) -> GradientHistogram:
+    filled = bins or {}
+    plain = {"smaller": 0, "larger": 0, "zeros": 0, "nan": 0, "inf": 0, "positive": 0} | counts
+    known = sum(plain[k] for k in ("smaller", "larger", "zeros", "nan", "inf")) + sum(filled.values())
+    seen = plain.pop("seen", known)
+    elements = plain.pop("elements", seen)
+    return GradientHistogram(
+        parameter=parameter,
+        counts=tuple(filled.get(at, 0) for at in range(BINS)),
+        seen=seen,
+        elements=elements,
+        **plain,
+    )
+
+
+def text(lines: tuple[Line, ...]) -> str:
+    return "\n".join("".join(part for part, _ in line) for line in lines)
+
+
+@pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.id)
+@pytest.mark.parametrize(
+    "state", [RunState(), after(started(), coop_model()), after(*coop_run(30))], ids=["nothing", "found", "running"]
+)
+def test_every_view_can_be_shown_at_any_time_and_size(view, state) -> None:  # type: ignore[no-untyped-def]
+    for row in (None, Selection("ctx", 0, 1), Selection("everything", 0, len(state.tree.parameters))):
+        if row is not None and row.last > len(state.tree.parameters):
+            continue
+        for width, height in ((76, 20), (110, 32), (20, 5), (1, 1)):
+            plot = view.plot(state, Look(row), width, height)
+            assert plot.request is not None or text(plot.above).strip()
+            for line in (*plot.above, *plot.below):
+                assert line_width(line) <= max(width, 8)
+            if plot.request is not None and width > 20:
+                drawn = PLOTTER.picture(view.id, plot.request).lines
+                assert len(plot.above) + len(drawn) + len(plot.below) == height
+        view.table(state, Look(row))
+
+
+# Norms
+
+
+def test_the_norms_of_everything_before_clipping_at_the_threshold_and_of_the_row() -> None:
+    model = layered(2)
+    clip = {"before_clipping": 5.0, "clipped_at": 1.0}
+    state = after(model, norms(1, 3.0, 4.0, 0.0, None), norms(2, 0.6, 0.8, 0.0, None, **clip))
+    plot = norm_plot(state, Look(Selection("0.weight", 0, 1)), 76, 20)
+    assert plot.request is not None
+    drawn = {series.color: (series.xs, series.ys) for series in plot.request.series}
+    assert drawn == {
+        "reference": ((2.0,), (1.0,)),
+        "curve-3": ((2.0,), (5.0,)),
+        "curve-1": ((1.0, 2.0), (5.0, 1.0)),
+        "curve-2": ((1.0, 2.0), (3.0, 0.6)),
+    }
+    assert plot.request.y_scale == "log"
+    table = norm_table(state, Look(Selection("0.weight", 0, 1)))
+    assert table.columns == ("optimizer_step", "total_norm", "norm_before_clipping", "clip_threshold", "0.weight")
+    assert table.rows == ((1, 5.0, None, None, 3.0), (2, 1.0, 5.0, 1.0, 0.6))
+
+
+def test_pinned_rows_stay_beside_the_one_under_the_cursor_and_are_not_drawn_twice() -> None:
+    state = after(layered(2), norms(1, 3.0, 4.0, 1.0, 2.0))
+    one, two = Selection("0", 0, 2), Selection("1.weight", 2, 3)
+    plot = norm_plot(state, Look(one, pinned=(two, one)), 76, 20)
+    assert plot.request is not None
+    drawn = {series.color: series.ys for series in plot.request.series}
+    assert drawn == {"curve-1": (math.hypot(3, 4, 1, 2),), "curve-4": (1.0,), "curve-5": (5.0,)}
+
+
+def test_a_window_shows_what_is_kept_of_its_steps_and_says_how_much_that_is() -> None:
+    state = after(layered(1))
+    for step in range(1, 5_001):
+        apply(state, norms(step, 1.0, 1.0, total=1.0 if step != 700 else 900.0))
+    look = Look(window=Window(1_000.0, 1_200.0))
+    plot = norm_plot(state, look, 76, 20)
+    assert plot.request is not None
+    total = next(series for series in plot.request.series if series.color == "curve-1")
+    assert all(200 <= x <= 1_200 for x in total.xs)
+    assert 900.0 in total.ys, "a spike outlives thinning and zooming"
+    assert len(total.xs) < 1_000
+    assert f"{len(total.xs):,} of 1,001 steps shown" in plot.note
+    assert "steps 200–1,200 of 5,000" in plot.note
+    assert [row[0] for row in norm_table(state, look).rows] == [int(x) for x in total.xs]
+
+
+def test_smoothing_lies_over_the_faint_curve_and_hides_no_nan() -> None:
+    state = after(
+        layered(1), *(norms(s, 1.0, 1.0, total=math.nan if s == 5 else float(s % 2 + 1)) for s in range(1, 9))
+    )
+    plot = norm_plot(state, Look(smoothing=0.9), 76, 20)
+    assert plot.request is not None
+    raw, smooth = plot.request.series
+    assert (raw.color, smooth.color) == ("curve-1-raw", "curve-1")
+    assert (
+        [math.isnan(y or 0) for y in smooth.ys] == [math.isnan(y or 0) for y in raw.ys] == [s == 5 for s in range(1, 9)]
+    )
+    swing = [max(ys) - min(ys) for ys in (raw.ys[1:4], smooth.ys[1:4])]  # type: ignore[type-var]
+    assert swing[1] < swing[0] / 2  # type: ignore[operator]
+    assert "EMA 0.9" in plot.note
+    # The numbers written down are those that were measured.
+    assert norm_table(state, Look(smoothing=0.9)).rows[0][1] == 2.0
+
+
+def test_the_average_does_not_change_as_the_window_moves() -> None:
+    state = after(layered(1), *(norms(s, 1.0, 1.0, total=float(s)) for s in range(1, 101)))
+    whole, part = (norm_plot(state, Look(smoothing=0.9, window=w), 76, 20) for w in (Window(), Window(10.0)))
+    assert whole.request is not None
+    assert part.request is not None
+    assert whole.request.series[-1].ys[-11:] == part.request.series[-1].ys
+
+
+# Ratios
+
+
+def test_ratios_have_the_line_that_people_know() -> None:
+    state = after(layered(1), norms(1, 1.0, 1.0))
+    for step, ratio in ((1, 1e-2), (7, 2e-3), (9, 0.0)):
+        apply(state, ev.GradientFiguresMeasured(1.0, step, (figures(0, ratio), figures(1, None))))
+    look = Look(Selection("0.weight", 0, 1))
+    plot = ratio_plot(state, look, 76, 20)
+    assert plot.request is not None
+    usual, own = plot.request.series
+    assert usual.ys == (1e-3, 1e-3)
+    assert usual.xs == (1.0, 9.0)
+    assert (own.xs, own.ys) == ((1.0, 7.0, 9.0), (1e-2, 2e-3, 0.0))
+    assert "log10 -3.0" in text(plot.above)
+    assert ratio_table(state, look).rows == ((1, 1e-2), (7, 2e-3), (9, 0.0))
+
+
+def test_of_a_module_the_largest_tensors_are_drawn_and_it_is_said_of_how_many() -> None:
+    state = after(layered(3), norms(1, *[1.0] * 6))
+    for place in range(6):
+        apply(state, ev.GradientFiguresMeasured(1.0, 1, (figures(place, 0.1),)))
+    plot = ratio_plot(state, Look(Selection("Net", 0, 6)), 110, 20)
+    assert "3 largest of 6 tensors" in text(plot.below)
+    assert ratio_table(state, Look(Selection("Net", 0, 6))).columns[1:] == ("0.weight", "1.weight", "2.weight")
+
+
+def test_what_is_watched_has_a_gradient_and_is_bounded() -> None:
+    state = after(layered(20), norms(1, *[1.0, None] * 20))
+    everything = Selection("Net", 0, 40)
+    assert to_watch(state.tree, [everything]) == tuple(f"{i}.weight" for i in range(16))
+    assert to_watch(state.tree, [Selection("3.bias", 7, 8)]) == ()
+    plot = ratio_plot(state, Look(Selection("3.bias", 7, 8)), 76, 20)
+    assert plot.request is None
+    assert "no gradient" in text(plot.above)
+
+
+def test_a_view_without_numbers_says_what_will_fill_it() -> None:
+    state = after(layered(1), norms(1, 1.0, 1.0))
+    look = Look(Selection("0.weight", 0, 1))
+    assert "waiting for the next step" in text(ratio_plot(state, look, 200, 20).above)
+    apply(state, ev.PauseChanged(1.0, 1, True))
+    assert "n runs one step" in text(histogram_plot(state, look, 200, 20).above)
+    apply(state, ev.RunEnded(2.0, 1, 0, None))
+    assert "the run ended before" in text(ratio_plot(state, look, 200, 20).above)
+
+
+# Histograms
+
+
+def test_a_histogram_is_drawn_by_size_and_what_has_no_size_is_told_apart() -> None:
+    state = after(layered(1), norms(1, 1.0, 1.0))
+    own = histogram(0, bins={30: 60, 31: 20}, zeros=10, nan=6, inf=4, positive=44)
+    apply(state, ev.GradientHistogramsMeasured(1.0, 5, (own,)))
+    plot = histogram_plot(state, Look(Selection("0.weight", 0, 1)), 110, 20)
+    assert plot.request is not None
+    (series,) = plot.request.series
+    high = [(x, y) for x, y in zip(series.xs, series.ys) if y]
+    # 2**(LOWEST + 30) to twice that has 60 %, the next bin 20 %; nothing else is drawn.
+    assert {y for _, y in high} == {60.0, 20.0}
+    low, middle, top = ((LOWEST + at) * math.log10(2) for at in (30, 31, 32))
+    assert all(low <= x <= middle if y == 60.0 else middle <= x <= top for x, y in high)
+    words = text(plot.above + plot.below)
+    assert "100 elements" in words
+    assert "zero 10%" in words
+    assert "positive 44%" in words
+    assert "NaN 6.0%" in words
+    assert "Inf 4.0%" in words
+
+
+def test_a_sample_counts_for_what_it_stands_for_and_says_so() -> None:
+    state = after(layered(1), norms(1, 1.0, 1.0))
+    sampled = histogram(0, bins={30: 10}, elements=1_000)
+    whole = histogram(1, bins={30: 20}, zeros=30)
+    apply(state, ev.GradientHistogramsMeasured(1.0, 5, (sampled, whole)))
+    spread = spread_of(state, Look(Selection("0", 0, 2)))
+    assert spread is not None
+    assert (spread.counts[30], spread.zeros, spread.elements) == (1_020.0, 30.0, 1_050)
+    assert "estimated" in text(histogram_plot(state, Look(Selection("0", 0, 2)), 100, 20).above)
+
+
+def test_the_table_of_a_histogram_adds_up() -> None:
+    state = after(layered(1), norms(1, 1.0, 1.0))
+    apply(
+        state, ev.GradientHistogramsMeasured(1.0, 5, (histogram(0, bins={0: 2, 55: 3}, zeros=1, smaller=4, larger=5),))
+    )
+    table = histogram_table(state, Look(Selection("0.weight", 0, 1)))
+    assert sum(float(row[3] or 0) for row in table.rows) == 15
+    by_name = {row[0]: row for row in table.rows}
+    assert by_name["1"] == ("1", 2.0**LOWEST, 2.0 ** (LOWEST + 1), 2.0)
+    assert by_name["zero"][3] == 1.0
+    assert len(EDGES) == BINS + 1
+
+
+def test_elements_that_a_float16_cannot_hold_well_are_told() -> None:
+    model = layered(1)
+    half = [type(p)(p.path, p.names, p.shape, "float16", p.count, p.bytes, p.module) for p in model.parameters]
+    state = after(type(model)(model.at, model.step, model.models, model.modules, tuple(half)), norms(1, 1.0, 1.0))
+    below, above = -15 - LOWEST, -14 - LOWEST
+    apply(state, ev.GradientHistogramsMeasured(1.0, 5, (histogram(0, bins={below: 25, above: 75}),)))
+    assert "25% is below 6.1e-05" in text(histogram_plot(state, Look(Selection("0.weight", 0, 1)), 100, 20).below)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.dictionaries(st.integers(0, BINS - 1), st.integers(1, 10**9)),
+    st.integers(0, 9),
+    st.booleans(),
+    st.integers(24, 150),
+)
+def test_any_histogram_can_be_drawn(bins: dict[int, int], zeros: int, log: bool, width: int) -> None:
+    state = after(layered(1), norms(1, 1.0, 1.0))
+    apply(state, ev.GradientHistogramsMeasured(1.0, 5, (histogram(0, bins=bins, zeros=zeros or 1),)))
+    plot = histogram_plot(state, Look(Selection("0.weight", 0, 1), other_scale=log), width, 20)
+    assert plot.request is not None
+    lines = PLOTTER.picture("any", plot.request).lines
+    assert all(line_width(line) == width for line in lines)
+
+
+# Depth
+
+
+def test_layers_are_in_the_order_of_the_tree_or_of_the_calls() -> None:
+    state = after(layered(4), norms(1, *[1.0] * 8), norms(9, 3.0, 4.0, 0.3, 0.4, None, None, 0.03, 0.04))
+    layers = layers_of(state, by_call=False)
+    assert layers is not None
+    assert [state.tree.modules[m].path for m in layers.modules] == ["0", "1", "2", "3"]
+    assert layers.now == pytest.approx((5.0, 0.5, None, 0.05))
+    assert layers.then == pytest.approx((math.sqrt(2),) * 4)
+    count = len(state.tree.modules)
+    called = (1, 5, 4, -1, 2)
+    apply(state, ev.GradientReachMeasured(1.0, 9, 0, "p" * count, "g" * count, "1" * count, called, (0,)))
+    by_call = layers_of(state, by_call=True)
+    assert by_call is not None
+    assert [state.tree.modules[m].path for m in by_call.modules] == ["3", "1", "0", "2"]
+
+
+def test_the_extremes_are_named_with_what_lies_between_them() -> None:
+    state = after(layered(3), norms(1, 3.0, 4.0, 0.3, 0.4, 0.003, 0.004))
+    plot = depth_plot(state, Look(Selection("1", 2, 4)), 110, 20)
+    words = text(plot.below)
+    assert "Largest 5.00e0 at 0 (1), smallest 5.00e-3 at 2 (3), a factor of 1.00e3" in words
+    assert plot.request is not None
+    assert plot.request.series[-1].color == "curve-2"
+    assert plot.request.series[-1].ys == (0.5,)
+
+
+def test_layers_without_a_gradient_are_left_out_and_counted() -> None:
+    state = after(layered(3), norms(1, 3.0, 4.0, None, None, None, None))
+    assert "2 more without a gradient are left out" in text(depth_plot(state, Look(), 110, 20).below)
+    table = depth_table(state, Look())
+    assert table.columns == ("layer", "module", "norm_step_1")
+    assert table.rows == ((1, "0", 5.0),)
+
+
+def test_a_window_over_layers() -> None:
+    state = after(layered(30), norms(1, *[1.0] * 60))
+    plot = depth_plot(state, Look(window=Window(9.0, 20.0)), 110, 20)
+    assert plot.range == (1.0, 30.0)
+    assert "layers 11–20" in plot.note
+    assert [row[0] for row in depth_table(state, Look(window=Window(9.0, 20.0))).rows] == list(range(11, 21))
+
+
+def test_the_first_layer_that_is_not_finite_is_named() -> None:
+    state = after(layered(3), norms(1, 3.0, 4.0, math.nan, 0.4, math.inf, 1.0, total=math.nan))
+    words = text(depth_plot(state, Look(), 110, 20).below)
+    assert "NaN or Inf in 2, the first of them 1 (2)" in words
+    assert "Finite only in 0 (1)" in words
+
+
+def test_a_script_that_clips_at_infinity_only_asks_for_the_norm() -> None:
+    state = after(layered(1), norms(1, 3.0, 4.0, before_clipping=5.0, clipped_at=math.inf))
+    assert norm_table(state, Look()).columns == ("optimizer_step", "total_norm", "norm_before_clipping")

@@ -1,0 +1,224 @@
+"""The plots on the whole screen, driven by keys over a scripted run."""
+
+from __future__ import annotations
+
+import csv
+import io
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO
+
+import pytest
+from fakes import coop_run
+from harness import Session, session
+
+from gradtui.protocol import events as ev
+from gradtui.protocol.commands import Pause, Watch
+from gradtui.protocol.histogram import BINS, GradientHistogram
+from gradtui.protocol.vocabulary import GradientFigures
+from gradtui.runner.run_files import RunFiles
+from gradtui.tui.screens.plots import PlotScreen
+
+
+def plots(run: Session) -> PlotScreen:
+    assert isinstance(run.app.screen, PlotScreen)
+    return run.app.screen
+
+
+def shown(run: Session) -> str:
+    return plots(run).plot_view.text
+
+
+def note(run: Session) -> str:
+    return str(plots(run).plot_view.border_subtitle)
+
+
+def looked(step: int, parameter: int = 0) -> list[ev.Event]:
+    counts = tuple(100 if at == 30 else 0 for at in range(BINS))
+    histogram = GradientHistogram(parameter, counts, 0, 0, 0, 0, 0, 50, 100, 100)
+    figures = GradientFigures(parameter, 1.0, 0.0, 1.0, 0.0, 0, 1.0, 2e-3, True)
+    return [
+        ev.GradientFiguresMeasured(9.0, step, (figures,)),
+        ev.GradientHistogramsMeasured(9.0, step, (histogram,)),
+    ]
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 36), (160, 50)])
+async def test_g_shows_the_gradients_and_once_more_the_plots_and_back(size: tuple[int, int]) -> None:
+    async with session(size) as run:
+        await run.press("g")
+        if not isinstance(run.app.screen, PlotScreen):
+            await run.press("g")
+        assert "total" in shown(run)
+        await run.press("g")
+        assert run.app.screen is run.dashboard
+        await run.press("g", "escape")
+        assert run.app.screen is run.dashboard
+
+
+async def test_a_click_on_the_panel_opens_them() -> None:
+    async with session() as run:
+        await run.pilot.click("#gradients")
+        await run.pilot.pause()
+        plots(run)
+
+
+async def test_tab_goes_round_the_views_and_each_says_what_fills_it() -> None:
+    async with session() as run:
+        await run.press("down", "g")
+        seen = []
+        for _ in range(4):
+            seen.append(shown(run))
+            await run.press("tab")
+        assert "total" in seen[0]
+        assert "waiting" in seen[1]
+        assert "waiting" in seen[2]
+        assert "Only CoOp" in seen[3]
+        assert shown(run) == seen[0]
+        await run.press("shift+tab")
+        assert "Only CoOp" in shown(run)
+
+
+async def test_the_row_under_the_cursor_is_watched_while_its_view_is_open() -> None:
+    async with session() as run:
+        await run.press("down", "g")
+        assert not run.sink.submitted
+        await run.press("tab")
+        assert run.sink.submitted == [Watch(1, ("ctx",))]
+        assert not run.app.run_state.pending, "it is no change of the run that a person waits for"
+        await run.press("tab")
+        assert len(run.sink.submitted) == 1
+        await run.put(*looked(41))
+        assert "100 elements" in shown(run)
+        await run.press("shift+tab")
+        assert "log10 -2.7" in shown(run)
+        await run.press("escape")
+        assert run.sink.submitted[-1] == Watch(2, ())
+
+
+async def test_zoom_and_pan_and_the_newest() -> None:
+    async with session(events=coop_run(120)) as run:
+        await run.press("g")
+        await run.press("plus", "plus")
+        assert "steps 91–120 of 120" in note(run)
+        await run.press("left")
+        assert "steps 83–112 of 120" in note(run)
+        await run.put(*coop_run(150)[-400:])
+        assert "steps 83–112 of 150" in note(run)
+        await run.press("end")
+        assert "of 150" in note(run)
+        assert "–150" in note(run)
+        await run.press("home")
+        assert "steps 1–30 of 150" in note(run)
+        await run.press("0")
+        assert "steps" not in note(run)
+
+
+async def test_scale_smoothing_and_order_are_told_on_the_frame() -> None:
+    async with session() as run:
+        await run.press("g", "l", "w")
+        assert note(run) == "linear · EMA 0.6"
+        await run.press("l", "w", "w", "w")
+        assert note(run) == "log"
+        await run.press("shift+tab", "r")
+        assert "in the order of the calls" in note(run)
+
+
+async def test_a_pinned_row_stays_while_others_are_chosen() -> None:
+    async with session() as run:
+        await run.press("down", "g", "a", "down")
+        assert "ctx" in shown(run)
+        assert "logit_scale" in shown(run)
+        await run.press("up", "a", "down")
+        assert "ctx" not in shown(run)
+
+
+async def test_what_is_chosen_outlives_the_screen() -> None:
+    async with session() as run:
+        await run.press("g", "l", "escape", "g")
+        assert note(run) == "linear"
+
+
+async def test_the_run_is_held_and_helped_from_here_too() -> None:
+    async with session() as run:
+        await run.press("g", "p")
+        assert run.sink.submitted == [Pause(1)]
+        await run.press("question_mark")
+        assert not isinstance(run.app.screen, PlotScreen)
+        await run.press("escape")
+        plots(run)
+
+
+async def test_everything_still_works_when_the_run_has_ended() -> None:
+    async with session() as run:
+        await run.put(*looked(40), ev.RunEnded(9.5, 40, 0, None))
+        await run.press("down", "g", "tab", "tab", "l", "tab", "plus", "tab")
+        assert "total" in shown(run)
+        assert not run.sink.submitted
+        await run.press("tab", "tab")
+        assert "100 elements" in shown(run)
+
+
+def written(notice: str) -> list[Path]:
+    head, *names = notice.splitlines()
+    directory = Path(head.removeprefix("Written to ").removesuffix(":"))
+    return [directory / name for name in names]
+
+
+async def test_e_writes_the_plot_as_csv_and_the_screen_as_svg(tmp_path: Path) -> None:
+    async with session() as run:
+        run.app.write_file = RunFiles("train.py", {"XDG_STATE_HOME": str(tmp_path)}).write
+        await run.press("down", "g", "plus", "e")
+        await run.press("e")
+        first, second = (written(each.message) for each in run.app._notifications)
+        assert not set(first) & set(second), "nothing is written over"
+        table, picture = first
+        header, *rows = list(csv.reader(io.StringIO(table.read_text())))
+        assert header == ["optimizer_step", "total_norm", "ctx"]
+        total = dict(run.app.run_state.gradient_norm)
+        assert {int(step): float(norm) for step, norm, _ in rows} == {s: n for s, n in total.items() if s >= 21}
+        root = ET.fromstring(picture.read_text())
+        assert root.tag.endswith("svg")
+        words = "".join(root.itertext())
+        assert "Histogram" in words
+
+
+async def test_e_on_the_dashboard_writes_what_is_in_sight_there(tmp_path: Path) -> None:
+    async with session((160, 50)) as run:
+        run.app.write_file = RunFiles("train.py", {"XDG_STATE_HOME": str(tmp_path)}).write
+        await run.press("e")
+        names = [path.name.split("-", 4)[4] for path in written(run.app._notifications.__iter__().__next__().message)]
+        assert names == ["plot-norm-1.csv", "plot-memory-2.csv", "screen-3.svg"]
+
+
+async def test_without_a_plot_in_sight_the_screen_is_written_and_that_is_said(tmp_path: Path) -> None:
+    async with session((80, 24)) as run:
+        run.app.write_file = RunFiles("train.py", {"XDG_STATE_HOME": str(tmp_path)}).write
+        await run.press("o", "e")
+        # Nor are there any of a gradient that nobody has looked at.
+        await run.press("g", "g", "tab", "tab", "e")
+        for said in (each.message for each in run.app._notifications):
+            assert said.count("\n") == 2
+            assert "No plot with numbers was in sight" in said
+
+
+async def test_where_nothing_can_be_written_one_line_says_so() -> None:
+    def full(kind: str, suffix: str, fill: Callable[[BinaryIO], object]) -> str:
+        raise OSError(28, "No space left on device")
+
+    async with session() as run:
+        await run.press("e")
+        run.app.write_file = full
+        await run.press("g", "e")
+        none, trouble = (each.message for each in run.app._notifications)
+        assert none == "There is no place to write files to."
+        assert trouble == "It could not be written: No space left on device"
+        plots(run)
+
+
+async def test_nobody_watches_any_more_when_the_screen_is_gone() -> None:
+    async with session() as run:
+        await run.press("down", "g", "tab")
+        assert run.sink.submitted == [Watch(1, ("ctx",))]
+    assert run.sink.submitted[-1] == Watch(2, ())
