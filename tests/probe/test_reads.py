@@ -20,9 +20,12 @@ from watched import Watched, watched
 
 import gradtui
 from gradtui.probe import norm_reader, step_examiner
+from gradtui.probe.not_finite import NAN, Look
 from gradtui.protocol.commands import FollowMicroSteps
 from gradtui.protocol.events import GradientFiguresMeasured, GradientsMeasured, LedgerTaken
 
+ON_THE_CPU_ONLY = ("bad_step.py", "not_finite.py")
+"""These look for the first NaN where a value is at hand, and nowhere else: see the last test."""
 OURS, TORCHS = str(Path(gradtui.__file__).parent), str(Path(torch.__file__).parent)
 READS = ("item", "tolist", "cpu", "numpy", "__float__", "__int__", "__bool__", "__index__", "__array__", "nonzero")
 X = torch.linspace(-1, 1, 24).view(6, 4)
@@ -32,7 +35,9 @@ def is_ours(frame: FrameType | None) -> bool:
     """Whether the code that asked for a value, torch's own aside, is ours."""
     while frame is not None and frame.f_code.co_filename.startswith(TORCHS):
         frame = frame.f_back
-    return frame is not None and frame.f_code.co_filename.startswith(OURS)
+    if frame is None or not frame.f_code.co_filename.startswith(OURS):
+        return False
+    return Path(frame.f_code.co_filename).name not in ON_THE_CPU_ONLY
 
 
 @pytest.fixture
@@ -116,3 +121,14 @@ def test_on_request_every_micro_step_is_read_once_more(reads: list[str]) -> None
         seen.probe.examiner._cadence._warmup = 2
         by_step = steps_of(seen, reads, follow=True)
     assert by_step[2:] == [Counter(tolist=3)] * 18
+
+
+def test_what_looks_for_the_first_nan_leaves_a_device_alone() -> None:
+    """A tensor without values raises an error at any read."""
+    elsewhere = torch.full((3,), 2.0, device="meta")
+    with pytest.raises((RuntimeError, NotImplementedError)):
+        elsewhere.sum().item()
+    with watched() as seen:
+        seen.probe.norms.bad_steps.saw_loss(elsewhere.sum(), elsewhere, is_scaled=False)
+    assert Look(1.0).at(elsewhere) is None
+    assert Look(1.0).at(torch.tensor([1.0, float("nan")])) == NAN
