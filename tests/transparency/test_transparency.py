@@ -16,7 +16,7 @@ from .three_ways import SCRIPTS, Left, by_plain, by_python, by_screen
 RUNS: dict[str, tuple[str, ...]] = {
     path.stem: (path.name,)
     for path in sorted(SCRIPTS.glob("*.py"))
-    if path.stem not in ("ending", "loader_workers", "exits", "arguments")
+    if path.stem not in ("ending", "steady", "loader_workers", "exits", "arguments")
 }
 RUNS |= {f"loader workers by {method}": ("loader_workers.py", method) for method in ("fork", "spawn", "forkserver")}
 RUNS |= {f"exit with {code}": ("exits.py", code) for code in ("0", "3", "a reason")}
