@@ -106,6 +106,7 @@ def _unfreeze(chosen: dict[int, torch.Tensor], tree: ModuleTree, training: Train
     refusals.refuse_untrainable(chosen, tree, optimizers)
     owners = membership.owners(optimizers)
     orphans = {place: tensor for place, tensor in chosen.items() if id(tensor) not in owners}
+    refusals.refuse_joining_in_backward(orphans, tree, training)
     try:
         joining = membership.plan(orphans, tree, optimizers)
     except ValueError as reason:

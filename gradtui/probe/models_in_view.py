@@ -18,7 +18,7 @@ from gradtui.probe.discovery import Discovery
 from gradtui.probe.group_reader import read_groups
 from gradtui.probe.module_tree import ModuleTree, build
 from gradtui.probe.run_clock import RunClock
-from gradtui.probe.torch_private import is_being_traced, unseen_by_function_modes
+from gradtui.probe.torch_private import current_graph_task_id, is_being_traced, unseen_by_function_modes
 from gradtui.protocol.events import Event, GroupsRead, ModelsFound, OptimizersFound
 from gradtui.protocol.vocabulary import GroupSettings, OptimizerInfo
 
@@ -71,6 +71,8 @@ class ModelsInView:
         self._described: tuple[OptimizerInfo, ...] = ()
         self._groups: tuple[tuple[GroupSettings, ...], ...] = ()
         self._held: list[list[int]] = []
+        self.steps_in_backward = False
+        """An optimizer has stepped while backward was running."""
         self._stepped: dict[int, tuple[int, int]] = {}
         """Place of an optimizer -> the number of the step it made last, and how many backward passes had ended by then.
 
@@ -101,6 +103,7 @@ class ModelsInView:
         """An optimizer has made this step, after so many backward passes; its place among all that were seen."""
         place = self.discovery.saw_optimizer(optimizer)
         self._stepped[place] = (step, backwards)
+        self.steps_in_backward = self.steps_in_backward or current_graph_task_id() != -1
         return place
 
     def refresh(self, step: int, *, look_closer: bool = False, at_any_cost: bool = False) -> None:

@@ -43,6 +43,8 @@ class Training:
     """Parameters that were unfrozen so lately that no backward has run since."""
     by_hand: bool = False
     """There is no optimizer: the script updates its parameters itself."""
+    in_backward: bool = False
+    """An optimizer has stepped while backward was running."""
 
     @property
     def optimizers(self) -> list[Optimizer]:
@@ -98,6 +100,22 @@ def refuse_by_hand(training: Training) -> None:
     if training.by_hand:
         raise Refused(
             "this script updates its parameters itself, without an optimizer: a missing gradient may break it"
+        )
+
+
+def refuse_joining_in_backward(orphans: Mapping[int, torch.Tensor], tree: ModuleTree, training: Training) -> None:
+    """An optimizer that steps within backward would move what joined it while backward still needs its values."""
+    if not orphans:
+        return
+    name = tree.parameters[next(iter(orphans))].path
+    if training.in_backward:
+        raise Refused(
+            f"optimizers step within backward here: {name} would be moved while backward still needs its values"
+        )
+    counts = [sum(1 for _ in membership.parameters(optimizer)) for optimizer in training.optimizers]
+    if len(counts) > 1 and set(counts) == {1}:
+        raise Refused(
+            f"each parameter has an optimizer of its own here, which {name} has not: the script must make one"
         )
 
 

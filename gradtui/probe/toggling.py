@@ -285,6 +285,7 @@ class Toggling:
             unreached=self._examiner.states.unreached(),
             untried=self._untried,
             by_hand=by_hand and step > 0,
+            in_backward=self._view.steps_in_backward,
         )
 
     def _changed(self, wish: _Wish, chosen: dict[int, torch.Tensor], modules: list[nn.Module]) -> None:

@@ -247,3 +247,41 @@ def test_a_toggle_that_fails_half_way_changes_nothing() -> None:
         assert all(p.requires_grad for p in model.parameters())
         assert model[2].weight.grad is kept
     assert answers(seen) == ["it failed: RuntimeError: not me"]
+
+
+def step_in_backward(model: nn.Module, groups: list[list[nn.Parameter]]) -> None:
+    """Each optimizer steps as soon as its last parameter has its gradient."""
+    for group in groups:
+        optimizer = torch.optim.SGD(group, lr=0.1)
+
+        def apply(_: Tensor, optimizer: torch.optim.Optimizer = optimizer) -> None:
+            optimizer.step()
+            optimizer.zero_grad()
+
+        group[-1].register_post_accumulate_grad_hook(apply)
+
+
+@pytest.mark.parametrize("early", [True, False], ids=["before the first step", "later"])
+@pytest.mark.parametrize("by_layer", [True, False], ids=["an optimizer per layer", "an optimizer per parameter"])
+def test_where_optimizers_step_in_backward_nothing_can_join_one(by_layer: bool, early: bool) -> None:
+    """It would be moved while backward still needs it, and autograd raises an error at that."""
+    if by_layer and early:
+        pytest.skip("nothing tells before a step that it will be in backward")
+    model = small()
+    model[2].requires_grad_(False)
+    layers = [[model[0].weight, model[0].bias], [model[4].weight, model[4].bias]]
+    with watched() as seen:
+        step_in_backward(model, layers if by_layer else [[each] for layer in layers for each in layer])
+        for number in range(6):
+            if number == (0 if early else 3):
+                seen.submit(unfreeze("2"))
+                seen.submit(freeze("0"))
+            if number == 4:
+                # What has an optimizer of its own is no orphan.
+                seen.submit(unfreeze("0"))
+            model(X).square().mean().backward()
+    refusal, froze, unfroze = answers(seen)
+    assert "step within backward" in refusal or "an optimizer of its own" in refusal
+    assert froze.startswith("froze 0")
+    assert unfroze.startswith("unfroze 0")
+    assert not model[2].weight.requires_grad
