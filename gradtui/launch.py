@@ -7,14 +7,15 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from gradtui.export.intervention_files import InterventionFiles
-from gradtui.export.summary import summarise, write
+from gradtui.export.summary import is_replaceable, summarise, write
 from gradtui.export.summary_file import SummaryFile
 from gradtui.runner.plain import PlainReporter, closing_lines
 from gradtui.runner.run_files import RunFiles
 from gradtui.runner.script import Program, ScriptError, finish, load
+from gradtui.runner.shutting_down import undisturbed
 from gradtui.runner.training_run import TrainingRun
 from gradtui.settings import Settings
 
@@ -35,14 +36,14 @@ def launch(settings: Settings) -> int:
         sys.stderr.write(f"{error.message}\n")
         return error.exit_code
     if settings.plain:
-        return _plain(settings, program)
+        _plain(settings, program)
     if os.name != "posix":
         sys.stderr.write("gradtui: the dashboard needs a POSIX terminal (on Windows: WSL); running with --plain\n")
-        return _plain(settings, program)
+        _plain(settings, program)
     from gradtui.runner.terminal import why_no_screen
 
     if why_no_screen() is not None:
-        return _plain(settings, program)
+        _plain(settings, program)
     from gradtui.runner.nursery import Nursery
     from gradtui.runner.supervisor import supervise
 
@@ -50,7 +51,7 @@ def launch(settings: Settings) -> int:
     return supervise(lambda lease: _with_screen(settings, program, lease, nursery), nursery)
 
 
-def _plain(settings: Settings, program: Program) -> int:
+def _plain(settings: Settings, program: Program) -> NoReturn:
     files = InterventionFiles(RunFiles(settings.target.name).write_together, settings.target.words)
     training = TrainingRun(settings, program)
     reporter = PlainReporter(training.events)
@@ -58,26 +59,34 @@ def _plain(settings: Settings, program: Program) -> int:
     with _renewed_summary(settings, lambda: reporter.look(partial(summarise, dropped=training.events.dropped))):
         outcome = training.execute()
     if not outcome.forked:
-        _conclude(settings, reporter, training.events.dropped, files)
+        with undisturbed():
+            _conclude(settings, reporter, training.events.dropped, files)
     finish(outcome)
 
 
-def _with_screen(settings: Settings, program: Program, lease: TerminalLease, nursery: Nursery | None) -> int:
+def _with_screen(settings: Settings, program: Program, lease: TerminalLease, nursery: Nursery | None) -> NoReturn:
     from gradtui.screen_run import ScreenRun
 
     files = InterventionFiles(RunFiles(settings.target.name).write_together, settings.target.words)
-    screen = ScreenRun(settings, program, lease, nursery, save_schedule=files.save)
+    try:
+        screen = ScreenRun(settings, program, lease, nursery, save_schedule=files.save)
+        screen.capture_output()
+    except OSError as error:
+        sys.stderr.write(f"gradtui: no log can be written ({error.strerror or error}); running with --plain\n")
+        _plain(settings, program)
     with _renewed_summary(settings, lambda: screen.look(partial(summarise, dropped=screen.dropped))):
         outcome = screen.execute()
     if not outcome.forked:
-        _conclude(settings, screen.reporter, screen.dropped, files)
+        with undisturbed():
+            _conclude(settings, screen.reporter, screen.dropped, files)
     finish(outcome)
 
 
 @contextmanager
 def _renewed_summary(settings: Settings, summary: Callable[[], dict[str, Any] | None]) -> Iterator[None]:
     """While this lasts the summary's file is renewed now and then, if there is to be one."""
-    if settings.summary is None:
+    # What is no file would get one summary after the other.
+    if settings.summary is None or not is_replaceable(settings.summary):
         yield
         return
     owner = os.getpid()

@@ -6,6 +6,7 @@ The probe, and torch with it, comes in only when the script has imported torch i
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import warnings
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from gradtui.protocol.events import ProbeFailed, RunEnded, RunStarted, TorchImpo
 from gradtui.runner.ending import Outcome
 from gradtui.runner.run_files import RunFiles
 from gradtui.runner.script import Program, run
-from gradtui.runner.shutting_down import wait_for_threads
+from gradtui.runner.shutting_down import undisturbed, wait_for_threads
 from gradtui.runner.torch_arrival import when_torch_is_imported
 from gradtui.settings import Settings
 from gradtui.transport.in_process import CommandQueue, EventQueue
@@ -49,13 +50,19 @@ class TrainingRun:
         identity = (target.name, target.arguments, os.getpid())
         self.events.put(RunStarted(0.0, 0, *identity, device="", ledger="", torch_version="", log=self.log))
         arrival = when_torch_is_imported(self._watch)
-        outcome = run(self.program, self._ends)
+        owner = os.getpid()
+        try:
+            outcome = run(self.program, self._ends)
+        except KeyboardInterrupt:
+            # Once more while the first was being reported.
+            outcome = Outcome(128 + signal.SIGINT, signal=signal.SIGINT, forked=os.getpid() != owner)
         if outcome.forked:
             return outcome
         wait_for_threads()
-        if arrival is not None:
-            arrival.forget()
-        step = self._leave()
+        with undisturbed():
+            if arrival is not None:
+                arrival.forget()
+            step = self._leave()
         at_end()
         self.events.put(RunEnded((perf_counter_ns() - self._began) / 1e9, step, outcome.exit_code, outcome.error))
         return outcome
