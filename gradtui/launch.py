@@ -99,14 +99,24 @@ def _renewed_summary(settings: Settings, summary: Callable[[], dict[str, Any] | 
 
 def _conclude(settings: Settings, reporter: PlainReporter, dropped: int, files: InterventionFiles) -> None:
     state = reporter.finish()
-    for line in closing_lines(state):
-        reporter.say(line)
-    written = files.closing(state)
-    if written is not None:
-        reporter.say(written)
-    if settings.summary is None:
-        return
-    try:
-        write(summarise(state, dropped=dropped), settings.summary)
-    except OSError as error:
-        reporter.say(f"the summary could not be written to {settings.summary}: {error.strerror}")
+
+    def report() -> None:
+        for line in closing_lines(state):
+            reporter.say(line)
+
+    def interventions() -> None:
+        written = files.closing(state)
+        if written is not None:
+            reporter.say(written)
+
+    def summary() -> None:
+        if settings.summary is not None:
+            write(summarise(state, dropped=dropped), settings.summary)
+
+    for part in (report, interventions, summary):
+        try:
+            part()
+        except OSError as error:
+            reporter.say(f"the {part.__name__} could not be written to {settings.summary}: {error.strerror}")
+        except Exception as error:  # noqa: BLE001 - a mistake of ours never changes the script's ending
+            reporter.say(f"the {part.__name__} failed: {type(error).__name__}: {error}")

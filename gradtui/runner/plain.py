@@ -134,7 +134,10 @@ class PlainReporter:
 
     def _apply_waiting(self) -> None:
         for event in self._source.drain(100_000):
-            apply(self.state, event)
+            try:
+                apply(self.state, event)
+            except Exception as error:  # noqa: BLE001 - one event that cannot be understood must not cost the others
+                self.state.problems["report"] = f"{type(event).__name__}: {error!r}"
 
 
 def progress_line(state: RunState) -> str:

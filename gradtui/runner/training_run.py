@@ -77,11 +77,18 @@ class TrainingRun:
         if self._watched is None:
             return 0
         probe, sampler = self._watched
-        self._set_active(None)
-        sampler.stop()
-        probe.detach()
-        probe.desk.finish(probe.counter.steps)
-        return probe.counter.steps
+        steps = probe.counter.steps
+        for part, leave in (
+            ("probe", lambda: self._set_active(None)),
+            ("sampler", sampler.stop),
+            ("probe", probe.detach),
+            ("schedule", lambda: probe.desk.finish(steps)),
+        ):
+            try:
+                leave()
+            except Exception as error:  # noqa: BLE001 - the script's ending is its own, whatever goes wrong in ours
+                self.events.put(ProbeFailed(0.0, steps, part, f"{type(error).__name__}: {error}", True))
+        return steps
 
     def _watch(self) -> None:
         # Filters of the script's that make errors of warnings are not meant for what we import.
