@@ -78,12 +78,13 @@ class TrainingRun:
             return 0
         probe, sampler = self._watched
         steps = probe.counter.steps
-        for part, leave in (
+        leaving: tuple[tuple[str, Callable[[], object]], ...] = (
             ("probe", lambda: self._set_active(None)),
             ("sampler", sampler.stop),
             ("probe", probe.detach),
             ("schedule", lambda: probe.desk.finish(steps)),
-        ):
+        )
+        for part, leave in leaving:
             try:
                 leave()
             except Exception as error:  # noqa: BLE001 - the script's ending is its own, whatever goes wrong in ours
