@@ -156,7 +156,8 @@ class HookSet:
     def passes(self, error: BaseException) -> None:
         """An exception of the script's passes through a wrapper of ours: who wants to know is told, and our frames go."""
         self._tell_of(error, ends=False)
-        strip_own_frames(error)
+        with contextlib.suppress(Exception):  # classes of errors may have attributes of their own making
+            strip_own_frames(error)
 
     def ends(self, error: BaseException) -> None:
         """An exception of the script's ends it."""

@@ -94,9 +94,7 @@ def test_a_terminal_that_takes_nothing_does_not_hold_training(tmp_path: Path) ->
 
 
 PROBE = [
-    "gradtui.probe.probe:Probe.attach", "gradtui.probe.probe:Probe.__init__",
-    "gradtui.probe.hook_set:HookSet.calibrate", "gradtui.samplers.sampler:SamplerThread.start",
-    "gradtui.samplers.device:DeviceSampler.sample", "gradtui.probe.phase_sampler:PhaseSampler.sample",
+    "gradtui.probe.probe:Probe.attach", "gradtui.samplers.sampler:SamplerThread.start",
     "gradtui.probe.probe:Probe.detach", "gradtui.state.reducer:apply", "gradtui.export.summary:summarise",
 ]  # fmt: skip
 

@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from watched import watched
 
 from gradtui.probe import hook_set
+from gradtui.probe.allocation_trace import AllocationTrace
 from gradtui.probe.hook_set import HookSet
 from gradtui.protocol.commands import SetCheckpointing, SetTrainable, TraceStep
 from gradtui.protocol.events import ProbeFailed
@@ -133,6 +134,36 @@ def test_every_hook_that_raises_leaves_the_weights_alone() -> None:
         assert [failure.disabled for failure in ours] in ([False], [False, True]) or key[1].endswith(
             (".finish", ".detach")
         ), (key, ours)
+
+
+def test_following_the_operations_of_a_step_that_fails_leaves_them_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    base = Net()
+    alone = copy.deepcopy(base)
+    everything(alone)
+
+    def broken(*arguments: object, **options: object) -> None:
+        raise MistakeError("follow")
+
+    monkeypatch.setattr(AllocationTrace, "_follow", broken)
+    found, failures = train(base, lambda key: None)
+    assert found == bits(alone)
+    assert failures
+    assert all("follow" in failure.error for failure in failures)
+
+
+def test_an_error_that_does_not_let_its_traceback_be_touched_is_raised_all_the_same() -> None:
+    class ClosedError(Exception):
+        @property
+        def __cause__(self) -> None:  # type: ignore[override]
+            raise MistakeError("cause")
+
+    class Raises(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            raise ClosedError
+
+    with watched(), pytest.raises(ClosedError):
+        nn.Sequential(nn.Linear(3, 3), Raises())(X)
 
 
 class PreemptedError(Exception):
