@@ -6,10 +6,11 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from terminal_session import ROOT, TerminalSession
+from terminal_session import DEADLINE, ROOT, TerminalSession
 
 TRAIN = """
 import os, signal, sys, time
@@ -29,6 +30,7 @@ def until(name):
     end = time.monotonic() + 60  # not for ever, should the test fail
     while not os.path.exists(name) and time.monotonic() < end:
         train()
+        time.sleep(0.002)  # the machine is not this test's alone
 torch.manual_seed(0)
 torch.nn.init.constant_(model.weight, 0.5)
 torch.nn.init.constant_(model.bias, 0.5)
@@ -79,6 +81,14 @@ class Screen(TerminalSession):
         self.wait_until(lambda: "── exit code" in self.text or OVER.search(self.text), "the end")
         self.send("q")
         return self.wait_end()
+
+
+def wait_until(condition: Callable[[], object], what: str) -> None:
+    """Wait for something outside of any terminal, and fail where it does not come."""
+    deadline = time.monotonic() + DEADLINE
+    while not condition():
+        assert time.monotonic() < deadline, f"not seen in {DEADLINE} s: {what}"
+        time.sleep(0.01)
 
 
 def run(command: Sequence[str], directory: Path, script: str) -> subprocess.CompletedProcess[bytes]:

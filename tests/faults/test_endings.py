@@ -28,7 +28,8 @@ def script(name: str) -> str:
     return TRAIN + "print('trained', *weights(), flush=True)\n" + ENDINGS[name][0] + "\n"
 
 
-@pytest.mark.parametrize("name", ENDINGS)
+# Exit codes and SIGTERM without a screen: `transparency`, `test_endings_by_signal.py`.
+@pytest.mark.parametrize("name", ["exception", "os._exit", "segfault", "interrupted"])
 def test_without_a_screen_it_ends_as_under_python(name: str, tmp_path: Path) -> None:
     ours = run(PLAIN, tmp_path / "plain", script(name))
     assert ours.returncode == ENDINGS[name][1]

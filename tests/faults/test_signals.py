@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from .running import PLAIN, TRAIN, Screen, environment
+from .running import PLAIN, TRAIN, Screen, environment, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -22,6 +22,17 @@ def save(number, frame):
     open("saved", "w").write(repr(weights()))
     sys.exit(5)
 signal.signal(signal.SIGTERM, save)
+"""
+LONG = """
+import ctypes
+libc = ctypes.CDLL(None)
+try:
+    print("in", flush=True)
+    for _ in range(20):
+        libc.usleep(900_000)  # as an operation of torch's that takes a second: no return to Python before its end
+except KeyboardInterrupt:
+    print("cleaned up", flush=True)
+    raise
 """
 RAISES = """
 class PreemptedError(Exception):
@@ -48,8 +59,7 @@ def test_a_handler_of_sigterm_saves_without_a_screen(tmp_path: Path) -> None:
     with subprocess.Popen(
         command, cwd=tmp_path, env=environment(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as run:
-        while not (tmp_path / "trains").exists():
-            assert run.poll() is None
+        wait_until(lambda: (tmp_path / "trains").exists() or run.poll() is not None, "training")
         run.send_signal(signal.SIGTERM)
         assert run.communicate(timeout=60)[0].startswith(b"asked to save\n")
     assert run.returncode == 5
@@ -82,11 +92,7 @@ def test_ctrl_c_while_held_ends_the_script_as_ever(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_twice_in_a_long_operation(tmp_path: Path) -> None:
-    # `select` stands for an operation of torch's that takes a second: neither returns to Python before its end.
-    long = "print('in', flush=True)\nlibc.usleep(900_000)\n"
-    catches = f"import ctypes\nlibc = ctypes.CDLL(None)\ntry:\n    {long.replace(chr(10), chr(10) + '    ')}pass\n"
-    catches += "except KeyboardInterrupt:\n    print('cleaned up', flush=True)\n    raise\n"
-    with Screen(tmp_path, TRAIN + catches) as session:
+    with Screen(tmp_path, TRAIN + LONG) as session:
         session.wait_log("in")
         session.send("\x03\x03")
         assert session.leave() == 128 + signal.SIGINT
@@ -155,12 +161,16 @@ def test_sizes_of_all_kinds_while_dialogs_are_open(tmp_path: Path) -> None:
     with Screen(tmp_path, TRAIN + "until('go')\nprint('over')\n") as session:
         session.wait_training()
         session.wait_for("trainable")
-        for key in ("?", "\x1b", "f", "\x1b", "\r", "\x1b", "q", "\x1b"):
+        for key, words in (("?", " Help "), ("f", "train only"), ("q", "Stop training")):
             session.send(key)
-            for columns, lines in ((1, 1), (300, 90), (20, 5), (120, 36)):
+            session.wait_for(words)
+            for columns, lines in ((1, 1), (300, 90), (120, 36)):
                 drawn = len(session.raw)
                 session.resize(columns, lines)
                 session.wait_until(lambda drawn=drawn: len(session.raw) > drawn, "something drawn")
+            session.wait_for(words)
+            session.send("\x1b")
+            session.wait_until(lambda words=words: words not in session.text, "the dialog closed")
         (tmp_path / "go").touch()
         assert session.leave() == 0
         assert session.problems_left() == []
