@@ -7,14 +7,15 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from gradtui.export.intervention_files import InterventionFiles
-from gradtui.export.summary import summarise, write
+from gradtui.export.summary import is_replaceable, summarise, write
 from gradtui.export.summary_file import SummaryFile
 from gradtui.runner.plain import PlainReporter, closing_lines
 from gradtui.runner.run_files import RunFiles
 from gradtui.runner.script import Program, ScriptError, finish, load
+from gradtui.runner.shutting_down import undisturbed
 from gradtui.runner.training_run import TrainingRun
 from gradtui.settings import USAGE_ERROR, Settings
 
@@ -35,15 +36,15 @@ def launch(settings: Settings) -> int:
         sys.stderr.write(f"{error.message}\n")
         return error.exit_code
     if settings.plain:
-        return _plain(settings, program, "--plain shows none")
+        _plain(settings, program, "--plain shows none")
     if os.name != "posix":
         sys.stderr.write("gradtui: the dashboard needs a POSIX terminal (on Windows: WSL); running with --plain\n")
-        return _plain(settings, program, "it needs a POSIX terminal")
+        _plain(settings, program, "it needs a POSIX terminal")
     from gradtui.runner.terminal import why_no_screen
 
     trouble = why_no_screen()
     if trouble is not None:
-        return _plain(settings, program, trouble)
+        _plain(settings, program, trouble)
     from gradtui.runner.nursery import Nursery
     from gradtui.runner.supervisor import supervise
 
@@ -51,7 +52,7 @@ def launch(settings: Settings) -> int:
     return supervise(lambda lease: _with_screen(settings, program, lease, nursery), nursery)
 
 
-def _plain(settings: Settings, program: Program, why: str) -> int:
+def _plain(settings: Settings, program: Program, why: str) -> NoReturn:
     """Run without a screen; `why` there is none."""
     if settings.pause_at_nan:
         sys.stderr.write(f"gradtui: --pause-at-nan needs the screen, to let the run go on from there: {why}\n")
@@ -63,27 +64,36 @@ def _plain(settings: Settings, program: Program, why: str) -> int:
     with _renewed_summary(settings, lambda: reporter.look(partial(summarise, dropped=training.events.dropped))):
         outcome = training.execute()
     if not outcome.forked:
-        _conclude(settings, reporter, training.events.dropped, files)
+        with undisturbed():
+            _conclude(settings, reporter, training.events.dropped, files)
     finish(outcome)
 
 
-def _with_screen(settings: Settings, program: Program, lease: TerminalLease, nursery: Nursery | None) -> int:
+def _with_screen(settings: Settings, program: Program, lease: TerminalLease, nursery: Nursery | None) -> NoReturn:
     from gradtui.screen_run import ScreenRun
 
     made = RunFiles(settings.target.name)
     files = InterventionFiles(made.write_together, settings.target.words)
-    screen = ScreenRun(settings, program, lease, nursery, save_schedule=files.save, write_file=made.write)
+    try:
+        screen = ScreenRun(settings, program, lease, nursery, save_schedule=files.save, write_file=made.write)
+        screen.capture_output()
+    except OSError as error:
+        reason = f"no log can be written ({error.strerror or error})"
+        sys.stderr.write(f"gradtui: {reason}; running with --plain\n")
+        _plain(settings, program, reason)
     with _renewed_summary(settings, lambda: screen.look(partial(summarise, dropped=screen.dropped))):
         outcome = screen.execute()
     if not outcome.forked:
-        _conclude(settings, screen.reporter, screen.dropped, files)
+        with undisturbed():
+            _conclude(settings, screen.reporter, screen.dropped, files)
     finish(outcome)
 
 
 @contextmanager
 def _renewed_summary(settings: Settings, summary: Callable[[], dict[str, Any] | None]) -> Iterator[None]:
     """While this lasts the summary's file is renewed now and then, if there is to be one."""
-    if settings.summary is None:
+    # What is no file would get one summary after the other.
+    if settings.summary is None or not is_replaceable(settings.summary):
         yield
         return
     owner = os.getpid()
@@ -96,14 +106,24 @@ def _renewed_summary(settings: Settings, summary: Callable[[], dict[str, Any] | 
 
 def _conclude(settings: Settings, reporter: PlainReporter, dropped: int, files: InterventionFiles) -> None:
     state = reporter.finish()
-    for line in closing_lines(state):
-        reporter.say(line)
-    written = files.closing(state)
-    if written is not None:
-        reporter.say(written)
-    if settings.summary is None:
-        return
-    try:
-        write(summarise(state, dropped=dropped), settings.summary)
-    except OSError as error:
-        reporter.say(f"the summary could not be written to {settings.summary}: {error.strerror}")
+
+    def report() -> None:
+        for line in closing_lines(state):
+            reporter.say(line)
+
+    def interventions() -> None:
+        written = files.closing(state)
+        if written is not None:
+            reporter.say(written)
+
+    def summary() -> None:
+        if settings.summary is not None:
+            write(summarise(state, dropped=dropped), settings.summary)
+
+    for part in (report, interventions, summary):
+        try:
+            part()
+        except OSError as error:
+            reporter.say(f"the {part.__name__} could not be written to {settings.summary}: {error.strerror}")
+        except Exception as error:  # noqa: BLE001 - a mistake of ours never changes the script's ending
+            reporter.say(f"the {part.__name__} failed: {type(error).__name__}: {error}")

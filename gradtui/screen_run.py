@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from gradtui.protocol.events import ProbeFailed
 from gradtui.runner.ending import Outcome
 from gradtui.runner.log_directory import new_log
 from gradtui.runner.output_capture import INPUT_REFUSED, OutputCapture
@@ -63,7 +64,7 @@ class ScreenRun:
         self._settings = settings
         terminal = shutil.get_terminal_size()
         columns = output_columns(terminal.columns, terminal.lines)
-        self._capture = OutputCapture(log, columns=columns, announce=lease.output_in)
+        self._capture = OutputCapture(log, columns=columns, announce=lease.output_in, on_trouble=self._note_lost_output)
         self._terminal = ControllingTerminal(lease)
         self._thread = UiThread(self._make_app, self._terminal, on_end=self._screen_ended)
         self._nursery = nursery
@@ -81,9 +82,16 @@ class ScreenRun:
             return self._thread.ask(lambda app: at(cast("GradtuiApp", app).run_state), _ANSWER_S)
         return self.reporter.look(at)
 
+    def capture_output(self) -> None:
+        """Send the output to the log. Before `execute`.
+
+        Raises:
+            OSError: the log cannot be opened. Nothing has changed then.
+        """
+        self._capture.start()
+
     def execute(self) -> Outcome:
         """Run the script, then keep the screen up until the person leaves it."""
-        self._capture.start()
         self._terminal.shield.raise_()
         self._thread.start()
         self._thread.wait_ready(_READY_S)
@@ -97,7 +105,7 @@ class ScreenRun:
             self._thread.stop()
         if not self._terminal.is_gone:
             self._capture.stop(tail=_TAIL_LINES)
-        self._report_troubles()
+        self._report_troubles(outcome)
         return outcome
 
     def _make_app(self) -> App[Any]:
@@ -145,8 +153,20 @@ class ScreenRun:
             self._capture.stop(tail=_TAIL_LINES)
         self.reporter.start()
 
-    def _report_troubles(self) -> None:
+    def _note_lost_output(self, reason: str) -> None:
+        """On whatever thread prints."""
+        trouble = f"what the script prints is not kept: {reason}"
+        self._training.events.put(ProbeFailed(0.0, self.reporter.state.step, "log", trouble, False))
+
+    def _report_troubles(self, outcome: Outcome) -> None:
+        if self._capture.lost_bytes:
+            # Among what is lost is the traceback, most likely.
+            sys.stderr.write(outcome.error or "")
+            lost, log = self._capture.lost_bytes, self._capture.log
+            sys.stderr.write(f"gradtui: {lost:,} bytes of the output are not in {log}: {self._capture.trouble}\n")
         if self._capture.asked_for_input:
             sys.stderr.write(INPUT_REFUSED)
-        if self._thread.crash is not None:
+        if self._terminal.was_lost:
+            sys.stderr.write("gradtui: the script closed the dashboard's files, and the dashboard with them\n")
+        elif self._thread.crash is not None:
             sys.stderr.write(f"gradtui: the dashboard failed; training was not touched\n{self._thread.crash}\n")

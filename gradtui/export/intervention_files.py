@@ -32,14 +32,14 @@ class InterventionFiles:
         return f"{count} written down; to do the same again: {again}; as code: {code}"
 
     def closing(self, state: RunState) -> str | None:
-        """When the run has ended: the same, if a person has done anything since the last time; None if not, or if it fails."""
+        """When the run has ended: the same, if a person has done anything since the last time, or why it fails; None if not."""
         # Those of a schedule have ids below zero; they are written down already.
         if state.intervention_count == self._written or all(applied.command.id < 0 for applied in state.interventions):
             return None
         try:
             return self.save(state)
-        except OSError:
-            return None
+        except OSError as error:
+            return f"what was done to the run could not be written down: {error.strerror or error}"
 
 
 def _writer(text: str) -> Callable[[BinaryIO], object]:

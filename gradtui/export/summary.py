@@ -47,7 +47,7 @@ import os
 import threading
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from gradtui.export import gradients
 from gradtui.export.bad_step import bad_step
@@ -97,18 +97,32 @@ def summarise(state: RunState, *, dropped: int) -> dict[str, Any]:
 
 
 def write(summary: dict[str, Any], path: Path) -> None:
-    """Write a summary to `path`, whole or not at all. Raises OSError."""
+    """Write a summary to `path`, whole or not at all; a device or a pipe is written to. Raises OSError."""
+    if not is_replaceable(path):
+        with open(path, "w", encoding="utf-8") as stream:
+            _dump(summary, stream)
+        return
+    path = path.resolve()
     name = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
     # The kernel applies the umask: asking for it would change it for a moment, under the script's own threads.
     descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_CLOEXEC", 0), 0o666)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-            json.dump(summary, stream, indent=1, allow_nan=False)
-            stream.write("\n")
+            _dump(summary, stream)
         os.replace(name, path)
     except BaseException:
         os.unlink(name)
         raise
+
+
+def is_replaceable(path: Path) -> bool:
+    """Whether a new file may take its place: not where it is something other than a file (`/dev/stdout`, a pipe)."""
+    return not path.exists() or path.is_file()
+
+
+def _dump(summary: dict[str, Any], stream: TextIO) -> None:
+    json.dump(summary, stream, indent=1, allow_nan=False)
+    stream.write("\n")
 
 
 def _step_peak(state: RunState) -> dict[str, Any] | None:

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from gradtui.probe.operation_mode import OperationMode, below_operator_call
+from gradtui.probe.script_handlers import raised_by_handler
 from gradtui.probe.torch_private import is_wrapper
 
 MOST_EVENTS = 400_000
@@ -68,6 +69,8 @@ class AllocationTrace(OperationMode):
         self.operations = 0
         self.own_ns = 0
         """What following them has taken, beside what torch needs to show them to us."""
+        self.failure: Exception | None = None
+        """A mistake of ours; nothing is followed any further."""
         self.is_whole = True
         """False if there were more events than are followed."""
         self._device_type = device_type
@@ -79,28 +82,29 @@ class AllocationTrace(OperationMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Run the operation, and note what storages it has made."""
-        began = perf_counter_ns()
-        for value in args if not kwargs else (*args, *kwargs.values()):
-            # Most values are plain tensors or numbers, and most tensors' storages are known.
-            if isinstance(value, torch.Tensor):
-                self._follow(value, is_new=False)
-            elif isinstance(value, (tuple, list)):
-                self._follow_all(value, is_new=False)
-        self.own_ns += perf_counter_ns() - began
+        self._look_at(args if not kwargs else (*args, *kwargs.values()), is_new=False)
         try:
             result = func(*args, **kwargs) if kwargs else func(*args)
         except BaseException as error:
             # Without us the operation would have been called by torch's own C++ code, not by a frame of torch's Python.
             error.__traceback__ = below_operator_call(error.__traceback__)
             raise
-        began = perf_counter_ns()
-        if isinstance(result, torch.Tensor):
-            self._follow(result, is_new=True)
-        elif isinstance(result, (tuple, list)):
-            self._follow_all(result, is_new=True)
+        self._look_at((result,), is_new=True)
         self.operations += 1
-        self.own_ns += perf_counter_ns() - began
         return result
+
+    def _look_at(self, values: Iterable[Any], *, is_new: bool) -> None:
+        """Follow what is among the arguments or results of an operation; what fails in that never reaches the operation."""
+        if self.failure is not None:
+            return
+        began = perf_counter_ns()
+        try:
+            self._follow_all(values, is_new=is_new)
+        except Exception as error:
+            if raised_by_handler(error):
+                raise
+            self.failure = error
+        self.own_ns += perf_counter_ns() - began
 
     def know(self, tensor: torch.Tensor, kind: str, module: int) -> None:
         """Say what a tensor's storage is. One that no operation made counts in the total already, until it is freed."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from gradtui.probe.applied import Applied
 from gradtui.probe.refusals import Refused
+from gradtui.probe.script_handlers import raised_by_handler
 from gradtui.protocol.commands import Command, Pause, Resume, RunSteps, RunTo, StopTraining
 from gradtui.transport.in_process import CommandQueue
 
@@ -87,7 +88,10 @@ class Boundary:
         except Refused as refusal:
             self._rejected(command, str(refusal))
             return refusal
-        except Exception as error:  # noqa: BLE001 - a failed command is answered, never raised into the script
+        except Exception as error:
+            if raised_by_handler(error):
+                raise
+            # A failed command is answered, never raised into the script.
             failed = Refused(f"it failed: {type(error).__name__}: {error}")
             self._rejected(command, str(failed))
             return failed

@@ -71,6 +71,9 @@ def _write(file: str, directory: str, write_file: WriteFile | None, fill: Callab
     path = Path(directory, Path(file).expanduser())
     if path.is_dir():
         raise Refused(f"{path} is a directory")
+    if path.exists() and not path.is_file():
+        raise Refused(f"{path} is not a file")
+    path = path.resolve()
     descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as stream:

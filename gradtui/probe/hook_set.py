@@ -18,6 +18,7 @@ from time import perf_counter_ns
 from typing import Any, Protocol
 
 from gradtui.own_frames import strip_own_frames
+from gradtui.probe.script_handlers import raised_by_handler
 from gradtui.probe.torch_private import leave_to_python, living_threads
 
 _COLD = 12
@@ -120,9 +121,7 @@ class HookSet:
         try:
             answer = callback(now, *arguments)
         except Exception as error:  # noqa: BLE001 - no error of ours may reach the script
-            # Not even one raised while reporting, as happens close to Python's recursion limit.
-            with contextlib.suppress(Exception):
-                self._failed(part, error)
+            self._caught(part, error)
         except BaseException:
             # Ours as well: a run that is ended while it is held takes the time of that off.
             self.own_ns += perf_counter_ns() - now + self.hidden_ns
@@ -152,14 +151,13 @@ class HookSet:
         try:
             callback(*arguments)
         except Exception as error:  # noqa: BLE001 - no error of ours may reach the script
-            # Not even one raised while reporting, as happens close to Python's recursion limit.
-            with contextlib.suppress(Exception):
-                self._failed(part, error)
+            self._caught(part, error)
 
     def passes(self, error: BaseException) -> None:
         """An exception of the script's passes through a wrapper of ours: who wants to know is told, and our frames go."""
         self._tell_of(error, ends=False)
-        strip_own_frames(error)
+        with contextlib.suppress(Exception):  # classes of errors may have attributes of their own making
+            strip_own_frames(error)
 
     def ends(self, error: BaseException) -> None:
         """An exception of the script's ends it."""
@@ -169,6 +167,17 @@ class HookSet:
     def _tell_of(self, error: BaseException, *, ends: bool) -> None:
         if self.raised is not None and self.active:
             self.guard("exceptions", self.raised, error, ends)
+
+    def _caught(self, part: str, error: Exception) -> None:
+        """Keep an error of ours from the script; raises one that a signal handler of the script's has raised meanwhile."""
+        # Nothing gets out, not even what is raised while reporting, as happens close to Python's recursion limit.
+        is_ours = True
+        with contextlib.suppress(Exception):
+            is_ours = not raised_by_handler(error)
+            if is_ours:
+                self._failed(part, error)
+        if not is_ours:
+            raise error
 
     def _failed(self, part: str, error: Exception) -> None:
         count = self._failures[part] = self._failures.get(part, 0) + 1

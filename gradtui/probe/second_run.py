@@ -15,6 +15,7 @@ from torch import nn
 from torch.utils._pytree import tree_flatten, tree_map
 
 from gradtui.probe.recomputed_state import RecomputedState, moved_buffers
+from gradtui.probe.script_handlers import raised_by_handler
 from gradtui.probe.torch_private import version_of
 
 _PLAIN = (
@@ -58,14 +59,18 @@ def compare(
     """Call the module for the script, and once more before that, aside. Raises what the script's own call raises."""
     try:
         judge = _before(module, call, args, kwargs, trial)
-    except Exception as error:  # noqa: BLE001 - no error of ours may reach the script
+    except Exception as error:
+        if raised_by_handler(error):
+            raise
         trial.objection = f"it could not be tried: {type(error).__name__}: {error}"
         judge = None
     result = call(*args, **kwargs)
     if judge is not None:
         try:
             judge(result)
-        except Exception as error:  # noqa: BLE001 - as above
+        except Exception as error:
+            if raised_by_handler(error):
+                raise
             trial.objection = f"what it gives could not be compared: {type(error).__name__}: {error}"
     return result
 
@@ -114,7 +119,9 @@ def _aside(
         with torch.random.fork_rng(devices=list(devices)), state:
             return tree_map(lambda value: value.detach() if isinstance(value, torch.Tensor) else value,
                             call(*copied_args, **copied_kwargs))  # fmt: skip
-    except Exception as error:  # noqa: BLE001 - the script's own call will say the same, or it is this that is wrong
+    except Exception as error:
+        if raised_by_handler(error):
+            raise
         trial.objection = f"computed a second time it raises {type(error).__name__}"
         return None
 

@@ -92,8 +92,10 @@ class StepTracer:
         return len(self._trace.curve) - 1
 
     def finish(self, at: float, step: int) -> StepTraced:
-        """The step is over: what it says. Nothing is followed any further."""
+        """The step is over: what it says. Nothing is followed any further. Raises what has failed while it was followed."""
         self._trace.leave()
+        if self._trace.failure is not None:
+            raise self._trace.failure
         self._name_all()
         self._trace.close()
         curve = self._trace.curve

@@ -18,7 +18,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gradtui.runner.clipping import clip, terminal_width
-from gradtui.runner.descriptors import duplicate_aside, same_file
+from gradtui.runner.descriptors import duplicate_aside
+from gradtui.runner.kept_output import keep_output
 from gradtui.runner.log_directory import lock_while_open
 from gradtui.runner.refused_input import notice_end_of_input
 from gradtui.transport.log_tail import last_lines
@@ -44,6 +45,7 @@ class OutputCapture:
         *,
         columns: int | None = None,
         announce: Callable[[str | None], None] = lambda _log: None,
+        on_trouble: Callable[[str], None] = lambda _reason: None,
     ) -> None:
         """Prepare a capture into the file `log`, which is appended to.
 
@@ -52,6 +54,7 @@ class OutputCapture:
             columns: width that tables and progress bars of the script should fit: most ask COLUMNS where the output is
                 no terminal (newer versions of tqdm draw a short bar there instead). None leaves the environment alone.
             announce: told the log's path when output starts to go there, and None when it goes to the terminal again.
+            on_trouble: told once why the log cannot take everything; on whatever thread prints.
         """
         self.log = log
         self.start_offset = 0
@@ -59,11 +62,17 @@ class OutputCapture:
         self.active = False
         self.asked_for_input = False
         """The script has read stdin while that was not the script's."""
+        self.lost_bytes = 0
+        """Bytes that the log could not take."""
+        self.trouble: str | None = None
+        """Why not."""
+        self._on_trouble = on_trouble
         self._columns = str(max(columns, 1)) if columns is not None else None
         self._announce = announce
         self._saved: dict[int, int | None] = {}
         self._columns_before: str | None = None
         self._log_descriptor = -1
+        self._log_status: os.stat_result | None = None
         self._owner = os.getpid()
         self._lock = threading.Lock()
 
@@ -78,7 +87,8 @@ class OutputCapture:
         self._log_descriptor = duplicate_aside(opened)
         os.close(opened)
         lock_while_open(self._log_descriptor)
-        self.start_offset = os.fstat(self._log_descriptor).st_size
+        self._log_status = os.fstat(self._log_descriptor)
+        self.start_offset = self._log_status.st_size
         _flush_python()
         for descriptor in (0, 1, 2):
             self._saved[descriptor] = _duplicate_if_open(descriptor)
@@ -90,6 +100,7 @@ class OutputCapture:
         self.active = True
         self._owner = os.getpid()
         notice_end_of_input(self._refuse_input)
+        keep_output(self._lose)
         _line_buffer_python()
         _line_buffer_c()
         self._set_columns()
@@ -113,7 +124,7 @@ class OutputCapture:
             self.active = False
             _flush_python()
             for descriptor in (1, 2):
-                if same_file(descriptor, self._log_descriptor):
+                if self._leads_to_log(descriptor):
                     self._put_back(descriptor)
             self._put_back(0)
             if threading.current_thread() is threading.main_thread():
@@ -132,14 +143,37 @@ class OutputCapture:
         # A prompt stands before it, most likely.
         os.write(self._log_descriptor, f"\n{INPUT_REFUSED}".encode())
 
+    def _lose(self, descriptor: int, size: int, error: OSError) -> bool:
+        # What the script has put in the log's place is its own affair.
+        if not (self.active and self._leads_to_log(descriptor)):
+            return False
+        self.lost_bytes += size
+        if self.trouble is None:
+            self.trouble = error.strerror or str(error)
+            self._on_trouble(self.trouble)
+        return True
+
+    def _leads_to_log(self, descriptor: int) -> bool:
+        # Not by our own descriptor of the log: the script may have closed that.
+        with contextlib.suppress(OSError):
+            return self._log_status is not None and os.path.samestat(os.fstat(descriptor), self._log_status)
+        return False
+
     def _put_back(self, descriptor: int) -> None:
         saved = self._saved.pop(descriptor, None)
-        with contextlib.suppress(OSError):
-            if saved is None:
+        if saved is None:
+            with contextlib.suppress(OSError):
                 os.close(descriptor)
-            else:
-                os.dup2(saved, descriptor)
-                os.close(saved)
+            return
+        try:
+            os.dup2(saved, descriptor)
+            os.close(saved)
+        except OSError:
+            # The script has closed ours, as `os.closerange` does with all. A terminal it was, or there were no screen.
+            with contextlib.suppress(OSError):
+                terminal = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY)
+                os.dup2(terminal, descriptor)
+                os.close(terminal)
 
     def _set_columns(self) -> None:
         if self._columns is not None:

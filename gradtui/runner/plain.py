@@ -7,6 +7,7 @@ replaces `sys.stderr` or closes it neither loses nor garbles a line of ours.
 from __future__ import annotations
 
 import contextlib
+import errno
 import math
 import os
 import threading
@@ -81,8 +82,16 @@ class PlainReporter:
         """Write one line of ours to stderr."""
         if self._descriptor is None:
             return
+        line = f"gradtui: {text}\n".encode(errors="replace")
         with contextlib.suppress(OSError):
-            os.write(self._descriptor, f"gradtui: {text}\n".encode(errors="replace"))
+            try:
+                os.write(self._descriptor, line)
+            except OSError as error:
+                if error.errno != errno.EBADF:
+                    raise
+                # The script has closed ours, as `os.closerange` does with all.
+                self._descriptor = duplicate_aside(2)
+                os.write(self._descriptor, line)
 
     def _run(self) -> None:
         reported = monotonic()
@@ -126,7 +135,10 @@ class PlainReporter:
 
     def _apply_waiting(self) -> None:
         for event in self._source.drain(100_000):
-            apply(self.state, event)
+            try:
+                apply(self.state, event)
+            except Exception as error:  # noqa: BLE001 - one event that cannot be understood must not cost the others
+                self.state.problems["report"] = f"{type(event).__name__}: {error!r}"
 
 
 def progress_line(state: RunState) -> str:

@@ -9,8 +9,10 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import signal
 import sys
 import threading
+from collections.abc import Iterator
 
 
 def wait_for_threads() -> None:
@@ -24,6 +26,23 @@ def wait_for_threads() -> None:
             left[0].join()
 
 
+@contextlib.contextmanager
+def undisturbed() -> Iterator[None]:
+    """While this lasts no signal handler of the script's runs: the script is over, and what is done here is ours and short.
+
+    An impatient second Ctrl+C would otherwise end that in the middle. Signals without a handler in Python act as ever.
+    """
+    before = {number: signal.getsignal(number) for number in signal.valid_signals()}
+    handlers = {number: handler for number, handler in before.items() if callable(handler)}
+    try:
+        for number in handlers:
+            signal.signal(number, lambda _number, _frame: None)
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
 def _left() -> list[threading.Thread]:
     # Workers of an idle executor wait for work until the interpreter itself tells them to leave.
     workers = getattr(sys.modules.get("concurrent.futures.thread"), "_threads_queues", {})
@@ -35,4 +54,5 @@ def run_exit_callbacks() -> None:
     """Run what was registered with `atexit`, once and for all; errors are reported by python as ever."""
     run = getattr(atexit, "_run_exitfuncs", None)
     if run is not None:
-        run()
+        with contextlib.suppress(KeyboardInterrupt):
+            run()

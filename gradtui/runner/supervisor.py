@@ -167,13 +167,14 @@ def _stop_along(watch: _Watch) -> None:
 def _conclude(status: int, watch: _Watch, dump: int | None) -> int:
     """Repair the terminal if the screen was still up, say what happened, and end as the training process did."""
     state = watch.lease.read()
+    was_left_open = state.screen_up and (watch.terminal is None or watch.terminal.is_raw)
     if state.screen_up and watch.terminal is not None:
         watch.terminal.restore()
     if watch.nursery is not None:
         watch.nursery.end()
     killed_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
     exit_code = os.WEXITSTATUS(status) if killed_by is None else 128 + killed_by
-    if state.screen_up or killed_by not in (None, signal.SIGINT):
+    if was_left_open or killed_by not in (None, signal.SIGINT):
         stack = os.pread(dump, _MAX_DUMP, 0).decode(errors="replace") if dump is not None else ""
         report = describe(killed_by, exit_code, state.log, stack, width=terminal_width())
         with contextlib.suppress(OSError, ValueError):

@@ -51,6 +51,9 @@ class ControllingTerminal:
             OSError: there is no controlling terminal.
         """
         self.descriptor = move_aside(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC))
+        self._identity = _identity(self.descriptor)
+        self.was_lost = False
+        """Whether the script has closed our descriptor at some time."""
         self.shield = HangUpShield()
         self._lease = lease or TerminalLease()
         self._settings: list[Any] | None = None
@@ -72,7 +75,19 @@ class ControllingTerminal:
     @property
     def is_gone(self) -> bool:
         """Whether its other end is gone."""
-        return is_gone(self.descriptor)
+        return not self.is_lost and is_gone(self.descriptor)
+
+    @property
+    def is_raw(self) -> bool:
+        """Whether a screen is up on it: each key counts, not each line. True where it will not say."""
+        with contextlib.suppress(termios.error):
+            return not termios.tcgetattr(self.descriptor)[3] & termios.ICANON
+        return True
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether somebody has closed our descriptor (`os.closerange` does that to all); `restore` opens another."""
+        return _identity(self.descriptor) != self._identity
 
     def heed_hang_up(self) -> None:
         """End by the SIGHUP that somebody sent to the supervisor on purpose, if one has come."""
@@ -94,6 +109,10 @@ class ControllingTerminal:
 
         Safe from the background of a job only while SIGTTOU is blocked or ignored.
         """
+        if self.is_lost:
+            self.was_lost = True
+            with contextlib.suppress(OSError):
+                self.descriptor = move_aside(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC))
         with contextlib.suppress(termios.error):
             if self._settings is not None:
                 termios.tcsetattr(self.descriptor, termios.TCSANOW, self._settings)
@@ -106,6 +125,14 @@ class ControllingTerminal:
         """Give the descriptor back."""
         with contextlib.suppress(OSError):
             os.close(self.descriptor)
+
+
+def _identity(descriptor: int) -> tuple[int, int, int] | None:
+    """What tells one open device from another; None where the descriptor is closed."""
+    with contextlib.suppress(OSError):
+        found = os.fstat(descriptor)
+        return found.st_dev, found.st_ino, found.st_rdev
+    return None
 
 
 def why_no_screen(environ: Mapping[str, str] = os.environ) -> str | None:

@@ -6,6 +6,7 @@ The probe, and torch with it, comes in only when the script has imported torch i
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import warnings
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from gradtui.protocol.events import ProbeFailed, RunEnded, RunStarted, TorchImpo
 from gradtui.runner.ending import Outcome
 from gradtui.runner.run_files import RunFiles
 from gradtui.runner.script import Program, run
-from gradtui.runner.shutting_down import wait_for_threads
+from gradtui.runner.shutting_down import undisturbed, wait_for_threads
 from gradtui.runner.torch_arrival import when_torch_is_imported
 from gradtui.settings import Settings
 from gradtui.transport.in_process import CommandQueue, EventQueue
@@ -50,13 +51,19 @@ class TrainingRun:
         identity = (target.name, target.arguments, os.getpid())
         self.events.put(RunStarted(0.0, 0, *identity, device="", ledger="", torch_version="", log=self.log))
         arrival = when_torch_is_imported(self._watch)
-        outcome = run(self.program, self._ends)
+        owner = os.getpid()
+        try:
+            outcome = run(self.program, self._ends)
+        except KeyboardInterrupt:
+            # Once more while the first was being reported.
+            outcome = Outcome(128 + signal.SIGINT, signal=signal.SIGINT, forked=os.getpid() != owner)
         if outcome.forked:
             return outcome
         wait_for_threads()
-        if arrival is not None:
-            arrival.forget()
-        step = self._leave()
+        with undisturbed():
+            if arrival is not None:
+                arrival.forget()
+            step = self._leave()
         at_end()
         self.events.put(RunEnded((perf_counter_ns() - self._began) / 1e9, step, outcome.exit_code, outcome.error))
         return outcome
@@ -71,11 +78,19 @@ class TrainingRun:
         if self._watched is None:
             return 0
         probe, sampler = self._watched
-        self._set_active(None)
-        sampler.stop()
-        probe.detach()
-        probe.desk.finish(probe.counter.steps)
-        return probe.counter.steps
+        steps = probe.counter.steps
+        leaving: tuple[tuple[str, Callable[[], object]], ...] = (
+            ("probe", lambda: self._set_active(None)),
+            ("sampler", sampler.stop),
+            ("probe", probe.detach),
+            ("schedule", lambda: probe.desk.finish(steps)),
+        )
+        for part, leave in leaving:
+            try:
+                leave()
+            except Exception as error:  # noqa: BLE001 - the script's ending is its own, whatever goes wrong in ours
+                self.events.put(ProbeFailed(0.0, steps, part, f"{type(error).__name__}: {error}", True))
+        return steps
 
     def _watch(self) -> None:
         # Filters of the script's that make errors of warnings are not meant for what we import.

@@ -26,6 +26,7 @@ class CrashReport:
         error: BaseException | None = getattr(self._app, "_exception", None)
         if error is not None:
             return "".join(traceback.format_exception(type(error), error, error.__traceback__))
-        if self._app.return_code not in (0, None):
+        # A thread of Textual's that fails has the app say so, without an error of the app's own.
+        if self._app.return_code not in (0, None) or self._printed.tell():
             return self._printed.getvalue() or f"the app ended with code {self._app.return_code}\n"
         return None

@@ -50,6 +50,10 @@ class Terminal(Protocol):
     def heed_hang_up(self) -> None:
         """Ends the process if somebody sent a SIGHUP on purpose."""
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether the script has closed our descriptor of it; `restore` opens another."""
+
     def is_orphaned(self) -> bool:
         """Whether nobody is left who would repair it after us."""
 
@@ -104,9 +108,12 @@ class ThreadDriver(LinuxDriver):
         super().stop_application_mode()
 
     def close(self) -> None:
-        """Write out what is waiting, and say that the terminal is free. Follows `stop_application_mode`."""
+        """Write out what is waiting, and say that the terminal is free. Follows `stop_application_mode`.
+
+        Where nothing could be written, the terminal is left to be restored by force.
+        """
         super().close()
-        if self._drawing:
+        if self._drawing and not self.terminal.is_lost:
             self._drawing = False
             self.terminal.left()
 
@@ -147,7 +154,7 @@ class ThreadDriver(LinuxDriver):
         """Notice a new size, a terminal that hung up, and a screen that somebody else closed."""
         self._look_again()
         self.terminal.heed_hang_up()
-        if self.terminal.is_gone or self.terminal.is_orphaned():
+        if self.terminal.is_lost or self.terminal.is_gone or self.terminal.is_orphaned():
             self.exit_event.set()  # the input thread would spin on a dead terminal, or take keys from a shell
             self._app.exit()
             return

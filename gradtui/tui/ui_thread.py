@@ -143,6 +143,7 @@ class UiThread:
         from gradtui.tui.crash_shim import CrashReport
         from gradtui.tui.signal_shim import no_signal_handlers
         from gradtui.tui.stdio_shim import script_keeps_stdio
+        from gradtui.tui.sturdy_loop import run
 
         with no_signal_handlers(), script_keeps_stdio():
             app = self._app_factory()
@@ -150,7 +151,7 @@ class UiThread:
             self.app = app
             report = CrashReport(app)
             try:
-                asyncio.run(self._main(app))
+                run(self._main(app))
             finally:
                 self.crash = report.text()
 

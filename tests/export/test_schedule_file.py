@@ -130,4 +130,5 @@ def test_what_a_person_did_is_written_once_and_a_replay_is_not() -> None:
     def full(kind: str, fills: object) -> list[str]:
         raise OSError(28, "No space left on device")
 
-    assert InterventionFiles(full, ("train.py",)).closing(state) is None
+    said = InterventionFiles(full, ("train.py",)).closing(state)
+    assert said == "what was done to the run could not be written down: No space left on device"

@@ -260,7 +260,12 @@ def test_a_checkpoint_holds_what_training_goes_on_from(tmp_path: Path, monkeypat
 
 @pytest.mark.parametrize(
     ("file", "words"),
-    [("no/such/x.pt", "No such file or directory"), (".", "is a directory"), ("", "no place for files")],
+    [
+        ("no/such/x.pt", "No such file or directory"),
+        (".", "is a directory"),
+        ("/dev/null", "/dev/null is not a file"),
+        ("", "no place for files"),
+    ],
 )
 def test_a_bad_path_is_one_line(file: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

@@ -42,6 +42,7 @@ class NotedTerminal:
         self.told.append("restore")
 
     is_gone = False
+    is_lost = False
 
     def is_orphaned(self) -> bool:
         return False

@@ -22,6 +22,7 @@ from gradtui.tui.plotting.messages import MessageReader
 _READ_SIZE = 1 << 16
 _PIPE_SIZE = 1 << 20
 _KILL_SECONDS = 1.0
+_LOWEST_OWN = 200
 _PACKAGE_ROOT = str(Path(__file__).resolve().parents[3])
 
 # Not "-m": it puts the working directory first on the path, where a file may be called like a module that we need.
@@ -140,8 +141,17 @@ class ChildHandle:
 
 
 def _pipe(reading: ExitStack, writing: ExitStack) -> tuple[int, int]:
-    read, write = os.pipe()
+    read, write = (_aside(end) for end in os.pipe())
     return _closed_with(reading, read), _closed_with(writing, write)
+
+
+def _aside(descriptor: int) -> int:
+    """Move a descriptor out of the script's way: one that closes all, and opens files of its own, gets low numbers."""
+    with suppress(OSError):
+        moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _LOWEST_OWN)
+        os.close(descriptor)
+        return moved
+    return descriptor
 
 
 def _closed_with(stack: ExitStack, descriptor: int) -> int:
