@@ -141,6 +141,28 @@ def test_a_graph_break_is_no_second_one_in_the_call_around_it(style: Callable[..
     assert (seen.state.step, seen.state.micro_steps) == (4, 4)
 
 
+def test_torch_still_tells_what_dynamo_would_compile() -> None:
+    from gradtui.probe import dynamo_frames
+
+    assert dynamo_frames.CAN_TELL
+    assert dynamo_frames.what_compiles() is None
+    seen: list[object] = []
+
+    def ask() -> None:
+        seen.append(dynamo_frames.what_compiles())
+
+    dynamo_frames.leave_to_python(ask)
+
+    @torch.compile(backend="eager")
+    def asking(x: Tensor) -> Tensor:
+        ask()
+        return x + 1
+
+    asking(X)
+    assert len(seen) == 1
+    assert seen[0]
+
+
 def test_a_compiled_function_that_also_calls_backward_and_step() -> None:
     from torch._dynamo.utils import counters
 
