@@ -15,6 +15,7 @@ from .seen import STRAY, on_a_terminal
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.timeout(400),  # a script runs three times before its first test, and one compiles C++
     pytest.mark.skipif(sys.version_info < (3, 11), reason="these packages are in the test extra from Python 3.11 on"),
 ]
 
