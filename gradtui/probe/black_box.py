@@ -22,11 +22,12 @@ from gradtui.probe import running_module, storage_owners
 from gradtui.probe.allocation_failures import AllocationFailure, allocation_failure
 from gradtui.probe.allocators import Allocator, device_allocator
 from gradtui.probe.cuda_private import observe_failed_allocations
+from gradtui.probe.dynamo_frames import leave_to_python
 from gradtui.probe.recent_measurements import RecentMeasurements
 from gradtui.probe.run_file import WriteFile
 from gradtui.probe.storage_owners import Owners
 from gradtui.probe.told_failures import ToldFailures
-from gradtui.probe.torch_private import leave_to_python, module_place_in_backward
+from gradtui.probe.torch_private import module_place_in_backward
 from gradtui.protocol.events import OutOfMemory
 from gradtui.samplers.cuda_allocator import read_allocator
 from gradtui.state.out_of_memory import report

@@ -5,12 +5,12 @@ Where a name is missing nothing is checkpointed.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from gradtui.probe.dynamo_frames import what_compiles
 from gradtui.probe.torch_private import current_graph_task_id, is_being_traced
 
 _hooks_in_force: Callable[[bool], Any] | None = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
@@ -35,15 +35,6 @@ def applies() -> bool:
         return False
     if not _hooks_are_allowed() or _hooks_in_force(False) is not None or _transforms() is not None:
         return False
-    if is_being_traced() or _runs_compiled():
+    if is_being_traced() or what_compiles():
         return False
     return not (torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
-
-
-def _runs_compiled() -> bool:
-    """Whether dynamo would compile what is called from here, as it does below a graph break."""
-    eval_frame = sys.modules.get("torch._dynamo.eval_frame")
-    callback = getattr(getattr(torch._C, "_dynamo", None), "eval_frame", None) if eval_frame is not None else None
-    get: Callable[[], Any] | None = getattr(callback, "get_eval_frame_callback", None)
-    # None: nothing is compiled. False: what was compiled runs, and nothing new is.
-    return get is not None and get() not in (None, False)

@@ -118,7 +118,10 @@ class Examination:
         owner = {id(tensor): optimizer for optimizer in optimizers for tensor in membership.parameters(optimizer)}
         if stepped is not None:
             owner |= {id(tensor): stepped for tensor in membership.parameters(stepped)}
-        frozen.look([(index, tensor) for index, tensor in tree.live_parameters() if not tensor.requires_grad])
+        still = [(index, tensor) for index, tensor in tree.live_parameters() if not tensor.requires_grad]
+        # What takes turns may have been trained in its own since, and been switched off again.
+        elsewhere = {index for index, tensor in still if stepped not in (None, owner.get(id(tensor), stepped))}
+        frozen.look([each for each in still if each[0] not in elsewhere], elsewhere)
         letters = list(before if len(before) == len(tree.parameters) else "-" * len(tree.parameters))
         trainable = ["-"] * len(letters)
         for index, tensor in tree.live_parameters():

@@ -8,7 +8,7 @@ counter every write to another part raises too.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 import torch
 from torch import nn
@@ -43,9 +43,12 @@ class FrozenValues:
         self._samples.clear()
         self._under_way.clear()
 
-    def look(self, frozen: Sequence[tuple[_Place, torch.Tensor]]) -> None:
-        """Compare the parameters that are frozen now with what they were; what is no longer among them is forgotten."""
-        places = {place for place, _ in frozen}
+    def look(self, frozen: Sequence[tuple[_Place, torch.Tensor]], elsewhere: Set[_Place] = frozenset()) -> None:
+        """Compare the parameters that are frozen now with what they were; what is no longer among them is forgotten.
+
+        Those `elsewhere` are frozen too, and are left as they are for now.
+        """
+        places = {place for place, _ in frozen} | elsewhere
         for known in (self._versions, self._samples):
             for place in [place for place in known if place not in places]:
                 del known[place]

@@ -18,8 +18,9 @@ from time import perf_counter_ns
 from typing import Any, Protocol
 
 from gradtui.own_frames import strip_own_frames
+from gradtui.probe.dynamo_frames import leave_to_python
 from gradtui.probe.script_handlers import raised_by_handler
-from gradtui.probe.torch_private import leave_to_python, living_threads
+from gradtui.probe.torch_private import living_threads
 
 _COLD = 12
 """A hook takes a short step this many times longer than an empty one takes in a tight loop, besides what it times itself: the

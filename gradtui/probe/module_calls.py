@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from gradtui.probe.batch_storages import BatchStorages
+from gradtui.probe.dynamo_frames import CAN_TELL, leave_frame_to_python, what_compiles
 from gradtui.probe.hook_set import HookSet
 from gradtui.probe.listeners import Examiner, Listener
 from gradtui.probe.running_statistics import HeldStatistics
@@ -39,7 +40,8 @@ def module_call(  # noqa: C901, PLR0915 - as its one inner function
                 # What the original does, without its frame: deep models meet Python's recursion limit no sooner.
                 return self._call_impl(*args, **kwargs)
             return original(self, *args, **kwargs)
-        if torch.compiler.is_compiling():
+        # Below a graph break, nothing of ours may be in the way of what dynamo compiles there.
+        if torch.compiler.is_compiling() or what_compiles():
             return original(self, *args, **kwargs)
         call = (self._compiled_call_impl or self._call_impl) if is_plain else functools.partial(original, self)
         if checkpoints.wanted and id(self) in checkpoints.wanted:
@@ -79,6 +81,8 @@ def module_call(  # noqa: C901, PLR0915 - as its one inner function
         finally:
             hooks.run("modules", tracer.left)
 
+    if CAN_TELL:
+        leave_frame_to_python(__call__)
     return __call__
 
 

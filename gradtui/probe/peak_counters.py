@@ -17,8 +17,8 @@ from contextlib import contextmanager, suppress
 from functools import wraps
 from typing import Any
 
+from gradtui.probe.dynamo_frames import leave_to_python
 from gradtui.probe.peak_functions import PeakFunctions, Stats, cuda_peak_functions
-from gradtui.probe.torch_private import leave_to_python
 
 
 class PeakCounters:

@@ -15,8 +15,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from torch import nn
 
+from gradtui.probe.dynamo_frames import leave_to_python
 from gradtui.probe.module_tree import ModuleTree
-from gradtui.probe.torch_private import leave_to_python
 from gradtui.protocol.vocabulary import Changed
 
 _BUFFERS = ("running_mean", "running_var", "num_batches_tracked", "_u", "weight_u")

@@ -19,6 +19,7 @@ from gradtui.own_frames import strip_own_frames
 from gradtui.probe import recomputation
 from gradtui.probe.batch_storages import BatchStorages
 from gradtui.probe.call_entry import keep_in_tracebacks
+from gradtui.probe.dynamo_frames import leave_to_python
 from gradtui.probe.hook_set import HookSet
 from gradtui.probe.listeners import Examiner, Listener, ScalerListener
 from gradtui.probe.module_calls import module_call
@@ -28,7 +29,6 @@ from gradtui.probe.torch_private import (
     backward_owner,
     current_graph_task_id,
     data_loader_iterator,
-    leave_to_python,
 )
 
 Function = Callable[..., Any]

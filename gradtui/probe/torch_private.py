@@ -261,24 +261,6 @@ def multi_tensor_norms(tensors: list[torch.Tensor], dtype: torch.dtype | None) -
     return list(torch._foreach_norm(tensors, 2, dtype=dtype))
 
 
-def leave_to_python(function: Callable[..., Any], *, and_all_it_calls: bool = False) -> Callable[..., Any]:
-    """Have dynamo run this function as it is, without a graph break in the code of the script's that calls it.
-
-    The attribute keeps dynamo from tracing into the function from its caller, the strategy from compiling the function's own
-    frame (or, with `and_all_it_calls`, any frame below it) while a compiled region of the script's is running.
-    """
-    function._torchdynamo_disable = True  # type: ignore[attr-defined]  # dynamo's own mark
-    eval_frame = getattr(getattr(torch._C, "_dynamo", None), "eval_frame", None)
-    set_strategy = getattr(eval_frame, "set_code_exec_strategy", None)
-    if eval_frame is not None and set_strategy is not None:
-        action = eval_frame._FrameAction
-        below = action.SKIP if and_all_it_calls else action.DEFAULT
-        set_strategy(function.__code__, eval_frame._FrameExecStrategy(action.SKIP, below))
-    elif eval_frame is not None and hasattr(eval_frame, "skip_code"):
-        eval_frame.skip_code(function.__code__)
-    return function
-
-
 def loss_scale(scaler: Any) -> torch.Tensor | None:
     """The factor a GradScaler multiplies losses by, as a tensor on its device; None before its first use."""
     scale: torch.Tensor | None = getattr(scaler, "_scale", None)

@@ -75,7 +75,18 @@ def _fresh_dynamo() -> Iterator[None]:
     torch._dynamo.reset()
 
 
-def trained(style: Callable[..., Step], context: Callable[[], object]) -> tuple[dict[str, object], Watched | None]:
+class BrokenNet(Net):
+    """Has a graph break between its blocks."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        torch._dynamo.graph_break()
+        return self.head(self.second(x))
+
+
+def trained(
+    style: Callable[..., Step], context: Callable[[], object], kind: type[Net] = Net
+) -> tuple[dict[str, object], Watched | None]:
     """What dynamo made of a training of four steps, and the parameters it ended with."""
     from torch._dynamo.backends.debugging import aot_eager
     from torch._dynamo.utils import counters
@@ -89,7 +100,7 @@ def trained(style: Callable[..., Step], context: Callable[[], object]) -> tuple[
         return aot_eager(graph, inputs)
 
     torch.manual_seed(0)
-    model = Net()
+    model = kind()
     with context() as seen:
         step = style(model, backend)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -118,6 +129,38 @@ def test_the_same_graphs_and_breaks(style: Callable[..., Step]) -> None:
     assert len(seen.state.tree.parameters) == len(list(Net().parameters()))
     assert set(seen.letters().values()) == {"T"}
     assert all(norm is not None for norm in seen.norms().values())
+
+
+@pytest.mark.parametrize("style", STYLES[:-1], ids=lambda style: style.__name__)
+def test_a_graph_break_is_no_second_one_in_the_call_around_it(style: Callable[..., Step]) -> None:
+    alone, _ = trained(style, nullcontext, BrokenNet)
+    ours, seen = trained(style, watched, BrokenNet)
+    assert ours == alone
+    assert alone["breaks"] or style is compiled_blocks
+    assert seen is not None
+    assert (seen.state.step, seen.state.micro_steps) == (4, 4)
+
+
+def test_torch_still_tells_what_dynamo_would_compile() -> None:
+    from gradtui.probe import dynamo_frames
+
+    assert dynamo_frames.CAN_TELL
+    assert dynamo_frames.what_compiles() is None
+    seen: list[object] = []
+
+    def ask() -> None:
+        seen.append(dynamo_frames.what_compiles())
+
+    dynamo_frames.leave_to_python(ask)
+
+    @torch.compile(backend="eager")
+    def asking(x: Tensor) -> Tensor:
+        ask()
+        return x + 1
+
+    asking(X)
+    assert len(seen) == 1
+    assert seen[0]
 
 
 def test_a_compiled_function_that_also_calls_backward_and_step() -> None:

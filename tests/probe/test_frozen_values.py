@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import nn
-from watched import watched
+from watched import Watched, watched
 
 from gradtui.probe.frozen_values import FrozenValues
 
@@ -133,3 +133,41 @@ def test_a_part_of_a_larger_tensor_is_told_by_its_values_alone() -> None:
     assert looked(values, [parts[0]], 2) == set()
     parts[0][1].detach().add_(1)
     assert looked(values, [parts[0]], 2) == {0}
+
+
+def in_turns(seen: Watched, *, turns_off: bool, steps: int = 4) -> set[str]:
+    """Two parts with an optimizer each, in turns; of the second one's steps none is looked at. Letters of the second part.
+
+    With `turns_off` it is frozen only while the first one steps; else for good after a step, with a momentum left.
+    """
+    torch.manual_seed(0)
+    pair = nn.ModuleDict({"first": nn.Linear(4, 4), "second": nn.Linear(4, 4)})
+    first, second = (torch.optim.SGD(part.parameters(), lr=0.1, momentum=0.9) for part in pair.values())
+    x = torch.ones(2, 4)
+    letters = set()
+    for step in range(steps):
+        seen.probe.hooks.active = not turns_off
+        if turns_off or step == 0:
+            pair["second"](x).square().mean().backward()
+        second.step()
+        if turns_off:
+            second.zero_grad()
+        seen.probe.hooks.active = True
+        pair["second"].requires_grad_(False)
+        pair["second"](pair["first"](x)).square().mean().backward()
+        first.step()
+        first.zero_grad()
+        if turns_off:
+            pair["second"].requires_grad_(True)
+        letters |= {letter for path, letter in seen.letters().items() if "second" in path}
+    return letters
+
+
+def test_what_another_optimizer_trained_in_its_own_turn_has_not_moved_while_frozen() -> None:
+    with watched() as seen:
+        assert in_turns(seen, turns_off=True) == {"F"}
+
+
+def test_what_its_own_optimizer_moves_while_frozen_is_told_between_the_turns_of_another() -> None:
+    with watched() as seen:
+        assert "M" in in_turns(seen, turns_off=False)

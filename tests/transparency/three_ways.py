@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,29 +34,42 @@ def environment(directory: Path, **more: str) -> dict[str, str]:
     return {**os.environ, **fixed, **own, **more}
 
 
-def workplace(directory: Path) -> Path:
+def workplace(directory: Path, scripts: Path = SCRIPTS) -> Path:
     """A fresh copy of the scripts, which every run finds under the same path."""
-    return Path(shutil.copytree(SCRIPTS, directory / "work"))
+    return Path(shutil.copytree(scripts, directory / "work", ignore=shutil.ignore_patterns("__pycache__")))
 
 
-def by_python(words: Sequence[str], directory: Path, **environ: str) -> Left:
+def by_python(words: Sequence[str], directory: Path, *, scripts: Path = SCRIPTS, **environ: str) -> Left:
     """Run as `python SCRIPT`."""
-    return _without_screen([sys.executable, *words], directory, "python", environ)
+    return _without_screen([sys.executable, *words], directory, "python", scripts, environ)
 
 
-def by_plain(words: Sequence[str], directory: Path, **environ: str) -> Left:
+def by_plain(
+    words: Sequence[str], directory: Path, *, scripts: Path = SCRIPTS, options: Sequence[str] = (), **environ: str
+) -> Left:
     """Run as `gradtui --plain SCRIPT`; the lines of ours on stderr are taken out."""
-    found = _without_screen([sys.executable, "-m", "gradtui", "--plain", *words], directory, "plain", environ)
-    theirs = [line for line in found.output.splitlines(keepends=True) if not line.startswith(b"gradtui: ")]
-    assert len(theirs) < len(found.output.splitlines()), "gradtui has said nothing: did it run at all?"
-    return Left(b"".join(theirs), found.exit_code, found.files)
+    command = [sys.executable, "-m", "gradtui", "--plain", *options, *words]
+    found = _without_screen(command, directory, "plain", scripts, environ)
+    # A bar of the script's may stand in the line that ours is written to.
+    theirs, ours = re.subn(rb"gradtui: [^\n]*\n", b"", found.output)
+    assert ours, "gradtui has said nothing: did it run at all?"
+    return Left(theirs, found.exit_code, found.files)
 
 
-def by_screen(words: Sequence[str], directory: Path, **environ: str) -> Left:
-    """Run as `gradtui SCRIPT` in a terminal, and leave when it is over."""
-    place, log = workplace(directory), directory / "screen.log"
-    command = [sys.executable, "-m", "gradtui", "--log", str(log), *words]
-    with TerminalSession(command, columns=120, lines=36, env=environment(directory, **environ), cwd=place) as session:
+def by_screen(
+    words: Sequence[str], directory: Path, *, scripts: Path = SCRIPTS, options: Sequence[str] = (),
+    size: tuple[int, int] = (120, 36), look: Callable[[TerminalSession], None] = lambda _session: None, **environ: str,
+) -> Left:  # fmt: skip
+    """Run as `gradtui SCRIPT` in a terminal of `size` (columns, rows), and leave when it is over.
+
+    `look` is given the terminal when the script has been started.
+    """
+    place, log = workplace(directory, scripts), directory / "screen.log"
+    command = [sys.executable, "-m", "gradtui", "--log", str(log), *options, *words]
+    with TerminalSession(
+        command, columns=size[0], lines=size[1], env=environment(directory, **environ), cwd=place
+    ) as session:
+        look(session)
         session.wait_until(lambda: OVER.search(session.text), "the end of the script")
         session.send("q")
         code = session.wait_end()
@@ -64,8 +77,8 @@ def by_screen(words: Sequence[str], directory: Path, **environ: str) -> Left:
     return Left(log.read_bytes(), code, _files(place))
 
 
-def _without_screen(command: Sequence[str], directory: Path, name: str, environ: dict[str, str]) -> Left:
-    place, log = workplace(directory), directory / f"{name}.log"
+def _without_screen(command: Sequence[str], directory: Path, name: str, scripts: Path, environ: dict[str, str]) -> Left:
+    place, log = workplace(directory, scripts), directory / f"{name}.log"
     with log.open("wb") as output:
         done = subprocess.run(
             command, cwd=place, env=environment(directory, **environ), stdin=subprocess.DEVNULL, stdout=output,
