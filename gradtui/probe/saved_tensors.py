@@ -124,10 +124,7 @@ class GraphFacts:
 
 
 def walk(roots: Iterable[torch.Tensor], trace: ModuleTrace, known: KnownTensors) -> GraphFacts:
-    """Walk the graph that a backward on `roots` would run through. Nothing of it is kept.
-
-    Raises `TooDeepError` where that would do harm.
-    """
+    """Walk the graph that a backward on `roots` would run through; keeps nothing. Raises `TooDeepError` where it does harm."""
     return _Walk(trace, known).over(roots)
 
 
