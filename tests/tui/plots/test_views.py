@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from fakes import Node, coop_model, coop_run, found, started
@@ -15,6 +16,7 @@ from gradtui.protocol.vocabulary import GradientFigures
 from gradtui.state.reducer import apply
 from gradtui.state.run_state import RunState
 from gradtui.tui.lines import Line, line_width
+from gradtui.tui.plots import depth
 from gradtui.tui.plots.depth import depth_plot, depth_table, layers_of
 from gradtui.tui.plots.histogram import EDGES, histogram_plot, histogram_table, spread_of
 from gradtui.tui.plots.look import Look
@@ -330,6 +332,19 @@ def test_the_first_layer_that_is_not_finite_is_named() -> None:
     words = text(depth_plot(state, Look(), 110, 20).below)
     assert "NaN or Inf in 2, the first of them 1 (2)" in words
     assert "Finite only in 0 (1)" in words
+
+
+def test_the_layers_of_a_large_model_are_gone_through_once_in_some_drawings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(depth, "_PARAMETERS_A_DRAWING", 3)
+    state, look = after(layered(3), norms(1, 3.0, 4.0, 0.3, 0.4, 0.003, 0.004)), Look()
+    drawn = []
+    for step in range(2, 8):
+        drawn.append(text(depth_plot(state, look, 110, 20).above))
+        apply(state, norms(step, 3.0, 4.0, 0.3, 0.4, 0.003, 0.004))
+    # Six parameters, three for each drawing: made, and shown two times more.
+    assert ["step 1" in words for words in drawn[:3]] == [True] * 3
+    assert ["step 4" in words for words in drawn[3:]] == [True] * 3
+    assert "step 7" in text(depth_plot(state, replace(look, other_scale=True), 110, 20).above)
 
 
 def test_a_script_that_clips_at_infinity_only_asks_for_the_norm() -> None:
