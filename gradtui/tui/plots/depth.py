@@ -141,7 +141,7 @@ def _words(state: RunState, layers: Layers) -> str:
         words = f"NaN or Inf in {len(broken):,}, the first of them {_labelled(state, layers, broken[0])}. "
     if len(known) > 1:
         (low, low_at), (high, high_at) = min(known), max(known)
-        factor = f", a factor of {short(high / low)}" if low > 0 else ""
+        factor = f", a factor of {_factor(high / low)}" if low > 0 else ""
         words += (
             f"Largest {short(high)} at {_labelled(state, layers, high_at)}, "
             f"smallest {short(low)} at {_labelled(state, layers, low_at)}{factor}. "
@@ -155,4 +155,8 @@ def _words(state: RunState, layers: Layers) -> str:
 
 
 def _labelled(state: RunState, layers: Layers, at: int) -> str:
-    return f"{printable(_name(state, layers.modules[at]))} ({at + 1})"
+    return f"{printable(_name(state, layers.modules[at]))} (layer {at + 1:,})"
+
+
+def _factor(factor: float) -> str:
+    return f"{factor:.1f}" if factor < 100 else f"{factor:,.0f}" if factor < 1e6 else short(factor)

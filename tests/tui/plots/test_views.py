@@ -305,7 +305,7 @@ def test_the_extremes_are_named_with_what_lies_between_them() -> None:
     state = after(layered(3), norms(1, 3.0, 4.0, 0.3, 0.4, 0.003, 0.004))
     plot = depth_plot(state, Look(Selection("1", 2, 4)), 110, 20)
     words = text(plot.below)
-    assert "Largest 5.00e0 at 0 (1), smallest 5.00e-3 at 2 (3), a factor of 1.00e3" in words
+    assert "Largest 5.00e0 at 0 (layer 1), smallest 5.00e-3 at 2 (layer 3), a factor of 1,000" in words
     assert plot.request is not None
     assert plot.request.series[-1].color == "curve-2"
     assert plot.request.series[-1].ys == (0.5,)
@@ -330,8 +330,8 @@ def test_a_window_over_layers() -> None:
 def test_the_first_layer_that_is_not_finite_is_named() -> None:
     state = after(layered(3), norms(1, 3.0, 4.0, math.nan, 0.4, math.inf, 1.0, total=math.nan))
     words = text(depth_plot(state, Look(), 110, 20).below)
-    assert "NaN or Inf in 2, the first of them 1 (2)" in words
-    assert "Finite only in 0 (1)" in words
+    assert "NaN or Inf in 2, the first of them 1 (layer 2)" in words
+    assert "Finite only in 0 (layer 1)" in words
 
 
 def test_the_layers_of_a_large_model_are_gone_through_once_in_some_drawings(monkeypatch: pytest.MonkeyPatch) -> None:
