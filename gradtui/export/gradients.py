@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict
+from dataclasses import fields
 from typing import Any
 
 from gradtui.protocol.vocabulary import GradientFigures
-from gradtui.state.joint_figures import JointFigures, joint_figures
+from gradtui.state.joint_figures import JointFigures, joint_figures, joint_figures_of_modules
 from gradtui.state.run_state import RunState
-from gradtui.state.selectors import subtree
 from gradtui.state.series import joint_norm
 
 
@@ -36,13 +35,27 @@ def modules(state: RunState) -> list[dict[str, Any]]:
         {
             "path": module.path,
             "type": module.type_name,
-            "gradient_norm": number(joint_norm(tree.norms[subtree(module).start : subtree(module).stop]))
-            if tree.norms is not None
-            else None,
-            "gradient": _joint(state, subtree(module)),
+            "gradient_norm": number(norm),
+            "gradient": _plain(joint) if joint is not None else None,
         }
+        for module, norm, joint in zip(tree.modules, _norms(state), joint_figures_of_modules(tree))
+    ]
+
+
+def _norms(state: RunState) -> list[float | None]:
+    """Of each module, with what it holds: each norm is added once, however deep it lies."""
+    tree = state.tree
+    if tree.norms is None:
+        return [None] * len(tree.modules)
+    own = [
+        joint_norm(tree.norms[module.first_parameter : module.first_parameter + module.own_parameters])
         for module in tree.modules
     ]
+    for place in range(len(own) - 1, -1, -1):
+        holder = tree.modules[place].parent
+        if holder >= 0:
+            own[holder] = joint_norm((own[holder], own[place]))
+    return own
 
 
 def figures(state: RunState, parameter: int) -> dict[str, Any] | None:
@@ -62,7 +75,8 @@ def _joint(state: RunState, parameters: range) -> dict[str, Any] | None:
 
 
 def _plain(seen: GradientFigures | JointFigures, *without: str) -> dict[str, Any]:
-    given = {name: value for name, value in asdict(seen).items() if name not in without}
+    # `asdict` would copy each number for itself, which shows where there are 100,000 parameters.
+    given = {field.name: getattr(seen, field.name) for field in fields(seen) if field.name not in without}
     return {name: number(value) if isinstance(value, float) else value for name, value in given.items()}
 
 

@@ -13,12 +13,13 @@ from dataclasses import dataclass
 
 import torch
 
+from gradtui.probe.graph_depth import deepest, is_too_deep
 from gradtui.probe.memory_ledger import buffers_of
 from gradtui.probe.module_trace import OUTSIDE, ModuleTrace
 from gradtui.probe.module_tree import ModuleTree
 from gradtui.probe.not_finite import BELOW, FINITE, INF, NAN, Look, worst
 from gradtui.probe.saved_origins import kept_by
-from gradtui.probe.torch_private import GraphNode, leaf_of, storage_key
+from gradtui.probe.torch_private import GraphNode, leaf_of, number_of, storage_key
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Origin:
 def find_origin(
     roots: Iterable[torch.Tensor], loss: str, tree: ModuleTree, trace: ModuleTrace | None, look: Look
 ) -> Origin | None:
-    """The origin of a loss that is not finite; None where there was no time to look.
+    """The origin of a loss that is not finite; None where there was no time to look, or the graph is too deep for it.
 
     `loss` says what it is. Without a `trace` modules are known by the parameters that operations use.
     """
@@ -63,7 +64,10 @@ class _Search:
         """(number of the operation, what it holds) of tensors that no operation of the graph made."""
 
     def over(self, roots: list[GraphNode], loss: str) -> Origin | None:
-        nodes = sorted(_nodes(roots), key=_number)
+        known = _nodes(roots)
+        if known is None:
+            return None
+        nodes = sorted(known, key=number_of)
         if self._trace is None:
             self._owners = sorted(self._owned(nodes))
         for node in nodes:
@@ -78,7 +82,7 @@ class _Search:
 
     def _earliest(self, kinds: Collection[str]) -> Origin | None:
         """The earliest of what is that bad."""
-        results = [(_number(node), node) for node, kind in self._results.items() if kind in kinds]
+        results = [(number_of(node), node) for node, kind in self._results.items() if kind in kinds]
         inputs = [each for each in self._inputs if each[1] in kinds]
         first = min(results, key=lambda each: each[0], default=None)
         given = min(inputs, default=None)
@@ -97,7 +101,7 @@ class _Search:
                 if node is not None and node not in suspects and node not in self._results and leaf_of(node) is None:
                     suspects.add(node)
                     waiting.append(node)
-        numbers = sorted(map(_number, suspects))
+        numbers = sorted(map(number_of, suspects))
         modules = [self._module_of(number) for number in numbers]
         return Origin(kind, modules[0], modules[-1], is_exact=self._is_exact)
 
@@ -116,7 +120,7 @@ class _Search:
             if made_by is not None:
                 self._results[made_by] = worst((kind, self._results.get(made_by, FINITE)))
             elif kind != FINITE:
-                self._inputs.append((_number(node), kind))
+                self._inputs.append((number_of(node), kind))
 
     def _module_of(self, number: int) -> int:
         if self._trace is not None:
@@ -130,23 +134,23 @@ class _Search:
                 leaf = leaf_of(following) if following is not None else None
                 place = self._tree.owns(leaf) if leaf is not None else None
                 if place is not None:
-                    yield _number(node), self._tree.parameters[place].module
+                    yield number_of(node), self._tree.parameters[place].module
 
 
-def _nodes(roots: list[GraphNode]) -> set[GraphNode]:
-    """Every operation of the graph."""
-    seen, waiting = set(roots), list(roots)
+def _nodes(roots: list[GraphNode]) -> set[GraphNode] | None:
+    """Every operation of the graph; None where it would do harm to look at them (see `graph_depth`)."""
+    seen, waiting, most = set(roots), list(roots), deepest()
+    is_known = False
     while waiting:
+        if not is_known and len(seen) >= most:
+            is_known = True
+            if is_too_deep(roots, most):
+                return None
         for node, _ in waiting.pop().next_functions:
             if node is not None and node not in seen and leaf_of(node) is None:
                 seen.add(node)
                 waiting.append(node)
     return {node for node in seen if leaf_of(node) is None}
-
-
-def _number(node: GraphNode) -> int:
-    number: int = node._sequence_nr()  # noqa: SLF001 - the graph's public API has no number
-    return number
 
 
 def _storage(tensor: torch.Tensor) -> int | None:

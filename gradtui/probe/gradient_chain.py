@@ -15,7 +15,15 @@ import torch
 from gradtui.probe.module_trace import OUTSIDE, ModuleTrace
 from gradtui.probe.module_tree import ModuleTree
 from gradtui.probe.plain_tensors import plain_tensors
-from gradtui.probe.torch_private import GraphNode, hides_modules, leaf_of, saved_data, saved_tensors, storage_key
+from gradtui.probe.torch_private import (
+    GraphNode,
+    hides_modules,
+    leaf_of,
+    number_of,
+    saved_data,
+    saved_tensors,
+    storage_key,
+)
 from gradtui.protocol.vocabulary import MOST_WAYS, GradientHop
 
 MOST_OPERATIONS = 100_000
@@ -131,7 +139,7 @@ class _Graph:
 
     def module_of(self, node: GraphNode) -> int:
         """The module whose operation this is; OUTSIDE for a leaf, which is nobody's operation."""
-        return OUTSIDE if leaf_of(node) is not None else self._trace.module_of(_number(node))
+        return OUTSIDE if leaf_of(node) is not None else self._trace.module_of(number_of(node))
 
     def first(self, goal: _Goal) -> GraphNode | None:
         """The node nearest the loss that fulfils `goal`."""
@@ -161,7 +169,7 @@ class _Graph:
         leaves = [node for node in self.following if leaf_of(node) is not None]
         operations = [node for node in self.following if leaf_of(node) is None]
         # An operation is recorded after those whose results it takes: what it leads to has a lower number.
-        for node in [*leaves, *sorted(operations, key=_number)]:
+        for node in [*leaves, *sorted(operations, key=number_of)]:
             count = 1 if goal(node) else sum(ways.get(each, 0) for each in self.following[node])
             ways[node] = min(count, MOST_WAYS)
         return min(MOST_WAYS, sum(ways.get(node, 0) for node, before in self._before.items() if before is None))
@@ -198,7 +206,7 @@ class _Graph:
         ended = self._trace.ended(target.modules)
         if node is None and ended is not None:
             operations = [node for node in self.following if leaf_of(node) is None]
-            node = min((node for node in operations if _number(node) >= ended), key=_number, default=None)
+            node = min((node for node in operations if number_of(node) >= ended), key=number_of, default=None)
         hops = self.hops(self.way_to(node)) if node is not None else ()
         holders = set(_around(target)) - {target.module}
         # What a module that holds it does with the results of several others is not told by the order of calls.
@@ -215,8 +223,3 @@ def _around(target: Target) -> Iterator[int]:
 
 def _followers(node: GraphNode) -> list[GraphNode]:
     return [next_node for next_node, _ in node.next_functions if next_node is not None]
-
-
-def _number(node: GraphNode) -> int:
-    number: int = node._sequence_nr()  # noqa: SLF001 - the graph's public API has no number
-    return number

@@ -54,7 +54,7 @@ class NormReader:
         self.latest: dict[int, float] = {}
         """Parameter index -> its norm, as its optimizer applied it last. On a device one reading old."""
         self.bad_steps = BadSteps(emit, clock, view)
-        self.clippings = Clippings(self.bad_steps.clipping)
+        self.clippings = Clippings(partial(guard, "first bad step", self.bad_steps.clipping))
         self.micro_steps = MicroSteps(emit, clock)
         self._emit = emit
         self._clock = clock
@@ -88,7 +88,7 @@ class NormReader:
     @property
     def dropped(self) -> int:
         """Steps and micro-steps not measured because a device had not finished the readings before."""
-        return self._meter.dropped + self._statistics.dropped + self.micro_steps.dropped
+        return self._meter.dropped + self._statistics.dropped + self._watched.dropped + self.micro_steps.dropped
 
     @property
     def is_scaled(self) -> bool:
@@ -127,7 +127,7 @@ class NormReader:
     def poll(self) -> None:
         """Send the readings that a device has finished."""
         self._meter.poll()
-        self.micro_steps.poll()
+        self._guard("micro-steps", self.micro_steps.poll)
         self._guard("gradient figures", self._statistics.poll)
         if self._watched.is_under_way:
             self._guard("gradient histograms", self._watched.poll)
@@ -172,7 +172,7 @@ class NormReader:
                 self._measure(step, optimizer, has_run)
 
     def _measure(self, step: int, optimizer: Optimizer | None, has_run: bool) -> None:
-        self.bad_steps.measuring(step, optimizer)
+        self._guard("first bad step", self.bad_steps.measuring, step, optimizer)
         gradients, clipping = self._gradients(optimizer), self.clippings.take()
         scale = getattr(optimizer, "grad_scale", None)
         scale = scale if isinstance(scale, torch.Tensor) else None
@@ -193,12 +193,15 @@ class NormReader:
     def stepped(self) -> None:
         """A step has ended, executed or not."""
         self._loss = self._scaled_by = None
-        self._guard("first bad step", self.bad_steps.stepped)
         self.micro_steps.step_ended()
-        if self._statistics.is_open:
-            with self._aside(), of_this_process.apart(self._devices):
-                if not operations_are_observed():
-                    self._guard("gradient figures", self._statistics.after_step)
+        if not self._statistics.is_open and not self.bad_steps.pauses:
+            self._guard("first bad step", self.bad_steps.stepped)
+            return
+        # Both go through tensors.
+        with self._aside(), of_this_process.apart(self._devices):
+            self._guard("first bad step", self.bad_steps.stepped)
+            if not operations_are_observed():
+                self._guard("gradient figures", self._statistics.after_step)
 
     def tree_changed(self) -> None:
         """Parameters have other places now."""
@@ -217,7 +220,7 @@ class NormReader:
     def catch_up(self) -> None:
         """Send what is still on its way, and the last rows if they were held back. May wait for the device."""
         self._meter.finish()
-        self.micro_steps.finish()
+        self._guard("micro-steps", self.micro_steps.finish)
         last, self._unsent = self._unsent, None
         if last is not None:
             self._emit(GradientsMeasured(self._clock.at(), last.step, None, None, self._rows()))

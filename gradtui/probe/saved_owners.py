@@ -12,11 +12,11 @@ from collections.abc import Iterable, Iterator
 
 import torch
 
-from gradtui.probe.graph_depth import DEEPEST, is_too_deep
+from gradtui.probe.graph_depth import deepest, is_too_deep
 from gradtui.probe.module_trace import OUTSIDE, ModuleTrace
 from gradtui.probe.module_tree import ModuleTree
 from gradtui.probe.running_module import nearest_leaf
-from gradtui.probe.torch_private import GraphNode, leaf_of, saved_data, saved_tensors
+from gradtui.probe.torch_private import GraphNode, leaf_of, number_of, saved_data, saved_tensors
 
 
 class SavedOwners:
@@ -43,12 +43,12 @@ class SavedOwners:
             if node is not None:
                 waiting.append(node)
         seen, tops = set(waiting), list(waiting)
-        visited = 0
+        visited, most = 0, deepest()
         anchors: list[tuple[int, int]] = []
         while waiting:
             node = waiting.pop()
             visited += 1
-            if visited == DEEPEST and is_too_deep(tops):
+            if visited == most and is_too_deep(tops, most):
                 return
             for following, _ in node.next_functions:
                 if following is not None and following not in seen and leaf_of(following) is None:
@@ -57,7 +57,7 @@ class SavedOwners:
             if self._trace is None:
                 place = nearest_leaf(node, self._tree.owns)
                 if place is not None:
-                    anchors.append((node._sequence_nr(), self._tree.parameters[place].module))  # noqa: SLF001
+                    anchors.append((number_of(node), self._tree.parameters[place].module))
         anchors.sort()
         self._numbers, self._modules = [number for number, _ in anchors], [module for _, module in anchors]
         yield from seen
@@ -74,7 +74,7 @@ class SavedOwners:
 
     def words(self, node: GraphNode) -> str:
         """`in blocks.3.fc (AddmmBackward0)` where that is known, else `by GeluBackward0 after blocks.3.fc`."""
-        name, number = str(node.name()), node._sequence_nr()  # noqa: SLF001 - the graph's public API has no number
+        name, number = str(node.name()), number_of(node)
         if self._trace is not None:
             place = self._trace.module_of(number)
             return f"by {name}" if place == OUTSIDE else f"in {self._path(place)} ({name})"

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from gradtui.probe.graph_depth import DEEPEST, TooDeepError, is_too_deep
+from gradtui.probe.graph_depth import TooDeepError, deepest, is_too_deep
 from gradtui.probe.module_trace import OUTSIDE, ModuleTrace
 from gradtui.probe.plain_tensors import plain_tensors
 from gradtui.probe.saved_hooks import (
@@ -25,7 +25,15 @@ from gradtui.probe.saved_hooks import (
     is_reentrant_checkpoint,
     kept_by_frame,
 )
-from gradtui.probe.torch_private import GraphNode, hides_modules, leaf_of, saved_data, saved_tensors, storage_key
+from gradtui.probe.torch_private import (
+    GraphNode,
+    hides_modules,
+    leaf_of,
+    number_of,
+    saved_data,
+    saved_tensors,
+    storage_key,
+)
 
 
 class Leaf(NamedTuple):
@@ -116,10 +124,7 @@ class GraphFacts:
 
 
 def walk(roots: Iterable[torch.Tensor], trace: ModuleTrace, known: KnownTensors) -> GraphFacts:
-    """Walk the graph that a backward on `roots` would run through. Nothing of it is kept.
-
-    Raises `TooDeepError` where that would do harm.
-    """
+    """Walk the graph that a backward on `roots` would run through; keeps nothing. Raises `TooDeepError` where it does harm."""
     return _Walk(trace, known).over(roots)
 
 
@@ -134,7 +139,7 @@ class _Walk:
 
     def over(self, roots: Iterable[torch.Tensor]) -> GraphFacts:
         tops: list[GraphNode] = [root.grad_fn for root in roots if root.grad_fn is not None]
-        waiting = list(tops)
+        waiting, most = list(tops), deepest()
         # Nodes are kept in `seen` while walking, because autograd makes their Python objects anew and reuses addresses.
         seen = set(waiting)
         while waiting:
@@ -143,7 +148,7 @@ class _Walk:
                 continue
             following = [next_node for next_node, _ in node.next_functions if next_node is not None]
             self._visit(node, following)
-            if self._facts.nodes == DEEPEST and is_too_deep(tops):
+            if self._facts.nodes == most and is_too_deep(tops, most):
                 raise TooDeepError
             for next_node in following:
                 if next_node not in seen:
@@ -157,7 +162,7 @@ class _Walk:
     def _visit(self, node: GraphNode, following: list[GraphNode]) -> None:
         facts = self._facts
         facts.nodes += 1
-        number = node._sequence_nr()  # noqa: SLF001 - the graph's public API has no number
+        number = number_of(node)
         module = self._trace.module_of(number)
         self._visited.append((number, node, module, following))
         facts.active.add(module)
@@ -213,7 +218,7 @@ class _Walk:
             facts.references[key] = weakref.ref(storage)
 
     def _count_reentrant(self, node: GraphNode, module: int) -> None:
-        number = node._sequence_nr()  # noqa: SLF001 - the graph's public API has no number
+        number = number_of(node)
         around = self._around(self._trace.entered_within(number, module) or {module})
         self._facts.regions.reentrant[number] = around
         self._facts.regions.recomputed[around] = None
@@ -252,10 +257,9 @@ class _Walk:
 
     def _owner(self, node: GraphNode) -> int:
         leaf = leaf_of(node)
-        return self._module_of(node) if leaf is None else self._known.leaves.get(id(leaf), _UNKNOWN).module
-
-    def _module_of(self, node: GraphNode) -> int:
-        return self._trace.module_of(node._sequence_nr())  # noqa: SLF001 - the graph's public API has no number
+        if leaf is None:
+            return self._trace.module_of(number_of(node))
+        return self._known.leaves.get(id(leaf), _UNKNOWN).module
 
     def _follow(self) -> None:
         """Where the gradient goes from each module, and a parameter of another one that it reaches through it.

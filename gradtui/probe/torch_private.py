@@ -112,6 +112,12 @@ def leaf_of(node: GraphNode) -> torch.Tensor | None:
     return leaf
 
 
+def number_of(node: GraphNode) -> int:
+    """The node's number: that of an operation is higher than those of all whose results it takes."""
+    number: int = node._sequence_nr()
+    return number
+
+
 _HIDING = ("CompiledFunction", "CheckpointFunction", "DifferentiableGraph")
 _hides: dict[type, bool] = {}
 
@@ -232,7 +238,7 @@ def module_place_in_backward(module_of: Callable[[int], int]) -> int | None:
 def number_in_backward() -> int | None:
     """The number of the graph node that is running on this thread; None outside of a backward."""
     node = running_node()
-    return node._sequence_nr() if node is not None else None
+    return number_of(node) if node is not None else None
 
 
 _running_node: Callable[[], GraphNode | None] | None = getattr(torch._C, "_current_autograd_node", None)

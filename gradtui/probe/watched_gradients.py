@@ -24,6 +24,7 @@ SAMPLE_SHARE = 4
 """A sample takes this part of the share: elements far apart cost more than neighbours."""
 _PIECE = 1 << 16
 _RING = 4
+"""Looks that may be under way on a device; with so many, the next step is not looked at."""
 _SMALLER, _FIRST, _LARGER, _ZERO, _NAN, _INF = 0, 1, BINS + 1, BINS + 2, BINS + 3, BINS + 4
 _KINDS = BINS + 5
 """Below the first bin, the bins, beyond the last, and what has no size. After them the positive ones are counted."""
@@ -39,6 +40,8 @@ class WatchedGradients:
     """Takes histograms of what is watched and delivers them when they have arrived."""
 
     def __init__(self, deliver: Deliver) -> None:
+        self.dropped = 0
+        """Steps not looked at because the device had not finished the looks before."""
         self._deliver = deliver
         self._paths: tuple[str, ...] = ()
         self._places: frozenset[int] | None = None
@@ -79,8 +82,12 @@ class WatchedGradients:
         `scale` is a loss scaler's factor that is still in the gradients.
         """
         self._asked = max(0, self._asked - 1)
+        self.poll()
         chosen = [(at, each.grad) for at, each in applied if at in (self._places or ()) and each.grad is not None]
         if not chosen:
+            return
+        if len(self._under_way) >= _RING:
+            self.dropped += 1
             return
         share = MOST_ELEMENTS // len(chosen)
         described: list[_Described] = []
@@ -100,8 +107,6 @@ class WatchedGradients:
             copy = HostCopy(torch.cat([each.to(home, non_blocking=True) for each in counted]))
         self._under_way.append((step, described, copy))
         self.poll()
-        if len(self._under_way) > _RING:
-            self._under_way.popleft()
 
     def poll(self) -> None:
         """Deliver what a device has finished; never waits."""

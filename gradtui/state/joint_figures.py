@@ -38,34 +38,125 @@ class JointFigures:
 
 def joint_figures(tree: TreeState, parameters: range) -> JointFigures | None:
     """Of these parameters, as far as they train; None if nobody has looked at any. Linear in their number."""
+    return _gathered(tree, parameters).joint()
+
+
+def joint_figures_of_modules(tree: TreeState) -> list[JointFigures | None]:
+    """Of all modules with what they hold, in the order of the tree. Linear in the parameters, however deep they lie."""
+    found = [
+        _gathered(tree, range(module.first_parameter, module.first_parameter + module.own_parameters))
+        for module in tree.modules
+    ]
+    # A module stands behind the one that holds it, so what it holds itself has been added by then.
+    for place in range(len(found) - 1, -1, -1):
+        holder = tree.modules[place].parent
+        if holder >= 0:
+            if found[place].tensors:
+                found[holder].take(found[place])
+            else:
+                found[holder].of += found[place].of
+    return [each.joint() for each in found]
+
+
+@dataclass(slots=True)
+class _Gathered:
+    """What was seen of some parameters, in a form that can be added up."""
+
+    of: int = 0
+    tensors: int = 0
+    first_step: float = math.inf
+    last_step: int = 0
+    max_abs: float = 0.0
+    stored: int = 0
+    mean: float = 0.0
+    spread: float = 0.0
+    """The sum of the squares around the mean."""
+    elements: int = 0
+    zeros: float = 0.0
+    not_finite: int = 0
+    weight_norm: float = 0.0
+    ratio_tensors: int = 0
+    moved: float = 0.0
+    """L2 of what a step adds to those whose ratio is known, and of these themselves."""
+    moved_weight: float = 0.0
+    ratio_is_exact: bool = True
+
+    def take(self, other: _Gathered) -> None:
+        """Add what was seen of others."""
+        stored, apart = self.stored + other.stored, other.mean - self.mean
+        # Around the joint mean: squares of the means themselves would lose a small spread.
+        # Products, since `**` raises where a square is beyond what a float can be.
+        self.spread += other.spread + apart * apart * (self.stored * other.stored / max(1, stored))
+        self.mean = (self.mean * self.stored + other.mean * other.stored) / max(1, stored)
+        self.stored = stored
+        is_nan = math.isnan(self.max_abs) or math.isnan(other.max_abs)
+        self.max_abs = math.nan if is_nan else max(self.max_abs, other.max_abs)
+        self.of += other.of
+        self.tensors += other.tensors
+        self.first_step = min(self.first_step, other.first_step)
+        self.last_step = max(self.last_step, other.last_step)
+        self.elements += other.elements
+        self.zeros += other.zeros
+        self.not_finite += other.not_finite
+        self.weight_norm = math.hypot(self.weight_norm, other.weight_norm)
+        self.ratio_tensors += other.ratio_tensors
+        self.moved = math.hypot(self.moved, other.moved)
+        self.moved_weight = math.hypot(self.moved_weight, other.moved_weight)
+        self.ratio_is_exact = self.ratio_is_exact and other.ratio_is_exact
+
+    def joint(self) -> JointFigures | None:
+        if not self.tensors:
+            return None
+        return JointFigures(
+            tensors=self.tensors,
+            of=self.of,
+            first_step=int(self.first_step),
+            last_step=self.last_step,
+            max_abs=self.max_abs,
+            mean=self.mean,
+            std=math.sqrt(self.spread / max(1, self.stored)) if math.isfinite(self.spread) else math.nan,
+            zero_fraction=self.zeros / max(1, self.elements),
+            not_finite=self.not_finite,
+            weight_norm=self.weight_norm,
+            update_ratio=self.moved / self.moved_weight if self.moved_weight > 0 else None,
+            ratio_tensors=self.ratio_tensors,
+            ratio_is_exact=self.ratio_is_exact,
+        )
+
+
+def _gathered(tree: TreeState, parameters: range) -> _Gathered:
     training = [place for place in parameters if tree.trainable[place] != "0"]
-    looks = [tree.figures[place] for place in training if place in tree.figures]
-    if not looks:
-        return None
-    seen = [figures for _, figures in looks]
-    elements = [_count(tree, each, each.elements) for each in seen]
-    stored = [_count(tree, each, each.stored) for each in seen]
-    mean = sum(each.mean * n for each, n in zip(seen, stored)) / max(1, sum(stored))
-    # Around the joint mean: squares of the means themselves would lose a small spread.
-    # Products, since `**` raises where a square is beyond what a float can be.
-    spread = sum((each.std * each.std + (each.mean - mean) * (each.mean - mean)) * n for each, n in zip(seen, stored))
-    moved = [(each.update_ratio, each.weight_norm) for each in seen if each.update_ratio is not None]
-    weight = math.hypot(*(norm for _, norm in moved))
-    steps = [step for step, _ in looks]
-    return JointFigures(
-        tensors=len(looks),
-        of=len(training),
-        first_step=min(steps),
-        last_step=max(steps),
-        max_abs=math.nan if any(math.isnan(each.max_abs) for each in seen) else max(each.max_abs for each in seen),
-        mean=mean,
-        std=math.sqrt(spread / max(1, sum(stored))) if math.isfinite(spread) else math.nan,
-        zero_fraction=sum(each.zero_fraction * n for each, n in zip(seen, elements)) / max(1, sum(elements)),
-        not_finite=sum(each.not_finite for each in seen),
-        weight_norm=math.hypot(*(each.weight_norm for each in seen)),
-        update_ratio=math.hypot(*(ratio * norm for ratio, norm in moved)) / weight if weight > 0 else None,
-        ratio_tensors=len(moved),
-        ratio_is_exact=all(each.ratio_is_exact for each in seen if each.update_ratio is not None),
+    whole = _Gathered()
+    for look in map(tree.figures.get, training):
+        if look is not None:
+            one = _one(tree, *look)
+            if whole.tensors:
+                whole.take(one)
+            else:
+                whole = one
+    whole.of = len(training)
+    return whole
+
+
+def _one(tree: TreeState, step: int, seen: GradientFigures) -> _Gathered:
+    stored, elements = _count(tree, seen, seen.stored), _count(tree, seen, seen.elements)
+    ratio = seen.update_ratio
+    return _Gathered(
+        tensors=1,
+        first_step=step,
+        last_step=step,
+        max_abs=seen.max_abs,
+        stored=stored,
+        mean=seen.mean,
+        spread=seen.std * seen.std * stored,
+        elements=elements,
+        zeros=seen.zero_fraction * elements,
+        not_finite=seen.not_finite,
+        weight_norm=seen.weight_norm,
+        ratio_tensors=int(ratio is not None),
+        moved=ratio * seen.weight_norm if ratio is not None else 0.0,
+        moved_weight=seen.weight_norm if ratio is not None else 0.0,
+        ratio_is_exact=seen.ratio_is_exact or ratio is None,
     )
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import resource
 import subprocess
 import sys
 import textwrap
@@ -20,34 +22,63 @@ from gradtui.protocol.commands import TraceGradient
 from gradtui.protocol.events import GradientTraced, SavedBytesMeasured
 
 SCRIPT = """
+    import sys
+    import threading
+
     import torch
     from torch import nn
     from watched import watched
 
+    length, factor, stack = int(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])
     model = nn.Linear(1, 1)
-    with watched() as seen:
+
+    def train():
         optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
         for _ in range(2):
             x = model(torch.ones(1, 1))
-            for _ in range(100_000):
-                x = x * 1.0
+            for _ in range(length):
+                x = x * factor
             x.sum().backward()
             optimizer.step()
             del x
-    print(seen.state.step, *seen.letters().values())
+
+    with watched() as seen:
+        if stack:
+            threading.stack_size(stack)
+            thread = threading.Thread(target=train)
+            thread.start()
+            thread.join()
+        else:
+            train()
+    print(seen.state.step, seen.state.bad_step and seen.state.bad_step.value)
 """
+KIB = 1024
 
 
-def test_a_chain_of_a_hundred_thousand_operations_ends_as_without_us() -> None:
+@pytest.mark.parametrize(
+    ("length", "factor", "stack", "limit", "bad"),
+    [
+        (100_000, 1.0, 0, 8192 * KIB, None),
+        (100_000, math.nan, 0, 8192 * KIB, "NaN"),
+        (9_000, 1.0, 0, 1024 * KIB, None),
+        (9_000, math.nan, 0, 1024 * KIB, "NaN"),
+        (9_000, 1.0, 256 * KIB, 8192 * KIB, None),
+    ],
+)
+def test_a_long_chain_of_operations_ends_as_without_us(
+    length: int, factor: float, stack: int, limit: int, bad: str | None
+) -> None:
+    _, highest = resource.getrlimit(resource.RLIMIT_STACK)
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(SCRIPT)],
+        [sys.executable, "-c", textwrap.dedent(SCRIPT), str(length), str(factor), str(stack)],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_STACK, (limit, highest)),
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
     )
-    assert (done.returncode, done.stdout) == (0, "2 T T\n"), done.stderr[-500:]
+    assert (done.returncode, done.stdout) == (0, f"2 {bad}\n"), done.stderr[-500:]
 
 
 def chain(length: int) -> Tensor:
@@ -89,8 +120,7 @@ def test_what_is_wide_is_still_looked_at() -> None:
 
 
 def test_who_asks_for_a_gradient_of_a_graph_that_is_too_deep_gets_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(saved_tensors, "DEEPEST", 5)
-    monkeypatch.setattr(saved_tensors, "is_too_deep", lambda tops: is_too_deep(tops, 5))
+    monkeypatch.setattr(saved_tensors, "deepest", lambda: 5)
     model = nn.Sequential(*(nn.Linear(2, 2) for _ in range(9)))
     with watched() as seen:
         seen.submit(lambda number: TraceGradient(number, "0.weight"))

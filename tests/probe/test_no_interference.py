@@ -23,10 +23,15 @@ from watched import Watched, watched
 from zoo import SPECIMENS
 
 from gradtui.probe import torch_hooks
+from gradtui.probe.bad_step import BadSteps
 from gradtui.probe.grad_scalers import GradScalers
+from gradtui.probe.gradient_statistics import GradientStatistics
 from gradtui.probe.hook_set import MOST_FAILURES
+from gradtui.probe.micro_steps import MicroSteps
 from gradtui.probe.probe import Probe
-from gradtui.protocol.events import ProbeFailed
+from gradtui.probe.watched_gradients import WatchedGradients
+from gradtui.protocol.commands import FollowMicroSteps
+from gradtui.protocol.events import GradientsMeasured, ProbeFailed
 from gradtui.transport.in_process import CommandQueue
 
 X = torch.linspace(-1, 1, 24).view(6, 4)
@@ -392,9 +397,38 @@ def test_a_measurement_that_fails_leaves_counting_and_phases_alone(part: str, na
     assert len(failures) == 2 * len({failure.part for failure in failures}) <= 4
 
 
-@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
+PARTS_OF_NORMS = [
+    (BadSteps, "saw_loss"), (BadSteps, "clipping"), (BadSteps, "measuring"), (BadSteps, "read"), (BadSteps, "stepped"),
+    (MicroSteps, "ended"), (MicroSteps, "poll"), (MicroSteps, "finish"), (GradientStatistics, "before_step"),
+    (GradientStatistics, "after_step"), (GradientStatistics, "poll"), (WatchedGradients, "before_step"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("part", "name"), PARTS_OF_NORMS)
+def test_a_part_that_fails_leaves_the_norms_alone(part: type, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*arguments: object, **options: object) -> None:
+        raise BrokenError(name)
+
+    monkeypatch.setattr(part, name, broken)
+    model = small()
+    with watched(may_fail=True) as seen:
+        seen.submit(lambda number: FollowMicroSteps(number, True))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(6):
+            model(X).square().mean().backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+    assert any("Broken" in failure.error for failure in seen.all(ProbeFailed))
+    measured = seen.all(GradientsMeasured)
+    assert [event.step for event in measured] == list(range(1, 7))
+    assert all(event.before_clipping is not None for event in measured)
+
+
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt])
 @pytest.mark.parametrize("name", ["root_entered", "step_ended", "backward_began"])
-def test_what_ends_the_script_passes(name: str, error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_ends_the_script_passes(name: str, kind: type[BaseException], monkeypatch: pytest.MonkeyPatch) -> None:
+    error = kind(3)
+
     def ends(*arguments: object) -> None:
         raise error
 
@@ -404,6 +438,9 @@ def test_what_ends_the_script_passes(name: str, error: BaseException, monkeypatc
         everything(model)
     assert raised.value is error
     assert seen.all(ProbeFailed) == []
+    # Its traceback holds this frame, and by it the model and its graph: other tests must not find them.
+    error.__traceback__ = None
+    del raised
 
 
 def test_reports_stop_after_the_third_failure() -> None:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from watched import Watched, watched
 
 from gradtui.probe import watched_gradients
+from gradtui.probe.host_copy import HostCopy
 from gradtui.probe.watched_gradients import WatchedGradients, by_sorting
 from gradtui.protocol.commands import Watch
 from gradtui.protocol.events import CommandApplied, GradientFiguresMeasured, GradientHistogramsMeasured
@@ -219,3 +220,27 @@ def test_nothing_is_kept_alive() -> None:
         assert histograms(seen)
         model[0].weight.grad = None
         assert gone() is None
+
+
+def test_while_a_device_is_behind_new_looks_are_left_out_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    arrived: list[bool] = []
+
+    class Slow(HostCopy):
+        @property
+        def is_there(self) -> bool:
+            return bool(arrived)
+
+    monkeypatch.setattr(watched_gradients, "HostCopy", Slow)
+    told: list[int] = []
+    watching = WatchedGradients(lambda step, _: told.append(step))
+    watching._places = frozenset({0})
+    parameter = nn.Parameter(torch.ones(3))
+    parameter.grad = torch.ones(3)
+    room = watched_gradients._RING
+    for step in range(room + 3):
+        watching.before_step(step, [(0, parameter)], None)
+    assert (told, watching.dropped) == ([], 3)
+    arrived.append(True)
+    watching.poll()
+    # The oldest are those that arrive: were they given up, a script far ahead of its device would never see any.
+    assert told == list(range(room))

@@ -16,6 +16,8 @@ from gradtui.tui.plots.table import Table
 from gradtui.tui.plotting.request import Scale
 
 NOW_ROLE, THEN_ROLE = "curve-1", "curve-3"
+_PARAMETERS_A_DRAWING = 5_000
+"""All of them are gone through once for so many of them: some 5 ms a drawing."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,14 @@ def layers_of(state: RunState, *, by_call: bool) -> Layers | None:
 
 
 def depth_plot(state: RunState, look: Look, width: int, height: int) -> Plot:
-    """The plot of the norms by layer."""
+    """The plot of the norms by layer; of many parameters one of some drawings ago, which the legend's step tells."""
+    tree = state.tree
+    key = tree.version, tree.norms is None, state.ended is None, look, width, height
+    drawings = len(tree.parameters) // _PARAMETERS_A_DRAWING
+    return look.kept.plot(key, drawings, lambda: _depth_plot(state, look, width, height))
+
+
+def _depth_plot(state: RunState, look: Look, width: int, height: int) -> Plot:
     layers = layers_of(state, by_call=look.by_call)
     if layers is None or not layers.modules:
         return Plot(tuple(wrap(((norms_awaited(state), "muted"),), width)), None)
@@ -132,7 +141,7 @@ def _words(state: RunState, layers: Layers) -> str:
         words = f"NaN or Inf in {len(broken):,}, the first of them {_labelled(state, layers, broken[0])}. "
     if len(known) > 1:
         (low, low_at), (high, high_at) = min(known), max(known)
-        factor = f", a factor of {short(high / low)}" if low > 0 else ""
+        factor = f", a factor of {_factor(high / low)}" if low > 0 else ""
         words += (
             f"Largest {short(high)} at {_labelled(state, layers, high_at)}, "
             f"smallest {short(low)} at {_labelled(state, layers, low_at)}{factor}. "
@@ -146,4 +155,8 @@ def _words(state: RunState, layers: Layers) -> str:
 
 
 def _labelled(state: RunState, layers: Layers, at: int) -> str:
-    return f"{printable(_name(state, layers.modules[at]))} ({at + 1})"
+    return f"{printable(_name(state, layers.modules[at]))} (layer {at + 1:,})"
+
+
+def _factor(factor: float) -> str:
+    return f"{factor:.1f}" if factor < 100 else f"{factor:,.0f}" if factor < 1e6 else short(factor)

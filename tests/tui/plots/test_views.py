@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from fakes import Node, coop_model, coop_run, found, started
@@ -15,6 +16,7 @@ from gradtui.protocol.vocabulary import GradientFigures
 from gradtui.state.reducer import apply
 from gradtui.state.run_state import RunState
 from gradtui.tui.lines import Line, line_width
+from gradtui.tui.plots import depth
 from gradtui.tui.plots.depth import depth_plot, depth_table, layers_of
 from gradtui.tui.plots.histogram import EDGES, histogram_plot, histogram_table, spread_of
 from gradtui.tui.plots.look import Look
@@ -303,7 +305,7 @@ def test_the_extremes_are_named_with_what_lies_between_them() -> None:
     state = after(layered(3), norms(1, 3.0, 4.0, 0.3, 0.4, 0.003, 0.004))
     plot = depth_plot(state, Look(Selection("1", 2, 4)), 110, 20)
     words = text(plot.below)
-    assert "Largest 5.00e0 at 0 (1), smallest 5.00e-3 at 2 (3), a factor of 1.00e3" in words
+    assert "Largest 5.00e0 at 0 (layer 1), smallest 5.00e-3 at 2 (layer 3), a factor of 1,000" in words
     assert plot.request is not None
     assert plot.request.series[-1].color == "curve-2"
     assert plot.request.series[-1].ys == (0.5,)
@@ -328,8 +330,21 @@ def test_a_window_over_layers() -> None:
 def test_the_first_layer_that_is_not_finite_is_named() -> None:
     state = after(layered(3), norms(1, 3.0, 4.0, math.nan, 0.4, math.inf, 1.0, total=math.nan))
     words = text(depth_plot(state, Look(), 110, 20).below)
-    assert "NaN or Inf in 2, the first of them 1 (2)" in words
-    assert "Finite only in 0 (1)" in words
+    assert "NaN or Inf in 2, the first of them 1 (layer 2)" in words
+    assert "Finite only in 0 (layer 1)" in words
+
+
+def test_the_layers_of_a_large_model_are_gone_through_once_in_some_drawings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(depth, "_PARAMETERS_A_DRAWING", 3)
+    state, look = after(layered(3), norms(1, 3.0, 4.0, 0.3, 0.4, 0.003, 0.004)), Look()
+    drawn = []
+    for step in range(2, 8):
+        drawn.append(text(depth_plot(state, look, 110, 20).above))
+        apply(state, norms(step, 3.0, 4.0, 0.3, 0.4, 0.003, 0.004))
+    # Six parameters, three for each drawing: made, and shown two times more.
+    assert ["step 1" in words for words in drawn[:3]] == [True] * 3
+    assert ["step 4" in words for words in drawn[3:]] == [True] * 3
+    assert "step 7" in text(depth_plot(state, replace(look, other_scale=True), 110, 20).above)
 
 
 def test_a_script_that_clips_at_infinity_only_asks_for_the_norm() -> None:
