@@ -29,11 +29,10 @@ def leave_to_python(function: Callable[..., Any], *, and_all_it_calls: bool = Fa
     frame (or, with `and_all_it_calls`, any frame below it) while a compiled region of the script's is running.
     """
     function._torchdynamo_disable = True  # type: ignore[attr-defined]  # noqa: SLF001 - dynamo's own mark
-    leave_frame_to_python(function, and_all_it_calls=and_all_it_calls)
-    return function
+    return leave_frame_to_python(function, and_all_it_calls=and_all_it_calls)
 
 
-def leave_frame_to_python(function: Callable[..., Any], *, and_all_it_calls: bool = False) -> None:
+def leave_frame_to_python(function: Callable[..., Any], *, and_all_it_calls: bool = False) -> Callable[..., Any]:
     """Have dynamo not begin with a frame of this function; it is traced into from its callers all the same.
 
     So torch does with its own call of a module: where a graph breaks within a model, the frame of the call around it would
@@ -46,3 +45,4 @@ def leave_frame_to_python(function: Callable[..., Any], *, and_all_it_calls: boo
         set_strategy(function.__code__, _eval_frame._FrameExecStrategy(action.SKIP, below))  # noqa: SLF001 - the same
     elif hasattr(_eval_frame, "skip_code"):
         _eval_frame.skip_code(function.__code__)
+    return function

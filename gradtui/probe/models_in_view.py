@@ -71,8 +71,8 @@ class ModelsInView:
         self._described: tuple[OptimizerInfo, ...] = ()
         self._groups: tuple[tuple[GroupSettings, ...], ...] = ()
         self._held: list[list[int]] = []
-        self.steps_in_backward = False
-        """An optimizer has stepped while backward was running."""
+        self.steps_in_backward: bool | None = None
+        """Whether an optimizer has stepped while backward was running; None as long as none has stepped."""
         self._stepped: dict[int, tuple[int, int]] = {}
         """Place of an optimizer -> the number of the step it made last, and how many backward passes had ended by then.
 
@@ -103,7 +103,7 @@ class ModelsInView:
         """An optimizer has made this step, after so many backward passes; its place among all that were seen."""
         place = self.discovery.saw_optimizer(optimizer)
         self._stepped[place] = (step, backwards)
-        self.steps_in_backward = self.steps_in_backward or current_graph_task_id() != -1
+        self.steps_in_backward = bool(self.steps_in_backward) or current_graph_task_id() != -1
         return place
 
     def refresh(self, step: int, *, look_closer: bool = False, at_any_cost: bool = False) -> None:

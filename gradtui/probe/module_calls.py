@@ -56,8 +56,7 @@ def module_call(  # noqa: C901, PLR0915 - as its one inner function
             try:
                 is_awaited = not marks.forward(self) and _root_entered(self, (args, kwargs), hooks, listener, batches)
                 is_heard = thread == hooks.thread
-                # Only now: the boundary is behind us.
-                is_holding = bool(held.modules) and held.enter()
+                is_holding = bool(held.modules) and held.enter()  # Only now: the boundary is behind us.
                 inside.add(thread)
                 if is_heard:
                     tracer.inside, tracer.passes = True, not (tracer.on or tracer.minds)
@@ -81,9 +80,7 @@ def module_call(  # noqa: C901, PLR0915 - as its one inner function
         finally:
             hooks.run("modules", tracer.left)
 
-    if CAN_TELL:
-        leave_frame_to_python(__call__)
-    return __call__
+    return leave_frame_to_python(__call__) if CAN_TELL else __call__
 
 
 def _root_entered(module: nn.Module, arguments: Any, hooks: HookSet, listener: Listener, batches: BatchStorages) -> Any:

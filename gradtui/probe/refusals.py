@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 
 from gradtui.probe import optimizer_membership as membership
 from gradtui.probe.module_tree import ModuleTree
-from gradtui.probe.torch_private import is_lazy
+from gradtui.probe.torch_private import has_accumulation_hooks, is_lazy
 
 _RANKS_AGREE = ("DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule", "DeepSpeedEngine")
 """Classes of modules whose ranks must all do the same."""
@@ -43,8 +43,8 @@ class Training:
     """Parameters that were unfrozen so lately that no backward has run since."""
     by_hand: bool = False
     """There is no optimizer: the script updates its parameters itself."""
-    in_backward: bool = False
-    """An optimizer has stepped while backward was running."""
+    in_backward: bool | None = False
+    """Whether an optimizer has stepped while backward was running; None where none has stepped at all."""
 
     @property
     def optimizers(self) -> list[Optimizer]:
@@ -112,10 +112,10 @@ def refuse_joining_in_backward(orphans: Mapping[int, torch.Tensor], tree: Module
         raise Refused(
             f"optimizers step within backward here: {name} would be moved while backward still needs its values"
         )
-    counts = [sum(1 for _ in membership.parameters(optimizer)) for optimizer in training.optimizers]
-    if len(counts) > 1 and set(counts) == {1}:
+    owned = (tensor for optimizer in training.optimizers for tensor in membership.parameters(optimizer))
+    if training.in_backward is None and any(map(has_accumulation_hooks, owned)):
         raise Refused(
-            f"each parameter has an optimizer of its own here, which {name} has not: the script must make one"
+            f"{name} is in no optimizer, and those here may step within backward: ask again after the first step"
         )
 
 

@@ -265,8 +265,8 @@ class Toggling:
             for place, tensor in known.items()
             if (self.freezes.holds(tensor) if wish.trainable else tensor.requires_grad)
         }
-        modules = [module for reference in statistics if (module := reference()) is not None]
-        modules = [module for module in modules if self._holds(module) is wish.trainable]
+        living_modules = (module for reference in statistics if (module := reference()) is not None)
+        modules = [module for module in living_modules if self._holds(module) is wish.trainable]
         if not chosen and not modules:
             raise Gone("nothing of it is left as it was")
         if treated.take_back is None:

@@ -219,6 +219,11 @@ def compiled_in_place(module: torch.nn.Module) -> bool:
     return getattr(module, "_compiled_call_impl", None) is not None
 
 
+def has_accumulation_hooks(tensor: torch.Tensor) -> bool:
+    """Whether something is to be called when backward has stored a gradient: an optimizer's step, it may be."""
+    return bool(getattr(tensor, "_post_accumulate_grad_hooks", None))
+
+
 def is_lazy(tensor: torch.Tensor) -> bool:
     """Whether this is a lazy module's parameter that has no shape yet."""
     return isinstance(tensor, UninitializedTensorMixin)

@@ -251,7 +251,7 @@ def test_every_command_is_tried() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(0 if TRIES else 300)
+@pytest.mark.timeout(0 if TRIES else 600)
 @settings_of(250)
 @given(
     st.sampled_from(PAIRS),
@@ -272,7 +272,7 @@ def test_any_sequence_of_commands(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(0 if TRIES else 300)
+@pytest.mark.timeout(0 if TRIES else 600)
 @settings_of(100)
 @given(st.sampled_from(PAIRS), sequences(OBSERVING), st.lists(st.one_of(*OBSERVING.values()), max_size=4))
 def test_what_only_observes_changes_no_bit(pair: tuple[str, str], asked: list[Asked], while_held: list[Make]) -> None:

@@ -499,6 +499,8 @@ class Script:
         self.optimizer = VARIANTS[name]([p for p in self.model.parameters() if p.requires_grad])
         self._first = {layer: 99 if layer in frozen else -1 for layer in range(3)}
         """When each layer was trainable first."""
+        self._passes: set[int] = set()
+        """The frozen layers through which the latest gradient has passed on to one below: unfrozen, they will have one."""
 
     def train(self, at: Callable[[int], object], *, to_none: bool) -> list[list[float]]:
         for number in range(8):
@@ -506,6 +508,8 @@ class Script:
             self.optimizer.zero_grad(set_to_none=to_none)
             self.model(X).square().mean().backward()
             self.optimizer.step()
+            trains = [p.requires_grad for p in self.model.parameters()]
+            self._passes = {layer for layer in range(3) if not trains[layer] and any(trains[:layer])}
         return bits(self.model)
 
     def toggle(self, number: int, layer: int, trainable: bool) -> None:
@@ -520,7 +524,8 @@ class Script:
             return
         weight.requires_grad_(trainable)
         weight.grad = None
-        self._first[layer] = min(self._first[layer], number)
+        self._first[layer] = min(self._first[layer], number - (layer in self._passes))
+        self._passes.discard(layer)
         own = self.optimizer.param_groups[0]["params"]
         if all(weight is not other for other in own):
             own.append(weight)

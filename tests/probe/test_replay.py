@@ -56,7 +56,7 @@ def check(train: Callable[[Callable[[int], None]], nn.Module], asked: Mapping[in
         return models[-1]
 
     seen = session(kept, asked)
-    text = schedule_text(seen.state)
+    text = schedule_text(seen.state, "train.py")
     file.write_text(text, encoding="utf-8")
     again, replay = replayed(train, load(file))
     assert [(e.step, e.skipped, e.text) for e in replay.all(CommandApplied)] == [
@@ -282,7 +282,7 @@ def test_a_script_that_takes_up_its_own_saved_state_is_replayed_too(undone: bool
             asks = undone and not again
             weights.append(bits(train(lambda n, s=seen, asks=asks: s.submit(Undo) if asks and n == 6 else None)))
         if not again:
-            file.write_text(schedule_text(seen.state), encoding="utf-8")
+            file.write_text(schedule_text(seen.state, "train.py"), encoding="utf-8")
         ends.append([(event.step, event.text) for event in seen.all(CommandApplied)])
     assert ends[0] == ends[1]
     assert len(ends[0]) == 1 + undone
