@@ -78,7 +78,7 @@ def test_ci_runs_the_commands_of_the_readme() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     commands_ = re.findall(r"^(python3 -m venv .*)$", readme, flags=re.MULTILINE)
     run = [line for line in commands_ if line.endswith("gradtui demos/coop_like.py")]
-    test = [line for line in commands_ if line.endswith(".venv/bin/pytest")]
+    test = [line for line in commands_ if line.endswith(".venv/bin/pytest -n logical --dist loadgroup")]
     assert len(run) == 1
     assert len(test) == 1
     quiet = test[0].replace("pip install", "pip install --quiet")

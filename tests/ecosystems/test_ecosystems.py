@@ -30,7 +30,7 @@ MODELS = {
 }
 
 
-@pytest.fixture(scope="module", params=CASES)
+@pytest.fixture(scope="module", params=[pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in CASES])
 def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Runs, Path]:
     directory = tmp_path_factory.mktemp("runs")
     return request.param, run(CASES[request.param], directory), directory

@@ -71,7 +71,7 @@ def test_what_a_handler_raises_while_the_run_is_held_is_the_script_s(tmp_path: P
     with Screen(tmp_path, TRAIN + RAISES + catches) as session:
         session.wait_training()
         session.wait_for("5 trainable")
-        session.send("pe")
+        session.send("pv")
         session.wait_for("  paused")
         os.kill(session.training_process().pid, signal.SIGUSR1)
         session.wait_log("caught the scheduler wants the machine")
@@ -83,7 +83,7 @@ def test_ctrl_c_while_held_ends_the_script_as_ever(tmp_path: Path) -> None:
     with Screen(tmp_path, TRAIN + catches) as session:
         session.wait_training()
         session.wait_for("5 trainable")
-        session.send("pe")
+        session.send("pv")
         session.wait_for("  paused")
         session.send("\x03")
         session.wait_log("cleaned up")
