@@ -4,8 +4,8 @@
 
 Per step in CPU time of the training thread, against the same steps without a probe, each in a fresh process, taking turns: for
 steps that are only marked, steps whose norms are measured, and steps that are examined (on a run, only as many of the last two
-as the budget allows). Then what is done once, as a multiple of a step: the first sight of the model. Then the screen at 160×50, on the
-UI thread, against the smallest model's: a redraw of the unfolded tree, the dearest key typed into the filter; and memory.
+as the budget allows). Then what is done once, as a multiple of a step: the first sight of the model. Then the screen at
+160×50, on the UI thread, against the smallest model's: a redraw of the unfolded tree, the dearest key typed into the filter; and memory.
 """
 
 from __future__ import annotations
@@ -32,9 +32,7 @@ def measured(kind: str, parameters: int) -> Sample:
     command = [sys.executable, str(HERE / "scale_parts.py"), kind, str(parameters)]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     try:
-        ran = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=_LONGEST_S, check=False
-        )
+        ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_LONGEST_S, check=False)
     except subprocess.TimeoutExpired:
         raise Absent(f"not through within {_LONGEST_S} s") from None
     if ran.returncode:

@@ -11,6 +11,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import psutil
@@ -25,7 +26,9 @@ from gradtui.transport.in_process import CommandQueue, EventQueue
 _ALWAYS = 10**9
 _COUNTED_S = 0.7
 """Steps are taken for so long, but at least `_FEWEST`."""
-_FEWEST = 5
+_FEWEST = 3
+_WARM_UP = 14
+"""Steps until the probe has seen what it wants to see of a new model."""
 _TIMES = 9
 _IN_A_GROUP = 50
 
@@ -85,11 +88,8 @@ def steps(kind: str, parameters: int) -> dict[str, float]:
 
         probe.view._search = timed  # type: ignore[method-assign]
         probe.attach()
-    began = time.perf_counter()
-    taken = 0
-    while taken < 4 or (taken < 20 and time.perf_counter() - began < 4):
+    for _ in range(3 if kind == "none" else _WARM_UP):
         training.step()
-        taken += 1
     began, cpu, taken = time.perf_counter(), time.thread_time(), 0
     while taken < _FEWEST or time.perf_counter() - began < _COUNTED_S:
         training.step()
@@ -145,7 +145,10 @@ async def _screen(events: list[ev.Event]) -> dict[str, float]:
             return time.thread_time() - began
 
         def train() -> None:
-            source.waiting += measured
+            nonlocal taken
+            taken += 1
+            norms = tuple(taken * norm if norm else norm for norm in measured.norms or ())
+            source.waiting.append(replace(measured, step=measured.step + taken, norms=norms))
             app._drain()
 
         source.waiting += events
@@ -153,7 +156,8 @@ async def _screen(events: list[ev.Event]) -> dict[str, float]:
         await pilot.pause()
         tree = app.dashboard.tree_view
         tree.action_unfold_all()
-        measured = [event for event in events if isinstance(event, (ev.GradientsMeasured, ev.ParametersClassified))][-2:]
+        taken = 0
+        measured = [event for event in events if isinstance(event, ev.GradientsMeasured)][-1]
         nothing = await cpu_of(lambda: None, lambda: None)
         found = {"redraw_s": await cpu_of(train, lambda: app.dashboard.draw("tree")) - nothing}
         keys = [await filtered(text) - nothing for text in ("w", "we", "wei", "weig", "wei", "we", "w", "")]

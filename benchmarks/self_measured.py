@@ -72,7 +72,9 @@ def tell_duty(size: str, length: Length, rounds_wanted: int) -> None:
                 "screen": Contender(_SCREEN, before=before, on_a_terminal=True)}  # fmt: skip
         contenders |= {name + where: partial(measured, way, size, length) for name, way in ways.items()}
     rounds.take_turns(contenders, rounds_wanted)
-    print(f"\n{size}: duty of all threads but the training one, per cent of the time; and a step against none on all cores")
+    print(
+        f"\n{size}: duty of all threads but the training one, per cent of the time; and a step against none on all cores"
+    )
     for name in rounds.present():
         duty, wall = 100 * rounds.median(name, "others_share"), rounds.compare(name, "wall_us")
         cpu = rounds.compare(name, "cpu_us")

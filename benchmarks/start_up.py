@@ -38,7 +38,9 @@ def started(prefix: list[str], script: str, *, on_a_terminal: bool) -> Sample:
         if on_a_terminal:
             with PseudoTerminal(command, environment) as terminal:
                 began = terminal.began
-                terminal.read_until(lambda: terminal.painted is not None and told.exists() and told.read_text(), _LONGEST_S)
+                terminal.read_until(
+                    lambda: terminal.painted is not None and told.exists() and told.read_text(), _LONGEST_S
+                )
                 painted = terminal.painted
                 terminal.read_until(lambda: False, 0.3)
                 terminal.type("q")

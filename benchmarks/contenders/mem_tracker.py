@@ -9,7 +9,9 @@ from torch.optim import Optimizer
 
 
 @contextlib.contextmanager
-def follow(model: nn.Module, optimizer: Optimizer, step: Callable[..., Tensor], option: str) -> Iterator[Callable[[], object]]:  # noqa: ARG001
+def follow(
+    model: nn.Module, optimizer: Optimizer, step: Callable[..., Tensor], option: str
+) -> Iterator[Callable[[], object]]:
     tracker = MemTracker()
     tracker.track_external(model, optimizer)
 

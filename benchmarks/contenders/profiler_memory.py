@@ -9,7 +9,9 @@ from torch.profiler import ProfilerActivity, profile, schedule
 
 
 @contextlib.contextmanager
-def follow(model: nn.Module, optimizer: Optimizer, step: Callable[..., Tensor], option: str) -> Iterator[Callable[[], object]]:  # noqa: ARG001
+def follow(
+    model: nn.Module, optimizer: Optimizer, step: Callable[..., Tensor], option: str
+) -> Iterator[Callable[[], object]]:
     """The option `always` records every step in rounds of ten."""
     with profile(
         activities=[ProfilerActivity.CPU],

@@ -11,7 +11,9 @@ from torch.utils.tensorboard import SummaryWriter
 
 
 @contextlib.contextmanager
-def follow(model: nn.Module, optimizer: Optimizer, step: Callable[..., Tensor], option: str) -> Iterator[Callable[[], object]]:  # noqa: ARG001
+def follow(
+    model: nn.Module, optimizer: Optimizer, step: Callable[..., Tensor], option: str
+) -> Iterator[Callable[[], object]]:
     writer = SummaryWriter(os.environ["BENCHMARK_FOLDER"])
     numbers = itertools.count()
     every = int(option)

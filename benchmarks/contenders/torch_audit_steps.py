@@ -9,6 +9,8 @@ from torch.optim import Optimizer
 
 
 @contextlib.contextmanager
-def follow(model: nn.Module, optimizer: Optimizer, step: Callable[..., Tensor], option: str) -> Iterator[Callable[[], object]]:
+def follow(
+    model: nn.Module, optimizer: Optimizer, step: Callable[..., Tensor], option: str
+) -> Iterator[Callable[[], object]]:
     with torch_audit.autopatch(model, optimizer=optimizer, every_n_steps=int(option), reporters=[]):
         yield step

@@ -9,7 +9,9 @@ from torchmortem import Autopsy
 
 
 @contextlib.contextmanager
-def follow(model: nn.Module, optimizer: Optimizer, step: Callable[..., Tensor], option: str) -> Iterator[Callable[[], object]]:
+def follow(
+    model: nn.Module, optimizer: Optimizer, step: Callable[..., Tensor], option: str
+) -> Iterator[Callable[[], object]]:
     autopsy = Autopsy(model, optimizer=optimizer, sampling=option)
     autopsy.attach()
 

@@ -10,7 +10,9 @@ from torch.optim import Optimizer
 
 
 @contextlib.contextmanager
-def follow(model: nn.Module, optimizer: Optimizer, step: Callable[..., Tensor], option: str) -> Iterator[Callable[[], object]]:  # noqa: ARG001
+def follow(
+    model: nn.Module, optimizer: Optimizer, step: Callable[..., Tensor], option: str
+) -> Iterator[Callable[[], object]]:
     run = wandb.init(
         mode="offline", dir=os.environ["BENCHMARK_FOLDER"], settings=wandb.Settings(console="off", silent=True)
     )
