@@ -61,7 +61,7 @@ def tell(rounds: Rounds, size: str) -> None:
     for name, wall, cpu in sorted(rows, key=lambda row: row[1].ratio):
         whole = rounds.compare(name, "whole_s").more
         spread, cpu_spread = (f"{row.lowest:.2f} to {row.highest:.2f}" for row in (wall, cpu))
-        more = "" if name == BASELINE else f"+{told_time(wall.more / 1e6).strip()}"
+        more = "" if name == BASELINE else f"{wall.more / 1e3:+.3f} ms"
         print(
             f"  {name:<26}{wall.ratio:8.3f}x  {spread:<15}{more:>12} {cpu.ratio:8.3f}x  {cpu_spread:<15}{whole:+12.1f} s"
         )

@@ -50,11 +50,13 @@ def tell_budgets(size: str, length: Length, rounds_wanted: int) -> None:
     for name in rounds.present()[1:]:
         wall, cpu = rounds.compare(name, "wall_us"), rounds.compare(name, "cpu_us")
         said = rounds.median(name, "said_us")
+        share, norms = (100 * rounds.median(name, quantity) for quantity in ("said_share", "norms"))
         print(
-            f"  {name:<14} a step {wall.ratio:6.3f}x ({wall.lowest:.3f} to {wall.highest:.3f}), CPU {cpu.ratio:6.3f}x "
-            f"({cpu.lowest:.3f} to {cpu.highest:.3f}); says {said:7.1f} µs, {100 * rounds.median(name, 'said_share'):5.2f} %: "
-            f"{said / wall.more:5.2f} of the {wall.more:.1f} µs by the clock, {said / cpu.more:5.2f} of the {cpu.more:.1f} µs CPU; "
-            f"norms of {100 * rounds.median(name, 'norms'):.1f} % of steps"
+            f"  {name:<14} a step {wall.ratio:6.3f}x ({wall.lowest:.3f} to {wall.highest:.3f}), "
+            f"CPU {cpu.ratio:6.3f}x ({cpu.lowest:.3f} to {cpu.highest:.3f}); "
+            f"says {said:7.1f} µs a step, {share:.2f} % once warm: "
+            f"{said / wall.more:5.2f} of the {wall.more:.1f} µs by the clock, "
+            f"{said / cpu.more:5.2f} of the {cpu.more:.1f} µs CPU; norms of {norms:.1f} % of steps"
         )
     rounds.tell_absent()
 
@@ -72,9 +74,7 @@ def tell_duty(size: str, length: Length, rounds_wanted: int) -> None:
                 "screen": Contender(_SCREEN, before=before, on_a_terminal=True)}  # fmt: skip
         contenders |= {name + where: partial(measured, way, size, length) for name, way in ways.items()}
     rounds.take_turns(contenders, rounds_wanted)
-    print(
-        f"\n{size}: duty of all threads but the training one, per cent of the time; and a step against none on all cores"
-    )
+    print(f"\n{size}: duty of all threads but the training one, per cent of the time; a step against none")
     for name in rounds.present():
         duty, wall = 100 * rounds.median(name, "others_share"), rounds.compare(name, "wall_us")
         cpu = rounds.compare(name, "cpu_us")
