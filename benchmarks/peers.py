@@ -59,11 +59,13 @@ def tell(rounds: Rounds, size: str) -> None:
     print(f"\n{size}: alone a step takes {told_time(base.baseline / 1e6).strip()}; {base.rounds} rounds")
     print(f"  {'':<26}{'wall':>9}  {'spread':<15}{'per step':>12} {'CPU':>9}  {'spread':<15}{'start and end':>14}")
     for name, wall, cpu in sorted(rows, key=lambda row: row[1].ratio):
-        whole = rounds.compare(name, "whole_s").more
+        # On a terminal the end waits for somebody who leaves the screen.
+        is_alone = not CONTENDERS[name].on_a_terminal
+        whole = f"{rounds.compare(name, 'whole_s').more:+.1f} s" if is_alone else "-"
         spread, cpu_spread = (f"{row.lowest:.2f} to {row.highest:.2f}" for row in (wall, cpu))
         more = "" if name == BASELINE else f"{wall.more / 1e3:+.3f} ms"
         print(
-            f"  {name:<26}{wall.ratio:8.3f}x  {spread:<15}{more:>12} {cpu.ratio:8.3f}x  {cpu_spread:<15}{whole:+12.1f} s"
+            f"  {name:<26}{wall.ratio:8.3f}x  {spread:<15}{more:>12} {cpu.ratio:8.3f}x  {cpu_spread:<15}{whole:>14}"
         )
     rounds.tell_absent()
 
