@@ -27,8 +27,8 @@ _ALWAYS = 10**9
 _COUNTED_S = 0.7
 """Steps are taken for so long, but at least `_FEWEST`."""
 _FEWEST = 3
-_WARM_UP = 14
-"""Steps until the probe has seen what it wants to see of a new model."""
+_WARM_UP = 18
+"""Steps until the probe has seen what it wants to see of a new model: its cadences warm up for 16."""
 _TIMES = 9
 _IN_A_GROUP = 50
 
