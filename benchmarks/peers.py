@@ -64,9 +64,7 @@ def tell(rounds: Rounds, size: str) -> None:
         whole = f"{rounds.compare(name, 'whole_s').more:+.1f} s" if is_alone else "-"
         spread, cpu_spread = (f"{row.lowest:.2f} to {row.highest:.2f}" for row in (wall, cpu))
         more = "" if name == BASELINE else f"{wall.more / 1e3:+.3f} ms"
-        print(
-            f"  {name:<26}{wall.ratio:8.3f}x  {spread:<15}{more:>12} {cpu.ratio:8.3f}x  {cpu_spread:<15}{whole:>14}"
-        )
+        print(f"  {name:<26}{wall.ratio:8.3f}x  {spread:<15}{more:>12} {cpu.ratio:8.3f}x  {cpu_spread:<15}{whole:>14}")
     rounds.tell_absent()
 
 

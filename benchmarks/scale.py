@@ -4,9 +4,9 @@
 
 Per step in CPU time of the training thread, against the same steps without a probe, each in a fresh process, taking turns: for
 steps that are only marked, steps whose norms are measured, and steps that are examined (on a run, only as many of the last two
-as the budget allows). Then what is done once, as a multiple of a step: the first sight of the model. Then the screen
-at 160×50, on the UI thread, against the smallest model's: a redraw of the unfolded tree, the dearest key typed into the filter; and
-memory.
+as the budget allows). Then what is done once, as a multiple of a step: the first sight of the model. Then the screen at
+160×50, on the UI thread, against the smallest model's: a redraw of the unfolded tree, the dearest key typed into the filter.
+Then memory.
 """
 
 from __future__ import annotations

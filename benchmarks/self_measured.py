@@ -2,12 +2,13 @@
 
     python benchmarks/self_measured.py 0.5 20 gpt --rounds 5
 
-For each size of step and each `--budget`: what the closing summary says a step of ours costs, as a share of what a step really
-takes longer than in the same script without gradtui (fresh processes, taking turns; by the clock, and in CPU time of the
-training thread). Nothing is left out as warm-up here, since the summary counts from the first step: the shorter the run,
-the more of it is warm-up, which no budget limits. The budget is for what measuring takes beside what is done at every step:
-`share` is that of the whole, by the summary. Then the duty of all threads but the training one, on one core
-(`taskset -c 0`) and on all: with the screen less without it is what `--ui-budget` limits to 1 % by default.
+For each size of step and each `--budget`: what gradtui counts as its own cost of a step (what the header shows), as a share
+of what a step really takes longer than in the same script without gradtui (fresh processes, taking turns; by the clock, and
+in CPU time of the training thread). The first seconds are left out: they are spent on warming up, which no budget limits. The
+budget is for what measuring takes beside what is done at every step; `share` is of both together.
+
+Then the duty of all threads but the training one, on one core (`taskset -c 0`) and on all: with the screen less without it is
+what `--ui-budget` limits to 1 % by default. `--duty-seconds 0` leaves that out.
 """
 
 from __future__ import annotations
@@ -30,11 +31,8 @@ def measured(contender: Contender, size: str, length: Length) -> Sample:
     found = run(contender, size, length)
     sample = {name: float(found[name]) for name in ("wall_us", "cpu_us", "others_share", "steps")}
     if "summary" in found:
-        cost, steps = found["summary"]["cost"], found["summary"]["steps"]
-        # The first report, with the first sight of the model, is kept apart there; here it is a part of the run.
-        sample["said_us"] = cost["us_per_step"] + cost["setup_seconds"] * 1e6 / steps
-        sample["said_share"] = cost["share_of_step"]
-        sample["norms"] = found["summary"]["gradient_norm"]["measured_steps"] / steps
+        sample["said_us"], sample["said_share"] = found["said_us"], found["said_us"] / found["wall_us"]
+        sample["norms"] = found["summary"]["gradient_norm"]["measured_steps"] / found["summary"]["steps"]
     return sample
 
 
@@ -46,7 +44,7 @@ def tell_budgets(size: str, length: Length, rounds_wanted: int) -> None:
         contender = Contender((*_PLAIN, "--budget", budget))
         contenders[f"--budget {budget}"] = partial(measured, contender, size, length)
     rounds.take_turns(contenders, rounds_wanted)
-    print(f"\n{size}: whole runs of {length.seconds:g} s")
+    print(f"\n{size}: {length.seconds:g} s after {length.warmup:g} s of warm-up")
     for name in rounds.present()[1:]:
         wall, cpu = rounds.compare(name, "wall_us"), rounds.compare(name, "cpu_us")
         said = rounds.median(name, "said_us")
@@ -54,7 +52,7 @@ def tell_budgets(size: str, length: Length, rounds_wanted: int) -> None:
         print(
             f"  {name:<14} a step {wall.ratio:6.3f}x ({wall.lowest:.3f} to {wall.highest:.3f}), "
             f"CPU {cpu.ratio:6.3f}x ({cpu.lowest:.3f} to {cpu.highest:.3f}); "
-            f"says {said:7.1f} µs a step, {share:.2f} % once warm: "
+            f"says {said:7.1f} µs a step, {share:.2f} %: "
             f"{said / wall.more:5.2f} of the {wall.more:.1f} µs by the clock, "
             f"{said / cpu.more:5.2f} of the {cpu.more:.1f} µs CPU; norms of {norms:.1f} % of steps"
         )
@@ -91,13 +89,13 @@ def main() -> None:
     parser.add_argument("sizes", nargs="*", default=["0.5", "20", "gpt"])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--warmup", type=float, default=5.0)
     parser.add_argument("--duty-seconds", type=float, default=20.0)
     arguments = parser.parse_args()
     for size in arguments.sizes:
-        tell_budgets(size, Length(arguments.seconds, 0.0), arguments.rounds)
-    for size in arguments.sizes:
-        # The governor starts with a guess of what a drawing costs: its first seconds are no part of this.
-        tell_duty(size, Length(arguments.duty_seconds, 5.0), max(1, arguments.rounds // 2))
+        tell_budgets(size, Length(arguments.seconds, arguments.warmup), arguments.rounds)
+    for size in arguments.sizes if arguments.duty_seconds > 0 else ():
+        tell_duty(size, Length(arguments.duty_seconds, arguments.warmup), max(1, arguments.rounds // 2))
 
 
 if __name__ == "__main__":
