@@ -19,7 +19,7 @@ from collections.abc import Callable
 from functools import partial
 
 from loop_process import Contender, Length, run
-from rounds import Rounds, Sample
+from rounds import Comparison, Rounds, Sample
 
 BUDGETS = ("0.1%", "1%", "5%")
 _PLAIN = ("-m", "gradtui", "--plain", "--summary", "{summary}")
@@ -52,11 +52,15 @@ def tell_budgets(size: str, length: Length, rounds_wanted: int) -> None:
         print(
             f"  {name:<14} a step {wall.ratio:6.3f}x ({wall.lowest:.3f} to {wall.highest:.3f}), "
             f"CPU {cpu.ratio:6.3f}x ({cpu.lowest:.3f} to {cpu.highest:.3f}); "
-            f"says {said:7.1f} µs a step, {share:.2f} %: "
-            f"{said / wall.more:5.2f} of the {wall.more:.1f} µs by the clock, "
-            f"{said / cpu.more:5.2f} of the {cpu.more:.1f} µs CPU; norms of {norms:.1f} % of steps"
+            f"says {said:7.1f} µs a step, {share:.2f} %: {_part(said, wall)} by the clock, {_part(said, cpu)} CPU; "
+            f"norms of {norms:.1f} % of steps"
         )
     rounds.tell_absent()
+
+
+def _part(said: float, row: Comparison) -> str:
+    """What is said as a share of what was measured, where that can be told from the noise."""
+    return f"{said / row.more:.2f} of the {row.more:.1f} µs" if row.lowest > 1 else "of what is lost in the noise"
 
 
 def tell_duty(size: str, length: Length, rounds_wanted: int) -> None:
