@@ -4,7 +4,8 @@
 
 All in one process, taking turns with steps that nobody follows; medians, the spread of single rounds, and ratios to those
 steps; and each peak above the start of the step as a ratio to the profiler's, which sees every event of the allocator (of
-MemTracker's, what the model and the optimizer hold at the start is taken off). MemTracker is made anew for each step, as its second one would raise. The profiler's parsing is part of its cost.
+MemTracker's, what the model and the optimizer hold at the start is taken off). MemTracker is made anew for each step, as its
+second one would raise. The profiler's parsing is part of its cost.
 """
 
 from __future__ import annotations
