@@ -74,13 +74,19 @@ def main() -> None:
     parser.add_argument("sizes", nargs="*", default=["0.5", "gpt", "gpt300"])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=3.0)
-    parser.add_argument("--warmup", type=float, default=1.0, help="seconds that are left out at the start of each run")
+    parser.add_argument(
+        "--warmup",
+        type=float,
+        help="seconds left out at the start of each run (1; for long steps 16 of them, as our own)",
+    )
     parser.add_argument("--only", nargs="*", default=list(CONTENDERS), metavar="NAME", help="contenders, beside none")
     arguments = parser.parse_args()
-    length = Length(arguments.seconds, arguments.warmup)
     wanted = [name for name in CONTENDERS if name == BASELINE or any(part in name for part in arguments.only)]
     for size in arguments.sizes:
         rounds = Rounds(BASELINE)
+        is_long = size == "gpt300"
+        warmup = arguments.warmup if arguments.warmup is not None else 10.0 if is_long else 1.0
+        length = Length(2 * arguments.seconds if is_long else arguments.seconds, warmup)
         contenders: dict[str, Callable[[], Sample]] = {
             name: partial(measured, CONTENDERS[name], size, length) for name in wanted
         }
