@@ -3,7 +3,9 @@
     python benchmarks/memory.py --rounds 7
 
 All in one process, taking turns with steps that nobody follows; medians, the spread of single rounds, and ratios to those
-steps. MemTracker is made anew for each step, as its second one would raise. The profiler's parsing is part of its cost.
+steps; and each peak above the start of the step as a ratio to the profiler's, which sees every event of the allocator (of
+MemTracker's, what the model and the optimizer hold at the start is taken off). MemTracker is made anew for each step, as its
+second one would raise. The profiler's parsing is part of its cost.
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ def followed_by_us(step: Step) -> int:
 
 
 def followed_by_mem_tracker(step: Step, model: nn.Module, optimizer: torch.optim.Optimizer) -> int | None:
-    """The peak by MemTracker, model and optimizer counted in."""
+    """The peak by MemTracker, less what model and optimizer hold at the start."""
     from torch.distributed._tools.mem_tracker import MemTracker
 
     tracker = MemTracker()
@@ -56,7 +58,9 @@ def followed_by_mem_tracker(step: Step, model: nn.Module, optimizer: torch.optim
     with tracker:
         step()
     peak = tracker.get_tracker_snapshot("peak")
-    return next((sizes["Total"] for device, sizes in peak.items() if device.type == "cpu"), None)
+    state = [value for each in optimizer.state.values() for value in each.values() if torch.is_tensor(value)]
+    held = sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers(), *state))
+    return next((sizes["Total"] - held for device, sizes in peak.items() if device.type == "cpu"), None)
 
 
 def followed_by_profiler(step: Step) -> int:
@@ -108,8 +112,10 @@ def main() -> None:
         print(f"{title}: a step of {base * 1e3:.1f} ms (as it is; {min(plain) * 1e3:.1f} to {max(plain) * 1e3:.1f})")
         for name, seconds in times.items():
             each = sorted(taken / alone for taken, alone in zip(seconds, plain))
-            peak = peaks[name]
-            size = "-" if peak is None else f"{peak / 2**20:8.2f} MiB"
+            peak, exact = peaks[name], peaks["torch profiler, memory"]
+            size = (
+                "-" if peak is None or not exact else f"{peak / exact:7.4f} of the profiler's {exact / 2**20:.2f} MiB"
+            )
             print(
                 f"  {name:<24} {statistics.median(seconds) / base:6.2f} x  ({each[0]:.2f} to {each[-1]:.2f})  peak {size}"
             )

@@ -1,12 +1,15 @@
 """A plain training loop whose step takes about a given time; tells the average.
 
-An MLP of 13 parameters (the shortest: 5), or the GPT of `tests/zoo` in a size whose step takes 20 ms. It knows nothing of
-gradtui: `step_cost.py` runs it with and without.
+An MLP of 13 parameters (the shortest: 5), or the GPT of `tests/zoo` in a size whose step takes 20 or 300 ms. It imports
+nothing of gradtui. With `--follow NAME` the file `contenders/NAME.py` takes part in it the way its package documents.
 """
 
 import argparse
+import contextlib
+import importlib
 import json
 import os
+import resource
 import sys
 import time
 from collections.abc import Callable
@@ -15,16 +18,16 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-SIZES = {"0.2": (2, 8, 8, "sgd"), "0.5": (6, 24, 16, "sgd"), "2": (6, 128, 128, "adam"), "20": (6, 288, 320, "adam")}
+MLPS = {"0.2": (2, 8, 8, "sgd"), "0.5": (6, 24, 16, "sgd"), "2": (6, 128, 128, "adam"), "20": (6, 288, 320, "adam")}
 """Milliseconds, about -> hidden layers, their width, batch size, optimizer."""
+GPTS = {"gpt": (96, 4, 4, 16), "gpt300": (256, 8, 8, 16)}
+"""Name -> width, heads, layers, batch size: steps of 20 and of 300 ms."""
 
 parser = argparse.ArgumentParser()
-parser.add_argument("size", choices=[*SIZES, "gpt"])
+parser.add_argument("size", choices=[*MLPS, *GPTS])
 parser.add_argument("--seconds", type=float, default=3.0)
 parser.add_argument("--warmup", type=float, default=1.0)
-arguments = parser.parse_args()
-torch.manual_seed(0)
-torch.set_num_threads(1)
+parser.add_argument("--follow", help="a file in contenders/, and its option after a colon")
 
 
 def mlp(depth: int, width: int, batch: int) -> tuple[nn.Module, Callable[[], Tensor]]:
@@ -38,39 +41,87 @@ def mlp(depth: int, width: int, batch: int) -> tuple[nn.Module, Callable[[], Ten
     return model, lambda: loss_of(model(inputs), targets)
 
 
-def gpt() -> tuple[nn.Module, Callable[[], Tensor]]:
-    """A GPT of 52 parameters."""
+def gpt(width: int, heads: int, layers: int, batch: int) -> tuple[nn.Module, Callable[[], Tensor]]:
+    """A GPT of 13 parameters a layer."""
     sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
     from zoo.attention import TinyGPT
 
-    model = TinyGPT(vocabulary=256, context=32, width=96, heads=4, layers=4)
-    tokens = torch.randint(0, 256, (16, 33))
+    model = TinyGPT(vocabulary=256, context=32, width=width, heads=heads, layers=layers)
+    tokens = torch.randint(0, 256, (batch, 33))
     return model, lambda: model(tokens[:, :-1], tokens[:, 1:])[1]
 
 
-if arguments.size == "gpt":
-    name = "adam"
-    model, loss_now = gpt()
+def train(one_step: Callable[[], object], seconds: float) -> dict[str, float]:
+    """Take steps for so long; seconds per step by the clock, of this thread, and of all threads together."""
+    began, thread, process = time.perf_counter(), time.thread_time(), time.process_time()
+    steps, at_once = 0, 1
+    while time.perf_counter() - began < seconds:
+        for _ in range(at_once):
+            one_step()
+        steps += at_once
+        at_once = 10 if (time.perf_counter() - began) / steps < 0.01 else 1
+    wall = time.perf_counter() - began
+    thread, process = time.thread_time() - thread, time.process_time() - process
+    return {
+        "wall_us": wall / steps * 1e6,
+        "cpu_us": thread / steps * 1e6,
+        "process_us": process / steps * 1e6,
+        "others_share": (process - thread) / wall,
+        "steps": steps,
+    }
+
+
+arguments = parser.parse_args()
+torch.manual_seed(0)
+torch.set_num_threads(1)
+if arguments.size in GPTS:
+    optimizer_name = "adam"
+    model, loss_now = gpt(*GPTS[arguments.size])
 else:
-    depth, width, batch, name = SIZES[arguments.size]
-    model, loss_now = mlp(depth, width, batch)
-make = torch.optim.Adam if name == "adam" else torch.optim.SGD
+    depth, width, batch_size, optimizer_name = MLPS[arguments.size]
+    model, loss_now = mlp(depth, width, batch_size)
+make = torch.optim.Adam if optimizer_name == "adam" else torch.optim.SGD
 optimizer = make(model.parameters(), lr=1e-3)
 
 
-def train(seconds: float) -> tuple[float, float, int]:
-    """Wall and thread seconds per step, and the number of steps."""
-    steps, began, cpu = 0, time.perf_counter(), time.thread_time()
-    while time.perf_counter() - began < seconds:
-        for _ in range(10):
-            optimizer.zero_grad()
-            loss_now().backward()
-            optimizer.step()
-        steps += 10
-    return (time.perf_counter() - began) / steps, (time.thread_time() - cpu) / steps, steps
+def step(after_backward: Callable[[], object] | None = None) -> Tensor:
+    """One step of training; a contender that looks at gradients does so after backward."""
+    optimizer.zero_grad()
+    loss = loss_now()
+    loss.backward()
+    if after_backward is not None:
+        after_backward()
+    optimizer.step()
+    return loss
 
 
-train(arguments.warmup)
-wall, cpu, steps = train(arguments.seconds)
-with open(os.environ["STEP_COST_RESULT"], "w") as result:
-    json.dump({"wall_us": wall * 1e6, "cpu_us": cpu * 1e6, "steps": steps}, result)
+def said_ns() -> int | None:
+    """What gradtui says that it has cost so far, as the header has it; None where it does not watch."""
+    active = sys.modules.get("gradtui.probe.active")
+    probe = active.active_probe() if active is not None else None
+    return probe.hooks.own_ns if probe is not None else None
+
+
+def run(one_step: Callable[[], object]) -> None:
+    """Warm up, measure, and write down what was measured."""
+    if arguments.warmup > 0:
+        train(one_step, arguments.warmup)
+    before = said_ns()
+    found = train(one_step, arguments.seconds)
+    if before is not None:
+        found["said_us"] = ((said_ns() or 0) - before) / found["steps"] / 1e3
+    found["rss"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0
+    with open(os.environ["STEP_COST_RESULT"], "w") as result:
+        json.dump(found, result)
+
+
+if arguments.follow is None:
+    run(step)
+else:
+    name, _, option = arguments.follow.partition(":")
+    contender = importlib.import_module(f"contenders.{name}")
+    if hasattr(contender, "host"):
+        contender.host(model, lambda: run(step))
+    else:
+        with contextlib.ExitStack() as stack:
+            run(stack.enter_context(contender.follow(model, optimizer, step, option)))

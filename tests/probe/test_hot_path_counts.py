@@ -1,0 +1,197 @@
+"""How much is done for each step, counted: a regression shows here on the busiest machine.
+
+Counted are the Python functions of ours that a step calls (`sys.setprofile`) and the operations that we ask of torch besides
+the script's own (a dispatch mode, with the probe and without it), for the three kinds of step: one that is only marked, one
+whose norms are measured, one that is examined. What is done every so many milliseconds is left out by taking the least of
+several steps.
+
+The limits are those figures as they were found on Python 3.11 with torch 2.13, plus about a tenth: whoever makes a step dearer
+than that says so by changing them here. Reads of values are counted in `test_reads.py`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from watched import watched
+
+import gradtui
+from gradtui.probe import norm_reader, step_examiner, step_marks
+from gradtui.probe.probe import Probe
+
+OURS = str(Path(gradtui.__file__).parent)
+ALWAYS = 10**9
+KINDS = ("marked", "measured", "examined")
+WARM_UP = 14
+"""Steps until nothing new is seen of the model."""
+STEPS = 3
+
+
+@dataclass(frozen=True)
+class Limit:
+    """So many calls in any case, and so many for each parameter and for each call of a module."""
+
+    calls: int
+    a_parameter: float
+    a_module: float
+
+    def __call__(self, *, parameters: int, modules: int) -> float:
+        return self.calls + self.a_parameter * parameters + self.a_module * modules
+
+
+MOST_CALLS = {
+    # Found: 16, and one for each call of a module; nothing for a parameter.
+    "marked": Limit(18, 0, 1),
+    # Found: 211, and 4.5 for a parameter, one call of a module for two parameters among them.
+    "measured": Limit(235, 4.5, 1),
+    # Found: 2,036, and 169.5 for a parameter.
+    "examined": Limit(2_250, 186, 1),
+}
+
+
+class Loop:
+    """`layers` linear layers side by side, two parameters each, or one after the other."""
+
+    def __init__(self, layers: int, *, deep: bool = False) -> None:
+        torch.manual_seed(0)
+        self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(layers))
+        self.model: nn.Module = nn.Sequential(*self.layers) if deep else Wide(self.layers)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01)
+        self.x = torch.ones(3, 4)
+
+    def step(self) -> None:
+        self.optimizer.zero_grad()
+        self.model(self.x).sum().backward()
+        self.optimizer.step()
+
+
+class Wide(nn.Module):
+    def __init__(self, layers: nn.ModuleList) -> None:
+        super().__init__()
+        self.layers = layers
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.stack([layer(x) for layer in self.layers])
+
+
+class Operations(TorchDispatchMode):
+    """Counts what torch is asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += 1
+        return function(*args, **(kwargs or {}))
+
+
+@contextmanager
+def every_step(kind: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Probe]:
+    """A probe that does the same to every step from the sixth on."""
+    monkeypatch.setattr(step_marks, "_TELL_NS", 10**15)
+    for part in (norm_reader, step_examiner):
+        # Else nothing of ours is done where a mode would see it.
+        monkeypatch.setattr(part, "operations_are_observed", lambda: False)
+    with watched(budget=0.0) as seen:
+        probe = seen.probe
+        cadences = {"measured": probe.norms._cadence, "examined": probe.examiner._cadence}
+        for cadence in cadences.values():
+            cadence._warmup = 2
+        if kind in cadences:
+            cadences[kind].force(ALWAYS)
+        yield probe
+
+
+def calls_of(step: Callable[[], None]) -> int:
+    """Python functions of ours that one step calls."""
+    count = 0
+
+    def profile(frame: FrameType, event: str, _argument: object) -> None:
+        nonlocal count
+        if event == "call" and frame.f_code.co_filename.startswith(OURS):
+            count += 1
+
+    sys.setprofile(profile)
+    try:
+        step()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def operations_of(step: Callable[[], None]) -> int:
+    """Operations that one step asks of torch."""
+    with Operations() as operations:
+        step()
+    return operations.count
+
+
+def least(count: Callable[[Callable[[], None]], int], kind: str, loop: Loop, probe: Probe) -> int:
+    """The least of several steps of this kind."""
+    for _ in range(WARM_UP):
+        loop.step()
+    assert probe._marked.marks.marks_go_on == (kind == "marked")
+    return min(count(loop.step) for _ in range(STEPS))
+
+
+def calls(kind: str, loop: Loop, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Python functions of ours that a step of this kind calls, at the least."""
+    with every_step(kind, monkeypatch) as probe:
+        return least(calls_of, kind, loop, probe)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_step_of_a_small_model(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = Loop(7, deep=True)
+    assert calls(kind, loop, monkeypatch) <= MOST_CALLS[kind](parameters=14, modules=8)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_calls_grow_with_the_model_by_so_many_a_parameter_and_module(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From 100 parameters to 1,000, that is 50 layers to 500: a straight line, of this slope at most."""
+    hundred, thousand = (calls(kind, Loop(layers), monkeypatch) for layers in (50, 500))
+    limit = MOST_CALLS[kind]
+    assert hundred <= limit(parameters=100, modules=51)
+    assert thousand - hundred <= limit(parameters=1_000, modules=501) - limit(parameters=100, modules=51)
+
+
+def test_marks_are_told_of_at_the_same_price_whatever_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found: 19 calls a step."""
+    for layers in (7, 500):
+        loop = Loop(layers)
+        with every_step("marked", monkeypatch) as probe:
+            for _ in range(WARM_UP):
+                loop.step()
+            marks = probe._marked.marks
+            marks._flush()
+            told = []
+            for count in (50, 100):
+                for _ in range(count):
+                    loop.step()
+                told.append(calls_of(marks._flush))
+        assert told[1] - told[0] <= 21 * 50
+
+
+@pytest.mark.parametrize(("kind", "most"), [("marked", 0), ("measured", 10), ("examined", 1_880)])
+def test_operations_do_not_grow_with_the_model(kind: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found, for 100 parameters as for 1,000: none, 9 and 1,711."""
+    for layers in (50, 500):
+        loop = Loop(layers)
+        alone = min(operations_of(loop.step) for _ in range(2))
+        with every_step(kind, monkeypatch) as probe:
+            ours = least(operations_of, kind, loop, probe) - alone
+        assert (ours > 0) == (kind != "marked")
+        assert ours <= most
