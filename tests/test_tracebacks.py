@@ -116,7 +116,7 @@ def test_an_interrupt_while_held_is_the_script_s_own(tmp_path: Path) -> None:
     environment = {"XDG_STATE_HOME": str(tmp_path), "OMP_NUM_THREADS": "1"}
     with TerminalSession(command, columns=150, lines=40, env=environment, cwd=tmp_path) as run:
         run.wait_for("weight")
-        run.send("pe")
+        run.send("pv")
         run.wait_for("  paused")
         os.kill(run.training_process().pid, 2)
         run.wait_for("exit code 130")

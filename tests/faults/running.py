@@ -48,7 +48,8 @@ PYTHON = (sys.executable,)
 def environment(directory: Path, **more: str) -> dict[str, str]:
     """One of its own for a run; its logs go to `directory`."""
     own = {"PYTHONPATH": str(ROOT), "XDG_STATE_HOME": str(directory), "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
-    return {**os.environ, **own, **more}
+    # A log is written line by line, a pipe in blocks: unbuffered they can be compared.
+    return {**os.environ, **own, "PYTHONUNBUFFERED": "1", **more}
 
 
 class Screen(TerminalSession):

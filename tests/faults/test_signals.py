@@ -171,6 +171,11 @@ def test_sizes_of_all_kinds_while_dialogs_are_open(tmp_path: Path) -> None:
             session.wait_for(words)
             session.send("\x1b")
             session.wait_until(lambda words=words: words not in session.text, "the dialog closed")
+            # A key that comes in the same moment as an escape is another key.
+            drawn = len(session.raw)
+            session.resize(119, 36)
+            session.wait_until(lambda drawn=drawn: len(session.raw) > drawn, "another look at the terminal")
+            session.resize(120, 36)
         (tmp_path / "go").touch()
         assert session.leave() == 0
         assert session.problems_left() == []
