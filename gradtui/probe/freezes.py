@@ -55,6 +55,7 @@ class Freezes:
     ) -> None:
         self.statistics = HeldStatistics()
         self.watches: list[FreezeWatch] = []
+        """One list for good: whoever has it sees what is in it now."""
         self._emit = emit
         self._clock = clock
         self._view = view
@@ -215,7 +216,7 @@ class Freezes:
     def report(self, step: int) -> None:
         """Say what there is to say at a boundary."""
         self._report(step, with_verdicts=False)
-        self.watches = [watch for watch in self.watches if any(True for _ in watch.parameters()) or watch.is_young]
+        self.watches[:] = [watch for watch in self.watches if any(True for _ in watch.parameters()) or watch.is_young]
         self._tell_what_is_in_force(step)
 
     def check(self) -> Checked:

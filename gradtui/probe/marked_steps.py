@@ -9,12 +9,13 @@ from time import perf_counter_ns
 from torch import nn
 from torch.optim import Optimizer
 
+from gradtui.probe.mark_replay import replay
 from gradtui.probe.models_in_view import ModelsInView
 from gradtui.probe.open_steps import OpenSteps
 from gradtui.probe.own_cost import OwnCost
 from gradtui.probe.phase_tracker import PhaseTracker
 from gradtui.probe.step_counter import StepCounter
-from gradtui.probe.step_marks import STEP, StepMarks, replay
+from gradtui.probe.step_marks import STEP, StepMarks
 
 
 class MarkedSteps:
@@ -64,9 +65,9 @@ class MarkedSteps:
     def _replay(self, marks: list[int]) -> None:
         ends, backwards = replay(marks, self._phases)
         self._counter.micro_steps += backwards
-        for now in ends:
-            self._counter.stepped(self._place)
-            self._cost.step_ended(now)
+        if ends:
+            self._counter.stepped(self._place, len(ends))
+            self._cost.steps_ended(ends)
         optimizer = self._optimizer()
         if optimizer is not None and ends:
             self._view.stepped(optimizer, self._counter.steps, self._counter.micro_steps)

@@ -5,8 +5,13 @@ Runs on the training thread.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from gradtui.probe.cadence import StepTime
 from gradtui.probe.hook_set import HookSet
+
+_NEWEST = 16
+"""Of many steps told at once, the length of these is what a step takes lately."""
 
 
 class OwnCost:
@@ -19,11 +24,15 @@ class OwnCost:
         self._stepped_at = self._held_at = now
         self._at_step = self._at_boundary = self._at_report = 0
 
-    def step_ended(self, now: int) -> None:
-        """A step has ended: the script's own share of its time is what the hooks did not take."""
+    def steps_ended(self, moments: Sequence[int]) -> None:
+        """Steps have ended, one at each of these moments: the script's own share of their time is what the hooks did not take."""
         own, self._at_step = self.hooks.own_ns - self._at_step, self.hooks.own_ns
-        self.step_time.add((now - self._stepped_at - max(0, own)) / 1e9)
-        self._stepped_at = now
+        each = max(0, own) // len(moments)
+        if len(moments) > _NEWEST:
+            self._stepped_at, moments = moments[-_NEWEST - 1], moments[-_NEWEST:]
+        for now in moments:
+            self.step_time.add((now - self._stepped_at - each) / 1e9)
+            self._stepped_at = now
 
     def of_step(self) -> float:
         """Seconds that the hooks took from one step boundary to the next, at which this is called."""

@@ -8,7 +8,7 @@ closure is `forward`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from gradtui.protocol.events import PhaseTime
 from gradtui.protocol.vocabulary import Phase
@@ -92,6 +92,24 @@ class PhaseTracker:
         """A DataLoader is asked for a batch."""
         if self.phase in (_FORWARD, _OTHER):
             self._switch(_DATA, now, True)
+
+    @property
+    def state(self) -> tuple[Phase, tuple[Phase, ...], tuple[Phase, ...]]:
+        """All that decides what the next happening means: after equal happenings from equal states come equal states."""
+        return self.phase, tuple(self._interrupted), tuple(self._after_step)
+
+    @property
+    def counts(self) -> dict[Phase, int]:
+        """How often each phase was entered since the last `take`."""
+        return dict(self._counts)
+
+    def went_round(self, now: int, nanoseconds: Mapping[Phase, int], counts: Mapping[Phase, int]) -> None:
+        """Until `now` nobody told what happened; it took these times, and all is in the state it was in before."""
+        for phase, spent in nanoseconds.items():
+            self._nanoseconds[phase] += spent
+        for phase, entered in counts.items():
+            self._counts[phase] += entered
+        self._since = now
 
     def pause_began(self, now: int) -> None:
         """The person holds the training thread: that time belongs to no phase."""

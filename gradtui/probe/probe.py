@@ -74,7 +74,8 @@ class Probe:
         self._marked = MarkedSteps(
             commands.waiting, self.phases, self.counter, self.view, self._steps, self._cost, self._marks_told
         )
-        self._marked.marks.heed(self.desk.freezes.is_part_disturbed, self.desk.freezes.has_gradient)
+        freezes = self.desk.freezes
+        self._marked.marks.heed(freezes.watches, freezes.is_part_disturbed, freezes.has_gradient)
 
     def attach(self) -> None:
         """Put the hooks on."""
@@ -218,7 +219,7 @@ class Probe:
             place = self.view.stepped(optimizer, self.counter.steps + 1, self.counter.micro_steps)
             self.counter.stepped(place)
             self._marked.stepped(optimizer, place)
-        self._cost.step_ended(now)
+        self._cost.steps_ended((now,))
         self.norms.stepped()
         if self.examiner.examination is not None:
             self.hooks.guard("examination", self.examiner.conclude, optimizer, self.norms.latest, skipped)

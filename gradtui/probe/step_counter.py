@@ -28,12 +28,12 @@ class StepCounter:
         self._by_optimizer: list[int] = []
         self._flushed_at = 0
 
-    def stepped(self, optimizer: int) -> None:
-        """The optimizer at this place has stepped."""
-        self.steps += 1 - self._by_hand
+    def stepped(self, optimizer: int, times: int = 1) -> None:
+        """The optimizer at this place has stepped, so many times since anything else did."""
+        self.steps += times - self._by_hand
         self._by_hand = self.left_out = 0
         self._by_optimizer += [0] * (optimizer + 1 - len(self._by_optimizer))
-        self._by_optimizer[optimizer] += 1
+        self._by_optimizer[optimizer] += times
 
     def stepped_by_hand(self) -> None:
         """A backward ended in a script that has no optimizer: whatever it does with the gradients now is its step."""

@@ -20,7 +20,6 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from gradtui.probe.phase_tracker import PhaseTracker
 from gradtui.protocol.vocabulary import Phase
 
 FORWARD, BACKWARD, STEP, ZERO_GRAD, DATA = 1, 2, 3, 4, 5
@@ -46,10 +45,9 @@ class StepMarks:
     def __init__(self, waiting: Sized, tell: Callable[[list[int]], None]) -> None:
         self._waiting = waiting
         self._tell = tell
-        self.is_disturbed: Callable[[], bool] = lambda: False
-        """Whether something is no longer as a command has made it, so that a step may not begin unseen."""
-        self.is_in_the_way: Callable[[], bool] = lambda: False
-        """Whether something has to be done before an optimizer's step."""
+        self._frozen: Sized = ()
+        self._is_disturbed: Callable[[], bool] = lambda: False
+        self._is_in_the_way: Callable[[], bool] = lambda: False
         self._thread: int | None = None
         """The thread whose steps are marked; None while none are."""
         self._model: Callable[[], nn.Module | None] = lambda: None
@@ -65,9 +63,13 @@ class StepMarks:
         self.asking_ns = 0
         """What asking at every step has cost since it was charged last: it grows with what is frozen."""
 
-    def heed(self, is_disturbed: Callable[[], bool], is_in_the_way: Callable[[], bool]) -> None:
-        """Ask these at every step, and take no mark of one where either says so."""
-        self.is_disturbed, self.is_in_the_way = is_disturbed, is_in_the_way
+    def heed(self, frozen: Sized, is_disturbed: Callable[[], bool], is_in_the_way: Callable[[], bool]) -> None:
+        """While anything is `frozen`, ask the others at every step, and take no mark of one where either says so.
+
+        `is_disturbed`: something is no longer as a command has made it, so that a step may not begin unseen;
+        `is_in_the_way`: something has to be done before an optimizer's step.
+        """
+        self._frozen, self._is_disturbed, self._is_in_the_way = frozen, is_disturbed, is_in_the_way
 
     def begin(self, now: int, model: nn.Module, optimizer: Optimizer, steps: int) -> None:
         """Mark the rest of this step, whose forward by `model` has begun, and as many `steps` after it."""
@@ -106,10 +108,7 @@ class StepMarks:
         if self.between:
             if self._waiting or not self._steps_left:
                 return False
-            began = perf_counter_ns()
-            is_disturbed = self.is_disturbed()
-            self.asking_ns += perf_counter_ns() - began
-            if is_disturbed:
+            if self._frozen and self._ask(self._is_disturbed):
                 return False
             self._steps_left -= 1
             self.between = False
@@ -137,10 +136,7 @@ class StepMarks:
         """An optimizer's step without a closure begins; whether a mark says all there is to say."""
         if self._thread != get_ident() or self._within or self._optimizer() is not optimizer:
             return False
-        began = perf_counter_ns()
-        is_in_the_way = self.is_in_the_way()
-        self.asking_ns += perf_counter_ns() - began
-        if is_in_the_way:
+        if self._frozen and self._ask(self._is_in_the_way):
             return False
         self._within = STEP
         self._marks.extend((STEP, perf_counter_ns()))
@@ -165,32 +161,12 @@ class StepMarks:
         self.between = True
         return self.ended(STEP)
 
+    def _ask(self, question: Callable[[], bool]) -> bool:
+        began = perf_counter_ns()
+        answer = question()
+        self.asking_ns += perf_counter_ns() - began
+        return answer
+
     def _flush(self) -> None:
         marks, self._marks = self._marks, []
         self._tell(marks)
-
-
-def replay(marks: list[int], phases: PhaseTracker) -> tuple[list[int], int]:
-    """Tell the phases what the marks say; the moments at which steps ended, and how many backward passes did."""
-    ends: list[int] = []
-    backwards = 0
-    for what, now in zip(marks[::2], marks[1::2]):
-        if what == FORWARD:
-            phases.forward_began(now)
-        elif what == BACKWARD:
-            phases.backward_began(now)
-        elif what == -BACKWARD:
-            phases.backward_ended(now, in_step=False)
-            backwards += 1
-        elif what == STEP:
-            phases.step_began(now)
-        elif what == -STEP:
-            phases.step_ended(now)
-            ends.append(now)
-        elif what == ZERO_GRAD:
-            phases.zero_grad_began(now)
-        elif what == -ZERO_GRAD:
-            phases.zero_grad_ended(now)
-        else:
-            phases.data_began(now)
-    return ends, backwards

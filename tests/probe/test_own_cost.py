@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from time import thread_time
 
+import pytest
 import torch
 from torch import nn
 from watched import watched
@@ -12,6 +13,7 @@ from watched import watched
 from gradtui.probe.cadence import Cadence
 from gradtui.probe.hook_set import HookSet
 from gradtui.probe.own_cost import OwnCost
+from gradtui.protocol.commands import SetTrainable
 
 MS = 1_000_000
 
@@ -31,7 +33,7 @@ def test_the_whole_cost_of_a_step_is_spent() -> None:
         measured += was_measured
         hooks.own_ns += own
         now += 10 * MS + own
-        cost.step_ended(now)
+        cost.steps_ended((now,))
     assert cost.step_time.seconds == 0.01
     assert cadence.every == 16
     assert measured == 2_000 // 16
@@ -47,17 +49,30 @@ def test_what_was_reported_is_not_reported_again_and_a_pause_is_nobodys() -> Non
     cost.pause_began(2_000 * MS)
     cost.pause_ended(2_500 * MS)
     assert cost.to_report() == MS
-    cost.step_ended(514 * MS)
+    cost.steps_ended((514 * MS,))
     assert cost.step_time.seconds == 0.01
+
+
+def test_of_many_steps_told_at_once_each_has_its_part_of_the_cost() -> None:
+    hooks = HookSet(lambda *_: None)
+    cost = OwnCost(hooks, 0)
+    hooks.own_ns += 40 * MS
+    cost.steps_ended([12 * MS * number for number in range(1, 21)])
+    assert cost.step_time.seconds == pytest.approx(0.010)
+    assert list(cost.step_time.recent) == [pytest.approx(0.010)] * 5
+    # The next one begins where the last one ended.
+    cost.steps_ended((250 * MS,))
+    assert cost.step_time.recent[-1] == pytest.approx(0.010)
 
 
 def test_what_is_asked_at_every_step_is_counted() -> None:
     """Steps that nobody looks at ask for what is frozen: an hour of that is an hour more."""
     hour = 3_600_000 * MS
-    model = nn.Linear(2, 1)
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with watched(budget=0.0) as seen:
         marks = seen.probe._marked.marks
+        seen.submit(lambda id: SetTrainable(id, "Sequential.0", False))
         for number in range(3_000):
             model(torch.ones(1, 2)).sum().backward()
             optimizer.step()

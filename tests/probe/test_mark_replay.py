@@ -1,0 +1,87 @@
+"""Telling of many steps in one go comes to the same as telling of each mark."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gradtui.probe import mark_replay
+from gradtui.probe.mark_replay import replay
+from gradtui.probe.phase_tracker import PhaseTracker
+from gradtui.probe.step_marks import BACKWARD, DATA, FORWARD, STEP, ZERO_GRAD
+from gradtui.protocol.vocabulary import Phase
+
+PLAIN = (ZERO_GRAD, -ZERO_GRAD, FORWARD, BACKWARD, -BACKWARD, STEP, -STEP)
+ACCUMULATING = (
+    DATA,
+    FORWARD,
+    BACKWARD,
+    -BACKWARD,
+    DATA,
+    FORWARD,
+    BACKWARD,
+    -BACKWARD,
+    STEP,
+    -STEP,
+    ZERO_GRAD,
+    -ZERO_GRAD,
+)
+TWO_FORWARDS = (FORWARD, FORWARD, ZERO_GRAD, -ZERO_GRAD, BACKWARD, -BACKWARD, STEP, -STEP)
+UPDATED_IN_BACKWARD = (FORWARD, BACKWARD, STEP, -STEP, -BACKWARD)
+FRAGMENTS = st.sampled_from([(BACKWARD,), (-BACKWARD, STEP), (-STEP,), (ZERO_GRAD,), (DATA,), (FORWARD, BACKWARD)])
+STEPS = st.tuples(st.sampled_from([PLAIN, ACCUMULATING, TWO_FORWARDS, UPDATED_IN_BACKWARD]), st.integers(1, 6)).map(
+    lambda step_and_times: step_and_times[0] * step_and_times[1]
+)
+
+
+def told(marks: list[int], phases: PhaseTracker) -> object:
+    ends, backwards = replay(marks, phases)
+    return ends, backwards, phases.state, phases.take(10**9)
+
+
+@given(
+    parts=st.lists(FRAGMENTS | STEPS, min_size=1, max_size=6),
+    gaps=st.lists(st.integers(0, 10**6), min_size=1, max_size=200),
+    cut=st.integers(0, 200),
+)
+def test_whatever_the_marks_are(parts: list[tuple[int, ...]], gaps: list[int], cut: int) -> None:
+    whats = [what for part in parts for what in part]
+    times = list(accumulate(gaps[place % len(gaps)] for place in range(len(whats))))
+    marks = [number for pair in zip(whats, times) for number in pair]
+    # In one go, in two, and each by itself.
+    at_once, in_two, one_by_one = (PhaseTracker(0) for _ in range(3))
+    found = told(marks, at_once)
+    place = 2 * (cut % len(whats))
+    first = replay(marks[:place], in_two)
+    ends, backwards, *rest = told(marks[place:], in_two)  # type: ignore[misc]
+    assert (first[0] + ends, first[1] + backwards, *rest) == found
+    each = [replay(marks[at : at + 2], one_by_one) for at in range(0, len(marks), 2)]
+    ends, backwards = [end for told_ends, _ in each for end in told_ends], sum(count for _, count in each)
+    assert (ends, backwards, one_by_one.state, one_by_one.take(10**9)) == found
+
+
+def test_steps_like_the_one_before_are_not_told_mark_by_mark(monkeypatch: pytest.MonkeyPatch) -> None:
+    one_by_one = []
+    tell = mark_replay._tell
+    monkeypatch.setattr(
+        mark_replay,
+        "_tell",
+        lambda whats, times, phases: (one_by_one.append(len(whats)), tell(whats, times, phases))[1],
+    )
+    whats = [FORWARD, BACKWARD, -BACKWARD, STEP, -STEP] + 100 * list(PLAIN)
+    marks = [number for time, what in enumerate(whats) for number in (what, time)]
+    phases = PhaseTracker(0)
+    ends, backwards = replay(marks, phases)
+    assert one_by_one == [5, 7]
+    assert (len(ends), backwards) == (101, 101)
+    assert {time.phase: time.count for time in phases.take(len(whats))}[Phase.ZERO_GRAD] == 100
+
+
+def test_whoever_wants_to_hear_of_each_phase_does() -> None:
+    phases, heard = PhaseTracker(0), []
+    phases.ended = heard.append
+    replay([number for time, what in enumerate(10 * PLAIN) for number in (what, time)], phases)
+    assert heard.count(Phase.OPTIMIZER) == 10
