@@ -199,17 +199,19 @@ class HookSet:
         """Take over a hook handle, to be removed with the rest."""
         self._handles.append(handle)
 
-    def leave_forked_children(self) -> None:
+    def leave_forked_children(self, forget: Callable[[], None]) -> None:
         """Have the wrappers pass straight through in forked children (DataLoader workers): nobody views those.
 
-        Windows has no fork, and no such function.
+        `forget` is a bound method that is called there too. Windows has no fork, and no such function.
         """
-        itself = weakref.ref(self)
+        itself, forgets = weakref.ref(self), weakref.WeakMethod(forget)
 
         def deactivate() -> None:
-            hooks = itself()
+            hooks, forget = itself(), forgets()
             if hooks is not None:
                 hooks.active = False
+            if forget is not None:
+                forget()
 
         if sys.platform != "win32":
             os.register_at_fork(after_in_child=deactivate)

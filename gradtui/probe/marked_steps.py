@@ -15,7 +15,7 @@ from gradtui.probe.open_steps import OpenSteps
 from gradtui.probe.own_cost import OwnCost
 from gradtui.probe.phase_tracker import PhaseTracker
 from gradtui.probe.step_counter import StepCounter
-from gradtui.probe.step_marks import STEP, StepMarks
+from gradtui.probe.step_marks import STEP, Frozen, StepMarks
 
 
 class MarkedSteps:
@@ -24,6 +24,7 @@ class MarkedSteps:
     def __init__(
         self,
         waiting: Sized,
+        frozen: Frozen,
         phases: PhaseTracker,
         counter: StepCounter,
         view: ModelsInView,
@@ -31,7 +32,7 @@ class MarkedSteps:
         cost: OwnCost,
         told: Callable[[int], None],
     ) -> None:
-        self.marks = StepMarks(waiting, self._tell)
+        self.marks = StepMarks(waiting, frozen, self._tell)
         self._hooks = cost.hooks
         self._phases = phases
         self._counter = counter

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from _thread import get_ident
 from collections.abc import Callable
+from time import perf_counter_ns
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from gradtui.probe.dynamo_frames import CAN_TELL, leave_frame_to_python, what_co
 from gradtui.probe.hook_set import HookSet
 from gradtui.probe.listeners import Examiner, Listener
 from gradtui.probe.running_statistics import HeldStatistics
-from gradtui.probe.step_marks import StepMarks
+from gradtui.probe.step_marks import FORWARD, StepMarks
 from gradtui.probe.torch_private import current_graph_task_id, is_plain_module_call
 
 Function = Callable[..., Any]
@@ -28,10 +29,10 @@ def module_call(  # noqa: C901, PLR0915 - as its one inner function
     tracer, batches, checkpoints = examiner.tracer, examiner.batches, examiner.checkpoints
     inside: set[int] = set()  # threads that are running a module now
     is_plain = is_plain_module_call(original)
-    is_dynamo = torch.compiler.is_dynamo_compiling
+    is_dynamo, is_grad_enabled = torch.compiler.is_dynamo_compiling, torch.is_grad_enabled
 
     @functools.wraps(original)
-    def __call__(self: nn.Module, *args: Any, **kwargs: Any) -> Any:  # noqa: N807, C901, PLR0912 - every frame more is felt here
+    def __call__(self: nn.Module, *args: Any, **kwargs: Any) -> Any:  # noqa: N807, C901, PLR0912, PLR0915 - every frame more is felt here
         # Nothing may be read before this test: while dynamo traces, whatever is read becomes a guard.
         if is_dynamo():
             return original(self, *args, **kwargs)
@@ -40,21 +41,32 @@ def module_call(  # noqa: C901, PLR0915 - as its one inner function
                 # What the original does, without its frame: deep models meet Python's recursion limit no sooner.
                 return self._call_impl(*args, **kwargs)
             return original(self, *args, **kwargs)
-        # Below a graph break, nothing of ours may be in the way of what dynamo compiles there.
-        if torch.compiler.is_compiling() or what_compiles():
+        thread = get_ident()
+        is_marked = False
+        if thread == marks.idle and marks.model() is self and self.training and is_grad_enabled():
+            if not marks.between:
+                is_marked = True
+            elif not marks.is_wanted():
+                is_marked, marks.between = True, False
+                marks.steps_left -= 1
+        if is_marked:
+            marks.add((FORWARD, perf_counter_ns()))
+        elif torch.compiler.is_compiling() or what_compiles():
+            # Below a graph break, nothing of ours may be in the way of what dynamo compiles there.
             return original(self, *args, **kwargs)
         call = (self._compiled_call_impl or self._call_impl) if is_plain else functools.partial(original, self)
         if checkpoints.wanted and id(self) in checkpoints.wanted:
             call = functools.partial(checkpoints.run, self, call)
-        thread = get_ident()
         if thread not in inside:
             # A forward inside backward is a checkpoint being recomputed, on CUDA in a thread of the engine's. A module with
             # nothing in it (a loss function) tells nothing that the forward before it and the backward after it do not.
-            if not hooks.active or current_graph_task_id() != -1 or not (self._modules or self._parameters):
+            if not is_marked and (
+                not (self._modules or self._parameters) or not hooks.active or current_graph_task_id() != -1
+            ):
                 return call(*args, **kwargs)
             is_awaited = is_heard = is_holding = False
             try:
-                is_awaited = not marks.forward(self) and _root_entered(self, (args, kwargs), hooks, listener, batches)
+                is_awaited = not is_marked and _root_entered(self, (args, kwargs), hooks, listener, batches)
                 is_heard = thread == hooks.thread
                 is_holding = bool(held.modules) and held.enter()  # Only now: the boundary is behind us.
                 inside.add(thread)

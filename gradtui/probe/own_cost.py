@@ -25,7 +25,7 @@ class OwnCost:
         self._at_step = self._at_boundary = self._at_report = 0
 
     def steps_ended(self, moments: Sequence[int]) -> None:
-        """Steps have ended, one at each of these moments: the script's own share of their time is what the hooks did not take."""
+        """Steps have ended at these moments: the script's own share of their time is what the hooks did not take."""
         own, self._at_step = self.hooks.own_ns - self._at_step, self.hooks.own_ns
         each = max(0, own) // len(moments)
         if len(moments) > _NEWEST:

@@ -71,11 +71,8 @@ class Probe:
         self._evaluation = EvaluationGuess()
         self._boundary_open = True
         """A step has ended (or none has begun), and nothing of the next one has run yet."""
-        self._marked = MarkedSteps(
-            commands.waiting, self.phases, self.counter, self.view, self._steps, self._cost, self._marks_told
-        )
-        freezes = self.desk.freezes
-        self._marked.marks.heed(freezes.watches, freezes.is_part_disturbed, freezes.has_gradient)
+        parts = self.phases, self.counter, self.view, self._steps, self._cost
+        self._marked = MarkedSteps(commands.waiting, self.desk.freezes, *parts, self._marks_told)
 
     def attach(self) -> None:
         """Put the hooks on."""

@@ -1,8 +1,10 @@
 """Steps that nobody looks at closely: noted as bare marks while they run, and told to the probe later, many in one go.
 
 On steps below a millisecond the hooks' Python code costs far more than its instructions: torch's own code has pushed it out
-of the processor's caches by the time of the next hook. A mark is two numbers added to a list; what it means is worked out for
-all marks together some tens of milliseconds later, when that code is warm. Every mark carries its own time, so nothing is lost.
+of the processor's caches by the time of the next hook, and a function that takes 0.1 µs in a loop takes ten times that. A mark
+is two numbers added to a list by the wrappers themselves (`torch_hooks`, `module_calls`), without a call of ours; what it means
+is worked out for all marks together some tens of milliseconds later, when that code is warm. Every mark carries its own time,
+so nothing is lost.
 
 Marks are taken between two steps that are examined, and only while a step goes its plain way: the model and the optimizer that
 the last step had, and nothing that runs within something else. Whatever else happens, the marks are told first, and the
@@ -15,8 +17,8 @@ import weakref
 from _thread import get_ident
 from collections.abc import Callable, Sized
 from time import perf_counter_ns
+from typing import Protocol
 
-import torch
 from torch import nn
 from torch.optim import Optimizer
 
@@ -39,127 +41,116 @@ _TELL_NS = 100_000_000
 """Marks wait this long at most, as long as the counts of short steps do."""
 
 
-class StepMarks:
-    """Takes marks from `begin` until something unusual happens; `tell` is called with [what, when, what, when …]."""
+class Frozen(Protocol):
+    """What commands have frozen, and what is asked about it at every step."""
 
-    def __init__(self, waiting: Sized, tell: Callable[[list[int]], None]) -> None:
+    @property
+    def watches(self) -> Sized:
+        """Nothing is asked while this is empty."""
+
+    def is_part_disturbed(self) -> bool:
+        """Whether something is no longer as a command has made it, so that a step may not begin unseen."""
+
+    def has_gradient(self) -> bool:
+        """Whether something has to be done before an optimizer's step."""
+
+
+class StepMarks:
+    """Marks are taken from `begin` until something unusual happens; `tell` is called with [what, when, what, when …].
+
+    A wrapper whose thread is `idle` takes a mark by `add((what, when))`, if nothing else speaks against it; where what it marks
+    has an end, it sets `idle` to 0 and `within` to what it is, and says `ended` of it when it is over.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_frozen",
+        "_taken",
+        "_tell",
+        "_tell_at",
+        "_waiting",
+        "add",
+        "asking_ns",
+        "between",
+        "idle",
+        "model",
+        "optimizer",
+        "steps_left",
+        "thread",
+        "within",
+    )  # fmt: skip
+
+    def __init__(self, waiting: Sized, frozen: Frozen, tell: Callable[[list[int]], None]) -> None:
         self._waiting = waiting
+        self._frozen = frozen
         self._tell = tell
-        self._frozen: Sized = ()
-        self._is_disturbed: Callable[[], bool] = lambda: False
-        self._is_in_the_way: Callable[[], bool] = lambda: False
-        self._thread: int | None = None
-        """The thread whose steps are marked; None while none are."""
-        self._model: Callable[[], nn.Module | None] = lambda: None
-        self._optimizer: Callable[[], Optimizer | None] = lambda: None
-        self._steps_left = 0
+        self.thread = 0
+        """The thread whose steps are marked; 0 while none are."""
+        self.idle = 0
+        """The same, while nothing is running that was marked as begun and has an end; else 0."""
+        self.model: Callable[[], nn.Module | None] = lambda: None
+        self.optimizer: Callable[[], Optimizer | None] = lambda: None
+        self.steps_left = 0
         self.between = False
         """A step has ended, and nothing of the next one has run yet."""
-        self._within = 0
+        self.within = 0
         """What is running now, 0 if nothing is."""
-        self._marks: list[int] = []
-        """What and when, added both at once: a Ctrl+C may come between any two calls."""
+        self._taken: list[int] = []
+        """One list for good."""
+        self.add = self._taken.extend
+        """Adds what and when, both at once: a Ctrl+C may come between any two calls."""
         self._tell_at = 0
         self.asking_ns = 0
         """What asking at every step has cost since it was charged last: it grows with what is frozen."""
 
-    def heed(self, frozen: Sized, is_disturbed: Callable[[], bool], is_in_the_way: Callable[[], bool]) -> None:
-        """While anything is `frozen`, ask the others at every step, and take no mark of one where either says so.
-
-        `is_disturbed`: something is no longer as a command has made it, so that a step may not begin unseen;
-        `is_in_the_way`: something has to be done before an optimizer's step.
-        """
-        self._frozen, self._is_disturbed, self._is_in_the_way = frozen, is_disturbed, is_in_the_way
-
     def begin(self, now: int, model: nn.Module, optimizer: Optimizer, steps: int) -> None:
         """Mark the rest of this step, whose forward by `model` has begun, and as many `steps` after it."""
-        self._thread = get_ident()
-        self._model, self._optimizer = weakref.ref(model), weakref.ref(optimizer)
-        self._steps_left, self.between, self._within = steps, False, 0
+        self.model, self.optimizer = weakref.ref(model), weakref.ref(optimizer)
+        self.steps_left, self.between, self.within = steps, False, 0
         self._tell_at = now + _TELL_NS
+        self.thread = self.idle = get_ident()
 
     @property
     def marks_go_on(self) -> bool:
         """What a DataLoader gives now is for a step that is marked only: nobody looks at it."""
-        return self._thread is not None and (self._steps_left > 0 or not self.between)
+        return self.thread != 0 and (self.steps_left > 0 or not self.between)
 
     def leave(self) -> None:
         """Take no more marks, and tell those there are: something else is about to be told."""
-        if self._thread is not None:
-            self._thread = None
-            self._within = 0
-            if self._marks:
+        if self.thread:
+            self.thread = self.idle = self.within = 0
+            if self._taken:
                 self._flush()
+
+    def forget(self) -> None:
+        """Take no more marks, and tell nothing: this is a forked child."""
+        self.thread = self.idle = self.within = 0
 
     def phase(self) -> Phase | None:
         """The phase by the last mark, None if that does not tell; may be asked on any thread."""
-        happened = self._marks[::2]
+        happened = self._taken[::2]
         if happened and happened[-1] == -ZERO_GRAD:
             # What was going on before goes on.
             del happened[-2:]
         return _PHASE_AFTER.get(happened[-1]) if happened else None
 
-    def forward(self, model: nn.Module) -> bool:
-        """An outermost module is called; whether a mark says all there is to say."""
-        if self._thread != get_ident() or self._within or self._model() is not model:
-            return False
-        if not (model.training and torch.is_grad_enabled()):
-            return False
-        if self.between:
-            if self._waiting or not self._steps_left:
-                return False
-            if self._frozen and self._ask(self._is_disturbed):
-                return False
-            self._steps_left -= 1
-            self.between = False
-        self._marks.extend((FORWARD, perf_counter_ns()))
-        return True
+    def is_wanted(self) -> bool:
+        """Whether somebody wants to see the step that is about to begin."""
+        if self._waiting or not self.steps_left:
+            return True
+        return len(self._frozen.watches) > 0 and self._ask(self._frozen.is_part_disturbed)
 
-    def began(self, what: int) -> bool:
-        """Gradients begin to be cleared, or a batch is asked for; whether a mark says all there is to say."""
-        if self._thread != get_ident() or self._within:
-            return False
-        if what != DATA:
-            self._within = what
-        self._marks.extend((what, perf_counter_ns()))
-        return True
+    def is_in_the_way(self) -> bool:
+        """Whether something frozen has to be seen to before an optimizer's step."""
+        return len(self._frozen.watches) > 0 and self._ask(self._frozen.has_gradient)
 
-    def backward(self) -> bool:
-        """An outermost backward begins; whether a mark says all there is to say."""
-        if self._thread != get_ident() or self._within or self.between:
-            return False
-        self._within = BACKWARD
-        self._marks.extend((BACKWARD, perf_counter_ns()))
-        return True
-
-    def step(self, optimizer: Optimizer) -> bool:
-        """An optimizer's step without a closure begins; whether a mark says all there is to say."""
-        if self._thread != get_ident() or self._within or self._optimizer() is not optimizer:
-            return False
-        if self._frozen and self._ask(self._is_in_the_way):
-            return False
-        self._within = STEP
-        self._marks.extend((STEP, perf_counter_ns()))
-        return True
-
-    def ended(self, what: int) -> bool:
-        """What the calling thread had marked as begun has ended; whether a mark says all there is to say."""
-        if self._within != what:
-            return False
-        self._within = 0
-        now = perf_counter_ns()
-        self._marks.extend((-what, now))
+    def ended(self, what: int) -> None:
+        """What the calling thread had marked as begun, and is `within`, has ended."""
+        self.add((-what, now := perf_counter_ns()))
+        self.within, self.idle = 0, self.thread
         if now >= self._tell_at:
             self._tell_at = now + _TELL_NS
             self._flush()
-        return True
-
-    def step_ended(self) -> bool:
-        """An optimizer's step has ended; whether a mark says all there is to say."""
-        if self._thread != get_ident() or self._within != STEP:
-            return False
-        self.between = True
-        return self.ended(STEP)
 
     def _ask(self, question: Callable[[], bool]) -> bool:
         began = perf_counter_ns()
@@ -168,5 +159,6 @@ class StepMarks:
         return answer
 
     def _flush(self) -> None:
-        marks, self._marks = self._marks, []
+        marks = self._taken[:]
+        del self._taken[: len(marks)]
         self._tell(marks)

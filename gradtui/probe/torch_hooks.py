@@ -7,7 +7,9 @@ Measured against the alternatives, this is the cheapest set that sees every phas
 from __future__ import annotations
 
 import functools
+from _thread import get_ident
 from collections.abc import Callable
+from time import perf_counter_ns
 from typing import Any
 
 import torch
@@ -24,7 +26,7 @@ from gradtui.probe.hook_set import HookSet
 from gradtui.probe.listeners import Examiner, Listener, ScalerListener
 from gradtui.probe.module_calls import module_call
 from gradtui.probe.running_statistics import HeldStatistics
-from gradtui.probe.step_marks import BACKWARD, DATA, ZERO_GRAD, StepMarks
+from gradtui.probe.step_marks import BACKWARD, DATA, STEP, ZERO_GRAD, StepMarks
 from gradtui.probe.torch_private import (
     backward_owner,
     current_graph_task_id,
@@ -68,7 +70,7 @@ def install(
         )
     hooks.keep(register_optimizer_step_pre_hook(_step_pre_hook(hooks, listener, marks)))
     hooks.keep(register_optimizer_step_post_hook(_step_post_hook(hooks, listener, marks)))
-    hooks.leave_forked_children()
+    hooks.leave_forked_children(marks.forget)
 
 
 def _backward(
@@ -80,9 +82,11 @@ def _backward(
     def run_backward(outputs: Any, *args: Any, **kwargs: Any) -> Any:
         # `torch.autograd.grad` does not accumulate into `.grad`; only `backward` passes this.
         accumulates = kwargs.get("accumulate_grad", accumulates_by_itself)
-        is_marked = hooks.active and accumulates and marks.backward()
-        began = is_marked
-        if not is_marked:
+        is_marked = began = accumulates and marks.idle == get_ident() and not marks.between
+        if is_marked:
+            marks.within, marks.idle = BACKWARD, 0
+            marks.add((BACKWARD, perf_counter_ns()))
+        else:
             if not hooks.active or current_graph_task_id() != -1 or _is_traced(outputs):
                 recomputation.tell_nested(hooks, examiner.recomputation, outputs)
                 return original(outputs, *args, **kwargs)
@@ -102,7 +106,9 @@ def _backward(
         finally:
             if is_holding:
                 held.leave()
-            if began and not (is_marked and marks.ended(BACKWARD)):
+            if is_marked and marks.within == BACKWARD:
+                marks.ended(BACKWARD)
+            elif began:
                 hooks.run("backward", listener.backward_ended, accumulates)
 
     return leave_to_python(run_backward)
@@ -135,15 +141,20 @@ def _zero_grad(
 ) -> Callable[..., Any]:
     @functools.wraps(original)
     def zero_grad(self: Any, *args: Any, **kwargs: Any) -> Any:
-        is_marked = hooks.active and marks.began(ZERO_GRAD)
-        if not is_marked:
-            if not hooks.active:
-                return original(self, *args, **kwargs)
+        is_marked = marks.idle == get_ident()
+        if is_marked:
+            marks.within, marks.idle = ZERO_GRAD, 0
+            marks.add((ZERO_GRAD, perf_counter_ns()))
+        elif hooks.active:
             hooks.run("zero_grad", listener.zero_grad_began)
+        else:
+            return original(self, *args, **kwargs)
         try:
             return original(self, *args, **kwargs)
         finally:
-            if not (is_marked and marks.ended(ZERO_GRAD)):
+            if is_marked and marks.within == ZERO_GRAD:
+                marks.ended(ZERO_GRAD)
+            else:
                 hooks.run("zero_grad", listener.zero_grad_ended)
 
     return leave_to_python(zero_grad)
@@ -181,7 +192,9 @@ def _next_batch(
 ) -> Callable[..., Any]:
     @functools.wraps(original)
     def __next__(self: Any) -> Any:  # noqa: N807
-        if hooks.active and not marks.began(DATA):
+        if marks.idle == get_ident():
+            marks.add((DATA, perf_counter_ns()))
+        elif hooks.active:
             hooks.run("data", listener.data_wanted)
         try:
             batch = original(self)
@@ -197,12 +210,17 @@ def _next_batch(
 
 def _step_pre_hook(hooks: HookSet, listener: Listener, marks: StepMarks) -> Callable[..., None]:
     def before_step(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        if hooks.active:
-            # args[0] is the optimizer itself.
+        # args[0] is the optimizer itself; a closure would follow.
+        if (
+            marks.idle == get_ident() and marks.optimizer() is optimizer
+            and len(args) == 1 and not kwargs and not marks.is_in_the_way()
+        ):  # fmt: skip
+            marks.within, marks.idle = STEP, 0
+            marks.add((STEP, perf_counter_ns()))
+        elif hooks.active:
             closure = args[1] if len(args) > 1 else kwargs.get("closure")
             try:
-                if closure is not None or not marks.step(optimizer):
-                    hooks.run("optimizer", listener.step_began, optimizer, closure is not None)
+                hooks.run("optimizer", listener.step_began, optimizer, closure is not None)
             except BaseException as error:  # Ctrl+C while the run is held
                 strip_own_frames(error)
                 raise
@@ -212,7 +230,10 @@ def _step_pre_hook(hooks: HookSet, listener: Listener, marks: StepMarks) -> Call
 
 def _step_post_hook(hooks: HookSet, listener: Listener, marks: StepMarks) -> Callable[..., None]:
     def after_step(optimizer: Optimizer, args: Any, kwargs: Any) -> None:  # noqa: ARG001
-        if hooks.active and not marks.step_ended():
+        if marks.within == STEP and marks.thread == get_ident():
+            marks.between = True
+            marks.ended(STEP)
+        elif hooks.active:
             hooks.run("optimizer", listener.step_ended, optimizer)
 
     return leave_to_python(after_step)

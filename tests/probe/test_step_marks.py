@@ -212,9 +212,9 @@ def test_a_forked_child_takes_no_marks(told: list[int]) -> None:
         reading, writing = os.pipe()
         child = os.fork()
         if child == 0:
-            before = len(marks._marks), len(told)
+            before = len(marks._taken), len(told)
             steps(3)
-            os.write(writing, b"none" if (len(marks._marks), len(told)) == before else b"some")
+            os.write(writing, b"none" if (len(marks._taken), len(told)) == before else b"some")
             os._exit(0)
         os.close(writing)
         os.waitpid(child, 0)
