@@ -51,6 +51,22 @@ def module_call(  # noqa: C901, PLR0915 - as its one inner function
                 marks.steps_left -= 1
         if is_marked:
             marks.add((FORWARD, perf_counter_ns()))
+            if is_plain and not (tracer.minds or held.modules or inside) and self._compiled_call_impl is None:
+                # As below, where more has to be asked.
+                inside.add(thread)
+                tracer.inside = tracer.passes = True
+                try:
+                    return self._call_impl(*args, **kwargs)
+                except BaseException as error:
+                    hooks.passes(error)
+                    raise
+                finally:
+                    inside.discard(thread)
+                    tracer.inside = tracer.passes = False
+        elif not (self._modules or self._parameters or thread in inside or checkpoints.wanted):
+            # A module with nothing in it (a loss function) tells nothing that the forward before it and the backward after it
+            # do not.
+            return original(self, *args, **kwargs)
         elif torch.compiler.is_compiling() or what_compiles():
             # Below a graph break, nothing of ours may be in the way of what dynamo compiles there.
             return original(self, *args, **kwargs)
@@ -58,11 +74,8 @@ def module_call(  # noqa: C901, PLR0915 - as its one inner function
         if checkpoints.wanted and id(self) in checkpoints.wanted:
             call = functools.partial(checkpoints.run, self, call)
         if thread not in inside:
-            # A forward inside backward is a checkpoint being recomputed, on CUDA in a thread of the engine's. A module with
-            # nothing in it (a loss function) tells nothing that the forward before it and the backward after it do not.
-            if not is_marked and (
-                not (self._modules or self._parameters) or not hooks.active or current_graph_task_id() != -1
-            ):
+            # A forward inside backward is a checkpoint being recomputed, on CUDA in a thread of the engine's.
+            if not is_marked and (not hooks.active or current_graph_task_id() != -1):
                 return call(*args, **kwargs)
             is_awaited = is_heard = is_holding = False
             try:

@@ -95,6 +95,8 @@ def joined(before: str | None, now: str) -> str:
 class ModuleTracer:
     """Fills one trace at a time, with what happens on the thread that began it."""
 
+    __slots__ = ("_places", "_thread", "_trace", "inside", "minds", "on", "passes")
+
     def __init__(self) -> None:
         self.on = False
         """A trace is being filled."""

@@ -46,7 +46,7 @@ class Frozen(Protocol):
 
     @property
     def watches(self) -> Sized:
-        """Nothing is asked while this is empty."""
+        """Nothing is asked while this is empty; one list for good."""
 
     def is_part_disturbed(self) -> bool:
         """Whether something is no longer as a command has made it, so that a step may not begin unseen."""
@@ -63,27 +63,17 @@ class StepMarks:
     """
 
     __slots__ = (
-        "__weakref__",
-        "_frozen",
-        "_taken",
-        "_tell",
-        "_tell_at",
-        "_waiting",
-        "add",
-        "asking_ns",
-        "between",
-        "idle",
-        "model",
-        "optimizer",
-        "steps_left",
-        "thread",
-        "within",
+        "__weakref__", "_frozen", "_taken", "_tell", "_tell_at", "_waiting", "add", "asking_ns", "between", "frozen", "idle",
+        "model", "optimizer", "steps_left", "thread", "within",
     )  # fmt: skip
+    # A dictionary of attributes would be one more thing that is no longer in a cache.
 
     def __init__(self, waiting: Sized, frozen: Frozen, tell: Callable[[list[int]], None]) -> None:
         self._waiting = waiting
         self._frozen = frozen
         self._tell = tell
+        self.frozen = frozen.watches
+        """Empty while nothing is frozen by a command: then nothing need be asked."""
         self.thread = 0
         """The thread whose steps are marked; 0 while none are."""
         self.idle = 0
@@ -138,11 +128,11 @@ class StepMarks:
         """Whether somebody wants to see the step that is about to begin."""
         if self._waiting or not self.steps_left:
             return True
-        return len(self._frozen.watches) > 0 and self._ask(self._frozen.is_part_disturbed)
+        return len(self.frozen) > 0 and self._ask(self._frozen.is_part_disturbed)
 
     def is_in_the_way(self) -> bool:
         """Whether something frozen has to be seen to before an optimizer's step."""
-        return len(self._frozen.watches) > 0 and self._ask(self._frozen.has_gradient)
+        return len(self.frozen) > 0 and self._ask(self._frozen.has_gradient)
 
     def ended(self, what: int) -> None:
         """What the calling thread had marked as begun, and is `within`, has ended."""

@@ -153,7 +153,8 @@ def _zero_grad(
             return original(self, *args, **kwargs)
         finally:
             if is_marked and marks.within == ZERO_GRAD:
-                marks.ended(ZERO_GRAD)
+                marks.add((-ZERO_GRAD, perf_counter_ns()))
+                marks.within, marks.idle = 0, marks.thread
             else:
                 hooks.run("zero_grad", listener.zero_grad_ended)
 
@@ -213,7 +214,7 @@ def _step_pre_hook(hooks: HookSet, listener: Listener, marks: StepMarks) -> Call
         # args[0] is the optimizer itself; a closure would follow.
         if (
             marks.idle == get_ident() and marks.optimizer() is optimizer
-            and len(args) == 1 and not kwargs and not marks.is_in_the_way()
+            and len(args) == 1 and not kwargs and not (marks.frozen and marks.is_in_the_way())
         ):  # fmt: skip
             marks.within, marks.idle = STEP, 0
             marks.add((STEP, perf_counter_ns()))
