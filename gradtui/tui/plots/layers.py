@@ -96,8 +96,8 @@ def _gone_through(state: RunState, by_call: bool, at_once: int) -> _Work:
             slice(modules[place].first_parameter, modules[place].first_parameter + modules[place].own_parameters)
             for place in owners[start : start + at_once]
         ]
-        for found, row in zip(norms, rows):
-            found += [joint_norm(row[span]) for span in spans]
+        for joined, row in zip(norms, rows):
+            joined += [joint_norm(row[span]) for span in spans]
     now, then = norms
     shown = [one is not None or other is not None for one, other in zip(now, then)]
     places = tuple(compress(owners, shown))
