@@ -22,7 +22,7 @@ from gradtui.settings import Settings
 from gradtui.state.run_state import RunState
 from gradtui.transport.log_tail import LogTail
 from gradtui.tui.driver import interrupt_script
-from gradtui.tui.exported import WriteFile
+from gradtui.tui.plotting.late_plotter import LatePlotter
 from gradtui.tui.proportions import output_columns
 from gradtui.tui.ui_thread import UiThread
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from gradtui.runner.nursery import Nursery
     from gradtui.tui.app import GradtuiApp
-    from gradtui.tui.plotting.plotter import Plotter
+    from gradtui.tui.exported import WriteFile
 
 T = TypeVar("T")
 
@@ -67,8 +67,7 @@ class ScreenRun:
         self._capture = OutputCapture(log, columns=columns, announce=lease.output_in, on_trouble=self._note_lost_output)
         self._terminal = ControllingTerminal(lease)
         self._thread = UiThread(self._make_app, self._terminal, on_end=self._screen_ended)
-        self._nursery = nursery
-        self._plotter: Plotter | None = None
+        self._plotter = LatePlotter(nursery)
         self.reporter = PlainReporter(self._training.events)
 
     @property
@@ -110,10 +109,7 @@ class ScreenRun:
 
     def _make_app(self) -> App[Any]:
         from gradtui.tui.app import GradtuiApp
-        from gradtui.tui.plotting.plot_process import PlotProcess
-        from gradtui.tui.plotting.plotter import Plotter
 
-        self._plotter = Plotter(PlotProcess(starter=self._nursery))
         log = LogTail(self._capture.log, offset=self._capture.start_offset)
         app = GradtuiApp(
             self._training.events,
@@ -129,8 +125,7 @@ class ScreenRun:
     def _screen_ended(self, thread: UiThread) -> None:
         """On the app's thread, with the terminal restored."""
         self._hand_over(getattr(thread.app, "run_state", None))
-        if self._plotter is not None:
-            self._plotter.close()
+        self._plotter.close()
 
     def _hand_over(self, state: RunState | None) -> None:
         """The plain report takes the run from here; what the screen knew is its to go on with."""

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from math import ceil, floor, isfinite
 
 from gradtui.state.run_state import RunState
+from gradtui.tui.gradient_words import norms_awaited
 from gradtui.tui.lines import fit, printable, wrap
 from gradtui.tui.plots.curves import curves_request, legend, short
 from gradtui.tui.plots.layers import Layers, layers_of
 from gradtui.tui.plots.look import SELECTED_ROLE, Curve, Look, Plot
-from gradtui.tui.plots.norms import norms_awaited
 from gradtui.tui.plots.table import Table
 from gradtui.tui.plotting.request import Scale
 

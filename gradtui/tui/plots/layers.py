@@ -54,7 +54,7 @@ class KeptLayers:
         return self._plot[1]
 
     def layers(self, state: RunState, *, by_call: bool) -> Layers | None:
-        """The newest that are ready; the first time, and once the run has ended, of the newest row of norms. None before one."""
+        """The newest that are ready; the first time, and once the run has ended, of the newest row. None before one."""
         if not has_norms(state):
             self._of = self._known = self._work = None
             return None

@@ -343,7 +343,8 @@ def test_the_layers_of_a_large_model_are_gone_through_in_parts() -> None:
     steps = [next(step for step in range(9, 0, -1) if f"step {step}" in words) for words in drawn]
     assert steps == [1, 1, 1, 1, 2, 2, 2, 2]
     layers = look.kept.layers(state, by_call=False)
-    assert layers is not None and layers.step == 6
+    assert layers is not None
+    assert layers.step == 6
     assert layers.now == pytest.approx([6 * math.sqrt(2)] * 5)
     apply(state, ev.RunEnded(9.0, 9, 0, None))
     assert f"step {9}" in text(depth_plot(state, look, 110, 20).above)
