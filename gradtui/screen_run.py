@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from gradtui.protocol.events import ProbeFailed
 from gradtui.runner.ending import Outcome
 from gradtui.runner.log_directory import new_log
+from gradtui.runner.no_collection import no_collection
 from gradtui.runner.output_capture import INPUT_REFUSED, OutputCapture
 from gradtui.runner.plain import PlainReporter
 from gradtui.runner.script import Program
@@ -92,8 +93,9 @@ class ScreenRun:
     def execute(self) -> Outcome:
         """Run the script, then keep the screen up until the person leaves it."""
         self._terminal.shield.raise_()
-        self._thread.start()
-        self._thread.wait_ready(_READY_S)
+        with no_collection():
+            self._thread.start()
+            self._thread.wait_ready(_READY_S)
         # While the screen stays up nobody should have to wait for what the script does at its exit.
         outcome = self._training.execute(at_end=run_exit_callbacks)
         if outcome.forked:
