@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import fields
+from functools import lru_cache
+from operator import attrgetter
 from typing import Any
 
 from gradtui.protocol.vocabulary import GradientFigures
@@ -75,9 +78,18 @@ def _joint(state: RunState, parameters: range) -> dict[str, Any] | None:
 
 
 def _plain(seen: GradientFigures | JointFigures, *without: str) -> dict[str, Any]:
-    # `asdict` would copy each number for itself, which shows where there are 100,000 parameters.
-    given = {field.name: getattr(seen, field.name) for field in fields(seen) if field.name not in without}
-    return {name: number(value) if isinstance(value, float) else value for name, value in given.items()}
+    names, read = _reader(type(seen), without)
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in zip(names, read(seen))
+    }
+
+
+@lru_cache
+def _reader(of: type[Any], without: tuple[str, ...]) -> tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]:
+    """What reads all fields at once: `asdict` copies each number for itself, which shows where there are 100,000 parameters."""
+    names = tuple(field.name for field in fields(of) if field.name not in without)
+    return names, attrgetter(*names)
 
 
 def _micro_steps(state: RunState) -> dict[str, Any] | None:
