@@ -13,8 +13,10 @@ import pexpect
 import psutil
 
 LINES, COLUMNS = 50, 160
-_TEXT = re.compile(rb"\x1b\[[0-9;?<>=]*[a-zA-Z]|\x1b[^\[]|\s")
-"""What of a terminal's stream shows nothing."""
+_SHOWS_NOTHING = re.compile(
+    rb"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\\\)|\x1b[ -/]*[0-Z\\^-~]|\x1b.{0,30}\Z|\s", re.DOTALL
+)
+"""Of a terminal's stream: sequences as ECMA-48 has them, whole or just begun at the end, and blanks."""
 
 
 class PseudoTerminal:
@@ -61,6 +63,6 @@ class PseudoTerminal:
             except pexpect.EOF:
                 return bool(condition())
             self.drawn = (self.drawn + data)[-200_000:]
-            if self.painted is None and _TEXT.sub(b"", self.drawn.partition(b"\x1b[?1049h")[2]):
+            if self.painted is None and _SHOWS_NOTHING.sub(b"", self.drawn.partition(b"\x1b[?1049h")[2]):
                 self.painted = time.monotonic()
         return True

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from gradtui.export.intervention_files import InterventionFiles
 from gradtui.export.summary import is_replaceable, summarise, write
 from gradtui.export.summary_file import SummaryFile
+from gradtui.runner.no_collection import no_collection
 from gradtui.runner.plain import PlainReporter, closing_lines
 from gradtui.runner.run_files import RunFiles
 from gradtui.runner.script import Program, ScriptError, finish, load
@@ -70,7 +71,8 @@ def _plain(settings: Settings, program: Program, why: str) -> NoReturn:
 
 
 def _with_screen(settings: Settings, program: Program, lease: TerminalLease, nursery: Nursery | None) -> NoReturn:
-    from gradtui.screen_run import ScreenRun
+    with no_collection():
+        from gradtui.screen_run import ScreenRun
 
     made = RunFiles(settings.target.name)
     files = InterventionFiles(made.write_together, settings.target.words)

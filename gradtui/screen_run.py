@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from gradtui.protocol.events import ProbeFailed
 from gradtui.runner.ending import Outcome
 from gradtui.runner.log_directory import new_log
+from gradtui.runner.no_collection import no_collection
 from gradtui.runner.output_capture import INPUT_REFUSED, OutputCapture
 from gradtui.runner.plain import PlainReporter
 from gradtui.runner.script import Program
@@ -22,7 +23,7 @@ from gradtui.settings import Settings
 from gradtui.state.run_state import RunState
 from gradtui.transport.log_tail import LogTail
 from gradtui.tui.driver import interrupt_script
-from gradtui.tui.exported import WriteFile
+from gradtui.tui.plotting.late_plotter import LatePlotter
 from gradtui.tui.proportions import output_columns
 from gradtui.tui.ui_thread import UiThread
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
     from gradtui.runner.nursery import Nursery
     from gradtui.tui.app import GradtuiApp
-    from gradtui.tui.plotting.plotter import Plotter
+    from gradtui.tui.exported import WriteFile
 
 T = TypeVar("T")
 
@@ -67,8 +68,7 @@ class ScreenRun:
         self._capture = OutputCapture(log, columns=columns, announce=lease.output_in, on_trouble=self._note_lost_output)
         self._terminal = ControllingTerminal(lease)
         self._thread = UiThread(self._make_app, self._terminal, on_end=self._screen_ended)
-        self._nursery = nursery
-        self._plotter: Plotter | None = None
+        self._plotter = LatePlotter(nursery)
         self.reporter = PlainReporter(self._training.events)
 
     @property
@@ -93,8 +93,9 @@ class ScreenRun:
     def execute(self) -> Outcome:
         """Run the script, then keep the screen up until the person leaves it."""
         self._terminal.shield.raise_()
-        self._thread.start()
-        self._thread.wait_ready(_READY_S)
+        with no_collection():
+            self._thread.start()
+            self._thread.wait_ready(_READY_S)
         # While the screen stays up nobody should have to wait for what the script does at its exit.
         outcome = self._training.execute(at_end=run_exit_callbacks)
         if outcome.forked:
@@ -110,10 +111,7 @@ class ScreenRun:
 
     def _make_app(self) -> App[Any]:
         from gradtui.tui.app import GradtuiApp
-        from gradtui.tui.plotting.plot_process import PlotProcess
-        from gradtui.tui.plotting.plotter import Plotter
 
-        self._plotter = Plotter(PlotProcess(starter=self._nursery))
         log = LogTail(self._capture.log, offset=self._capture.start_offset)
         app = GradtuiApp(
             self._training.events,
@@ -129,8 +127,7 @@ class ScreenRun:
     def _screen_ended(self, thread: UiThread) -> None:
         """On the app's thread, with the terminal restored."""
         self._hand_over(getattr(thread.app, "run_state", None))
-        if self._plotter is not None:
-            self._plotter.close()
+        self._plotter.close()
 
     def _hand_over(self, state: RunState | None) -> None:
         """The plain report takes the run from here; what the screen knew is its to go on with."""

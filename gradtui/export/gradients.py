@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import fields
+from operator import attrgetter
 from typing import Any
 
 from gradtui.protocol.vocabulary import GradientFigures
@@ -36,7 +38,7 @@ def modules(state: RunState) -> list[dict[str, Any]]:
             "path": module.path,
             "type": module.type_name,
             "gradient_norm": number(norm),
-            "gradient": _plain(joint) if joint is not None else None,
+            "gradient": _plain(joint, _JOINT) if joint is not None else None,
         }
         for module, norm, joint in zip(tree.modules, _norms(state), joint_figures_of_modules(tree))
     ]
@@ -61,7 +63,7 @@ def _norms(state: RunState) -> list[float | None]:
 def figures(state: RunState, parameter: int) -> dict[str, Any] | None:
     """What was seen of one parameter's gradient last; None if nobody looked."""
     step, seen = state.tree.figures.get(parameter, (0, None))
-    return {"step": step, **_plain(seen, "parameter", "elements", "stored")} if seen is not None else None
+    return {"step": step, **_plain(seen, _FIGURES)} if seen is not None else None
 
 
 def number(value: float | None) -> float | None:
@@ -71,13 +73,28 @@ def number(value: float | None) -> float | None:
 
 def _joint(state: RunState, parameters: range) -> dict[str, Any] | None:
     joint = joint_figures(state.tree, parameters)
-    return _plain(joint) if joint is not None else None
+    return _plain(joint, _JOINT) if joint is not None else None
 
 
-def _plain(seen: GradientFigures | JointFigures, *without: str) -> dict[str, Any]:
-    # `asdict` would copy each number for itself, which shows where there are 100,000 parameters.
-    given = {field.name: getattr(seen, field.name) for field in fields(seen) if field.name not in without}
-    return {name: number(value) if isinstance(value, float) else value for name, value in given.items()}
+def _plain(seen: GradientFigures | JointFigures, fields_of: _Fields) -> dict[str, Any]:
+    names, read = fields_of
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in zip(names, read(seen))
+    }
+
+
+_Fields = tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]
+
+
+def _fields(of: type[Any], *without: str) -> _Fields:
+    """Names, and what reads all at once: `asdict` copies each number for itself, which shows with 100,000 parameters."""
+    names = tuple(field.name for field in fields(of) if field.name not in without)
+    return names, attrgetter(*names)
+
+
+_FIGURES = _fields(GradientFigures, "parameter", "elements", "stored")
+_JOINT = _fields(JointFigures)
 
 
 def _micro_steps(state: RunState) -> dict[str, Any] | None:

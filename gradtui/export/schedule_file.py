@@ -16,14 +16,15 @@ from gradtui.protocol.events import CommandApplied
 from gradtui.protocol.schedule import VERSION, Scheduled, read, to_table
 from gradtui.state.run_state import RunState
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
 
 def load(path: Path) -> tuple[Scheduled, ...]:
     """The entries of a schedule file. Raises `BadEntry` with one line that says what is wrong and where."""
+    # Most runs read none, and the first paint would wait for it.
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+
     try:
         return read(tomllib.loads(path.read_text(encoding="utf-8")))
     except OSError as error:

@@ -44,6 +44,7 @@ def frontier(tree: TreeState, model: int | None = None) -> Frontier | None:
     holding = with_ancestors(tree.modules, never)
     stops: list[int] = []
     parameters: list[int] = []
+    upstream = frozenset(tree.saved.upstream) if tree.saved is not None and holding else frozenset[int]()
     for part in tree.models:
         if part.root not in inside:
             continue
@@ -58,7 +59,7 @@ def frontier(tree: TreeState, model: int | None = None) -> Frontier | None:
                 place += module.subtree_modules
                 continue
             if place in holding:
-                parameters += _own_ends(tree, module)
+                parameters += _own_ends(tree, module, upstream)
             place += 1
     return Frontier(tuple(stops), tuple(parameters), never)
 
@@ -174,9 +175,8 @@ def _listed(tree: TreeState, places: Sequence[int]) -> str:
     return f"{', '.join(names[:_NAMED])} and {len(names) - _NAMED:,} more"
 
 
-def _own_ends(tree: TreeState, module: ModuleInfo) -> Iterator[int]:
+def _own_ends(tree: TreeState, module: ModuleInfo, upstream: frozenset[int]) -> Iterator[int]:
     """Own parameters of a module that are upstream of other modules, and get a gradient."""
-    upstream = frozenset(tree.saved.upstream) if tree.saved is not None else frozenset[int]()
     for index in range(module.first_parameter, module.first_parameter + module.own_parameters):
         if index in upstream and tree.states[index] not in _EMPTY_GRADIENT:
             yield index

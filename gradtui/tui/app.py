@@ -16,18 +16,17 @@ from textual.screen import Screen
 from textual.timer import Timer
 from textual.types import CSSPathType
 
-from gradtui.protocol.commands import Resume, StopTraining, TraceStep
+from gradtui.protocol.commands import TraceStep
 from gradtui.protocol.events import CommandRejected, Event, GradientHistogramsMeasured, RunEnded
-from gradtui.state.reconciliation import reconcile
 from gradtui.state.reducer import apply
 from gradtui.state.run_state import RunState
-from gradtui.state.selectors import RunStatus, run_status
 from gradtui.transport.channel import CommandSink, EventSource
-from gradtui.tui import live_requests, requests
+from gradtui.tui import requests
 from gradtui.tui.action import Action
 from gradtui.tui.action_table import ACTIONS
 from gradtui.tui.actions import bindings
 from gradtui.tui.announcements import announcement
+from gradtui.tui.dialogs import DialogsApp
 from gradtui.tui.driver import suspend_process
 from gradtui.tui.freezing import FreezingApp
 from gradtui.tui.governor import Governor
@@ -39,20 +38,15 @@ from gradtui.tui.panels.header import HeaderFacts
 from gradtui.tui.panels.memory import has_ledger
 from gradtui.tui.panels.output import OutputLog
 from gradtui.tui.panels.pictures import Pictures
-from gradtui.tui.plotting.plotter import Plotter
+from gradtui.tui.plotting.late_plotter import LatePlotter
 from gradtui.tui.screens.dashboard import INTERVALS, Dashboard
-from gradtui.tui.screens.detail import DetailDialog
-from gradtui.tui.screens.device import DeviceDialog
-from gradtui.tui.screens.help import help_dialog
-from gradtui.tui.screens.leave import Answer, LeaveDialog
-from gradtui.tui.screens.step import StepDialog
 from gradtui.tui.widgets.key_bar import KeyBar
 
 _BATCH = 10_000
 """Events applied in one go."""
 
 
-class GradtuiApp(LiveActions, LookingApp, FreezingApp, KeysInOrder):
+class GradtuiApp(LiveActions, LookingApp, FreezingApp, DialogsApp, KeysInOrder):
     """The dashboard of one run. Its return value says how the person left: "stop", "leave" or "ended".
 
     Args:
@@ -62,7 +56,7 @@ class GradtuiApp(LiveActions, LookingApp, FreezingApp, KeysInOrder):
         ui_budget: the share of one core that drawing may take, a fraction of 1.
         refresh_hz: looks at the source a second; 0 leaves it to calls of `pump`.
         interrupt: sends the script what Ctrl+C sends.
-        pictures: draws the curves; a `Plotter` of its own by default.
+        pictures: draws the curves; a plotter of its own by default.
     """
 
     TITLE = "gradtui"
@@ -90,8 +84,8 @@ class GradtuiApp(LiveActions, LookingApp, FreezingApp, KeysInOrder):
         self._governor = Governor(ui_budget, 1 / refresh_hz if refresh_hz > 0 else 1.0)
         for part, interval in INTERVALS.items():
             self._governor.add(part, interval)
-        self._own_plotter = Plotter() if pictures is None else None
-        self._pictures = pictures if pictures is not None else self._own_plotter or Plotter()
+        self._own_plotter = LatePlotter() if pictures is None else None
+        self._pictures = pictures or self._own_plotter or LatePlotter()
         self._dashboard = Dashboard(self.run_state, log, self._pictures)
         self._timer: Timer | None = None
         self._pictures_due = False
@@ -150,10 +144,6 @@ class GradtuiApp(LiveActions, LookingApp, FreezingApp, KeysInOrder):
             self._pictures_due = part in ("gradients", "memory_curve", "plots")
         self._draw_dialog()
 
-    def _draw_dialog(self) -> None:
-        if isinstance(self.screen, (DetailDialog, DeviceDialog, StepDialog)):
-            self.screen.update()
-
     def pump(self) -> None:
         """Apply what has arrived and draw everything that is in sight: one look without a clock."""
         self._drain()
@@ -183,8 +173,8 @@ class GradtuiApp(LiveActions, LookingApp, FreezingApp, KeysInOrder):
     def _announce(self, event: Event) -> None:
         """Say at once what the person should not have to look for."""
         if isinstance(event, CommandRejected):
-            if isinstance(event.command, TraceStep) and isinstance(self.screen, StepDialog):
-                self.pop_screen()
+            if isinstance(event.command, TraceStep):
+                self.close_step_dialog()
         elif isinstance(event, RunEnded) and event.error is not None:
             self._dashboard.show_panel("output")
         said = announcement(self.run_state, event)
@@ -240,27 +230,7 @@ class GradtuiApp(LiveActions, LookingApp, FreezingApp, KeysInOrder):
                 key = f"  {action.key_text}" if action.keys else ""
                 yield SystemCommand(action.title + key, action.help, partial(self._perform, action))
 
-    # Actions that do more than to send a command (see `live_actions`); what each does is told in `action_table.ACTIONS`
-
-    def action_trace_step(self) -> None:
-        if self.run_state.ended is None or self.run_state.traced is None:
-            self.request(requests.trace_step(self.run_state))
-        if self.run_state.ended is None or self.run_state.traced is not None:
-            self.push_screen(StepDialog(self.run_state, self._pictures))
-
-    def action_explain(self) -> None:
-        if self._dashboard.memory.has_focus and reconcile(self.run_state.device) is not None:
-            self.push_screen(DeviceDialog(self.run_state, colour=not self.no_color))
-            return
-        row = self._dashboard.tree_view.current
-        if row is not None:
-            follow = live_requests.follow_gradient(self.run_state, row)
-            if follow is not None:
-                self.request(follow)
-            self.push_screen(DetailDialog(self.run_state, row))
-
-    def action_help(self) -> None:
-        self.push_screen(help_dialog())
+    # Actions beside those of `live_actions` and `dialogs`; what each does is told in `action_table.ACTIONS`
 
     def action_toggle_light(self) -> None:
         self.theme = LIGHT_THEME.name if self.current_theme.dark else DARK_THEME.name
@@ -275,22 +245,3 @@ class GradtuiApp(LiveActions, LookingApp, FreezingApp, KeysInOrder):
 
     def action_suspend(self) -> None:
         suspend_process(self)
-
-    def action_leave(self) -> None:
-        if self.run_state.ended is not None:
-            self.exit("ended")
-        elif not isinstance(self.screen, LeaveDialog):
-            self.push_screen(LeaveDialog(), self._leave)
-
-    def _leave(self, answer: Answer | None) -> None:
-        if answer is None:
-            return
-        if self.run_state.ended is not None:
-            self.exit("ended")
-            return
-        if answer == "stop":
-            self.run_state.note_submitted(self._sink.submit(StopTraining))
-        elif run_status(self.run_state) not in (RunStatus.RUNNING, RunStatus.LOADING, RunStatus.RESUMING):
-            # Without the screen nobody could let a held run go on.
-            self.run_state.note_submitted(self._sink.submit(Resume))
-        self.exit(answer)

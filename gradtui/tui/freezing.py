@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from textual.app import App
 
 from gradtui.state.run_state import RunState
 from gradtui.tui import requests
-from gradtui.tui.freeze_choice import Choice
-from gradtui.tui.screens.freeze import FreezeDialog
+
+if TYPE_CHECKING:
+    from gradtui.tui.freeze_choice import Choice
 
 
 class FreezingApp(App[str]):
@@ -24,6 +26,8 @@ class FreezingApp(App[str]):
         raise NotImplementedError
 
     def action_freeze(self) -> None:
+        from gradtui.tui.screens.freeze import FreezeDialog
+
         objection = requests.objection_to_freezing(self.run_state)
         if objection is not None:
             self.request(objection)

@@ -8,7 +8,17 @@ from collections.abc import Sequence
 from gradtui.protocol.vocabulary import GradientFigures, ParameterInfo
 from gradtui.state.joint_figures import JointFigures, joint_figures
 from gradtui.state.run_state import RunState
+from gradtui.state.selectors import has_trained
 from gradtui.tui.formatting import norm_text
+
+
+def norms_awaited(state: RunState) -> str:
+    """What will fill the plot, or why nothing will."""
+    if state.ended is not None:
+        if has_trained(state):
+            return "The script ended before a gradient norm was measured."
+        return "The script never trained: no backward pass was seen, so there are no gradients."
+    return "Waiting for the first backward pass: the norm of every gradient is read as the optimizer applies it."
 
 
 def gradient_words(state: RunState, parameter: int) -> str | None:

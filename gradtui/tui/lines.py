@@ -6,6 +6,7 @@ A span is a text and the name of its role (see `palette`); `a on b` is the colou
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 from rich.cells import cell_len, set_cell_size
 
@@ -124,6 +125,37 @@ def _merged(line: Iterable[Span]) -> Line:
         else:
             merged.append((text, role))
     return tuple(merged)
+
+
+def compact(line: Iterable[Span]) -> Line:
+    """The same cells in as few spans as possible: every span costs each time that Textual passes it on.
+
+    Of blanks nobody sees the colour, only what they stand on: they go with their neighbour on the same ground.
+    """
+    made: list[Span] = []
+    held, its_role, its_ground, blank = "", "", "", True
+    for text, role in line:
+        if not text:
+            continue
+        is_blank = text.isspace()
+        ground = its_ground if role == its_role else _ground_of(role)
+        if held and ground == its_ground and (role == its_role or blank or is_blank):
+            held += text
+            if blank:
+                its_role, blank = role, is_blank
+            continue
+        if held:
+            made.append((held, its_role))
+        held, its_role, its_ground, blank = text, role, ground, is_blank
+    if held:
+        made.append((held, its_role))
+    return tuple(made)
+
+
+@lru_cache(maxsize=1024)
+def _ground_of(role: str) -> str:
+    """What a span of this role stands on, "" for what lies under the whole line."""
+    return role.partition("@")[2] or role.partition(" on ")[2]
 
 
 def chunks(text: str, width: int) -> list[str]:

@@ -6,10 +6,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from gradtui.state.run_state import RunState
-from gradtui.tui import live_requests, questions, requests
-from gradtui.tui.questions import Question
+from gradtui.tui import live_requests, requests
 from gradtui.tui.requests import Make, Refusal
-from gradtui.tui.screens.form import FormDialog
 
 if TYPE_CHECKING:
     from gradtui.tui.app import GradtuiApp
@@ -32,13 +30,8 @@ REQUESTS: dict[str, Callable[[RunState, int | None], Make | Refusal]] = {
 }
 """Id of an action -> what makes its command from the run and the row under the cursor."""
 
-QUESTIONS: dict[str, Callable[[RunState], Question | Refusal]] = {
-    "run_steps": questions.run_steps,
-    "run_to": questions.run_to,
-    "set_group": questions.set_group,
-    "save_checkpoint": questions.save_checkpoint,
-}
-"""Id of an action -> the question that is asked first."""
+QUESTIONS = ("run_steps", "run_to", "set_group", "save_checkpoint")
+"""Ids of the actions that ask first; each is the name of its question in `questions`, which is imported when it is asked."""
 
 
 class LiveActions:
@@ -54,9 +47,13 @@ def _requesting(name: str) -> Callable[[GradtuiApp], None]:
 
 def _asking(name: str) -> Callable[[GradtuiApp], None]:
     def action(app: GradtuiApp) -> None:
+        from gradtui.tui import questions
+        from gradtui.tui.screens.form import FormDialog
+
         if isinstance(app.screen, FormDialog):
             return
-        question = QUESTIONS[name](app.run_state)
+        ask: Callable[[RunState], questions.Question | Refusal] = getattr(questions, name)
+        question = ask(app.run_state)
         if isinstance(question, Refusal):
             app.request(question)
         else:

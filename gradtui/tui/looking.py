@@ -1,22 +1,27 @@
-"""What the app does about the plots: opening them, watching what they show, writing down what is in sight. UI thread."""
+"""What the app does about the plots: opening them, watching what they show, writing down what is in sight. UI thread.
+
+What only the plots need is imported when they are opened: the first paint does not wait for it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from textual.app import App
 
 from gradtui.protocol.commands import Watch
 from gradtui.state.run_state import RunState
 from gradtui.transport.channel import CommandSink
-from gradtui.tui.exported import WriteFile, export
 from gradtui.tui.panels.header import HeaderFacts
 from gradtui.tui.panels.pictures import Pictures
-from gradtui.tui.plots.choices import Choices
-from gradtui.tui.plots.table import Table
 from gradtui.tui.screens.dashboard import Dashboard
-from gradtui.tui.screens.plots import PlotScreen
+
+if TYPE_CHECKING:
+    from gradtui.tui.exported import WriteFile
+    from gradtui.tui.plots.choices import Choices
+    from gradtui.tui.plots.table import Table
+    from gradtui.tui.screens.plots import PlotScreen
 
 
 class Front(Protocol):
@@ -43,8 +48,11 @@ class LookingApp(App[str]):
 
     def on_gradient_panel_plots_wanted(self) -> None:
         if self._plots is None:
+            from gradtui.tui.screens.plots import PlotScreen
+
             tree = self._dashboard.tree_view
-            self.push_screen(PlotScreen(self.run_state, self._pictures, tree, self._choices), self._plots_closed)
+            self._opened = PlotScreen(self.run_state, self._pictures, tree, self._choices)
+            self.push_screen(self._opened, self._plots_closed)
 
     def on_plot_screen_looked(self) -> None:
         self._watch(self._plots.watches if self._plots is not None else ())
@@ -67,7 +75,7 @@ class LookingApp(App[str]):
     @property
     def _plots(self) -> PlotScreen | None:
         """The plots, if they are open."""
-        return next((screen for screen in self.screen_stack if isinstance(screen, PlotScreen)), None)
+        return self._opened if self._opened is not None and self._opened in self.screen_stack else None
 
     @property
     def _front(self) -> Front:
@@ -76,12 +84,18 @@ class LookingApp(App[str]):
     @property
     def _choices(self) -> Choices:
         if self._chosen is None:
+            from gradtui.tui.plots.choices import Choices
+
             self._chosen = Choices()
         return self._chosen
 
     _chosen: Choices | None = None
+    _opened: PlotScreen | None = None
+    """The plots as they were opened last."""
 
     def action_export(self) -> None:
+        from gradtui.tui.exported import export
+
         plots = self._plots
         tables: list[tuple[str, Table]] = [plots.table] if plots is not None else self._dashboard.tables()
         script = self.run_state.started.script if self.run_state.started is not None else ""

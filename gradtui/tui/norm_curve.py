@@ -9,6 +9,8 @@ from __future__ import annotations
 from gradtui.state.series import RowHistory, joint_norm
 
 CELLS_A_CALL = 200_000
+TOTAL_ROLE, CLIP_ROLE = "curve-1", "curve-3"
+"""Of the total, and of what it was before clipping."""
 
 
 class NormCurve:

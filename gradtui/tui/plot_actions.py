@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from gradtui.tui.action import LEFT_RIGHT, PLUS_MINUS, UP_DOWN, Action
-from gradtui.tui.plots.views import View
+
+if TYPE_CHECKING:
+    from gradtui.tui.plots.views import View
 
 
 def _action(

@@ -21,13 +21,16 @@ def sparkline(values: Sequence[float | None], width: int, role: str = "spark") -
     newest = list(values[-width:]) if width > 0 else []
     if not any(value is not None for value in newest):
         return ((" " * max(0, width), ""),)
-    logs = [math.log10(value) for value in newest if value is not None and math.isfinite(value) and value > 0]
+    logs = [math.log10(value) for value in newest if value is not None and 0 < value < math.inf]
     low, high = (min(logs), max(logs)) if logs else (0.0, 0.0)
     if high - low < _LEAST_RANGE:
         # A little off the middle, which lies on the border between two heights.
         low = (high + low) / 2 - 0.55 * _LEAST_RANGE
         high = low + _LEAST_RANGE
     spans: list[Span] = [(" " * (width - len(newest)), "")] if len(newest) < width else []
+    if len(logs) == len(newest):
+        # Nearly always; and a tree has one of these in each row.
+        return (*spans, ("".join([_HEIGHTS[min(7, int((log - low) / (high - low) * 8))] for log in logs]), role))
     for value in newest:
         glyph, its_role = _glyph(value, low, high, role)
         if spans and spans[-1][1] == its_role:

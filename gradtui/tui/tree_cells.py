@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from gradtui.state.run_state import TreeState
 from gradtui.tui.formatting import bytes_text, count_text, dtype_text, norm_text, shape_text
-from gradtui.tui.lines import Line, Span, elide, fit, pad, pad_start, printable, width_of
+from gradtui.tui.lines import Line, Span, compact, elide, fit, pad, pad_start, printable, width_of
 from gradtui.tui.palette import STATE_ROLES
 from gradtui.tui.pending_marks import NOTHING_PENDING
 from gradtui.tui.sparkline import sparkline
@@ -21,6 +23,20 @@ _INDENT, _INDENT_NARROW = 2, 1
 _ROOM_TO_INDENT = 22
 _MEMORY = 2_000
 """Rows whose text is remembered."""
+_MEASURED = ("norm", "spark")
+"""The last columns, which are new with every row of norms; what stands before them seldom is."""
+
+
+@dataclass(slots=True)
+class _Made:
+    """A row as it was put together last."""
+
+    basis: object
+    first: Line
+    """Without what was measured of gradients."""
+    norms: int = -1
+    """Which norms the line is of."""
+    line: Line = ()
 
 
 class TreeCells:
@@ -35,41 +51,46 @@ class TreeCells:
         self.asked: frozenset[str] = frozenset()
         """Paths of the modules with a checkpointing command on its way."""
         self._indent = _INDENT if columns.name >= _ROOM_TO_INDENT else _INDENT_NARROW
-        self._made: dict[int, tuple[object, Line]] = {}
+        self._before = tuple(column for column in columns.others if column.key not in _MEASURED)
+        self._measured = tuple(column for column in columns.others if column.key in _MEASURED)
+        self._made: dict[int, _Made] = {}
 
     def line(self, row: int) -> Line:
         """The row in exactly `columns.width` cells."""
         basis = self._basis(row)
         made = self._made.get(row)
-        if made is not None and made[0] == basis:
-            return made[1]
-        if len(self._made) > _MEMORY:
-            self._made.clear()
-        line = self._line(row)
-        self._made[row] = (basis, line)
-        return line
+        if made is None or made.basis != basis:
+            if len(self._made) > _MEMORY:
+                self._made.clear()
+            made = self._made[row] = _Made(basis, compact(self._spans(row)))
+        if made.norms != self.totals.norms_version:
+            made.norms, made.line = self.totals.norms_version, (*made.first, *self._measured_spans(row))
+        return made.line
 
     def _basis(self, row: int) -> object:
-        """Everything in a row that can change while its structure and columns stay."""
-        totals = self.totals
+        """Everything in a row that can change while its structure and columns stay, but for what was measured of gradients."""
         if row < 0:
-            norm = self.tree.norms[~row] if self.tree.norms is not None else None
-            recent = totals.recent_of_parameter(~row)
-            return self.tree.states[~row], self._pending_mark(row), norm, recent, self._rail(row)
-        module = self.tree.modules[row]
+            return self.tree.states[~row], self._pending_mark(row), self._rail(row)
+        module, totals = self.tree.modules[row], self.totals
         return (
-            totals.letters(module), self._pending_mark(row), totals.norm(module), totals.recent_of_module(module),
-            totals.kept(row), self._mark(row), totals.trainable(module), self.rows.is_folded(row), self._rail(row),
+            totals.letters(module), self._pending_mark(row), totals.kept(row), self._mark(row), totals.trainable(module),
+            self.rows.is_folded(row), self._rail(row),
         )  # fmt: skip
 
-    def _line(self, row: int) -> Line:
+    def _spans(self, row: int) -> list[Span]:
         spans: list[Span] = [*self.state_cell(row), (self._rail(row), "gradients"), *self._name_cell(row)]
-        for column in self.columns.others:
+        for column in self._before:
             spans += (
                 self._mark(row) if column.key == "kept" and row >= 0 else (" ", ""),
                 *self._cell(column.key, column.width, row),
             )
-        return tuple(spans)
+        return spans
+
+    def _measured_spans(self, row: int) -> list[Span]:
+        spans: list[Span] = []
+        for column in self._measured:
+            spans += ((" ", ""), *self._cell(column.key, column.width, row))
+        return spans
 
     def _mark(self, row: int) -> Span:
         """Before the saved bytes of a module: checkpointed, or about to be or no longer to be."""

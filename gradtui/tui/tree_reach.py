@@ -28,9 +28,9 @@ class TreeReach:
         tree, reach = self._tree, self._tree.reach
         upstream = tree.saved.upstream if tree.saved is not None else ()
         basis = None if reach is None else (reach.reach, reach.grad_modes, reach.called, upstream, tree.states)
-        if basis == self._of:
+        same, self._of = basis == self._of, basis
+        if same:
             return
-        self._of = basis
         self.line = frontier(tree)
         line = self.line or Frontier()
         self._stops, self._stop_parameters = frozenset(line.stops), frozenset(line.stop_parameters)

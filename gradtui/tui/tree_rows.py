@@ -6,8 +6,11 @@ A row is a number: a module's index as it is, a parameter's index inverted (`~in
 from __future__ import annotations
 
 import re
+from array import array
 from collections.abc import Iterator, Sequence
 from fnmatch import translate
+from functools import cached_property
+from itertools import chain, compress
 
 from gradtui.protocol.vocabulary import ModuleInfo, ParameterInfo
 from gradtui.state.run_state import TreeState
@@ -119,7 +122,7 @@ class TreeRows:
             modules, parameters = self._lower_names()
             module_hits = _hits(modules, text.lower())
             self._matched_parameters = _hits(parameters, text.lower())
-            self.matches = sum(module_hits) + sum(self._matched_parameters)
+            self.matches = module_hits.count(True) + self._matched_parameters.count(True)
             self._matched = self._with_ancestors(module_hits)
         self._rebuild()
 
@@ -138,17 +141,44 @@ class TreeRows:
         return self._names
 
     def _with_ancestors(self, hits: list[bool]) -> list[bool]:
-        shown = [False] * len(hits)
-        owners = (self._parameters[index].module for index, hit in enumerate(self._matched_parameters) if hit)
-        for start in (*(index for index, hit in enumerate(hits) if hit), *owners):
-            module = start
+        shown, modules, last = list(hits), self._modules, -1
+        for start in chain(compress(range(len(hits)), hits), compress(self._owners, self._matched_parameters)):
+            # Parameters of one module stand together.
+            if start == last:
+                continue
+            last, shown[start] = start, True
+            module = modules[start].parent
+            # A hit is marked already, and has or gets its own turn.
             while module >= 0 and not shown[module]:
                 shown[module] = True
-                module = self._modules[module].parent
+                module = modules[module].parent
         return shown
 
     def _rebuild(self) -> None:
-        self.rows = list(self._walk() if self._matched is None else self._walk_matches(self._matched))
+        matched = self._matched
+        if matched is not None and not self._folded_in_filter:
+            # A parameter's row is its place counted from the end.
+            marks = matched + self._matched_parameters[::-1]
+            self.rows = list(compress(self._unfolded, map(marks.__getitem__, self._unfolded)))
+        elif matched is not None:
+            self.rows = list(self._walk_matches(matched))
+        else:
+            self.rows = list(self._walk() if self._folded else self._unfolded)
+
+    @cached_property
+    def _owners(self) -> list[int]:
+        return [parameter.module for parameter in self._parameters]
+
+    @cached_property
+    def _unfolded(self) -> Sequence[int]:
+        """Every row, where nothing is folded or filtered."""
+        rows = array("i")
+        for index, module in enumerate(self._modules):
+            rows.append(index)
+            if module.own_parameters:
+                first = module.first_parameter
+                rows.extend(range(~first, ~(first + module.own_parameters), -1))
+        return rows
 
     def _walk(self) -> Iterator[int]:
         folded, modules, index = self._folded, self._modules, 0

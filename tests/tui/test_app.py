@@ -19,6 +19,7 @@ from fakes import (
 )
 from harness import Session, own_drawing, session
 from textual import events
+from textual.geometry import Region
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import (
@@ -99,7 +100,11 @@ async def test_nothing_is_repainted_when_nothing_changed(monkeypatch: pytest.Mon
 async def test_only_rows_that_changed_are_repainted(monkeypatch: pytest.MonkeyPatch) -> None:
     async with session() as run:
         rows: list[int] = []
-        monkeypatch.setattr(run.dashboard.tree_view, "refresh", lambda *regions, **_: rows.extend(r.y for r in regions))
+
+        def repainted(*regions: Region, **_: object) -> None:
+            rows.extend(y for region in regions for y in region.line_range)
+
+        monkeypatch.setattr(run.dashboard.tree_view, "refresh", repainted)
         states, _ = coop_states(MODEL)
         await run.put(*training_step(MODEL, states, 41))
         tree = run.dashboard.tree_view

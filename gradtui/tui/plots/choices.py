@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gradtui.state.run_state import TreeState
-from gradtui.tui.plots.look import MOST_PINNED, KeptPlot, Look
+from gradtui.tui.plots.layers import KeptLayers
+from gradtui.tui.plots.look import MOST_PINNED, Look
 from gradtui.tui.plots.rows import NormCurves, Selection, selection_of
 from gradtui.tui.plots.smoothing import next_level
 from gradtui.tui.plots.views import VIEWS, View
@@ -27,7 +28,7 @@ class Choices:
         """By path: places change with the models."""
         self._known: tuple[int, dict[str, Selection]] = (-1, {})
         self._norms = NormCurves()
-        self._kept = KeptPlot()
+        self._kept = KeptLayers()
 
     def look(self, tree: TreeState, row: int | None) -> Look:
         """How the present view is looked at, with this row under the cursor."""

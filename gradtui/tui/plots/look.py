@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from gradtui.tui.lines import Line
+from gradtui.tui.plots.layers import KeptLayers
 from gradtui.tui.plots.rows import NormCurves, Selection
 from gradtui.tui.plots.window import Window
 from gradtui.tui.plotting.request import PlotRequest
@@ -29,7 +30,7 @@ class Look:
     by_call: bool = False
     """Layers in the order of the calls rather than of the tree."""
     norms: NormCurves = field(default_factory=NormCurves, compare=False)
-    kept: KeptPlot = field(default_factory=lambda: KeptPlot(), compare=False)
+    kept: KeptLayers = field(default_factory=KeptLayers, compare=False)
 
 
 @dataclass(frozen=True)
@@ -54,20 +55,3 @@ class Plot:
     """Where the axis begins and ends that can be zoomed and panned; None where there is none."""
     note: str = ""
     """What part of it is in sight, and how it is drawn."""
-
-
-class KeptPlot:
-    """A plot that is dear to make, shown again for a number of drawings; it says itself of which step it is."""
-
-    def __init__(self) -> None:
-        self._of: object = None
-        self._plot: Plot | None = None
-        self._left = 0
-
-    def plot(self, of: object, drawings: int, make: Callable[[], Plot]) -> Plot:
-        """The plot that was made last, for so many drawings more as long as it is one `of` the same."""
-        if self._plot is None or self._of != of or self._left <= 0:
-            self._of, self._plot, self._left = of, make(), drawings
-        else:
-            self._left -= 1
-        return self._plot

@@ -5,15 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gradtui.state.run_state import RunState
-from gradtui.state.selectors import has_trained
+from gradtui.tui.gradient_words import norms_awaited
 from gradtui.tui.lines import wrap
+from gradtui.tui.norm_curve import CLIP_ROLE, TOTAL_ROLE
 from gradtui.tui.plots.curves import curves_request, legend_of, short, step_note, table_of, whole_range
 from gradtui.tui.plots.look import PINNED_ROLES, REFERENCE_ROLE, SELECTED_ROLE, Curve, Look, Plot
 from gradtui.tui.plots.rows import is_part
 from gradtui.tui.plots.table import Table
 from gradtui.tui.plotting.request import Scale
-
-TOTAL_ROLE, CLIP_ROLE = "curve-1", "curve-3"
 
 
 def norm_curves(state: RunState, look: Look) -> list[Curve]:
@@ -57,12 +56,3 @@ _COLUMNS = {TOTAL_ROLE: "total_norm", CLIP_ROLE: "norm_before_clipping", REFEREN
 def _place(curve: Curve) -> int:
     """The order in which the curves are told: the total, clipping, then rows."""
     return list(_COLUMNS).index(curve.role) if curve.role in _COLUMNS else len(_COLUMNS)
-
-
-def norms_awaited(state: RunState) -> str:
-    """What will fill the plot, or why nothing will."""
-    if state.ended is not None:
-        if has_trained(state):
-            return "The script ended before a gradient norm was measured."
-        return "The script never trained: no backward pass was seen, so there are no gradients."
-    return "Waiting for the first backward pass: the norm of every gradient is read as the optimizer applies it."

@@ -22,8 +22,6 @@ from gradtui.tui.panels.module_tree import ModuleTree
 from gradtui.tui.panels.output import OutputLog, OutputPanel
 from gradtui.tui.panels.pictures import Pictures
 from gradtui.tui.panels.tree_pane import TreePane
-from gradtui.tui.plots.look import Look
-from gradtui.tui.plots.norms import norm_table
 from gradtui.tui.plots.rows import is_part, selection_of
 from gradtui.tui.plots.table import Table
 from gradtui.tui.proportions import is_wide
@@ -135,6 +133,9 @@ class Dashboard(Screen[None]):
 
     def tables(self) -> list[tuple[str, Table]]:
         """The numbers of each plot in sight, by its name."""
+        from gradtui.tui.plots.look import Look
+        from gradtui.tui.plots.norms import norm_table
+
         look = Look(selection=self.gradients.selection)
         found = [("norm", norm_table(self._state, look))] if self._is_shown("gradients") else []
         if self._is_shown("memory") and self.memory.shows_curve:

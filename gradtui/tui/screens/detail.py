@@ -14,6 +14,8 @@ _TITLE_WIDTH = 60
 class DetailDialog(TextDialog):
     """What a row is and what happens to it."""
 
+    changes = True
+
     def __init__(self, state: RunState, row: int) -> None:
         self._state, self._row = state, row
         self._structure = state.tree.version

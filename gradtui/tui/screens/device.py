@@ -13,6 +13,8 @@ from gradtui.tui.screens.text_dialog import TextDialog
 class DeviceDialog(TextDialog):
     """The driver's figure, its parts as a bar, and what each of them is."""
 
+    changes = True
+
     def __init__(self, state: RunState, *, colour: bool) -> None:
         self._state, self._colour = state, colour
         super().__init__("Memory of the device", self._lines)

@@ -12,6 +12,8 @@ from gradtui.tui.step_apart import CURVE_ROWS, closing_lines, step_lines, step_r
 class StepDialog(TextDialog):
     """Where one step's memory went. It shows the step that was taken apart last, and the next one when that is there."""
 
+    changes = True
+
     def __init__(self, state: RunState, pictures: Pictures) -> None:
         self._state, self._pictures = state, pictures
         self._curve = HeldRequest()

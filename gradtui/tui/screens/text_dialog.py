@@ -58,6 +58,9 @@ class TextDialog(ModalScreen[None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,enter,question_mark", "close", "close", show=False)]
 
+    changes: ClassVar[bool] = False
+    """Whether the text changes while it is open, so that it is laid out anew at each look."""
+
     def __init__(self, title: str, make: MakeLines) -> None:
         super().__init__()
         self._title, self._text = title, DialogLines(make)

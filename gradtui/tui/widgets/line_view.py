@@ -14,17 +14,31 @@ from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
-from gradtui.tui.lines import BLANK, Line
+from gradtui.tui.lines import BLANK, Line, compact
 from gradtui.tui.palette import Palette
 
 _WHEEL_LINES = 3
 _THUMB, _TRACK = "▐", " "
 
 
-def strip_of(line: Line, palette: Palette, ground: Style) -> Strip:
-    """A ready strip of a line; what has no background of its own is drawn on `ground`."""
-    style = palette.style
-    return Strip([Segment(text, ground + style(role)) for text, role in line if text])
+class Inks:
+    """The style of each role on the ground of one widget, made once."""
+
+    def __init__(self, palette: Palette, ground: Style) -> None:
+        self._palette, self.ground = palette, ground
+        self._styles: dict[str, Style] = {}
+
+    def style(self, role: str) -> Style:
+        """What has no background of its own is drawn on the widget's."""
+        style = self._styles.get(role)
+        if style is None:
+            style = self._styles[role] = self.ground + self._palette.style(role)
+        return style
+
+    def strip(self, line: Line, width: int) -> Strip:
+        """A line as a strip of exactly `width` cells."""
+        segments = [Segment(text, self.style(role)) for text, role in compact(line)]
+        return Strip(segments).adjust_cell_length(width, self.ground)
 
 
 def palette_of(widget: Widget) -> Palette:
@@ -46,7 +60,7 @@ class LineView(Widget):
         super().__init__(id=id, classes=classes)
         self._lines: list[Line] = []
         self._strips: dict[int, Strip] = {}
-        self._ground_style: Style | None = None
+        self._inks: Inks | None = None
 
     def lines_for(self, width: int, height: int) -> Sequence[Line]:
         """The lines to show in a content area of this size; one that is shorter than `width` is filled up when drawn."""
@@ -69,10 +83,15 @@ class LineView(Widget):
             return
         new = guarded(lambda: self.lines_for(size.width, size.height))
         old, self._lines = self._lines, new
-        for y in range(size.height):
-            if _at(new, y) != _at(old, y):
+        first = None
+        for y in range(size.height + 1):
+            if y < size.height and _at(new, y) != _at(old, y):
                 self._strips.pop(y, None)
-                self.refresh(Region(0, y, size.width, 1))
+                first = y if first is None else first
+            elif first is not None:
+                # Neighbours in one go: each region is looked at by every step of Textual's.
+                self.refresh(Region(0, first, size.width, y - first))
+                first = None
 
     def show_failure(self, error: Exception) -> None:
         """Show an error in place of the lines, until the next drawing."""
@@ -84,15 +103,10 @@ class LineView(Widget):
         """The strip of one line of the content."""
         strip = self._strips.get(y)
         if strip is None:
-            line = _at(self._lines, y)
-            strip = strip_of(line, palette_of(self), self._ground())
-            self._strips[y] = strip = strip.adjust_cell_length(self.content_size.width, self._ground())
+            if self._inks is None:
+                self._inks = Inks(palette_of(self), Style(bgcolor=self.background_colors[1].rich_color))
+            strip = self._strips[y] = self._inks.strip(_at(self._lines, y), self.content_size.width)
         return strip
-
-    def _ground(self) -> Style:
-        if self._ground_style is None:
-            self._ground_style = Style(bgcolor=self.background_colors[1].rich_color)
-        return self._ground_style
 
     def on_resize(self) -> None:
         """Lay the lines out anew."""
@@ -107,7 +121,7 @@ class LineView(Widget):
         """Drop strips that carry the colours of the old theme."""
         super().notify_style_update()
         self._strips.clear()
-        self._ground_style = None
+        self._inks = None
 
 
 class ScrollLines(LineView, can_focus=True):

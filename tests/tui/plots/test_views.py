@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
 from fakes import Node, coop_model, coop_run, found, started
@@ -16,9 +15,9 @@ from gradtui.protocol.vocabulary import GradientFigures
 from gradtui.state.reducer import apply
 from gradtui.state.run_state import RunState
 from gradtui.tui.lines import Line, line_width
-from gradtui.tui.plots import depth
-from gradtui.tui.plots.depth import depth_plot, depth_table, layers_of
+from gradtui.tui.plots.depth import depth_plot, depth_table
 from gradtui.tui.plots.histogram import EDGES, histogram_plot, histogram_table, spread_of
+from gradtui.tui.plots.layers import KeptLayers, layers_of
 from gradtui.tui.plots.look import Look
 from gradtui.tui.plots.norms import norm_plot, norm_table
 from gradtui.tui.plots.ratios import ratio_plot, ratio_table
@@ -334,17 +333,21 @@ def test_the_first_layer_that_is_not_finite_is_named() -> None:
     assert "Finite only in 0 (layer 1)" in words
 
 
-def test_the_layers_of_a_large_model_are_gone_through_once_in_some_drawings(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(depth, "_PARAMETERS_A_DRAWING", 3)
-    state, look = after(layered(3), norms(1, 3.0, 4.0, 0.3, 0.4, 0.003, 0.004)), Look()
+def test_the_layers_of_a_large_model_are_gone_through_in_parts() -> None:
+    state, look = after(layered(5), norms(1, *[1.0] * 10)), Look(kept=KeptLayers(at_once=2))
     drawn = []
-    for step in range(2, 8):
+    for step in range(2, 10):
         drawn.append(text(depth_plot(state, look, 110, 20).above))
-        apply(state, norms(step, 3.0, 4.0, 0.3, 0.4, 0.003, 0.004))
-    # Six parameters, three for each drawing: made, and shown two times more.
-    assert ["step 1" in words for words in drawn[:3]] == [True] * 3
-    assert ["step 4" in words for words in drawn[3:]] == [True] * 3
-    assert "step 7" in text(depth_plot(state, replace(look, other_scale=True), 110, 20).above)
+        apply(state, norms(step, *[float(step)] * 10))
+    # Five layers are three parts, and the plot is made in a drawing of its own; the next begins with the newest row then.
+    steps = [next(step for step in range(9, 0, -1) if f"step {step}" in words) for words in drawn]
+    assert steps == [1, 1, 1, 1, 2, 2, 2, 2]
+    layers = look.kept.layers(state, by_call=False)
+    assert layers is not None
+    assert layers.step == 6
+    assert layers.now == pytest.approx([6 * math.sqrt(2)] * 5)
+    apply(state, ev.RunEnded(9.0, 9, 0, None))
+    assert f"step {9}" in text(depth_plot(state, look, 110, 20).above)
 
 
 def test_a_script_that_clips_at_infinity_only_asks_for_the_norm() -> None:

@@ -1,0 +1,130 @@
+"""The norm of each layer, of a large model a part of them at each drawing. Pure.
+
+A layer is a module with parameters of its own. There may be 50,000 of them, and going through all takes some 20 ms: what is
+shown is then of a row of norms some drawings ago, and the next row is gone through meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from itertools import compress
+from typing import TYPE_CHECKING
+
+from gradtui.state.run_state import RunState, TreeState
+from gradtui.state.series import joint_norm
+
+if TYPE_CHECKING:
+    from gradtui.tui.plots.look import Plot
+
+AT_ONCE = 5_000
+"""So many layers are gone through at one drawing."""
+
+
+@dataclass(frozen=True, eq=False)
+class Layers:
+    """Modules that have parameters of their own with a gradient, in order; `now` and `then` are their norms."""
+
+    modules: tuple[int, ...]
+    now: tuple[float | None, ...]
+    then: tuple[float | None, ...]
+    step: int
+    first_step: int
+    left_out: int
+    """Modules with parameters of their own of which none had a gradient."""
+
+
+_Work = Generator[None, None, Layers]
+
+
+class KeptLayers:
+    """The layers as they were gone through last, and how far the next time has come. One place and order at a time."""
+
+    def __init__(self, at_once: int = AT_ONCE) -> None:
+        self._at_once = at_once
+        self._of: object = None
+        self._known: Layers | None = None
+        self._work: _Work | None = None
+        self._plot: tuple[object, Plot] | None = None
+
+    def plot(self, of: object, make: Callable[[], Plot]) -> Plot:
+        """The plot that was made last, as long as it is one `of` the same."""
+        if self._plot is None or self._plot[0] != of:
+            self._plot = of, make()
+        return self._plot[1]
+
+    def layers(self, state: RunState, *, by_call: bool) -> Layers | None:
+        """The newest that are ready; the first time, and once the run has ended, of the newest row. None before one."""
+        if not has_norms(state):
+            self._of = self._known = self._work = None
+            return None
+        of = state.tree.version, by_call, state.ended is None
+        if self._known is None or of != self._of:
+            self._of, self._work = of, None
+            self._known = _to_the_end(_gone_through(state, by_call, self._at_once))
+        elif self._work is not None or self._known.step != state.history.steps[-1]:
+            self._work = self._work or _gone_through(state, by_call, self._at_once)
+            try:
+                next(self._work)
+            except StopIteration as done:
+                self._known, self._work = done.value, None
+        return self._known
+
+
+def has_norms(state: RunState) -> bool:
+    """Whether there is a row of norms of the present models."""
+    rows = state.history.rows
+    return bool(rows) and len(rows[-1]) == len(state.tree.parameters)
+
+
+def layers_of(state: RunState, *, by_call: bool) -> Layers | None:
+    """The layers and their norms in the newest and the oldest row that is kept; None before there is a row."""
+    return _to_the_end(_gone_through(state, by_call, AT_ONCE)) if has_norms(state) else None
+
+
+def _gone_through(state: RunState, by_call: bool, at_once: int) -> _Work:
+    """Pauses after so many layers. What it reads of the state is what there is at the beginning."""
+    tree, history = state.tree, state.history
+    modules, rows = tree.modules, (history.rows[-1], history.rows[0])
+    step, first_step = history.steps[-1], history.steps[0]
+    owners = _owners(tree, by_call)
+    norms: tuple[list[float | None], list[float | None]] = ([], [])
+    for start in range(0, len(owners), at_once):
+        if start:
+            yield
+        spans = [
+            slice(modules[place].first_parameter, modules[place].first_parameter + modules[place].own_parameters)
+            for place in owners[start : start + at_once]
+        ]
+        for joined, row in zip(norms, rows):
+            joined += [joint_norm(row[span]) for span in spans]
+    now, then = norms
+    shown = [one is not None or other is not None for one, other in zip(now, then)]
+    places = tuple(compress(owners, shown))
+    found = Layers(
+        places, tuple(compress(now, shown)), tuple(compress(then, shown)), step, first_step, len(owners) - len(places)
+    )
+    if len(owners) > at_once:
+        # The plot of them is made at the drawing that takes them.
+        yield
+    return found
+
+
+def _owners(tree: TreeState, by_call: bool) -> Sequence[int]:
+    owners = [place for place, module in enumerate(tree.modules) if module.own_parameters]
+    called = tree.reach.called if tree.reach is not None else ()
+    if by_call and len(called) == len(tree.modules):
+        # What was not called comes last, in the order of the tree: sorting keeps the order of equals.
+        last = max(called, default=0) + 1
+        ranks = [place if place > 0 else last for place in called]
+        owners.sort(key=ranks.__getitem__)
+    return owners
+
+
+def _to_the_end(work: _Work) -> Layers:
+    while True:
+        try:
+            next(work)
+        except StopIteration as done:
+            found: Layers = done.value
+            return found

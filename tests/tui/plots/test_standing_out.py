@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gradtui.tui.plots.curves import MOST_POINTS, series_of
+from gradtui.tui.plots.look import Curve
+from gradtui.tui.plots.standing_out import standing_out
+
+values = st.none() | st.floats() | st.sampled_from([0.0, 1.0, -1.0])
+
+
+def kinds(points: list[float | None]) -> set[str]:
+    return {str(value) for value in points if value is None or not math.isfinite(value)}
+
+
+@given(st.lists(values, min_size=1, max_size=60), st.integers(1, 20))
+def test_of_each_piece_the_extremes_and_whatever_is_no_number_stay(points: list[float | None], pieces: int) -> None:
+    places = standing_out(points, pieces)
+    assert places == sorted(set(places))
+    size = math.ceil(len(points) / pieces)
+    for start in range(0, len(points), size):
+        piece = points[start : start + size]
+        kept = [points[place] for place in places if start <= place < start + size]
+        assert kinds(kept) == kinds(piece)
+        for wanted in (-math.inf, 0.0):
+            before, after = ([v for v in some if v is not None and wanted < v < math.inf] for some in (piece, kept))
+            assert (min(before, default=None), max(before, default=None)) == (
+                min(after, default=None), max(after, default=None),
+            )  # fmt: skip
+
+
+@pytest.mark.parametrize("count", [MOST_POINTS, 50_000])
+def test_a_long_curve_is_drawn_from_a_few_thousand_points(count: int) -> None:
+    steps = [float(step) for step in range(1, count + 1)]
+    curve = Curve("", "curve-1", steps, [step % 97 + 1 for step in steps])
+    (series,) = series_of(curve, steps[0], steps[-1], 0.0)
+    assert len(series.xs) == len(series.ys) <= MOST_POINTS
+    assert (min(v for v in series.ys if v), max(v for v in series.ys if v)) == (1.0, 97.0)
+    assert all(y == x % 97 + 1 for x, y in zip(series.xs, series.ys))

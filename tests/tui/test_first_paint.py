@@ -1,0 +1,68 @@
+"""What is imported before the first paint, which a person waits for, and what comes later."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+OTHERS = ("torch", "numpy", "plotext", "tomllib", "tomli")
+"""Packages that nothing on the screen needs."""
+LATER = (
+    "gradtui.tui.chain_lines", "gradtui.tui.explanations", "gradtui.tui.exported", "gradtui.tui.freeze_choice",
+    "gradtui.tui.plots.choices", "gradtui.tui.plots.curves", "gradtui.tui.plots.depth", "gradtui.tui.plots.histogram",
+    "gradtui.tui.plots.layers", "gradtui.tui.plots.norms", "gradtui.tui.plots.ratios", "gradtui.tui.plots.views",
+    "gradtui.tui.plotting.braille", "gradtui.tui.plotting.plot_process", "gradtui.tui.plotting.plotter",
+    "gradtui.tui.plotting.sanitise", "gradtui.tui.questions", "gradtui.tui.screens.detail", "gradtui.tui.screens.device",
+    "gradtui.tui.screens.form", "gradtui.tui.screens.freeze", "gradtui.tui.screens.help", "gradtui.tui.screens.leave",
+    "gradtui.tui.screens.plots", "gradtui.tui.screens.step",
+)  # fmt: skip
+"""Modules of ours that are imported when a dialog or a plot is opened."""
+
+CODE = """
+import asyncio, importlib, json, sys
+import gradtui.cli, gradtui.launch, gradtui.screen_run, gradtui.runner.supervisor, gradtui.runner.nursery
+from gradtui.tui.app import GradtuiApp
+
+class Ends:
+    dropped = 0
+    def drain(self, limit): return []
+    def submit(self, make): return make(1)
+
+async def first_paint():
+    app = GradtuiApp(Ends(), Ends(), refresh_hz=0)
+    async with app.run_test(size=(160, 50)) as pilot:
+        await pilot.pause()
+        assert "Waiting for the script" in app.dashboard.tree_view.text
+
+asyncio.run(first_paint())
+before = set(sys.modules)
+for name in sys.argv[1:]:
+    importlib.import_module(name)
+print(json.dumps([sorted(before), sorted(set(sys.modules) - before)]))
+"""
+
+
+@pytest.fixture(scope="module")
+def imported() -> tuple[set[str], set[str]]:
+    """Modules at the first paint, and those that came with `LATER`, in a fresh interpreter."""
+    command = [sys.executable, "-c", CODE, *LATER]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT, timeout=60)
+    before, more = json.loads(done.stdout)
+    return set(before), set(more)
+
+
+def test_the_first_paint_waits_for_nothing_that_it_does_not_show(imported: tuple[set[str], set[str]]) -> None:
+    before, more = imported
+    assert not before & {*OTHERS, *LATER}
+    assert set(LATER) <= more
+
+
+def test_what_comes_later_needs_nothing_that_a_script_could_stand_in_for(imported: tuple[set[str], set[str]]) -> None:
+    """By then the script's folder is first on the path: a file of the script's called like a standard module would be found."""
+    assert {name.partition(".")[0] for name in imported[1]} <= {"gradtui", "textual", "rich"}
