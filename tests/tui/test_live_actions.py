@@ -27,6 +27,7 @@ from gradtui.protocol.commands import (
 from gradtui.protocol.vocabulary import GroupSettings, Phase
 from gradtui.tui.action_table import ACTIONS
 from gradtui.tui.live_actions import QUESTIONS, REQUESTS
+from gradtui.tui.pending_marks import FREEZE
 from gradtui.tui.screens.dashboard import Dashboard
 from gradtui.tui.screens.form import FormDialog
 from gradtui.tui.tree_cells import RECOMPUTED
@@ -107,6 +108,32 @@ async def test_what_is_on_its_way_stands_among_the_events() -> None:
         assert "take anything back: waits for the next step boundary" in " ".join(run.dashboard.events.text.split())
         await run.put(ev.CommandApplied(2.0, 41, Undo(1), "unfroze ctx", ()))
         assert "waits for" not in run.dashboard.events.text
+
+
+async def test_an_answer_is_drawn_as_it_comes_and_not_when_the_tree_and_the_events_are_due() -> None:
+    async with session() as run:
+        await run.go_to("ctx")
+        await run.press("v", "space")
+        tree, events = run.dashboard.tree_view, run.dashboard.events
+        assert FREEZE in tree.text
+        assert "waits for" in events.text
+        run.source.put(ev.CommandApplied(2.0, 41, SetTrainable(1, "ctx", False), "froze ctx", ()))
+        run.app._drain()
+        assert FREEZE not in tree.text
+        assert "waits for" not in events.text
+        assert "froze ctx" in events.text
+
+
+async def test_no_notice_lies_over_the_events_that_say_the_same() -> None:
+    answer = ev.CommandApplied(2.0, 41, SetMode(1, BLOCK, False), "put it in eval mode", ())
+    refusal = ev.CommandRejected(2.0, 41, ZeroGradients(2), "there are none")
+    async with session((160, 50)) as run:
+        await run.press("v")
+        await run.put(answer, refusal)
+        assert [note.title for note in run.app._notifications] == ["Refused"]
+        await run.press("question_mark")
+        await run.put(answer)
+        assert len(run.app._notifications) == 2, "under a dialog nobody reads them"
 
 
 async def test_keys_on_a_parameter_and_after_the_end_say_why_not() -> None:
