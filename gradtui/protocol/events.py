@@ -127,7 +127,7 @@ class OptimizersFound(Event):
 
 @dataclass(frozen=True, slots=True)
 class GroupsRead(Event):
-    """What the parameter groups of each optimizer were set to at this step, in the order of `OptimizersFound`."""
+    """What the parameter groups of each optimizer were set to at this step, in the order of `OptimizersFound`; none of one that is gone."""
 
     optimizers: tuple[tuple[GroupSettings, ...], ...]
 

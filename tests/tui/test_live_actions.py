@@ -7,6 +7,7 @@ import math
 import pytest
 from fakes import coop_model, coop_run, row_of
 from harness import Session, session
+from textual.widgets import Static
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import (
@@ -24,7 +25,7 @@ from gradtui.protocol.commands import (
     VerifyFreeze,
     ZeroGradients,
 )
-from gradtui.protocol.vocabulary import GroupSettings, Phase
+from gradtui.protocol.vocabulary import GroupSettings, OptimizerInfo, Phase
 from gradtui.tui.action_table import ACTIONS
 from gradtui.tui.live_actions import QUESTIONS, REQUESTS
 from gradtui.tui.pending_marks import FREEZE
@@ -33,6 +34,7 @@ from gradtui.tui.screens.form import FormDialog
 from gradtui.tui.tree_cells import RECOMPUTED
 
 MODEL = coop_model()
+CTX = ~row_of(MODEL, "ctx")
 BLOCK = "text_encoder.blocks.0"
 SIZES = [(80, 24), (120, 36)]
 
@@ -236,6 +238,21 @@ async def test_what_is_wrong_is_said_and_nothing_is_sent(action: str, typed: lis
         await run.press("escape")
         assert isinstance(run.app.screen, Dashboard)
         assert run.sink.submitted == []
+
+
+async def test_an_optimizer_that_is_gone_is_not_offered() -> None:
+    found = ev.OptimizersFound(2.0, 40, (OptimizerInfo("AdamW", 1, (), 0), OptimizerInfo("SGD", 1, (CTX,), 0, (0,))))
+    gone = ev.GroupsRead(2.0, 40, ((), (GroupSettings(0.002, 0.0),)))
+    async with session() as run:
+        await run.put(found, gone)
+        await ask(run, "set_group", "3e-4")
+        assert "AdamW" not in str(form(run).query_one("#form-notes", Static).content)
+        await run.press("enter")
+        assert run.sink.submitted == [SetGroup(1, 1, 0, 3e-4, None)]
+        await run.put(ev.GroupsRead(2.0, 41, ((), ())))
+        await ask(run, "set_group")
+        assert isinstance(run.app.screen, Dashboard)
+        assert any("There is no optimizer left" in note.message for note in run.app._notifications)
 
 
 async def test_a_group_that_is_not_there_is_said() -> None:
