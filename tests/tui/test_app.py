@@ -31,12 +31,14 @@ from gradtui.protocol.commands import (
     TraceStep,
 )
 from gradtui.protocol.vocabulary import Holding, Phase
+from gradtui.tui.action_table import ACTIONS
 from gradtui.tui.app import GradtuiApp
 from gradtui.tui.governor import Governor
 from gradtui.tui.pending_marks import FREEZE, UNFREEZE
 from gradtui.tui.proportions import output_columns
 from gradtui.tui.screens.dashboard import INTERVALS
 from gradtui.tui.screens.detail import DetailDialog
+from gradtui.tui.screens.help import help_lines
 from gradtui.tui.screens.leave import LeaveDialog
 from gradtui.tui.screens.step import StepDialog
 from gradtui.tui.screens.text_dialog import DialogLines, TextDialog
@@ -335,6 +337,26 @@ async def test_help_can_be_read_to_its_end() -> None:
         assert "budget" in shown.text  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("width", [60, 100])
+def test_the_help_names_what_only_the_palette_has_and_after_the_keys(width: int) -> None:
+    told = ["".join(text for text, _ in line) for line in help_lines(width)]
+    nameless = [action.title for action in ACTIONS if not action.keys]
+    places = [next(at for at, line in enumerate(told) if line.startswith(f"  ctrl+p       {title}: ")) for title in nameless]
+    assert nameless
+    training = [place for place in places if place < told.index("Model")]
+    assert min(training) > next(at for at, line in enumerate(told) if line.startswith("  q, ctrl+q"))
+
+
+async def test_a_dialog_that_does_not_fit_says_how_to_read_on() -> None:
+    async with session((80, 24)) as run:
+        await run.press("question_mark")
+        box = run.app.screen.query_one("#dialog")
+        assert str(box.border_subtitle) == "↑↓ scroll · esc closes"
+    async with session((160, 50)) as run:
+        await run.press("enter")
+        assert str(run.app.screen.query_one("#dialog").border_subtitle) == "esc closes"
+
+
 async def test_the_palette_finds_every_action() -> None:
     async with session() as run:
         titles = {command.title.split("  ")[0] for command in run.app.get_system_commands(run.dashboard)}
@@ -351,6 +373,12 @@ async def test_the_theme_changes_and_lines_with_it() -> None:
         await run.press("ctrl+t")
         assert not run.app.current_theme.dark
         assert run.dashboard.tree_view.render_line(0) != before
+        for over in ("g", "question_mark"):
+            await run.press(over, "ctrl+t")
+            assert run.app.screen is not run.dashboard
+        assert not run.app.current_theme.dark
+        await run.press("ctrl+t")
+        assert run.app.current_theme.dark
 
 
 # The tree
