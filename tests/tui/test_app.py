@@ -341,7 +341,9 @@ async def test_help_can_be_read_to_its_end() -> None:
 def test_the_help_names_what_only_the_palette_has_and_after_the_keys(width: int) -> None:
     told = ["".join(text for text, _ in line) for line in help_lines(width)]
     nameless = [action.title for action in ACTIONS if not action.keys]
-    places = [next(at for at, line in enumerate(told) if line.startswith(f"  ctrl+p       {title}: ")) for title in nameless]
+    places = [
+        next(at for at, line in enumerate(told) if line.startswith(f"  ctrl+p       {title}: ")) for title in nameless
+    ]
     assert nameless
     training = [place for place in places if place < told.index("Model")]
     assert min(training) > next(at for at, line in enumerate(told) if line.startswith("  q, ctrl+q"))

@@ -107,7 +107,9 @@ async def test_a_receipt_and_an_answer_are_said() -> None:
 async def test_what_is_on_its_way_stands_among_the_events() -> None:
     async with session() as run:
         await run.press("v", "u")
-        assert "take anything back: waits for the next step boundary" in " ".join(run.dashboard.events.text.split())
+        assert "take the latest change back: waits for the next step boundary" in " ".join(
+            run.dashboard.events.text.split()
+        )
         await run.put(ev.CommandApplied(2.0, 41, Undo(1), "unfroze ctx", ()))
         assert "waits for" not in run.dashboard.events.text
 
