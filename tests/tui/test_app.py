@@ -34,6 +34,7 @@ from gradtui.protocol.vocabulary import Holding, Phase
 from gradtui.tui.action_table import ACTIONS
 from gradtui.tui.app import GradtuiApp
 from gradtui.tui.governor import Governor
+from gradtui.tui.lines import Line
 from gradtui.tui.pending_marks import FREEZE, UNFREEZE
 from gradtui.tui.proportions import output_columns
 from gradtui.tui.screens.dashboard import INTERVALS
@@ -357,6 +358,22 @@ async def test_a_dialog_that_does_not_fit_says_how_to_read_on() -> None:
     async with session((160, 50)) as run:
         await run.press("enter")
         assert str(run.app.screen.query_one("#dialog").border_subtitle) == "esc closes"
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_a_dialog_stays_where_it_is_as_its_text_grows(size: tuple[int, int]) -> None:
+    text: list[Line] = [(("one line", "text"),)]
+    async with session(size) as run:
+        await run.app.push_screen(TextDialog("Title", lambda _: text))
+        await run.pilot.pause()
+        box = run.app.screen.query_one("#dialog")
+        before = box.region
+        text *= 100
+        run.app.screen.update()  # type: ignore[attr-defined]
+        await run.pilot.pause()
+        assert box.region.height > before.height
+        assert box.region.offset == before.offset
+        assert 0 < box.region.y < box.region.bottom < size[1], "header and keys stay in sight"
 
 
 async def test_the_palette_finds_every_action() -> None:
