@@ -73,6 +73,7 @@ class PlainReporter:
 
     def speak_into(self, file: Path) -> None:
         """Write to the end of this file from now on."""
+        # Where that cannot be, there is no place left to say so.
         with contextlib.suppress(OSError):
             opened = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
             self._descriptor = duplicate_aside(opened)
