@@ -21,7 +21,7 @@ from gradtui.protocol.events import GradientHistogramsMeasured
 from gradtui.state.reconciliation import reconcile
 from gradtui.state.reducer import apply
 from gradtui.state.run_state import RunState
-from gradtui.state.selectors import RunStatus, run_status
+from gradtui.state.selectors import RunStatus, is_classified, run_status
 from gradtui.transport.channel import CommandSink, EventSource
 from gradtui.tui import live_requests, requests
 from gradtui.tui.action import Action
@@ -163,7 +163,8 @@ class GradtuiApp(LiveActions, LookingApp, FreezingApp, AnnouncingApp, KeysInOrde
         self._draw_dialog()
 
     def _drain(self) -> None:
-        structure, is_measured = self.run_state.tree.version, has_ledger(self.run_state)
+        tree = self.run_state.tree
+        structure, is_known, is_measured = tree.version, is_classified(tree), has_ledger(self.run_state)
         asked = set(self.run_state.pending)
         for event in self._source.drain(_BATCH):
             try:
@@ -174,9 +175,12 @@ class GradtuiApp(LiveActions, LookingApp, FreezingApp, AnnouncingApp, KeysInOrde
             if self._awaits_look and isinstance(event, GradientHistogramsMeasured):
                 self._awaits_look = False
                 self._governor.hurry("plots")
-        if self.run_state.tree.version != structure:
+        if tree.version != structure:
             # Places of modules and parameters have moved: the next key must not meet rows of the old structure.
             self._dashboard.draw("tree")
+        elif is_classified(tree) and not is_known:
+            # Until now its rows say that nothing is known.
+            self._governor.hurry("tree")
         if not asked <= self.run_state.pending.keys():
             # What has been answered must not stand there as pending, however seldom these are drawn.
             self._governor.touched()

@@ -66,6 +66,26 @@ async def test_events_that_arrive_later_are_drawn() -> None:
         assert "step 41" in run.dashboard.header.text
 
 
+async def test_the_first_states_of_a_model_are_drawn_as_they_come() -> None:
+    now = 0.0
+    governor = Governor(0, 1.0, wall=lambda: now, cpu=lambda: 0.0)
+    for part in INTERVALS:
+        governor.add(part, 60.0)
+    async with session() as run:
+        run.app._governor = governor
+        for _ in INTERVALS:
+            now += 1
+            run.app._tick()
+        run.source.put(MODEL)
+        now += 1
+        run.app._tick()
+        assert "TFC" not in run.dashboard.tree_view.text, "of another model nothing is known yet"
+        run.source.put(ev.ParametersClassified(9.0, 41, *coop_states(MODEL)))
+        now += 1
+        run.app._tick()
+        assert "TFC" in run.dashboard.tree_view.text
+
+
 async def test_the_first_figures_of_memory_are_drawn_as_they_come() -> None:
     run_of_one = coop_run(1)
     first = next(place for place, event in enumerate(run_of_one) if isinstance(event, ev.LedgerTaken))
