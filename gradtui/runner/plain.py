@@ -197,7 +197,8 @@ def closing_lines(state: RunState) -> list[str]:
             lines.append(_phase_line(phase, record.seconds, elapsed, record.peak, record.peak_exact))
     if state.traced is not None:
         step = state.traced
-        where = f" at {tree.modules[step.peak_module].path}" if step.peak_module >= 0 else ""
+        owner = tree.modules[step.peak_module] if step.peak_module >= 0 else None
+        where = f" at {owner.path or owner.name}" if owner is not None else ""
         lines.append(f"within a step memory was highest in {step.peak_phase}{where}: {step.peak / 2**20:.1f} MiB")
     lines += _device_words(state)
     lines += _gradient_lines(state)
