@@ -90,7 +90,9 @@ _FILE: dict[str, Any] = {"callback": _output_file, "metavar": "FILE"}
     help="Hold the run at the first step with NaN or Inf. Every step is measured, whatever the budget.",
 )
 @click.option("--summary", **_FILE, help="Write the summary to FILE as JSON, renewed while the run goes on.")
-@click.option("--budget", **_SHARE, help="Share of the step time that measuring may cost.")
+@click.option(
+    "--budget", **_SHARE, help="Share of the step time that sampled measuring aims at; the hooks come on top."
+)
 @click.option("--ui-budget", **_SHARE, help="Share of time that the dashboard may spend drawing.")
 @click.option("--log", **_FILE, help="Append the script's output to FILE while the screen is up.")
 @click.option(

@@ -119,13 +119,15 @@ def _conclude(settings: Settings, reporter: PlainReporter, dropped: int, files: 
             reporter.say(written)
 
     def summary() -> None:
-        if settings.summary is not None:
+        if settings.summary is None:
+            return
+        try:
             write(summarise(state, dropped=dropped), settings.summary)
+        except OSError as error:
+            reporter.say(f"the summary could not be written to {settings.summary}: {error.strerror}")
 
     for part in (report, interventions, summary):
         try:
             part()
-        except OSError as error:
-            reporter.say(f"the {part.__name__} could not be written to {settings.summary}: {error.strerror}")
         except Exception as error:  # noqa: BLE001 - a mistake of ours never changes the script's ending
             reporter.say(f"the {part.__name__} failed: {type(error).__name__}: {error}")

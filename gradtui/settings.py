@@ -55,7 +55,7 @@ class Settings:
         plain: no dashboard, even on a terminal.
         steps: stop cleanly after this many optimizer steps; None for no limit.
         summary: where to write the closing summary as JSON.
-        budget: share of the step time that our measuring may cost, 0 to 1.
+        budget: share of the step time that sampled measuring aims at, 0 to 1; the hooks come on top.
         ui_budget: share of wall time that the dashboard's thread may spend drawing, 0 to 1.
         schedule: what is to be done to the run at given steps.
         pause_at_nan: hold the run at the first step with NaN or Inf.

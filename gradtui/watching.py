@@ -47,7 +47,7 @@ def watch(
         optimizers: those that train it; one made later is found by itself.
         name: what to call the model; its class's name by default.
         progress: write a progress line to stderr every few seconds, what becomes of each toggle, and a closing summary.
-        budget: share of the step time that measuring may cost, 0 to 1.
+        budget: share of the step time that sampled measuring aims at, 0 to 1; the hooks come on top.
 
     Returns:
         The watch, to be closed when training is over. Under the command `gradtui`, which watches already, the call says

@@ -98,6 +98,24 @@ def test_entries_that_were_not_reached_are_told_and_change_no_exit_code(script: 
     assert told in run.stderr
 
 
+def test_the_last_steps_count_though_they_were_only_noted(tmp_path: Path) -> None:
+    # More steps than are looked at one by one at the beginning.
+    (tmp_path / "long.py").write_text(
+        "import torch\n"
+        "model = torch.nn.Linear(2, 1)\n"
+        "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "for _ in range(2000):\n"
+        "    optimizer.zero_grad()\n"
+        "    model(torch.ones(1, 2)).sum().backward()\n"
+        "    optimizer.step()\n",
+        encoding="utf-8",
+    )
+    schedule = tmp_path / "s.toml"
+    schedule.write_text('[[do]]\nstep = 9999\ncommand = "freeze"\npath = "weight"\n')
+    run = gradtui(tmp_path, "--schedule", str(schedule), str(tmp_path / "long.py"))
+    assert "the run ended at step 2000, the next one is for step 9999" in run.stderr
+
+
 @pytest.mark.slow
 def test_the_demo_holds_still_or_drifts_and_a_schedule_does_what_it_does(tmp_path: Path) -> None:
     plain = subprocess.run([sys.executable, str(DEMO)], capture_output=True, text=True, check=True).stdout.splitlines()

@@ -60,7 +60,14 @@ def save(
         reason = error.__context__ if isinstance(error.__context__, OSError) else error
         raise Refused(f"{file or 'it'} could not be written: {getattr(reason, 'strerror', None) or reason}") from None
     size, seconds = os.path.getsize(path), perf_counter() - began
-    return Applied(f"saved a checkpoint to {path}: {size_words(size)}, training was held for {seconds:.2g} s", ())
+    held = f"training was held for {duration_words(seconds)}"
+    return Applied(f"saved a checkpoint to {path}: {size_words(size)}, {held}", ())
+
+
+def duration_words(seconds: float) -> str:
+    """A time in milliseconds below a second, in seconds from there on."""
+    milliseconds = round(seconds * 1e3)
+    return f"{milliseconds} ms" if milliseconds < 1000 else f"{seconds:.1f} s"
 
 
 def _write(file: str, directory: str, write_file: WriteFile | None, fill: Callable[[BinaryIO], object]) -> str:

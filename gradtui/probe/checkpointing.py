@@ -209,7 +209,8 @@ class Checkpointing:
             parts.append(f"activations {size_words(receipt.activations)} → {size_words(receipt.after)}")
         if receipt.seconds > 0:
             after = statistics.median(receipt.since)
-            parts.append(f"step {receipt.seconds * 1e3:.3g} → {after * 1e3:.3g} ms")
+            # A few steps each: what else ran on the machine may be more than the difference.
+            parts.append(f"step about {receipt.seconds * 1e3:.3g} → {after * 1e3:.3g} ms")
         return f"{receipt.text}: {', '.join(parts) or 'nothing was measured'}"
 
     def _places(self) -> tuple[int, ...]:

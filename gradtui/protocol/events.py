@@ -127,7 +127,10 @@ class OptimizersFound(Event):
 
 @dataclass(frozen=True, slots=True)
 class GroupsRead(Event):
-    """What the parameter groups of each optimizer were set to at this step, in the order of `OptimizersFound`."""
+    """What the parameter groups of each optimizer were set to at this step, in the order of `OptimizersFound`.
+
+    Of an optimizer that is gone there are none.
+    """
 
     optimizers: tuple[tuple[GroupSettings, ...], ...]
 

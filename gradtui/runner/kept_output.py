@@ -44,6 +44,7 @@ class _KeptFile(io.FileIO):
 def keep_output(lost: Lost) -> None:
     """Have python's own stdout and stderr ask `lost` about what cannot be written. Others are left alone."""
     for name, descriptor in (("stdout", 1), ("stderr", 2)):
+        # One that cannot be rebuilt stays python's own, and prints as ever as long as there is room.
         with contextlib.suppress(Exception):
             _rebuild(name, descriptor, lost)
 

@@ -73,6 +73,7 @@ class PlainReporter:
 
     def speak_into(self, file: Path) -> None:
         """Write to the end of this file from now on."""
+        # Where that cannot be, there is no place left to say so.
         with contextlib.suppress(OSError):
             opened = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
             self._descriptor = duplicate_aside(opened)
@@ -196,7 +197,8 @@ def closing_lines(state: RunState) -> list[str]:
             lines.append(_phase_line(phase, record.seconds, elapsed, record.peak, record.peak_exact))
     if state.traced is not None:
         step = state.traced
-        where = f" at {tree.modules[step.peak_module].path}" if step.peak_module >= 0 else ""
+        owner = tree.modules[step.peak_module] if step.peak_module >= 0 else None
+        where = f" at {owner.path or owner.name}" if owner is not None else ""
         lines.append(f"within a step memory was highest in {step.peak_phase}{where}: {step.peak / 2**20:.1f} MiB")
     lines += _device_words(state)
     lines += _gradient_lines(state)

@@ -78,19 +78,20 @@ class TrainingRun:
         if self._watched is None:
             return 0
         probe, sampler = self._watched
-        steps = probe.counter.steps
         leaving: tuple[tuple[str, Callable[[], object]], ...] = (
             ("probe", lambda: self._set_active(None)),
             ("sampler", sampler.stop),
             ("probe", probe.detach),
-            ("schedule", lambda: probe.desk.finish(steps)),
+            # The newest steps are counted as the probe is detached.
+            ("schedule", lambda: probe.desk.finish(probe.counter.steps)),
         )
         for part, leave in leaving:
             try:
                 leave()
             except Exception as error:  # noqa: BLE001 - the script's ending is its own, whatever goes wrong in ours
-                self.events.put(ProbeFailed(0.0, steps, part, f"{type(error).__name__}: {error}", True))
-        return steps
+                trouble = f"{type(error).__name__}: {error}"
+                self.events.put(ProbeFailed(0.0, probe.counter.steps, part, trouble, True))
+        return probe.counter.steps
 
     def _watch(self) -> None:
         # Filters of the script's that make errors of warnings are not meant for what we import.

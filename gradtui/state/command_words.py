@@ -69,5 +69,5 @@ _WORDS: dict[type[Command], str | Callable[[Any], str]] = {
     Watch: "look closely at gradients",
     SaveCheckpoint: "save a checkpoint",
     ZeroGradients: "clear the gradients",
-    Undo: "take anything back",
+    Undo: "take the latest change back",
 }

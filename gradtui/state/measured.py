@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TypeVar
 
 from gradtui.protocol import events as ev
-from gradtui.protocol.vocabulary import Phase
+from gradtui.protocol.vocabulary import ParameterState, Phase
 from gradtui.state.bad_step_words import bad_step_words
 from gradtui.state.moved import newly_moved
 from gradtui.state.notes import note
-from gradtui.state.run_state import NormSummary, RunState
+from gradtui.state.run_state import NormSummary, RunState, TreeState
 from gradtui.state.turns import take_reach, take_saved
 
 HISTOGRAMS_KEPT = 256
@@ -28,6 +29,7 @@ def gradients_measured(state: RunState, event: ev.GradientsMeasured) -> None:
         # Clipping at infinity is how scripts ask for the norm alone.
         if event.clipped_at is not None and math.isfinite(event.clipped_at):
             state.clip_thresholds.append(event.step, event.clipped_at)
+    was_finite = state.gradient_norm.last is None or math.isfinite(state.gradient_norm.last)
     if event.total is not None:
         state.micro_norms.applied(event.step)
         state.gradient_norm.append(event.step, event.total)
@@ -45,6 +47,18 @@ def gradients_measured(state: RunState, event: ev.GradientsMeasured) -> None:
     if event.norms is not None and len(event.norms) == len(state.tree.parameters):
         state.tree.norms, state.tree.norms_step = event.norms, event.step
         state.history.append(event.step, event.norms)
+        # Gone through once, not at every step of a run that is lost.
+        if was_finite and event.total is not None and not math.isfinite(event.total):
+            _tell_not_finite(state.tree, event.norms)
+
+
+def _tell_not_finite(tree: TreeState, norms: Sequence[float | None]) -> None:
+    """Give trained parameters the state that they will have at the next look: a run that is held has none for long."""
+    trained, broken = ParameterState.TRAINED.value, ParameterState.NOT_FINITE.value
+    tree.states = "".join(
+        broken if letter == trained and norm is not None and not math.isfinite(norm) else letter
+        for letter, norm in zip(tree.states, norms)
+    )
 
 
 def figures_measured(state: RunState, event: ev.GradientFiguresMeasured) -> None:

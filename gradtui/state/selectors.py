@@ -35,6 +35,11 @@ class SubtreeTotals:
     """The distinct state letters, in order of first appearance."""
 
 
+def is_classified(tree: TreeState) -> bool:
+    """Whether the state of any parameter is known."""
+    return bool(tree.states.strip(ParameterState.UNKNOWN.value))
+
+
 def subtree(module: ModuleInfo) -> range:
     """Indices of the parameters in a module's subtree."""
     return range(module.first_parameter, module.first_parameter + module.subtree_parameters)

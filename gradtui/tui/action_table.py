@@ -189,7 +189,8 @@ ACTIONS: tuple[Action, ...] = (
         "command_palette", ("ctrl+p",), "Commands", "Find any of these by name.", "Screen", "app", in_palette=False
     ),
     Action(
-        "toggle_light", ("ctrl+t",), "Light or dark", "Change between the dark and the light theme.", "Screen", "app"
+        "toggle_light", ("ctrl+t",), "Light or dark", "Change between the dark and the light theme.", "Screen", "app",
+        priority=True,
     ),
     Action("change_theme", (), "Choose a theme", "Choose among all themes.", "Screen", "app"),
     *PLOT_ACTIONS,

@@ -60,6 +60,6 @@ def footer_actions(focused: str | None = None, status: RunStatus = RunStatus.RUN
 
 
 def by_group(actions: Iterable[Action] = ACTIONS) -> list[tuple[str, list[Action]]]:
-    """Actions under the headings of the help."""
-    listed = list(actions)
+    """Actions under the headings of the help, those with a key first."""
+    listed = sorted(actions, key=lambda action: not action.keys)
     return [(group, [action for action in listed if action.group == group]) for group in GROUPS]

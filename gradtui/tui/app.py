@@ -16,17 +16,16 @@ from textual.screen import Screen
 from textual.timer import Timer
 from textual.types import CSSPathType
 
-from gradtui.protocol.commands import TraceStep
-from gradtui.protocol.events import CommandRejected, Event, GradientHistogramsMeasured, RunEnded
+from gradtui.protocol.events import GradientHistogramsMeasured
 from gradtui.state.reducer import apply
 from gradtui.state.run_state import RunState
+from gradtui.state.selectors import is_classified
 from gradtui.transport.channel import CommandSink, EventSource
 from gradtui.tui import requests
 from gradtui.tui.action import Action
 from gradtui.tui.action_table import ACTIONS
 from gradtui.tui.actions import bindings
-from gradtui.tui.announcements import announcement
-from gradtui.tui.dialogs import DialogsApp
+from gradtui.tui.announcing import AnnouncingApp
 from gradtui.tui.driver import suspend_process
 from gradtui.tui.freezing import FreezingApp
 from gradtui.tui.governor import Governor
@@ -46,7 +45,7 @@ _BATCH = 10_000
 """Events applied in one go."""
 
 
-class GradtuiApp(LiveActions, LookingApp, FreezingApp, DialogsApp, KeysInOrder):
+class GradtuiApp(LiveActions, LookingApp, FreezingApp, AnnouncingApp, KeysInOrder):
     """The dashboard of one run. Its return value says how the person left: "stop", "leave" or "ended".
 
     Args:
@@ -153,33 +152,31 @@ class GradtuiApp(LiveActions, LookingApp, FreezingApp, DialogsApp, KeysInOrder):
         self._draw_dialog()
 
     def _drain(self) -> None:
-        structure, is_measured = self.run_state.tree.version, has_ledger(self.run_state)
+        tree = self.run_state.tree
+        structure, is_known, is_measured = tree.version, is_classified(tree), has_ledger(self.run_state)
+        asked = set(self.run_state.pending)
         for event in self._source.drain(_BATCH):
             try:
                 apply(self.run_state, event)
             except Exception as error:  # noqa: BLE001  # one event that cannot be understood must not cost the screen
                 self.run_state.problems["screen"] = f"{type(event).__name__}: {error!r}"
-            self._announce(event)
+            self.announce(event)
             if self._awaits_look and isinstance(event, GradientHistogramsMeasured):
                 self._awaits_look = False
                 self._governor.hurry("plots")
-        if self.run_state.tree.version != structure:
+        if tree.version != structure:
             # Places of modules and parameters have moved: the next key must not meet rows of the old structure.
             self._dashboard.draw("tree")
+        elif is_classified(tree) and not is_known:
+            # Until now its rows say that nothing is known.
+            self._governor.hurry("tree")
+        if not asked <= self.run_state.pending.keys():
+            # What has been answered must not stand there as pending, however seldom these are drawn.
+            self._governor.touched()
+            self._draw_now("tree", "events")
         if has_ledger(self.run_state) != is_measured:
             # Until now the panel says that it waits for this.
             self._governor.hurry("memory")
-
-    def _announce(self, event: Event) -> None:
-        """Say at once what the person should not have to look for."""
-        if isinstance(event, CommandRejected):
-            if isinstance(event.command, TraceStep):
-                self.close_step_dialog()
-        elif isinstance(event, RunEnded) and event.error is not None:
-            self._dashboard.show_panel("output")
-        said = announcement(self.run_state, event)
-        if said is not None:
-            self.notify(said.text, title=said.title, severity=said.severity, timeout=8, markup=False)
 
     def _draw_header(self) -> None:
         self._front.draw_header(HeaderFacts(self._governor.share, self._source.dropped))
@@ -222,6 +219,7 @@ class GradtuiApp(LiveActions, LookingApp, FreezingApp, DialogsApp, KeysInOrder):
             self.notify(made.reason, timeout=4, markup=False)
             return
         self.run_state.note_submitted(self._sink.submit(made))
+        self._governor.look_often()
         self._draw_now("tree", "events")
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:  # noqa: ARG002

@@ -18,6 +18,8 @@ _SHARE_SECONDS = 10.0
 _DEAR = 0.01
 LONGEST_STRETCH = 32.0
 LONGEST_TICK = 5.0
+OFTEN_SECONDS = 3.0
+"""How long an answer is looked for without regard to the budget: more than most steps take."""
 
 
 @dataclass
@@ -55,6 +57,7 @@ class Governor:
         self._idle_cost: float | None = None
         self._touched = False
         self._due = 0.0
+        self._often_until = 0.0
         self._last: tuple[float, float] | None = None
         self._share: float | None = None
 
@@ -89,6 +92,11 @@ class Governor:
         self._parts[name].due = 0.0
         self._due = 0.0
 
+    def look_often(self) -> None:
+        """Look at every tick for a while, since somebody waits for an answer; parts are drawn no more often for it."""
+        self._often_until = self._wall() + OFTEN_SECONDS
+        self._due = 0.0
+
     def begin(self) -> bool:
         """Start a tick and account for the time since the last one; False if it is too early for another."""
         wall = self._wall()
@@ -100,7 +108,8 @@ class Governor:
         self._last = wall, cpu
         self._touched, self._drawn = False, None
         # A tick that comes a little early must count: the caller looks at fixed times.
-        self._due = wall + self.delay - self._tick / 2
+        delay = self._tick if wall < self._often_until else self.delay
+        self._due = wall + delay - self._tick / 2
         return True
 
     def _account(self, elapsed: float, spent: float) -> None:

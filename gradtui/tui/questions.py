@@ -89,7 +89,7 @@ def set_group(state: RunState) -> Question | Refusal:
         return Refusal(OVER)
     groups = _groups(state)
     if not groups:
-        return Refusal("No optimizer has been seen yet.")
+        return Refusal("There is no optimizer left." if state.optimizers else "No optimizer has been seen yet.")
     at = f" (step {state.groups.step:,})" if state.groups is not None else ""
     notes = [f"{place}  {words}" for place, (_, _, words) in enumerate(groups[:_MOST_LISTED])]
     notes[0] += at
@@ -112,6 +112,9 @@ def _groups(state: RunState) -> list[_Group]:
     found: list[_Group] = []
     for place, optimizer in enumerate(state.optimizers):
         settings = read[place] if place < len(read) else ()
+        if place < len(read) and not settings:
+            # It has had a group, as each has: it is gone.
+            continue
         for group in range(optimizer.groups):
             known = settings[group] if group < len(settings) else GroupSettings(None, None)
             name = f"{optimizer.type_name} group {group}" if optimizer.groups > 1 else optimizer.type_name

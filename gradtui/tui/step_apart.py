@@ -88,7 +88,7 @@ def _holdings(state: RunState, step: StepTraced, width: int) -> list[Line]:
 
 def _kind_line(kind: str, total: int, tensors: int, peak: int) -> Line:
     count = "1 tensor" if tensors == 1 else f"{tensors:,} tensors"
-    words = "Python, data, libraries: no tensor that is known" if kind == "other" else count
+    words = "Python, libraries: no known tensor" if kind == "other" else count
     return (
         (bytes_text(total), "strong"),
         (share_text(total / peak if peak else 0.0).rjust(_SHARE_WIDTH), "muted"),

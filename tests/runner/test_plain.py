@@ -8,6 +8,7 @@ import pytest
 from fakes import coop_model, coop_run, coop_states, device_sample, started
 
 from gradtui.protocol import events as ev
+from gradtui.protocol.vocabulary import Phase
 from gradtui.runner.plain import closing_lines
 from gradtui.state.reducer import apply
 from gradtui.state.run_state import RunState
@@ -53,6 +54,15 @@ def test_a_model_is_named_once() -> None:
     for name, line in (("model", "model CoOp"), ("CoOp", "model CoOp"), ("teacher", "model teacher (CoOp)")):
         (shown,) = [text for text in named(name).splitlines() if text.startswith("model ")]
         assert shown.partition(":")[0] == line
+
+
+@pytest.mark.parametrize(("module", "words"), [(0, "in forward at CoOp: 3.0 MiB"), (-1, "in forward: 3.0 MiB")])
+def test_the_peak_within_a_step_has_a_place_that_has_a_name(module: int, words: str) -> None:
+    peak, highest = 3 << 20, (None,) * len(coop_model().modules)
+    traced = ev.StepTraced(
+        9.0, 3, (1, peak), 2, ((Phase.FORWARD, 0),), peak, 1, Phase.FORWARD, module, (), highest, True
+    )
+    assert f"within a step memory was highest {words}" in closing(*coop_run(3), traced)
 
 
 def test_norms_of_two_models_are_not_run_together() -> None:

@@ -6,7 +6,7 @@ import dataclasses
 import math
 
 import pytest
-from fakes import Node, coop_model, coop_run, found, held, started
+from fakes import Node, coop_model, coop_run, coop_states, found, held, started
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Pause, PauseAtBadStep, Resume, RunSteps, SetTrainable, StopTraining, Watch
@@ -388,3 +388,23 @@ def test_watching_is_noted_nowhere() -> None:
     entries = len(state.log)
     apply(state, ev.CommandApplied(1.0, 1, Watch(1, ("fc.weight",)), "look closely at gradients", ()))
     assert len(state.log) == entries
+
+
+def test_a_gradient_that_is_not_finite_shows_before_the_states_are_told_again() -> None:
+    model = coop_model()
+    letters, trainable = coop_states(model)
+    trained = letters.index("T")
+    norms: list[float | None] = [None] * len(model.parameters)
+
+    def seen(*values: float) -> str:
+        state = RunState()
+        for event in (model, ev.ParametersClassified(1.0, 1, letters, trainable)):
+            apply(state, event)
+        for step, value in enumerate(values, 2):
+            norms[trained] = value
+            apply(state, ev.GradientsMeasured(float(step), step, value, None, tuple(norms)))
+        return state.tree.states
+
+    assert seen(1.0) == letters
+    assert seen(1.0, math.nan) == letters[:trained] + "N" + letters[trained + 1 :]
+    assert seen(math.inf)[trained] == "N"

@@ -32,12 +32,15 @@ from gradtui.protocol.commands import (
     TraceStep,
 )
 from gradtui.protocol.vocabulary import Holding, Phase
+from gradtui.tui.action_table import ACTIONS
 from gradtui.tui.app import GradtuiApp
 from gradtui.tui.governor import Governor
+from gradtui.tui.lines import Line
 from gradtui.tui.pending_marks import FREEZE, UNFREEZE
 from gradtui.tui.proportions import output_columns
 from gradtui.tui.screens.dashboard import INTERVALS
 from gradtui.tui.screens.detail import DetailDialog
+from gradtui.tui.screens.help import help_lines
 from gradtui.tui.screens.leave import LeaveDialog
 from gradtui.tui.screens.step import StepDialog
 from gradtui.tui.screens.text_dialog import DialogLines, TextDialog
@@ -62,6 +65,26 @@ async def test_events_that_arrive_later_are_drawn() -> None:
         states, _ = coop_states(MODEL)
         await run.put(*training_step(MODEL, states, 41))
         assert "step 41" in run.dashboard.header.text
+
+
+async def test_the_first_states_of_a_model_are_drawn_as_they_come() -> None:
+    now = 0.0
+    governor = Governor(0, 1.0, wall=lambda: now, cpu=lambda: 0.0)
+    for part in INTERVALS:
+        governor.add(part, 60.0)
+    async with session() as run:
+        run.app._governor = governor
+        for _ in INTERVALS:
+            now += 1
+            run.app._tick()
+        run.source.put(MODEL)
+        now += 1
+        run.app._tick()
+        assert "TFC" not in run.dashboard.tree_view.text, "of another model nothing is known yet"
+        run.source.put(ev.ParametersClassified(9.0, 41, *coop_states(MODEL)))
+        now += 1
+        run.app._tick()
+        assert "TFC" in run.dashboard.tree_view.text
 
 
 async def test_the_first_figures_of_memory_are_drawn_as_they_come() -> None:
@@ -340,6 +363,44 @@ async def test_help_can_be_read_to_its_end() -> None:
         assert "budget" in shown.text  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("width", [60, 100])
+def test_the_help_names_what_only_the_palette_has_and_after_the_keys(width: int) -> None:
+    told = ["".join(text for text, _ in line) for line in help_lines(width)]
+    nameless = [action.title for action in ACTIONS if not action.keys]
+    places = [
+        next(at for at, line in enumerate(told) if line.startswith(f"  ctrl+p       {title}: ")) for title in nameless
+    ]
+    assert nameless
+    training = [place for place in places if place < told.index("Model")]
+    assert min(training) > next(at for at, line in enumerate(told) if line.startswith("  q, ctrl+q"))
+
+
+async def test_a_dialog_that_does_not_fit_says_how_to_read_on() -> None:
+    async with session((80, 24)) as run:
+        await run.press("question_mark")
+        box = run.app.screen.query_one("#dialog")
+        assert str(box.border_subtitle) == "↑↓ scroll · esc closes"
+    async with session((160, 50)) as run:
+        await run.press("enter")
+        assert str(run.app.screen.query_one("#dialog").border_subtitle) == "esc closes"
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_a_dialog_stays_where_it_is_as_its_text_grows(size: tuple[int, int]) -> None:
+    text: list[Line] = [(("one line", "text"),)]
+    async with session(size) as run:
+        await run.app.push_screen(TextDialog("Title", lambda _: text))
+        await run.pilot.pause()
+        box = run.app.screen.query_one("#dialog")
+        before = box.region
+        text *= 100
+        run.app.screen.update()  # type: ignore[attr-defined]
+        await run.pilot.pause()
+        assert box.region.height > before.height
+        assert box.region.offset == before.offset
+        assert 0 < box.region.y < box.region.bottom < size[1], "header and keys stay in sight"
+
+
 async def test_the_palette_finds_every_action() -> None:
     async with session() as run:
         titles = {command.title.split("  ")[0] for command in run.app.get_system_commands(run.dashboard)}
@@ -356,6 +417,12 @@ async def test_the_theme_changes_and_lines_with_it() -> None:
         await run.press("ctrl+t")
         assert not run.app.current_theme.dark
         assert run.dashboard.tree_view.render_line(0) != before
+        for over in ("g", "question_mark"):
+            await run.press(over, "ctrl+t")
+            assert run.app.screen is not run.dashboard
+        assert not run.app.current_theme.dark
+        await run.press("ctrl+t")
+        assert run.app.current_theme.dark
 
 
 # The tree

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gradtui.tui.governor import Governor
+from gradtui.tui.governor import OFTEN_SECONDS, Governor
 
 
 class Clocks:
@@ -106,6 +106,26 @@ def test_hurrying_makes_a_part_due_at_the_next_look_however_slow_the_screen_is()
     clocks.wall_time += 0.25
     assert governor.begin()
     assert governor.choose(["tree", "gradients"]) == "gradients"
+
+
+def test_an_answer_is_looked_for_at_every_tick_for_a_while_and_nothing_is_drawn_more_often_for_it() -> None:
+    clocks = Clocks()
+    costs = {None: 0.004, "tree": 0.02}
+    governor = clocks.governor(budget=0.001, tree=1.0)
+    clocks.run(governor, 60, costs)
+    assert governor.delay > 1.0
+    governor.look_often()
+    looks, drawn = 0, 0
+    for _ in range(round(OFTEN_SECONDS / 0.25)):
+        clocks.wall_time += 0.25
+        looks += governor.begin()
+        drawn += governor.choose(["tree"]) is not None
+    assert looks == OFTEN_SECONDS / 0.25
+    assert drawn <= 1
+    clocks.wall_time += 0.25
+    governor.begin()
+    clocks.wall_time += 0.25
+    assert not governor.begin()
 
 
 def test_hidden_parts_are_never_chosen() -> None:

@@ -7,6 +7,7 @@ import math
 import pytest
 from fakes import coop_model, coop_run, row_of
 from harness import Session, session
+from textual.widgets import Static
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import (
@@ -24,14 +25,16 @@ from gradtui.protocol.commands import (
     VerifyFreeze,
     ZeroGradients,
 )
-from gradtui.protocol.vocabulary import GroupSettings, Phase
+from gradtui.protocol.vocabulary import GroupSettings, OptimizerInfo, Phase
 from gradtui.tui.action_table import ACTIONS
 from gradtui.tui.live_actions import QUESTIONS, REQUESTS
+from gradtui.tui.pending_marks import FREEZE
 from gradtui.tui.screens.dashboard import Dashboard
 from gradtui.tui.screens.form import FormDialog
 from gradtui.tui.tree_cells import RECOMPUTED
 
 MODEL = coop_model()
+CTX = ~row_of(MODEL, "ctx")
 BLOCK = "text_encoder.blocks.0"
 SIZES = [(80, 24), (120, 36)]
 
@@ -104,9 +107,37 @@ async def test_a_receipt_and_an_answer_are_said() -> None:
 async def test_what_is_on_its_way_stands_among_the_events() -> None:
     async with session() as run:
         await run.press("v", "u")
-        assert "take anything back: waits for the next step boundary" in " ".join(run.dashboard.events.text.split())
+        assert "take the latest change back: waits for the next step boundary" in " ".join(
+            run.dashboard.events.text.split()
+        )
         await run.put(ev.CommandApplied(2.0, 41, Undo(1), "unfroze ctx", ()))
         assert "waits for" not in run.dashboard.events.text
+
+
+async def test_an_answer_is_drawn_as_it_comes_and_not_when_the_tree_and_the_events_are_due() -> None:
+    async with session() as run:
+        await run.go_to("ctx")
+        await run.press("v", "space")
+        tree, events = run.dashboard.tree_view, run.dashboard.events
+        assert FREEZE in tree.text
+        assert "waits for" in events.text
+        run.source.put(ev.CommandApplied(2.0, 41, SetTrainable(1, "ctx", False), "froze ctx", ()))
+        run.app._drain()
+        assert FREEZE not in tree.text
+        assert "waits for" not in events.text
+        assert "froze ctx" in events.text
+
+
+async def test_no_notice_lies_over_the_events_that_say_the_same() -> None:
+    answer = ev.CommandApplied(2.0, 41, SetMode(1, BLOCK, False), "put it in eval mode", ())
+    refusal = ev.CommandRejected(2.0, 41, ZeroGradients(2), "there are none")
+    async with session((160, 50)) as run:
+        await run.press("v")
+        await run.put(answer, refusal)
+        assert [note.title for note in run.app._notifications] == ["Refused"]
+        await run.press("question_mark")
+        await run.put(answer)
+        assert len(run.app._notifications) == 2, "under a dialog nobody reads them"
 
 
 async def test_keys_on_a_parameter_and_after_the_end_say_why_not() -> None:
@@ -209,6 +240,21 @@ async def test_what_is_wrong_is_said_and_nothing_is_sent(action: str, typed: lis
         await run.press("escape")
         assert isinstance(run.app.screen, Dashboard)
         assert run.sink.submitted == []
+
+
+async def test_an_optimizer_that_is_gone_is_not_offered() -> None:
+    found = ev.OptimizersFound(2.0, 40, (OptimizerInfo("AdamW", 1, (), 0), OptimizerInfo("SGD", 1, (CTX,), 0, (0,))))
+    gone = ev.GroupsRead(2.0, 40, ((), (GroupSettings(0.002, 0.0),)))
+    async with session() as run:
+        await run.put(found, gone)
+        await ask(run, "set_group", "3e-4")
+        assert "AdamW" not in str(form(run).query_one("#form-notes", Static).content)
+        await run.press("enter")
+        assert run.sink.submitted == [SetGroup(1, 1, 0, 3e-4, None)]
+        await run.put(ev.GroupsRead(2.0, 41, ((), ())))
+        await ask(run, "set_group")
+        assert isinstance(run.app.screen, Dashboard)
+        assert any("There is no optimizer left" in note.message for note in run.app._notifications)
 
 
 async def test_a_group_that_is_not_there_is_said() -> None:

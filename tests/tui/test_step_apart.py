@@ -71,6 +71,11 @@ def test_what_is_missing_is_said() -> None:
     assert "workspace" in "".join(text for line in closing_lines(40) for text, _ in line)
 
 
+def test_what_nothing_explains_is_said_whole_in_80_columns() -> None:
+    # A dialog takes 92% of them, and of these a frame, a space at both sides and the thumb.
+    assert "…" not in words(traced(), int(80 * 0.92) - 5)
+
+
 @pytest.mark.parametrize("width", [30, 60])
 def test_it_fits_a_narrow_screen(width: int) -> None:
     words(traced(), width)

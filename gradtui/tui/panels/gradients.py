@@ -29,7 +29,7 @@ _ROOM_FOR_MEANING = 70
 def gradient_title(state: RunState) -> str:
     """What the norms are, and how often they are taken."""
     every, dropped = state.cost.norms_every, state.cost.readings_dropped
-    often = "" if every <= 1 else f", every {every} steps"
+    often = "" if every <= 1 or state.ended is not None else f", every {every} steps"
     local = " of local shards" if state.tree.is_sharded else ""
     return f"L2{local}, log{often}{f', {dropped:,} dropped' if dropped else ''} · g: plots"
 

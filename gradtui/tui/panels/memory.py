@@ -41,6 +41,9 @@ _BETWEEN: Span = (" · ", "muted")
 
 LEAST_CURVE_ROWS = 6
 
+_AS_HIGH = 0.98
+"""Of the highest peak: steps of one kind differ by less."""
+
 _WIDE = 50
 """Columns from which on a CUDA device's parts, which are then told in few rows, come before the curve."""
 
@@ -148,13 +151,13 @@ def _peak_line(state: RunState) -> list[Line]:
     if found is None:
         return []
     phase, record = found
-    return [(("▲ ", "warning"), (_peak_words(phase, record) + _peak_owner(state, phase), "muted"))]
+    return [(("▲ ", "warning"), (_peak_words(phase, record) + _peak_owner(state, phase, record.peak or 0), "muted"))]
 
 
-def _peak_owner(state: RunState, phase: Phase) -> str:
-    """Where in the model it was, as far as the step that was taken apart last tells."""
+def _peak_owner(state: RunState, phase: Phase, peak: int) -> str:
+    """Where in the model it was, if the step that was taken apart last was as high: an earlier model's may be higher."""
     step = state.traced
-    if step is None or step.peak_phase is not phase or step.peak_module < 0:
+    if step is None or step.peak_phase is not phase or step.peak_module < 0 or step.peak < _AS_HIGH * peak:
         return ""
     module = state.tree.modules[step.peak_module]
     return f" at {printable(module.path or module.name)}"

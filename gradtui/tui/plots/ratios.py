@@ -63,9 +63,10 @@ def ratio_table(state: RunState, look: Look) -> Table:
 
 
 def _drawn(state: RunState, selection: Selection) -> list[int]:
-    """Its parameters that have a curve, the largest first."""
-    having = (place for place in state.tree.ratios.parameters if selection.first <= place < selection.last)
-    return largest(state.tree, having, len(_MOST) + len(PINNED_ROLES))
+    """Its parameters that have a curve, the largest first; what is frozen by now only where nothing of it trains."""
+    having = [place for place in state.tree.ratios.parameters if selection.first <= place < selection.last]
+    still = set(with_gradient(state.tree, selection)).intersection(having)
+    return largest(state.tree, still or having, len(_MOST) + len(PINNED_ROLES))
 
 
 def _left_out(state: RunState, look: Look) -> str:

@@ -158,6 +158,11 @@ class Dashboard(Screen[None]):
 
     # Which panels are in sight
 
+    @property
+    def shows_newest_events(self) -> bool:
+        """Whether what is noted now stands in sight."""
+        return self._is_shown("events") and self.events.follows
+
     def _is_shown(self, name: str) -> bool:
         if self._wide:
             return name not in _BELOW or name == self._below

@@ -69,7 +69,7 @@ _COLUMN_WORDS: tuple[tuple[str, str], ...] = (
 
 _HEADER_WORDS: tuple[tuple[str, str], ...] = (
     ("step · micro", "executed optimizer steps, and backward passes"),
-    ("cost", "time that our hooks take of a step, and its share of the step"),
+    ("cost", "time that our hooks take of a step, in part an estimate, and its share of the step"),
     ("ui", "share of one core that this screen takes; it draws less often to stay within its budget"),
 )
 
@@ -100,11 +100,12 @@ def help_lines(width: int) -> Sequence[Line]:
     for group, actions in by_group():
         lines += _heading(group)
         for action in actions:
-            lines += _entry(((action.all_keys, "key"),), action.all_help, _KEYS_WIDTH, width)
+            name: Line = () if action.keys else ((f"{action.title}: ", "text"),)
+            lines += _entry(((action.all_keys, "key"),), action.all_help, _KEYS_WIDTH, width, name)
     lines += _heading("States of a parameter")
     for state in ParameterState:
-        name: Line = ((state.value, STATE_ROLES[state.value]), (f"  {STATE_NAMES[state]}", "strong"))
-        lines += _entry(name, MEANINGS[state], names, width)
+        letter: Line = ((state.value, STATE_ROLES[state.value]), (f"  {STATE_NAMES[state]}", "strong"))
+        lines += _entry(letter, MEANINGS[state], names, width)
     lines += _heading("The line left of the names")
     for mark, words in _RAIL:
         lines += _entry(((mark, "gradients"),), words, _KEYS_WIDTH, width)
@@ -131,9 +132,9 @@ def _heading(text: str) -> list[Line]:
     return [BLANK, ((text, "accent"),)]
 
 
-def _entry(left: Line, text: str, column: int, width: int) -> list[Line]:
+def _entry(left: Line, text: str, column: int, width: int, name: Line = ()) -> list[Line]:
     used = sum(len(part) for part, _ in left) + 2
-    first, *rest = wrap(((text, "muted"),), max(20, width - column - 2))
+    first, *rest = wrap((*name, (text, "muted")), max(20, width - column - 2))
     indent: Span = (" " * (column + 2), "")
     if used > column:
         return [((" " * 2, ""), *left), *((indent, *line) for line in (first, *rest))]

@@ -11,6 +11,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container
 from textual.content import Content
 from textual.geometry import Size
+from textual.message import Message
 from textual.screen import ModalScreen
 
 from gradtui.tui.lines import Line, fit
@@ -24,11 +25,17 @@ MakeLines = Callable[[int], Sequence[Line]]
 class DialogLines(FollowedLines):
     """The text of a dialog, from its beginning."""
 
+    class LaidOut(Message):
+        """It has another size."""
+
     def __init__(self, make: MakeLines) -> None:
         super().__init__(id="dialog-lines")
         self.follows = False
         self._make = make
         self._laid_out: tuple[int, Sequence[Line]] = (-1, ())
+
+    def on_resize(self) -> None:
+        self.post_message(self.LaidOut())
 
     def update(self) -> None:
         """Lay the text out anew; only a change of its length costs a layout."""
@@ -36,10 +43,17 @@ class DialogLines(FollowedLines):
         self._laid_out = (width, guarded(lambda: self._make(width))) if width > 0 else (-1, ())
         if len(self._laid_out[1]) != len(old):
             self.refresh(layout=True)
+            self.post_message(self.LaidOut())
         self.redraw()
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:  # noqa: ARG002
         return self.line_count(width - 1)
+
+    @property
+    def fits(self) -> bool:
+        """Whether all of it is in sight."""
+        size = self.content_size
+        return self.line_count(size.width - 1) <= size.height
 
     def line_count(self, width: int) -> int:
         if self._laid_out[0] != width:
@@ -63,16 +77,19 @@ class TextDialog(ModalScreen[None]):
 
     def __init__(self, title: str, make: MakeLines) -> None:
         super().__init__()
-        self._title, self._text = title, DialogLines(make)
+        self._title, self._text, self._box = title, DialogLines(make), Container(id="dialog")
 
     def compose(self) -> ComposeResult:
-        with Container(id="dialog") as box:
-            box.border_title = Content.assemble((self._title, "bold"))
-            box.border_subtitle = Content("esc closes")
+        with self._box:
+            self._box.border_title = Content.assemble((self._title, "bold"))
             yield self._text
 
     def on_mount(self) -> None:
         self._text.focus()
+
+    def on_dialog_lines_laid_out(self) -> None:
+        """Say which keys mean something now."""
+        self._box.border_subtitle = Content("esc closes" if self._text.fits else "↑↓ scroll · esc closes")
 
     def on_click(self, event: events.Click) -> None:
         """A click beside the box closes it."""

@@ -102,6 +102,8 @@ def test_thinning_is_said() -> None:
     assert "every" not in gradient_title(state)
     state.cost.norms_every = 4
     assert "every 4 steps" in gradient_title(state)
+    apply(state, ev.RunEnded(9.0, 4, 0, None))
+    assert "every" not in gradient_title(state), "nothing is taken any more"
 
 
 def test_what_accumulates_is_told_while_it_is_followed() -> None:

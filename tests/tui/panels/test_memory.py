@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from fakes import MIB, coop_run, held, started
+from fakes import MIB, coop_model, coop_run, held, row_of, started
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -9,12 +9,14 @@ from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import MemoryBytes, Phase
 from gradtui.state.reducer import apply
 from gradtui.state.run_state import RunState
+from gradtui.state.selectors import highest_peak
 from gradtui.tui.formatting import bytes_text
 from gradtui.tui.lines import Line, line_width
 from gradtui.tui.panels.memory import MAIN_PHASES, memory_request, memory_table, memory_title, memory_view, next_phase
 from gradtui.tui.panels.memory_bars import CHOSEN_MARK, Look
 from gradtui.tui.panels.memory_parts import AT_LOAD, PARTS, parts_of
 
+MODEL = coop_model()
 SIZES = [(36, 20), (43, 11), (61, 18), (70, 8), (70, 40), (20, 6)]
 
 
@@ -45,6 +47,19 @@ def test_it_keeps_to_its_place(width: int, height: int) -> None:
 
 def row(lines: tuple[Line, ...], phase: Phase) -> str:
     return next(line for line in text(lines).splitlines() if line[1:].startswith(phase.value))
+
+
+@pytest.mark.parametrize(("share", "is_told"), [(1.2, True), (1.0, True), (0.99, True), (0.7, False)])
+def test_the_peak_so_far_is_at_a_module_only_where_that_step_was_as_high(share: float, is_told: bool) -> None:
+    found = highest_peak(RUNNING)
+    assert found is not None
+    phase, peak = found[0], int((found[1].peak or 0) * share)
+    block = row_of(MODEL, "text_encoder.blocks.3")
+    highest = (None,) * len(MODEL.modules)
+    traced = ev.StepTraced(9.0, 40, (1, peak), 2, ((phase, 0),), peak, 1, phase, block, (), highest, True)
+    shown = text(memory_view(state_after(*coop_run(40), traced), 90, 20).lines)
+    assert "peak so far" in shown
+    assert ("at text_encoder.blocks.3" in shown) is is_told
 
 
 @pytest.mark.parametrize(("width", "height"), [(36, 20), (43, 12), (61, 18)])
