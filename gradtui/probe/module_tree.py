@@ -8,6 +8,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import NamedTuple, TypeVar
 
 import torch
@@ -57,19 +58,34 @@ class ModuleTree:
     layouts: list[tuple[torch.Size | None, torch.dtype]] = field(default_factory=list)
     """Shape (None while a lazy module has not given it one) and type, aligned with `parameters`."""
 
-    def live_parameters(self) -> Iterator[tuple[int, torch.Tensor]]:
+    # Lists, which are made in one go: at examined steps every row is asked for many times.
+    def live_parameters(self) -> list[tuple[int, torch.Tensor]]:
         """(place, tensor) of every parameter that is still alive."""
-        for index, reference in enumerate(self.parameter_refs):
-            tensor = reference()
-            if tensor is not None:
-                yield index, tensor
+        found = enumerate(self.parameter_refs)
+        return [(index, tensor) for index, reference in found if (tensor := reference()) is not None]
 
-    def live_modules(self) -> Iterator[tuple[int, nn.Module]]:
+    def live_modules(self) -> list[tuple[int, nn.Module]]:
         """(place, module) of every module that is still alive."""
-        for index, reference in enumerate(self.module_refs):
-            module = reference()
-            if module is not None:
-                yield index, module
+        found = enumerate(self.module_refs)
+        return [(index, module) for index, reference in found if (module := reference()) is not None]
+
+    @cached_property
+    def parents(self) -> list[int]:
+        """By module: the place of the one around it, -1 if there is none."""
+        return [module.parent for module in self.modules]
+
+    @cached_property
+    def roots(self) -> list[int]:
+        """By module: the place of its root."""
+        roots: list[int] = []
+        for place, parent in enumerate(self.parents):
+            roots.append(place if parent < 0 else roots[parent])
+        return roots
+
+    @cached_property
+    def owners(self) -> list[int]:
+        """By parameter: the place of its module."""
+        return [parameter.module for parameter in self.parameters]
 
     def owns(self, parameter: torch.Tensor) -> int | None:
         """The place of a live parameter, None if it is not of these models."""
@@ -87,15 +103,17 @@ class ModuleTree:
             return False
         for reference, (shape, dtype) in zip(self.parameter_refs, self.layouts):
             tensor = reference()
-            if tensor is None or tensor.dtype != dtype or _shape(tensor) != shape:
+            if tensor is None or tensor.dtype != dtype:
+                return False
+            if (tensor.shape if type(tensor) is nn.Parameter else _shape(tensor)) != shape:
                 return False
         for module_reference, listed in zip(self.module_refs, self.contents):
             module = module_reference()
             if module is None:
                 return False
-            if _contents(module) != listed:
+            own, children = module._parameters.values(), module._modules.values()  # noqa: SLF001 - as `_contents`
+            if [*map(id, own)] != listed.parameters or [*map(id, children)] != listed.children:
                 # A stand-in for the time of one call: what it stands in for comes back.
-                own = module._parameters.values()  # noqa: SLF001
                 return any(not isinstance(held, nn.Parameter) for held in own if held is not None)
         return True
 

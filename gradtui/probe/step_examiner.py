@@ -15,6 +15,7 @@ from gradtui.probe.checkpoints import Checkpoints
 from gradtui.probe.examination import Examination, sequence
 from gradtui.probe.frozen_values import FrozenValues
 from gradtui.probe.gradient_traces import GradientTraces
+from gradtui.probe.graph_facts import NOTHING_KEPT
 from gradtui.probe.hook_set import HookSet
 from gradtui.probe.models_in_view import ModelsInView
 from gradtui.probe.module_trace import ModuleTracer
@@ -23,7 +24,6 @@ from gradtui.probe.phase_tracker import PhaseTracker
 from gradtui.probe.reach_reader import ReachReader
 from gradtui.probe.recomputation import Recomputation
 from gradtui.probe.run_clock import RunClock
-from gradtui.probe.saved_tensors import NOTHING_KEPT
 from gradtui.probe.step_counter import StepCounter
 from gradtui.probe.step_traces import StepTraces
 from gradtui.probe.told_states import ToldStates

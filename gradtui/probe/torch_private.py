@@ -33,9 +33,12 @@ _sequence_number: Callable[[], int] | None = getattr(torch._C._autograd, "_get_s
 has_sequence_numbers = _sequence_number is not None
 
 
-def sequence_number() -> int:
-    """The number that the next autograd node made on this thread will get; 0 where torch does not tell."""
-    return _sequence_number() if _sequence_number is not None else 0
+def _number_unknown() -> int:
+    return 0
+
+
+sequence_number: Callable[[], int] = _sequence_number or _number_unknown
+"""The number that the next autograd node made on this thread will get; 0 where torch does not tell."""
 
 
 _dispatch_modes: Callable[[], int] | None = getattr(torch._C, "_len_torch_dispatch_stack", None)
