@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 from gradtui.probe.frozen_values import FrozenValues
 from gradtui.probe.gradient_reach import Ancestors, GraphsOfStep, is_hidden
 from gradtui.probe.graph_depth import TooDeepError
-from gradtui.probe.graph_facts import GraphFacts, KnownTensors, Leaf
+from gradtui.probe.graph_facts import GraphFacts, KnownTensors
 from gradtui.probe.memory_ledger import MemoryLedger
 from gradtui.probe.module_trace import OUTSIDE, ModuleTrace
 from gradtui.probe.module_tree import ModuleTree
@@ -27,9 +27,6 @@ from gradtui.protocol.events import SavedBytesMeasured
 from gradtui.protocol.vocabulary import GradMode, ParameterState
 
 _GRAD = GradMode.GRAD.value
-
-Live = list[tuple[int, torch.Tensor]]
-"""(place, tensor) of the parameters that are alive."""
 
 
 class Examination:
@@ -48,13 +45,12 @@ class Examination:
     def look_at_graph(self, outputs: Any, ledger: MemoryLedger, recomputation: Recomputation) -> GraphFacts | None:
         """Walk the graph below the tensors that backward is about to run on. None if it is too deep to be looked at."""
         roots = [output for output in sequence(outputs) if isinstance(output, torch.Tensor)]
-        live = self.tree.live_parameters()
-        known = self._known_tensors(ledger, live)
+        known = self._known_tensors(ledger)
         try:
             facts = walk(roots, self.trace, known)
         except TooDeepError:
             return None
-        facts.is_whole = self._is_whole(facts, live)
+        facts.is_whole = self._is_whole(facts)
         recomputation.expect(facts, known)
         self.graphs = self.graphs or GraphsOfStep()
         self.graphs.add(facts)
@@ -62,21 +58,21 @@ class Examination:
             self._largest = facts
         return facts
 
-    def _is_whole(self, facts: GraphFacts, live: Live) -> bool:
+    def _is_whole(self, facts: GraphFacts) -> bool:
         """Whether every model with trainable parameters that autograd has recorded in this step is in this graph."""
         if facts.opaque:
             return True
         owners, roots = self.tree.owners, self.tree.roots
         recorded = {module for module, mode in self.trace.grad_modes.items() if mode == _GRAD} & {
-            owners[index] for index, each in live if each.requires_grad
+            owners[index] for index, each in self.tree.live_parameters() if each.requires_grad
         }
         active = {roots[module] for module in facts.active if module >= 0}
         return {roots[module] for module in recorded if module >= 0} <= active
 
-    def _known_tensors(self, ledger: MemoryLedger, live: Live) -> KnownTensors:
-        tree, owners = self.tree, self.tree.owners
-        leaves = {id(tensor): Leaf(index, owners[index]) for index, tensor in live if tensor.requires_grad}
-        return KnownTensors(ledger.excluded_storages(tree, live), leaves, ledger.home, tree.parents)
+    def _known_tensors(self, ledger: MemoryLedger) -> KnownTensors:
+        tree, known = self.tree, self.tree.leaves
+        leaves = {id(tensor): known[index] for index, tensor in tree.live_parameters() if tensor.requires_grad}
+        return KnownTensors(ledger.excluded_storages(tree), leaves, ledger.home, tree.parents)
 
     def saved_bytes(self, at: float, step: int) -> SavedBytesMeasured | None:
         """The bytes of the largest graph of the step by module, None if there was no backward."""
@@ -110,19 +106,19 @@ class Examination:
         Parameters of other optimizers keep their letter: their gradients belong to another step. `stepped` is None where
         the script updates its parameters itself: then nobody can tell which of them it leaves out.
         """
-        tree, live = self.tree, self.tree.live_parameters()
+        tree = self.tree
         owner: dict[int, Optimizer] = {}
         for optimizer in (*optimizers, *(() if stepped is None else (stepped,))):
             for group in optimizer.param_groups:
                 owner |= {id(tensor): optimizer for tensor in group["params"]}
-        still = [(index, tensor) for index, tensor in live if not tensor.requires_grad]
+        still = [(index, tensor) for index, tensor in tree.live_parameters() if not tensor.requires_grad]
         # What takes turns may have been trained in its own since, and been switched off again.
         elsewhere = {index for index, tensor in still if stepped not in (None, owner.get(id(tensor), stepped))}
         frozen.look([each for each in still if each[0] not in elsewhere], elsewhere)
         letters = list(before if len(before) == len(tree.parameters) else "-" * len(tree.parameters))
         trainable = ["-"] * len(letters)
         moved, owners = frozen.moved, tree.owners
-        for index, tensor in live:
+        for index, tensor in tree.live_parameters():
             trains = tensor.requires_grad
             trainable[index] = "1" if trains else "0"
             own = owner.get(id(tensor))

@@ -142,16 +142,16 @@ class MemoryLedger:
         self._before, self._optimizer_state = Reading(None, None), None
         return torch.cuda.get_device_name(home) if home.type == "cuda" else home.type
 
-    def excluded_storages(self, tree: ModuleTree, live: list[tuple[int, torch.Tensor]]) -> dict[int, int]:
+    def excluded_storages(self, tree: ModuleTree) -> dict[int, int]:
         """Storages of parameters and buffers, which autograd may save without their being activations, by their keys.
 
-        `live` are the tree's parameters. With the place of the owner of a frozen one, OUTSIDE for all others.
+        With the place of the owner of a frozen one, OUTSIDE for all others.
         """
         count = self._count()
-        count.add([tensor for _, tensor in live])
+        count.add([tensor for _, tensor in tree.live_parameters()])
         count.add([buffer for _, buffer in buffers_of(tree)])
         excluded = dict.fromkeys(count.seen, OUTSIDE)
-        for index, tensor in live:
+        for index, tensor in tree.live_parameters():
             if not tensor.requires_grad:
                 count.seen.clear()
                 count.add((tensor,))

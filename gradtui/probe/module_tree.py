@@ -14,6 +14,7 @@ from typing import NamedTuple, TypeVar
 import torch
 from torch import nn
 
+from gradtui.probe.graph_facts import Leaf
 from gradtui.probe.plain_tensors import plain_tensors
 from gradtui.probe.torch_private import compiled_module, is_lazy
 from gradtui.protocol.vocabulary import ModelInfo, ModuleInfo, ParameterInfo
@@ -58,16 +59,13 @@ class ModuleTree:
     layouts: list[tuple[torch.Size | None, torch.dtype]] = field(default_factory=list)
     """Shape (None while a lazy module has not given it one) and type, aligned with `parameters`."""
 
-    # Lists, which are made in one go: at examined steps every row is asked for many times.
-    def live_parameters(self) -> list[tuple[int, torch.Tensor]]:
+    def live_parameters(self) -> Iterator[tuple[int, torch.Tensor]]:
         """(place, tensor) of every parameter that is still alive."""
-        found = enumerate(self.parameter_refs)
-        return [(index, tensor) for index, reference in found if (tensor := reference()) is not None]
+        return _live(self.parameter_refs)
 
-    def live_modules(self) -> list[tuple[int, nn.Module]]:
+    def live_modules(self) -> Iterator[tuple[int, nn.Module]]:
         """(place, module) of every module that is still alive."""
-        found = enumerate(self.module_refs)
-        return [(index, module) for index, reference in found if (module := reference()) is not None]
+        return _live(self.module_refs)
 
     @cached_property
     def parents(self) -> list[int]:
@@ -81,6 +79,11 @@ class ModuleTree:
         for place, parent in enumerate(self.parents):
             roots.append(place if parent < 0 else roots[parent])
         return roots
+
+    @cached_property
+    def leaves(self) -> list[Leaf]:
+        """By parameter: what it is to autograd's graph."""
+        return [Leaf(place, module) for place, module in enumerate(self.owners)]
 
     @cached_property
     def owners(self) -> list[int]:
@@ -262,6 +265,14 @@ class _Builder:
         """Whether the listing of this module is complete."""
         place = self._tree.module_index.get(id(module))
         return place is not None and self._modules[place].subtree_modules > 0
+
+
+def _live(references: Sequence[weakref.ref[T]]) -> Iterator[tuple[int, T]]:
+    """(place, object) of what is still alive. As long as all is, without an object made for each: examined steps ask often."""
+    found = [each for reference in references if (each := reference()) is not None]
+    if len(found) == len(references):
+        return enumerate(found)
+    return ((place, each) for place, reference in enumerate(references) if (each := reference()) is not None)
 
 
 def _contents(module: nn.Module) -> _Contents:

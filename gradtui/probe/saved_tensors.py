@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable
-from operator import itemgetter
 from typing import Any
 
 import torch
@@ -43,7 +42,7 @@ def walk(roots: Iterable[torch.Tensor], trace: ModuleTrace, known: KnownTensors)
 
 
 class _Walk:
-    """One loop with little else called in it: a graph has some ten nodes for each layer."""
+    """One loop that makes few objects: a graph has some four nodes for each layer, and Python's collector counts along."""
 
     def __init__(self, trace: ModuleTrace, known: KnownTensors) -> None:
         self._trace = trace
@@ -51,44 +50,50 @@ class _Walk:
         self._facts = GraphFacts()
         self._frames: dict[int, tuple[Any, set[int]]] = {}
         """Checkpointed regions by id(), with the modules in them."""
-        self._visited: list[tuple[int, GraphNode, int, list[GraphNode]]] = []
         # Nodes are kept here while walking, because autograd makes their Python objects anew and reuses addresses.
         self._places: dict[GraphNode, int] = {}
         """The module of each node seen: whose operation it is, or who owns the parameter."""
         self._leaves: dict[GraphNode, Leaf] = {}
+        self._visited: list[GraphNode] = []
+        self._numbers: list[int] = []
+        """Of the nodes visited."""
+        self._following: list[GraphNode] = []
+        """What they lead to, one node after the other."""
+        self._ends: list[int] = [0]
+        """Where in `following` that of each ends, and that of the next begins."""
 
     def over(self, roots: Iterable[torch.Tensor]) -> GraphFacts:
-        facts, places, module_of = self._facts, self._places, self._trace.module_of
+        places, leaves, module_of, ends = self._places, self._leaves, self._trace.module_of, self._ends
         tops = [top for root in roots if (top := root.grad_fn) is not None and leaf_of(top) is None]
-        waiting: list[tuple[GraphNode, int]] = []
+        waiting = list(dict.fromkeys(tops))
         most = deepest()
-        for top in dict.fromkeys(tops):
-            number = number_of(top)
-            places[top] = module_of(number)
-            waiting.append((top, number))
+        for top in waiting:
+            places[top] = module_of(number_of(top))
         while waiting:
-            node, number = waiting.pop()
+            node = waiting.pop()
             following = [next_node for next_node, _ in node.next_functions if next_node is not None]
             for next_node in following:
                 if next_node in places:
                     continue
                 leaf = leaf_of(next_node)
                 if leaf is None:
-                    next_number = number_of(next_node)
-                    places[next_node] = module_of(next_number)
-                    waiting.append((next_node, next_number))
+                    places[next_node] = module_of(number_of(next_node))
+                    waiting.append(next_node)
                 else:
-                    own = self._leaves[next_node] = self._known.leaves.get(id(leaf), _UNKNOWN)
+                    own = leaves[next_node] = self._known.leaves.get(id(leaf), _UNKNOWN)
                     places[next_node] = own.module
-            facts.nodes += 1
-            self._visited.append((number, node, places[node], following))
+            self._visited.append(node)
+            self._numbers.append(number_of(node))
+            self._following += following
+            ends.append(len(self._following))
             self._visit(node, places[node], following)
-            if facts.nodes == most and is_too_deep(tops, most):
+            if len(self._visited) == most and is_too_deep(tops, most):
                 raise TooDeepError
+        self._facts.nodes = len(self._visited)
         self._follow()
         for frame, modules in self._frames.values():
             self._keep_inputs(kept_by_frame(frame), self._around(modules))
-        return facts
+        return self._facts
 
     def _visit(self, node: GraphNode, module: int, following: list[GraphNode]) -> None:
         facts, places = self._facts, self._places
@@ -140,6 +145,8 @@ class _Walk:
         """A saved tensor is hooked (or already freed): what stands in for it, where those hooks are known ones."""
         facts = self._facts
         facts.hooked += 1
+        if getattr(saved, "unpack_hook", None) is None:
+            return
         frame = checkpoint_frame(saved)
         if frame is not None:
             self._frames.setdefault(id(frame), (frame, set()))[1].add(module)
@@ -195,24 +202,30 @@ class _Walk:
         An operation is recorded after those whose results it takes, so in the order of their numbers every node comes after
         what it leads to. Two parameters of different modules are carried along, so that one of them is another module's.
         """
-        reached: dict[GraphNode, tuple[Leaf, ...]] = {
-            node: (own,) if own.parameter >= 0 else () for node, own in self._leaves.items()
-        }
+        nodes, numbers, all_following, ends = self._visited, self._numbers, self._following, self._ends
         upstream, edges, places = self._facts.upstream, self._facts.edges, self._places
-        for _, node, module, following in sorted(self._visited, key=itemgetter(0)):
-            found: tuple[Leaf, ...] = ()
-            for next_node in following:
+        first = {node: own for node, own in self._leaves.items() if own.parameter >= 0}
+        second: dict[GraphNode, Leaf] = {}
+        for at in sorted(range(len(nodes)), key=numbers.__getitem__):
+            node = nodes[at]
+            module = places[node]
+            one = other = None
+            for next_node in all_following[ends[at] : ends[at + 1]]:
                 edges.add((module, places[next_node]))
-                for each in reached.get(next_node, ()):
-                    if not found:
-                        found = (each,)
-                    elif len(found) == 1 and each.module != found[0].module:
-                        found += (each,)
-            reached[node] = found
-            for each in found:
-                if each.module != module:
-                    upstream[module] = each.parameter
-                    break
+                if other is not None or next_node not in first:
+                    continue
+                for each in (first[next_node], second.get(next_node)):
+                    if one is None:
+                        one = each
+                    elif other is None and each is not None and each.module != one.module:
+                        other = each
+            if one is not None:
+                first[node] = one
+                upstream_of = one if one.module != module else other
+                if upstream_of is not None:
+                    upstream[module] = upstream_of.parameter
+            if other is not None:
+                second[node] = other
 
 
 _UNKNOWN = Leaf(-1, OUTSIDE)
