@@ -8,7 +8,7 @@ import torch
 
 from gradtui.probe.torch_private import is_lazy
 
-PLAIN = (torch.nn.Parameter, torch.Tensor)
+PLAIN = frozenset({torch.nn.Parameter, torch.Tensor})
 """Exactly of these types, and strided, a tensor is its own only plain one: loops over many ask that themselves."""
 
 

@@ -249,12 +249,12 @@ def number_in_backward() -> int | None:
     return number_of(node) if node is not None else None
 
 
-_running_node: Callable[[], GraphNode | None] | None = getattr(torch._C, "_current_autograd_node", None)
+def _no_node() -> GraphNode | None:
+    return None
 
 
-def running_node() -> GraphNode | None:
-    """The graph node that is running on this thread; None outside of a backward."""
-    return _running_node() if _running_node is not None else None
+running_node: Callable[[], GraphNode | None] = getattr(torch._C, "_current_autograd_node", _no_node)
+"""The graph node that is running on this thread; None outside of a backward."""
 
 
 def has_stand_ins(module: torch.nn.Module) -> bool:
