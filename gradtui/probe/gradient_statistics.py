@@ -167,7 +167,7 @@ def _joined(parts: Sequence[torch.Tensor]) -> torch.Tensor:
     home = next((part.device for part in parts if part.is_cuda), parts[0].device)
     kind = wide(home)
     if len({(part.device, part.dtype) for part in parts}) == 1:
-        return torch.cat([part.reshape(-1) for part in parts]).to(kind)
+        return torch.cat([part if part.dim() == 1 else part.reshape(-1) for part in parts]).to(kind)
     return torch.cat([part.to(home, kind, non_blocking=True).reshape(-1) for part in parts])
 
 
@@ -254,7 +254,7 @@ def _samples(parameters: list[torch.Tensor]) -> torch.Tensor:
     parts = []
     for parameter in parameters:
         flat = in_memory_order(plain_gradient(parameter.detach())).view(-1)
-        parts.append(flat[:: -(-flat.numel() // SAMPLE)])
+        parts.append(flat[:: -(-flat.numel() // SAMPLE)] if flat.numel() > SAMPLE else flat)
     return _joined(parts)
 
 

@@ -143,9 +143,9 @@ class StepExaminer:
         self._ledgers.settle(None)
         self.recomputation.stop()
         before = self.examination
-        if before is not None:
+        if not self._traces.settle(cost) and before is not None:
             self._cadence.spent(cost)
-            self.examination = None
+        self.examination = None
         traced = self._traces.is_due(step, self._ledgers.device_type)
         due = self._cadence.is_due(step, self._view.round_length, wanted=traced)
         self._traces.drop()
