@@ -23,9 +23,6 @@ from gradtui.probe.torch_private import is_wrapper
 MOST_EVENTS = 400_000
 """Allocations and frees that are followed in one step; beyond that the trace ends early and says so."""
 
-_STRIDED = torch.strided
-_TIMED = 8
-"""Every so many operations are timed."""
 _NO_TENSORS = frozenset({int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout, torch.Size})
 
 
@@ -67,7 +64,7 @@ class AllocationTrace(OperationMode):
         self.allocations: list[Allocation] = []
         self.operations = 0
         self.own_ns = 0
-        """What following them has taken, beside what torch needs to show them to us: from those that are timed."""
+        """What following them has taken, beside what torch needs to show them to us."""
         self.failure: Exception | None = None
         """A mistake of ours; nothing is followed any further."""
         self.is_whole = True
@@ -82,26 +79,23 @@ class AllocationTrace(OperationMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Run the operation, and note what storages it has made."""
-        # Of these few microseconds each counts, a thousand times a step: so there is a clock only at every so many.
-        is_timed = not self.operations % _TIMED
         self.operations += 1
-        began = perf_counter_ns() if is_timed else 0
+        began = perf_counter_ns()
         self._look_at(args, is_new=False)
         if kwargs:
             self._look_at(kwargs.values(), is_new=False)
-        called = perf_counter_ns() if is_timed else 0
+        called = perf_counter_ns()
         try:
             result = func(*args, **kwargs) if kwargs else func(*args)
         except BaseException as error:
             # Without us the operation would have been called by torch's own C++ code, not by a frame of torch's Python.
             error.__traceback__ = below_operator_call(error.__traceback__)
             raise
-        returned = perf_counter_ns() if is_timed else 0
+        returned = perf_counter_ns()
         # What an operation writes in place is an argument that it returns.
         if result is not None and not (args and result is args[0]):
             self._look_at((result,), is_new=True)
-        if is_timed:
-            self.own_ns += _TIMED * (perf_counter_ns() - returned + called - began)
+        self.own_ns += perf_counter_ns() - returned + called - began
         return result
 
     def _look_at(self, values: Iterable[Any], *, is_new: bool) -> None:
@@ -112,8 +106,11 @@ class AllocationTrace(OperationMode):
         try:
             for value in values:
                 kind = type(value)
-                if kind is torch.Tensor and value.layout is _STRIDED:
-                    storage = value.untyped_storage()
+                if kind is torch.Tensor:
+                    try:
+                        storage = value.untyped_storage()
+                    except (NotImplementedError, RuntimeError):  # sparse tensors have none
+                        continue
                     if storage._cdata not in live:  # noqa: SLF001 - as `storage_key`
                         self._add(value, storage, is_new=is_new)
                 elif kind not in _NO_TENSORS:
