@@ -15,12 +15,14 @@ import contextlib
 import statistics
 from collections.abc import Callable, Iterator
 from time import perf_counter
+from typing import Any
 
 import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 from gradtui.probe.allocation_trace import AllocationTrace
+from gradtui.probe.operation_mode import OperationMode
 
 Step = Callable[[], None]
 
@@ -47,6 +49,22 @@ def followed_by_us(step: Step) -> int:
         step()
     trace.close()
     return max(trace.curve)
+
+
+class Nothing(OperationMode):
+    """Is shown each operation and does nothing: what no follower in Python can be cheaper than."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Run the operation."""
+        return func(*args, **kwargs) if kwargs else func(*args)
+
+
+def followed_by_nobody(step: Step) -> None:
+    """The step under a mode that does nothing: no peak."""
+    with Nothing():
+        step()
 
 
 def followed_by_mem_tracker(step: Step, model: nn.Module, optimizer: torch.optim.Optimizer) -> int | None:
@@ -92,6 +110,7 @@ def main() -> None:
         model, optimizer, step = transformer(*sizes)
         contenders: dict[str, Callable[[], int | None]] = {
             "gradtui, a step apart": lambda step=step: followed_by_us(step),  # type: ignore[misc]
+            "an empty dispatch mode": lambda step=step: followed_by_nobody(step),  # type: ignore[misc]
             "torch MemTracker": lambda step=step, model=model, optimizer=optimizer: followed_by_mem_tracker(  # type: ignore[misc]
                 step, model, optimizer
             ),

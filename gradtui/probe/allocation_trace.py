@@ -23,6 +23,8 @@ from gradtui.probe.torch_private import is_wrapper
 MOST_EVENTS = 400_000
 """Allocations and frees that are followed in one step; beyond that the trace ends early and says so."""
 
+_NO_TENSORS = frozenset({int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout, torch.Size})
+
 
 @dataclass(slots=True)
 class Allocation:
@@ -43,14 +45,8 @@ class _Followed(weakref.ref[Any]):
     """A storage that is alive, and what is known of it."""
 
     __slots__ = ("allocation", "key")
-
-    def __new__(cls, storage: object, freed: Callable[[Any], None], key: int, allocation: Allocation) -> _Followed:  # noqa: ARG004
-        return super().__new__(cls, storage, freed)
-
-    def __init__(self, storage: object, freed: Callable[[Any], None], key: int, allocation: Allocation) -> None:
-        super().__init__(storage, freed)  # type: ignore[call-arg]  # object's, for mypy
-        self.key = key
-        self.allocation = allocation
+    allocation: Allocation
+    key: int
 
 
 class AllocationTrace(OperationMode):
@@ -74,6 +70,7 @@ class AllocationTrace(OperationMode):
         self.is_whole = True
         """False if there were more events than are followed."""
         self._device_type = device_type
+        self._on_cpu = device_type == "cpu"
         self._module_now = module_now
         self._freed = self._when_freed()
         self._live: dict[int, _Followed] = {}
@@ -82,29 +79,46 @@ class AllocationTrace(OperationMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Run the operation, and note what storages it has made."""
-        self._look_at(args if not kwargs else (*args, *kwargs.values()), is_new=False)
+        self.operations += 1
+        began = perf_counter_ns()
+        self._look_at(args, is_new=False)
+        if kwargs:
+            self._look_at(kwargs.values(), is_new=False)
+        called = perf_counter_ns()
         try:
             result = func(*args, **kwargs) if kwargs else func(*args)
         except BaseException as error:
             # Without us the operation would have been called by torch's own C++ code, not by a frame of torch's Python.
             error.__traceback__ = below_operator_call(error.__traceback__)
             raise
-        self._look_at((result,), is_new=True)
-        self.operations += 1
+        returned = perf_counter_ns()
+        # What an operation writes in place is an argument that it returns.
+        if result is not None and not (args and result is args[0]):
+            self._look_at((result,), is_new=True)
+        self.own_ns += perf_counter_ns() - returned + called - began
         return result
 
     def _look_at(self, values: Iterable[Any], *, is_new: bool) -> None:
         """Follow what is among the arguments or results of an operation; what fails in that never reaches the operation."""
         if self.failure is not None:
             return
-        began = perf_counter_ns()
+        live = self._live
         try:
-            self._follow_all(values, is_new=is_new)
+            for value in values:
+                kind = type(value)
+                if kind is torch.Tensor:
+                    try:
+                        storage = value.untyped_storage()
+                    except (NotImplementedError, RuntimeError):  # sparse tensors have none
+                        continue
+                    if storage._cdata not in live:  # noqa: SLF001 - as `storage_key`
+                        self._add(value, storage, is_new=is_new)
+                elif kind not in _NO_TENSORS:
+                    self._follow_all((value,), is_new=is_new)
         except Exception as error:
             if raised_by_handler(error):
                 raise
             self.failure = error
-        self.own_ns += perf_counter_ns() - began
 
     def know(self, tensor: torch.Tensor, kind: str, module: int) -> None:
         """Say what a tensor's storage is. One that no operation made counts in the total already, until it is freed."""
@@ -133,21 +147,25 @@ class AllocationTrace(OperationMode):
             storage = tensor.untyped_storage()
         except (NotImplementedError, RuntimeError):  # sparse tensors have none
             return None
-        key = storage._cdata  # noqa: SLF001 - as `storage_key`, without asking the tensor twice
-        known = self._live.get(key)
-        if known is not None:
-            return known.allocation
-        if tensor.device.type != self._device_type or is_wrapper(tensor):
+        known = self._live.get(storage._cdata)  # noqa: SLF001 - as `storage_key`, without asking the tensor twice
+        return known.allocation if known is not None else self._add(tensor, storage, is_new=is_new)
+
+    def _add(self, tensor: torch.Tensor, storage: torch.UntypedStorage, *, is_new: bool) -> Allocation | None:
+        is_here = tensor.is_cpu if self._on_cpu else tensor.device.type == self._device_type
+        if not is_here or (type(tensor) is not torch.Tensor and is_wrapper(tensor)):
             return None
-        if len(self.curve) >= MOST_EVENTS:
+        curve, module = self.curve, self._module_now()
+        if len(curve) >= MOST_EVENTS:
             self.is_whole = False
             return None
-        module = self._module_now()
-        allocation = Allocation(storage.nbytes(), module, is_new, len(self.curve) - (not is_new))
+        allocation = Allocation(storage.nbytes(), module, is_new, len(curve) - (not is_new))
         if is_new:
-            self._note(allocation.nbytes, module)
+            curve.append(curve[-1] + allocation.nbytes)
+            self.modules.append(module)
         self.allocations.append(allocation)
-        self._live[key] = _Followed(storage, self._freed, key, allocation)
+        followed = _Followed(storage, self._freed)
+        followed.key, followed.allocation = storage._cdata, allocation  # noqa: SLF001
+        self._live[followed.key] = followed
         return allocation
 
     def _when_freed(self) -> Callable[[weakref.ref[Any]], None]:
@@ -156,16 +174,17 @@ class AllocationTrace(OperationMode):
 
         def freed(followed: weakref.ref[Any]) -> None:
             self = trace()
-            if self is not None and isinstance(followed, _Followed):
-                self._gone(followed)
+            if self is None or type(followed) is not _Followed or self._live.pop(followed.key, None) is None:
+                return
+            allocation, curve = followed.allocation, self.curve
+            allocation.died = len(curve)
+            if len(curve) >= MOST_EVENTS:
+                self.is_whole = False
+                return
+            curve.append(curve[-1] - allocation.nbytes)
+            self.modules.append(self._module_now())
 
         return freed
-
-    def _gone(self, followed: _Followed) -> None:
-        if self._live.pop(followed.key, None) is not None:
-            allocation = followed.allocation
-            allocation.died = len(self.curve)
-            self._note(-allocation.nbytes, self._module_now())
 
     def _note(self, change: int, module: int) -> None:
         if len(self.curve) >= MOST_EVENTS:

@@ -8,6 +8,8 @@ from collections import deque
 
 _SMOOTHING = 0.25
 _WARMUP_S = 0.5
+_MOST_OWED = 8
+"""Times a typical cost."""
 _RAREST = 1_000
 """Even the dearest measurement is made once in this many steps."""
 
@@ -39,7 +41,7 @@ class Cadence:
     both smoothed. Where one round of training takes several optimizer steps (a GAN), whole rounds are measured or left
     out, so that no optimizer is always the one missed.
     The cost is the median of the last few, since one measurement disturbed by another process would thin out the next
-    hundred.
+    hundred. What a measurement costs above that is owed, and paid off by intervals of up to twice the length.
     After the first, no step is measured by itself that would take `longest` times its own length longer.
     """
 
@@ -54,6 +56,13 @@ class Cadence:
         self._measured = 0
         """The step with which the round began that was measured last."""
         self._costs: deque[float] = deque(maxlen=5)
+        self._alone: deque[float] = deque(maxlen=5)
+        """Of these, what the measurement made its own step longer by."""
+        self._is_free = False
+        """The last measurement was one whatever it costs."""
+        self._paid = 0.0
+        """What the interval before the next measurement is to pay for."""
+        self._owed = 0.0
 
     def force(self, steps: int = 1) -> None:
         """Measure the next `steps` steps whatever they cost: something has just changed."""
@@ -67,6 +76,7 @@ class Cadence:
         began = executed - executed % round_length
         due = began == self._measured or began >= self._measured + self.every * round_length
         if wanted or self._is_forced(executed) or (due and not self._is_too_long()):
+            self._is_free = self._is_forced(executed)
             self._measured = began
             return True
         return False
@@ -81,13 +91,19 @@ class Cadence:
         return self._forced > 0 or (executed < self._warmup and self._total < _WARMUP_S)
 
     def _is_too_long(self) -> bool:
-        return bool(self._costs) and statistics.median(self._costs) > self._longest * self._step_time.seconds
+        return bool(self._alone) and statistics.median(self._alone) > self._longest * self._step_time.seconds
 
-    def spent(self, seconds: float) -> None:
-        """One measurement was made and took this long."""
+    def spent(self, seconds: float, beside: float = 0.0) -> None:
+        """One measurement was made and took this long, and what had to be done for it besides so long again."""
         self._forced = max(0, self._forced - 1)
         self._total += seconds
+        self._alone.append(seconds)
+        seconds += beside
         self._costs.append(seconds)
+        typical = statistics.median(self._costs)
+        if not self._is_free:
+            self._owed = max(0.0, min(self._owed + seconds - (self._paid or typical), _MOST_OWED * typical))
+        self._paid = typical + min(self._owed, typical)
         allowed = self._budget * self._step_time.seconds
-        wanted = statistics.median(self._costs) / allowed if allowed > 0 else math.inf
+        wanted = self._paid / allowed if allowed > 0 else math.inf
         self.every = max(1, math.ceil(min(_RAREST, wanted)))

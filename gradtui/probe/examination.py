@@ -5,24 +5,28 @@ Only sampled steps are examined; the cadence keeps their cost within the budget.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
 from torch.optim import Optimizer
 
-from gradtui.probe import optimizer_membership as membership
 from gradtui.probe.frozen_values import FrozenValues
 from gradtui.probe.gradient_reach import Ancestors, GraphsOfStep, is_hidden
 from gradtui.probe.graph_depth import TooDeepError
+from gradtui.probe.graph_facts import GraphFacts, KnownTensors
 from gradtui.probe.memory_ledger import MemoryLedger
 from gradtui.probe.module_trace import OUTSIDE, ModuleTrace
 from gradtui.probe.module_tree import ModuleTree
 from gradtui.probe.parameter_states import ParameterFacts, classify
 from gradtui.probe.recomputation import Recomputation
-from gradtui.probe.saved_tensors import GraphFacts, KnownTensors, Leaf, walk
+from gradtui.probe.saved_tensors import walk
 from gradtui.protocol.events import SavedBytesMeasured
 from gradtui.protocol.vocabulary import GradMode, ParameterState
+
+_GRAD = GradMode.GRAD.value
 
 
 class Examination:
@@ -58,29 +62,17 @@ class Examination:
         """Whether every model with trainable parameters that autograd has recorded in this step is in this graph."""
         if facts.opaque:
             return True
-        owners = {
-            self.tree.parameters[index].module for index, each in self.tree.live_parameters() if each.requires_grad
+        owners, roots = self.tree.owners, self.tree.roots
+        recorded = {module for module, mode in self.trace.grad_modes.items() if mode == _GRAD} & {
+            owners[index] for index, each in self.tree.live_parameters() if each.requires_grad
         }
-        recorded = {module for module, mode in self.trace.grad_modes.items() if mode == GradMode.GRAD.value} & owners
-        return {self._model_of(module) for module in recorded} <= {self._model_of(module) for module in facts.active}
-
-    def _model_of(self, module: int) -> int:
-        """The place of its root."""
-        while module >= 0 and self.tree.modules[module].parent >= 0:
-            module = self.tree.modules[module].parent
-        return module
+        active = {roots[module] for module in facts.active if module >= 0}
+        return {roots[module] for module in recorded if module >= 0} <= active
 
     def _known_tensors(self, ledger: MemoryLedger) -> KnownTensors:
-        tree = self.tree
-        excluded = dict.fromkeys(ledger.excluded_storages(tree), OUTSIDE)
-        leaves: dict[int, Leaf] = {}
-        for index, tensor in tree.live_parameters():
-            module = tree.parameters[index].module
-            if tensor.requires_grad:
-                leaves[id(tensor)] = Leaf(index, module)
-            else:
-                excluded |= dict.fromkeys(ledger.storages(tensor), module)
-        return KnownTensors(excluded, leaves, ledger.home, [module.parent for module in tree.modules])
+        tree, known = self.tree, self.tree.leaves
+        leaves = {id(tensor): known[index] for index, tensor in tree.live_parameters() if tensor.requires_grad}
+        return KnownTensors(ledger.excluded_storages(tree), leaves, ledger.home, tree.parents)
 
     def saved_bytes(self, at: float, step: int) -> SavedBytesMeasured | None:
         """The bytes of the largest graph of the step by module, None if there was no backward."""
@@ -115,31 +107,32 @@ class Examination:
         the script updates its parameters itself: then nobody can tell which of them it leaves out.
         """
         tree = self.tree
-        owner = {id(tensor): optimizer for optimizer in optimizers for tensor in membership.parameters(optimizer)}
-        if stepped is not None:
-            owner |= {id(tensor): stepped for tensor in membership.parameters(stepped)}
+        owner: dict[int, Optimizer] = {}
+        for optimizer in (*optimizers, *(() if stepped is None else (stepped,))):
+            for group in optimizer.param_groups:
+                owner |= {id(tensor): optimizer for tensor in group["params"]}
         still = [(index, tensor) for index, tensor in tree.live_parameters() if not tensor.requires_grad]
         # What takes turns may have been trained in its own since, and been switched off again.
         elsewhere = {index for index, tensor in still if stepped not in (None, owner.get(id(tensor), stepped))}
         frozen.look([each for each in still if each[0] not in elsewhere], elsewhere)
         letters = list(before if len(before) == len(tree.parameters) else "-" * len(tree.parameters))
         trainable = ["-"] * len(letters)
+        moved, owners = frozen.moved, tree.owners
         for index, tensor in tree.live_parameters():
-            trainable[index] = "1" if tensor.requires_grad else "0"
+            trains = tensor.requires_grad
+            trainable[index] = "1" if trains else "0"
             own = owner.get(id(tensor))
-            if tensor.requires_grad and own is not None and own is not stepped:
+            if trains and own is not None and own is not stepped:
                 continue
-            has_gradient = tensor.requires_grad and tensor.grad is not None
-            facts = ParameterFacts(
-                trainable=tensor.requires_grad,
-                in_optimizer=own is not None or stepped is None,
-                has_gradient=has_gradient,
-                norm=norms.get(index) if has_gradient else None,
-                moved=index in frozen.moved,
-                passing=None if tensor.requires_grad else self._passes(tree.parameters[index].module),
-                skipped=skipped,
-            )
-            letters[index] = classify(facts, ParameterState(letters[index])).value
+            has_gradient = trains and tensor.grad is not None
+            norm = norms.get(index) if has_gradient else None
+            if norm:
+                # Only what kind of number it is matters, so that few answers have to be found.
+                norm = 1.0 if math.isfinite(norm) else math.inf
+            in_optimizer = own is not None or stepped is None
+            passing = None if trains else self._passes(owners[index])
+            facts = trains, in_optimizer, has_gradient, norm, index in moved, passing, skipped
+            letters[index] = _letter(facts, letters[index])
         return "".join(letters), "".join(trainable)
 
     def _passes(self, module: int) -> bool | None:
@@ -151,6 +144,11 @@ class Examination:
         if module in self.graphs.active:
             return False
         return None if is_hidden(module, self.graphs.opaque, self._ancestors) else False
+
+
+@lru_cache(maxsize=256)
+def _letter(facts: tuple[bool, bool, bool, float | None, bool, bool | None, bool], before: str) -> str:
+    return classify(ParameterFacts(*facts), ParameterState(before)).value
 
 
 def sequence(outputs: Any) -> Sequence[Any]:

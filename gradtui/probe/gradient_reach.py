@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+import torch
+
+from gradtui.probe.graph_facts import GraphFacts
 from gradtui.probe.memory_ledger import StorageCount
 from gradtui.probe.module_trace import OUTSIDE, ModuleTrace
 from gradtui.probe.module_tree import ModuleTree
-from gradtui.probe.saved_tensors import GraphFacts
 from gradtui.protocol.vocabulary import ENTERED, GradMode, Reach
 
 
@@ -37,7 +39,7 @@ class Ancestors:
     """Who holds whom in a tree."""
 
     def __init__(self, tree: ModuleTree) -> None:
-        self._parents = [module.parent for module in tree.modules]
+        self._parents = tree.parents
 
     def up_from(self, module: int) -> Iterator[int]:
         """The module and all that hold it; nothing for what is outside."""
@@ -112,16 +114,13 @@ def grad_mode_letters(tree: ModuleTree, called: Mapping[int, str], evaluated: Ma
 
 def gradient_bytes(tree: ModuleTree, device_type: str) -> tuple[int, ...]:
     """Bytes that `.grad` holds, for each model."""
-    counts = [StorageCount(device_type) for _ in tree.models]
-    sizes = [0] * len(tree.models)
-    ends = [model.root + tree.modules[model.root].subtree_modules for model in tree.models]
-    model = 0
+    gradients: dict[int, list[torch.Tensor]] = {model.root: [] for model in tree.models}
+    roots, owners = tree.roots, tree.owners
     for index, tensor in tree.live_parameters():
-        while tree.parameters[index].module >= ends[model]:
-            model += 1
-        if tensor.grad is not None:
-            sizes[model] += counts[model].add((tensor.grad,))
-    return tuple(sizes)
+        gradient = tensor.grad
+        if gradient is not None:
+            gradients[roots[owners[index]]].append(gradient)
+    return tuple(StorageCount(device_type).add(each) for each in gradients.values())
 
 
 def training_flags(tree: ModuleTree) -> str:

@@ -7,11 +7,12 @@ reads; on a device by one asynchronous copy that is polled (not yet confirmed on
 
 from __future__ import annotations
 
-import itertools
 import math
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
+from operator import itemgetter
 
 import torch
 
@@ -24,6 +25,8 @@ MOST_PARAMETERS = 64
 MOST_ELEMENTS = 1 << 26
 """Elements that are looked at in one step, more only where a single parameter has more."""
 SAMPLE = 512
+_SMALL = 4_096
+"""Elements of a parameter that is looked at together with others."""
 _RING = 8
 """Looks that may be under way on a device; with so many, the next step is not looked at."""
 _PIECE = 1 << 20
@@ -120,18 +123,33 @@ class GradientStatistics:
 
     def _chosen(self, applied: Sequence[tuple[int, torch.Tensor]], always: Set[int]) -> list[tuple[int, torch.Tensor]]:
         """Those that are looked at always, and those whose turn it is, round after round."""
-        having = [(place, parameter) for place, parameter in applied if _can_be_looked_at(parameter)]
-        having.sort(key=lambda each: (each[0] not in always, each[0] < self._next, each[0]))
         chosen: list[tuple[int, torch.Tensor]] = []
         elements = 0
-        for place, parameter in having[:MOST_PARAMETERS]:
+        for place, parameter in _in_turn(applied, self._next, always):
+            # Asked in this order, and not of all: there may be many, of which these few are looked at.
+            if not _can_be_looked_at(parameter):
+                continue
             elements += parameter.numel()
             if chosen and elements > MOST_ELEMENTS:
                 break
             chosen.append((place, parameter))
+            if len(chosen) == MOST_PARAMETERS:
+                break
         if chosen and chosen[-1][0] not in always:
             self._next = chosen[-1][0] + 1
         return chosen
+
+
+def _in_turn(
+    applied: Sequence[tuple[int, torch.Tensor]], begin: int, always: Set[int]
+) -> Iterator[tuple[int, torch.Tensor]]:
+    order = sorted(applied, key=itemgetter(0))
+    if always:
+        yield from (each for each in order if each[0] in always)
+        order = [each for each in order if each[0] not in always]
+    turn = bisect_left([place for place, _ in order], begin)
+    yield from order[turn:]
+    yield from order[:turn]
 
 
 def _can_be_looked_at(parameter: torch.Tensor) -> bool:
@@ -144,33 +162,36 @@ def _stored(parameter: torch.Tensor) -> torch.Tensor:
     return parameter.detach()[:0] if gradient is None else plain_gradient(gradient)
 
 
-def _joined(parts: list[torch.Tensor]) -> torch.Tensor:
+def _joined(parts: Sequence[torch.Tensor]) -> torch.Tensor:
     """One tensor of one dimension, on the device where the first of them is that is on any."""
     home = next((part.device for part in parts if part.is_cuda), parts[0].device)
     kind = wide(home)
+    if len({(part.device, part.dtype) for part in parts}) == 1:
+        return torch.cat([part if part.dim() == 1 else part.reshape(-1) for part in parts]).to(kind)
     return torch.cat([part.to(home, kind, non_blocking=True).reshape(-1) for part in parts])
 
 
 def _table(parameters: list[torch.Tensor], scale: torch.Tensor | None) -> torch.Tensor:
     """A row for each of the `_numbers`, one after the other: stacked by row, which takes far fewer operations."""
-    groups: dict[tuple[torch.device, torch.dtype], list[int]] = {}
+    groups: dict[tuple[torch.device, torch.dtype, bool], list[int]] = {}
     for place, parameter in enumerate(parameters):
-        groups.setdefault((parameter.device, parameter.dtype), []).append(place)
-    order = [place for group in groups.values() for place in group]
-    columns = list(zip(*(_numbers(parameters[place]) for place in order)))
-    sizes = [len(group) for group in groups.values()]
-    rows = []
-    for column in columns:
-        starts = itertools.accumulate(sizes[:-1], initial=0)
-        rows.append(_joined([torch.stack(column[start : start + size]) for start, size in zip(starts, sizes)]))
-    table = torch.stack(rows)
+        groups.setdefault((parameter.device, parameter.dtype, _is_small(parameter)), []).append(place)
+    columns = []
+    for (*_, small), group in groups.items():
+        members = [parameters[place] for place in group]
+        numbers = _numbers_at_once(members) if small else [torch.stack(row) for row in zip(*map(_numbers, members))]
+        columns.append(_joined(numbers).view(_ROWS, -1))
+    home = next((part.device for part in columns if part.is_cuda), columns[0].device)
+    table = torch.cat([part.to(home, wide(home), non_blocking=True) for part in columns], dim=1)
     if scale is not None:
         table[_SCALED] /= scale.to(table.device, table.dtype, non_blocking=True)
     # Back in the order of the parameters.
+    order = [place for group in groups.values() for place in group]
     places = sorted(range(len(order)), key=order.__getitem__)
     return (table if places == list(range(len(order))) else table[:, places]).reshape(-1)
 
 
+_ROWS = 7
 _SCALED = slice(2, 6)
 """The rows of the table that have a loss scaler's factor in them."""
 
@@ -189,6 +210,38 @@ def _numbers(parameter: torch.Tensor) -> tuple[torch.Tensor, ...]:
     )
 
 
+def _is_small(parameter: torch.Tensor) -> bool:
+    """Whether asking for its numbers costs more than working them out. On the CPU only: segments are told from the host."""
+    stored = _stored(parameter)
+    return stored.is_cpu and parameter.is_cpu and max(stored.numel(), parameter.numel()) <= _SMALL
+
+
+def _numbers_at_once(parameters: list[torch.Tensor]) -> list[torch.Tensor]:
+    """The `_numbers` of small parameters, by row, in as many operations for all as for one. In float64."""
+    gradients, lengths = _end_to_end([_stored(each) for each in parameters])
+    weights, weight_lengths = _end_to_end([plain_gradient(each.detach()) for each in parameters])
+
+    def of_each(values: torch.Tensor, how: str) -> torch.Tensor:
+        reduced: torch.Tensor = torch.segment_reduce(values.to(torch.float64), how, lengths=lengths)
+        return reduced
+
+    return [
+        of_each(gradients != 0, "sum"),
+        of_each(gradients - gradients != 0, "sum"),
+        of_each(gradients, "min"),
+        of_each(gradients, "max"),
+        of_each(gradients, "sum") / lengths,
+        of_each(gradients.square(), "sum").sqrt(),
+        torch.segment_reduce(weights.square(), "sum", lengths=weight_lengths).sqrt(),
+    ]
+
+
+def _end_to_end(tensors: list[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+    """The elements of all, one tensor after the other, and how many each has."""
+    lengths = torch.tensor([each.numel() for each in tensors], dtype=torch.int64, device="cpu")
+    return _joined([in_memory_order(each) for each in tensors]), lengths
+
+
 def _not_finite(gradient: torch.Tensor) -> torch.Tensor:
     """How many elements are NaN or infinite: not zero when taken from themselves. In pieces, to need little memory."""
     pieces = torch.split(in_memory_order(gradient).view(-1), _PIECE)
@@ -201,7 +254,7 @@ def _samples(parameters: list[torch.Tensor]) -> torch.Tensor:
     parts = []
     for parameter in parameters:
         flat = in_memory_order(plain_gradient(parameter.detach())).view(-1)
-        parts.append(flat[:: -(-flat.numel() // SAMPLE)])
+        parts.append(flat[:: -(-flat.numel() // SAMPLE)] if flat.numel() > SAMPLE else flat)
     return _joined(parts)
 
 
@@ -232,7 +285,8 @@ def _ratios(looked: _Looked) -> list[float | None]:
         return [None] * len(looked.parameters)
     lengths = [-(-elements // -(-elements // SAMPLE)) for _, elements, _ in looked.parameters]
     before, after = looked.before.tensor(), looked.after.tensor()
-    weights, moves = (torch.split(each, lengths) for each in (before, after - before))
     # On the host by now, and read together: one conversion, not two for each parameter.
-    norms = torch.stack([part.norm() for part in (*weights, *moves)]).view(2, -1).tolist()
+    squares = torch.cat((before, after - before)).to(torch.float64).square()
+    sizes = torch.tensor(lengths + lengths, dtype=torch.int64, device="cpu")
+    norms = torch.segment_reduce(squares, "sum", lengths=sizes).sqrt().view(2, -1).tolist()
     return [moved / weight if weight > 0 else None for weight, moved in zip(*norms)]

@@ -10,12 +10,14 @@ import torch
 from torch.optim import Optimizer
 
 from gradtui.probe.allocators import Allocator, Reading, device_allocator
+from gradtui.probe.graph_facts import GraphFacts
+from gradtui.probe.module_trace import OUTSIDE
 from gradtui.probe.module_tree import ModuleTree
 from gradtui.probe.phase_peaks import Peak
-from gradtui.probe.plain_tensors import plain_tensors
-from gradtui.probe.saved_tensors import GraphFacts
-from gradtui.probe.torch_private import storage_key
+from gradtui.probe.plain_tensors import PLAIN, plain_tensors
 from gradtui.protocol.vocabulary import MemoryBytes
+
+_STRIDED = torch.strided
 
 
 @dataclass
@@ -26,18 +28,28 @@ class StorageCount:
     seen: set[int] = field(default_factory=set)
     index: int | None = None
     """The number of the only device of that kind that counts; None for any."""
+    _is_here: dict[torch.device, bool] = field(default_factory=dict)
 
     def add(self, tensors: Iterable[torch.Tensor]) -> int:
-        """Bytes of the storages of these tensors that were not counted before."""
-        total = 0
+        """Bytes of the storages of these tensors that were not counted before.
+
+        In one loop: every parameter and gradient comes by at the end of every phase.
+        """
+        total, seen, is_here = 0, self.seen, self._is_here
         for tensor in tensors:
-            for plain in plain_tensors(tensor):
-                if plain.device.type != self.device_type or self.index not in (None, plain.device.index):
-                    continue
-                key = storage_key(plain)
-                if key not in self.seen:
-                    self.seen.add(key)
-                    total += plain.untyped_storage().nbytes()
+            is_plain = type(tensor) in PLAIN and tensor.layout is _STRIDED
+            for plain in (tensor,) if is_plain else plain_tensors(tensor):
+                # Not every device's tensors have a storage, so that is asked first.
+                device = plain.device
+                here = is_here.get(device)
+                if here is None:
+                    here = is_here[device] = device.type == self.device_type and self.index in (None, device.index)
+                if here:
+                    storage = plain.untyped_storage()
+                    key = storage._cdata  # noqa: SLF001 - as `storage_key`, without asking the tensor twice
+                    if key not in seen:
+                        seen.add(key)
+                        total += storage.nbytes()
         return total
 
     def storages(self, storages: Iterable[Any]) -> dict[int, int]:
@@ -130,18 +142,21 @@ class MemoryLedger:
         self._before, self._optimizer_state = Reading(None, None), None
         return torch.cuda.get_device_name(home) if home.type == "cuda" else home.type
 
-    def excluded_storages(self, tree: ModuleTree) -> set[int]:
-        """Storages of parameters and buffers, which autograd may save without their being activations."""
-        count = self._count()
-        count.add(tensor for _, tensor in tree.live_parameters())
-        count.add(buffer for _, buffer in buffers_of(tree))
-        return count.seen
+    def excluded_storages(self, tree: ModuleTree) -> dict[int, int]:
+        """Storages of parameters and buffers, which autograd may save without their being activations, by their keys.
 
-    def storages(self, tensor: torch.Tensor) -> set[int]:
-        """The keys of the storages that hold one tensor."""
+        With the place of the owner of a frozen one, OUTSIDE for all others.
+        """
         count = self._count()
-        count.add((tensor,))
-        return count.seen
+        count.add([tensor for _, tensor in tree.live_parameters()])
+        count.add([buffer for _, buffer in buffers_of(tree)])
+        excluded = dict.fromkeys(count.seen, OUTSIDE)
+        for index, tensor in tree.live_parameters():
+            if not tensor.requires_grad:
+                count.seen.clear()
+                count.add((tensor,))
+                excluded.update(dict.fromkeys(count.seen, tree.owners[index]))
+        return excluded
 
     def _count(self) -> StorageCount:
         return StorageCount(self.allocator.device_type, index=self.home.index)
@@ -165,16 +180,16 @@ class MemoryLedger:
         reading = self.allocator.read()
         home = self.allocator.device_type
         count = self._count()
-        live = [tensor for _, tensor in tree.live_parameters()]
         optimizers = list(optimizers)
-        parameters = count.add(live) + count.add(_owned(optimizers))
-        buffers = count.add(buffer for _, buffer in buffers_of(tree))
-        gradients = count.add(_gradients(live)) + count.add(_gradients(_owned(optimizers)))
+        held = _parameters(tree, optimizers)
+        grads = [gradient for tensor in held if (gradient := tensor.grad) is not None]
+        parameters = count.add(held)
+        buffers = count.add([buffer for _, buffer in buffers_of(tree)])
+        gradients = count.add(grads)
         state, on_host = self._state_bytes(optimizers, count, stepped=stepped)
         if home != "cpu":
             host = StorageCount("cpu")
-            on_host += host.add(live) + host.add(_owned(optimizers))
-            on_host += host.add(_gradients(live)) + host.add(_gradients(_owned(optimizers)))
+            on_host += host.add(held) + host.add(grads)
         taking = Taking(
             parameters, buffers, gradients, state, on_host, frozenset(count.seen), count.storages(batches),
             reading.total, home != "cpu",
@@ -208,25 +223,23 @@ class MemoryLedger:
         return size, host
 
 
-def _owned(optimizers: Iterable[Optimizer]) -> Iterator[torch.Tensor]:
-    for optimizer in optimizers:
-        for group in optimizer.param_groups:
-            yield from group["params"]
+def _parameters(tree: ModuleTree, optimizers: Iterable[Optimizer]) -> list[torch.Tensor]:
+    """The parameters of the models, and what else the optimizers own."""
+    found = [tensor for reference in tree.parameter_refs if (tensor := reference()) is not None]
+    known = set(map(id, found))
+    groups = [group["params"] for optimizer in optimizers for group in optimizer.param_groups]
+    return found + [tensor for group in groups for tensor in group if id(tensor) not in known]
 
 
-def buffers_of(tree: ModuleTree) -> Iterator[tuple[int, torch.Tensor]]:
+def buffers_of(tree: ModuleTree) -> list[tuple[int, torch.Tensor]]:
     """(place of its module, buffer) of every buffer."""
-    for place, module in tree.live_modules():
-        for buffer in module._buffers.values():  # noqa: SLF001 - `buffers()` walks the whole subtree again
-            if buffer is not None:
-                yield place, buffer
-
-
-def _gradients(parameters: Iterable[torch.Tensor]) -> Iterator[torch.Tensor]:
-    for parameter in parameters:
-        gradient = parameter.grad
-        if gradient is not None:
-            yield gradient
+    return [
+        (place, buffer)
+        for place, reference in enumerate(tree.module_refs)
+        if (module := reference()) is not None and module._buffers  # noqa: SLF001 - `buffers()` walks the whole subtree again
+        for buffer in module._buffers.values()  # noqa: SLF001
+        if buffer is not None
+    ]
 
 
 def state_tensors(state: object) -> Iterator[torch.Tensor]:

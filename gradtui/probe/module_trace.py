@@ -45,18 +45,18 @@ class ModuleTrace:
     def entered(self, module: int) -> None:
         """A module's forward begins."""
         self._open.append(module)
-        self._mark(module)
-        self.grad_modes[module] = joined(self.grad_modes.get(module), grad_mode())
+        self.numbers.append(sequence_number())
+        self.modules.append(module)
+        if self.grad_modes.get(module) != _GRAD:
+            self.grad_modes[module] = joined(self.grad_modes.get(module), grad_mode())
 
     def left(self) -> None:
         """The innermost module's forward ends."""
-        if self._open:
-            self._open.pop()
-        self._mark(self.now)
-
-    def _mark(self, module: int) -> None:
+        around = self._open
+        if around:
+            around.pop()
         self.numbers.append(sequence_number())
-        self.modules.append(module)
+        self.modules.append(around[-1] if around else OUTSIDE)
 
     def module_of(self, number: int) -> int:
         """The module whose code made the node with this sequence number."""

@@ -8,11 +8,13 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import NamedTuple, TypeVar
 
 import torch
 from torch import nn
 
+from gradtui.probe.graph_facts import Leaf
 from gradtui.probe.plain_tensors import plain_tensors
 from gradtui.probe.torch_private import compiled_module, is_lazy
 from gradtui.protocol.vocabulary import ModelInfo, ModuleInfo, ParameterInfo
@@ -59,17 +61,34 @@ class ModuleTree:
 
     def live_parameters(self) -> Iterator[tuple[int, torch.Tensor]]:
         """(place, tensor) of every parameter that is still alive."""
-        for index, reference in enumerate(self.parameter_refs):
-            tensor = reference()
-            if tensor is not None:
-                yield index, tensor
+        return _live(self.parameter_refs)
 
     def live_modules(self) -> Iterator[tuple[int, nn.Module]]:
         """(place, module) of every module that is still alive."""
-        for index, reference in enumerate(self.module_refs):
-            module = reference()
-            if module is not None:
-                yield index, module
+        return _live(self.module_refs)
+
+    @cached_property
+    def parents(self) -> list[int]:
+        """By module: the place of the one around it, -1 if there is none."""
+        return [module.parent for module in self.modules]
+
+    @cached_property
+    def roots(self) -> list[int]:
+        """By module: the place of its root."""
+        roots: list[int] = []
+        for place, parent in enumerate(self.parents):
+            roots.append(place if parent < 0 else roots[parent])
+        return roots
+
+    @cached_property
+    def leaves(self) -> list[Leaf]:
+        """By parameter: what it is to autograd's graph."""
+        return [Leaf(place, module) for place, module in enumerate(self.owners)]
+
+    @cached_property
+    def owners(self) -> list[int]:
+        """By parameter: the place of its module."""
+        return [parameter.module for parameter in self.parameters]
 
     def owns(self, parameter: torch.Tensor) -> int | None:
         """The place of a live parameter, None if it is not of these models."""
@@ -87,15 +106,17 @@ class ModuleTree:
             return False
         for reference, (shape, dtype) in zip(self.parameter_refs, self.layouts):
             tensor = reference()
-            if tensor is None or tensor.dtype != dtype or _shape(tensor) != shape:
+            if tensor is None or tensor.dtype != dtype:
+                return False
+            if (tensor.shape if type(tensor) is nn.Parameter else _shape(tensor)) != shape:
                 return False
         for module_reference, listed in zip(self.module_refs, self.contents):
             module = module_reference()
             if module is None:
                 return False
-            if _contents(module) != listed:
+            own, children = module._parameters.values(), module._modules.values()  # noqa: SLF001 - as `_contents`
+            if [*map(id, own)] != listed.parameters or [*map(id, children)] != listed.children:
                 # A stand-in for the time of one call: what it stands in for comes back.
-                own = module._parameters.values()  # noqa: SLF001
                 return any(not isinstance(held, nn.Parameter) for held in own if held is not None)
         return True
 
@@ -244,6 +265,14 @@ class _Builder:
         """Whether the listing of this module is complete."""
         place = self._tree.module_index.get(id(module))
         return place is not None and self._modules[place].subtree_modules > 0
+
+
+def _live(references: Sequence[weakref.ref[T]]) -> Iterator[tuple[int, T]]:
+    """(place, object) of what is still alive. As long as all is, without an object made for each: examined steps ask often."""
+    found = [each for reference in references if (each := reference()) is not None]
+    if len(found) == len(references):
+        return enumerate(found)
+    return ((place, each) for place, reference in enumerate(references) if (each := reference()) is not None)
 
 
 def _contents(module: nn.Module) -> _Contents:

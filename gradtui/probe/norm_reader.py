@@ -173,7 +173,8 @@ class NormReader:
 
     def _measure(self, step: int, optimizer: Optimizer | None, has_run: bool) -> None:
         self._guard("first bad step", self.bad_steps.measuring, step, optimizer)
-        gradients, clipping = self._gradients(optimizer), self.clippings.take()
+        applied = self._applied_by(optimizer)
+        gradients, clipping = self._gradients(applied), self.clippings.take()
         scale = getattr(optimizer, "grad_scale", None)
         scale = scale if isinstance(scale, torch.Tensor) else None
         self._devices = {gradient.device.index for _, gradient in gradients if gradient.is_cuda}
@@ -181,8 +182,7 @@ class NormReader:
             self._meter.measure(step, gradients, self._loss, scale, clipping)
             if self._wanted or self._watched.is_asked:
                 watched = self._watched.places(self._view.tree)
-                applied = self._applied_by(optimizer)
-                known = [(at, each) for at, each in applied if at is not None and (self._wanted or at in watched)]
+                known = [each for each in applied if each[0] >= 0 and (self._wanted or each[0] in watched)]
                 self._guard("gradient figures", self._statistics.before_step, step, known, scale, has_run, watched)
                 self._guard("gradient histograms", self._watched.before_step, step, known, scale)
 
@@ -229,21 +229,29 @@ class NormReader:
         scaler = self._scaled_by() if self._scaled_by is not None else None
         return loss_scale(scaler) if scaler is not None else None
 
-    def _gradients(self, optimizer: Optimizer | None) -> list[tuple[int, torch.Tensor]]:
+    def _gradients(self, applied: Iterable[tuple[int, torch.Tensor]]) -> list[tuple[int, torch.Tensor]]:
         found: list[tuple[int, torch.Tensor]] = []
-        for place, parameter in self._applied_by(optimizer):
+        for place, parameter in applied:
             gradient = parameter.grad
             if gradient is not None and gradient.numel():
-                found.append((place if place is not None else -1, gradient))
-            elif place is not None:
+                found.append((place, gradient))
+            elif place >= 0:
                 self.latest.pop(place, None)
         return found
 
-    def _applied_by(self, optimizer: Optimizer | None) -> Iterable[tuple[int | None, torch.Tensor]]:
+    def _applied_by(self, optimizer: Optimizer | None) -> list[tuple[int, torch.Tensor]]:
+        """(place, -1 if it is of no known model; parameter)."""
         tree = self._view.tree
         if optimizer is None:
-            return tree.live_parameters()
-        return ((tree.owns(parameter), parameter) for group in optimizer.param_groups for parameter in group["params"])
+            return list(tree.live_parameters())
+        places, references = tree.parameter_index.get, tree.parameter_refs
+        # As `ModuleTree.owns`, in one go.
+        return [
+            (place if place >= 0 and references[place]() is parameter else -1, parameter)
+            for group in optimizer.param_groups
+            for parameter in group["params"]
+            for place in (places(id(parameter), -1),)
+        ]
 
     def _deliver(self, reading: NormReading) -> None:
         self._guard("first bad step", self.bad_steps.read, reading)

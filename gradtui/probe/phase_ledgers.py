@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from gradtui.probe.allocators import Allocator
 from gradtui.probe.batch_storages import BatchStorages
+from gradtui.probe.graph_facts import NOTHING_KEPT, GraphFacts
 from gradtui.probe.memory_ledger import MemoryLedger, Taking
 from gradtui.probe.models_in_view import ModelsInView
 from gradtui.probe.phase_peaks import Peak, PhasePeaks
 from gradtui.probe.run_clock import RunClock
-from gradtui.probe.saved_tensors import NOTHING_KEPT, GraphFacts
 from gradtui.probe.step_counter import StepCounter
 from gradtui.probe.step_traces import StepTraces
 from gradtui.probe.torch_private import sequence_number

@@ -8,6 +8,9 @@ import torch
 
 from gradtui.probe.torch_private import is_lazy
 
+PLAIN = frozenset({torch.nn.Parameter, torch.Tensor})
+"""Exactly of these types, and strided, a tensor is its own only plain one: loops over many ask that themselves."""
+
 
 def plain_tensors(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
     """The tensors that really hold the bytes: wrapper subclasses (DTensor, quantized) are flattened, sparse ones split."""

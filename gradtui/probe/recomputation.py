@@ -15,11 +15,12 @@ from typing import Any
 import torch
 
 from gradtui.probe.dynamo_frames import leave_to_python
+from gradtui.probe.graph_facts import GraphFacts, KnownTensors
 from gradtui.probe.hook_set import HookSet
 from gradtui.probe.module_trace import OUTSIDE, ModuleTrace
 from gradtui.probe.plain_tensors import plain_tensors
 from gradtui.probe.saved_hooks import next_holder, recomputation_hook
-from gradtui.probe.saved_tensors import GraphFacts, KnownTensors, walk
+from gradtui.probe.saved_tensors import walk
 from gradtui.probe.torch_private import number_in_backward, storage_key
 
 

@@ -8,15 +8,15 @@ autograd's in-place check.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import Any
 
 import torch
 
 from gradtui.probe.graph_depth import TooDeepError, deepest, is_too_deep
+from gradtui.probe.graph_facts import GraphFacts, KnownTensors, Leaf
 from gradtui.probe.module_trace import OUTSIDE, ModuleTrace
-from gradtui.probe.plain_tensors import plain_tensors
+from gradtui.probe.plain_tensors import PLAIN, plain_tensors
 from gradtui.probe.saved_hooks import (
     checkpoint_frame,
     copy_on_host,
@@ -36,157 +36,96 @@ from gradtui.probe.torch_private import (
 )
 
 
-class Leaf(NamedTuple):
-    """A trainable parameter: its place, and that of the module that owns it."""
-
-    parameter: int
-    module: int
-
-
-@dataclass(frozen=True)
-class KnownTensors:
-    """What the walk is told of the models' tensors, by identity. Modules are places in the tree."""
-
-    excluded: Mapping[int, int]
-    """Storage key -> module, of what may be saved without being an activation: the owner of a frozen parameter, OUTSIDE
-    for trainable parameters and buffers."""
-    leaves: Mapping[int, Leaf]
-    """Trainable parameters by their id()."""
-    home: torch.device | None = None
-    """What is on any other device is not counted; None counts all."""
-    parents: Sequence[int] = ()
-    """By module: the one around it, -1 if there is none."""
-
-
-@dataclass
-class Regions:
-    """Checkpointed regions of one graph: parts of the forward that backward computes again."""
-
-    inputs: dict[int, int] = field(default_factory=dict)
-    """Module -> bytes that the region keeps, under the innermost module that all of it is within."""
-    recomputed: dict[int, int | None] = field(default_factory=dict)
-    """Module -> bytes that backward has computed again so far and would otherwise have been kept; None as long as that was
-    not seen. A reentrant region's are under the innermost module that all of it is within."""
-    holders: dict[int, int] = field(default_factory=dict)
-    """id() of what stands in for a saved tensor -> the module whose operation would have saved it."""
-    kept: dict[int, weakref.ref[Any]] = field(default_factory=dict)
-    """Storage key -> that storage as long as it is alive, of `inputs`: backward frees one region's and uses its memory anew."""
-    reentrant: dict[int, int] = field(default_factory=dict)
-    """Number of a reentrant region's node -> module."""
-
-
-@dataclass
-class GraphFacts:
-    """What one walk found. Bytes count each storage once; parameters and buffers are left out."""
-
-    total: int = 0
-    by_module: dict[int, int] = field(default_factory=dict)
-    active: set[int] = field(default_factory=set)
-    """Modules with operations in the graph."""
-    passing: set[int] = field(default_factory=set)
-    """Modules through which a gradient passes on to something outside them."""
-    opaque: set[int] = field(default_factory=set)
-    """Modules with an operation that stands for several modules' code: a compiled region, a reentrant checkpoint."""
-    upstream: dict[int, int] = field(default_factory=dict)
-    """Module -> the place of a trainable parameter whose gradient is computed through it: why autograd keeps anything there
-    beside what the module's own parameters need. The one that is fewest operations away from forward's end."""
-    edges: set[tuple[int, int]] = field(default_factory=set)
-    """(module, module) where a gradient goes from the operations of one to those of another, or to its parameter."""
-    storages: dict[int, int] = field(default_factory=dict)
-    """Storage key -> bytes, of what `total` counts. Numbers only: they tell nothing once the graph is freed."""
-    offloaded: dict[int, int] = field(default_factory=dict)
-    """Storage key -> bytes, of the copies that `save_on_cpu` keeps in place of what the operations would have saved."""
-    references: dict[int, weakref.ref[Any]] = field(default_factory=dict)
-    """Storage key -> that storage as long as it is alive, of both: a graph that is kept keeps all of them."""
-    regions: Regions = field(default_factory=Regions)
-    """What is checkpointed."""
-    nodes: int = 0
-    hooked: int = 0
-    """Saved tensors behind hooks (checkpointing, offloading), whose bytes are not known from here."""
-    is_whole: bool = True
-    """False where another model ran in this step that is not in this graph: its own may be alive beside it."""
-
-    def alive(self, apart_from: Iterable[int]) -> GraphFacts:
-        """Of a graph that may be gone by now its living storages; nothing if those are all held by others, as some are."""
-        alive = {key for key, reference in self.references.items() if reference() is not None}
-        if len(alive) == len(self.references):
-            return self
-        alive -= set(apart_from)
-        return GraphFacts(
-            storages={key: size for key, size in self.storages.items() if key in alive},
-            offloaded={key: size for key, size in self.offloaded.items() if key in alive},
-            is_whole=self.is_whole,
-        )
-
-    def freed(self) -> GraphFacts:
-        """What is kept once backward has freed this graph."""
-        return GraphFacts(is_whole=self.is_whole)
-
-
 def walk(roots: Iterable[torch.Tensor], trace: ModuleTrace, known: KnownTensors) -> GraphFacts:
     """Walk the graph that a backward on `roots` would run through; keeps nothing. Raises `TooDeepError` where it does harm."""
     return _Walk(trace, known).over(roots)
 
 
 class _Walk:
+    """One loop that makes few objects: a graph has some four nodes for each layer, and Python's collector counts along."""
+
     def __init__(self, trace: ModuleTrace, known: KnownTensors) -> None:
         self._trace = trace
         self._known = known
         self._facts = GraphFacts()
         self._frames: dict[int, tuple[Any, set[int]]] = {}
         """Checkpointed regions by id(), with the modules in them."""
-        self._visited: list[tuple[int, GraphNode, int, list[GraphNode]]] = []
+        # Nodes are kept here while walking, because autograd makes their Python objects anew and reuses addresses.
+        self._places: dict[GraphNode, int] = {}
+        """The module of each node seen: whose operation it is, or who owns the parameter."""
+        self._leaves: dict[GraphNode, Leaf] = {}
+        self._visited: list[GraphNode] = []
+        self._numbers: list[int] = []
+        """Of the nodes visited."""
+        self._following: list[GraphNode] = []
+        """What they lead to, one node after the other."""
+        self._ends: list[int] = [0]
+        """Where in `following` that of each ends, and that of the next begins."""
 
     def over(self, roots: Iterable[torch.Tensor]) -> GraphFacts:
-        tops: list[GraphNode] = [root.grad_fn for root in roots if root.grad_fn is not None]
-        waiting, most = list(tops), deepest()
-        # Nodes are kept in `seen` while walking, because autograd makes their Python objects anew and reuses addresses.
-        seen = set(waiting)
+        places, leaves, module_of, ends = self._places, self._leaves, self._trace.module_of, self._ends
+        tops = [top for root in roots if (top := root.grad_fn) is not None and leaf_of(top) is None]
+        waiting = list(dict.fromkeys(tops))
+        most = deepest()
+        for top in waiting:
+            places[top] = module_of(number_of(top))
         while waiting:
             node = waiting.pop()
-            if leaf_of(node) is not None:
-                continue
             following = [next_node for next_node, _ in node.next_functions if next_node is not None]
-            self._visit(node, following)
-            if self._facts.nodes == most and is_too_deep(tops, most):
-                raise TooDeepError
             for next_node in following:
-                if next_node not in seen:
-                    seen.add(next_node)
+                if next_node in places:
+                    continue
+                leaf = leaf_of(next_node)
+                if leaf is None:
+                    places[next_node] = module_of(number_of(next_node))
                     waiting.append(next_node)
+                else:
+                    own = leaves[next_node] = self._known.leaves.get(id(leaf), _UNKNOWN)
+                    places[next_node] = own.module
+            self._visited.append(node)
+            self._numbers.append(number_of(node))
+            self._following += following
+            ends.append(len(self._following))
+            self._visit(node, places[node], following)
+            if len(self._visited) == most and is_too_deep(tops, most):
+                raise TooDeepError
+        self._facts.nodes = len(self._visited)
         self._follow()
         for frame, modules in self._frames.values():
             self._keep_inputs(kept_by_frame(frame), self._around(modules))
         return self._facts
 
-    def _visit(self, node: GraphNode, following: list[GraphNode]) -> None:
-        facts = self._facts
-        facts.nodes += 1
-        number = number_of(node)
-        module = self._trace.module_of(number)
-        self._visited.append((number, node, module, following))
+    def _visit(self, node: GraphNode, module: int, following: list[GraphNode]) -> None:
+        facts, places = self._facts, self._places
         facts.active.add(module)
         if hides_modules(node):
             facts.opaque.add(module)
-        elif module not in facts.passing and any(self._owner(next_node) != module for next_node in following):
-            facts.passing.add(module)
-        self._count(node, module, following)
+            if is_reentrant_checkpoint(node):
+                self._count_reentrant(node, module)
+                return
+        elif module not in facts.passing:
+            for next_node in following:
+                if places[next_node] != module:
+                    facts.passing.add(module)
+                    break
+        kept = saved_tensors(node)
+        if kept:
+            self._count(kept, module, following)
 
-    def _count(self, node: GraphNode, module: int, following: Sequence[GraphNode]) -> None:
+    def _count(self, kept: list[Any], module: int, following: list[GraphNode]) -> None:
         facts, excluded = self._facts, self._known.excluded
-        if is_reentrant_checkpoint(node):
-            self._count_reentrant(node, module)
-            return
-        for saved in saved_tensors(node):
+        for saved in kept:
             data = saved_data(saved)
             if data is None:
                 self._look_behind_hooks(saved, module)
                 continue
-            for tensor in plain_tensors(data):
+            is_plain = type(data) in PLAIN and data.layout is torch.strided
+            for tensor in (data,) if is_plain else plain_tensors(data):
                 key = storage_key(tensor)
                 owner = excluded.get(key)
                 if owner is None:
-                    self._keep(tensor, key, module)
+                    if key not in facts.storages:
+                        self._keep(tensor, key, module)
                 elif owner != OUTSIDE and any(self._is_beyond(next_node, owner) for next_node in following):
                     # A frozen weight is kept for one purpose: to pass the gradient on to the operation's input. This also
                     # tells of modules that never run themselves, such as the output projection of nn.MultiheadAttention.
@@ -206,6 +145,8 @@ class _Walk:
         """A saved tensor is hooked (or already freed): what stands in for it, where those hooks are known ones."""
         facts = self._facts
         facts.hooked += 1
+        if getattr(saved, "unpack_hook", None) is None:
+            return
         frame = checkpoint_frame(saved)
         if frame is not None:
             self._frames.setdefault(id(frame), (frame, set()))[1].add(module)
@@ -252,14 +193,8 @@ class _Walk:
 
     def _is_beyond(self, node: GraphNode, module: int) -> bool:
         """Whether this is an operation, or a parameter that is not the module's own."""
-        leaf = leaf_of(node)
-        return leaf is None or self._known.leaves.get(id(leaf), _UNKNOWN).module != module
-
-    def _owner(self, node: GraphNode) -> int:
-        leaf = leaf_of(node)
-        if leaf is None:
-            return self._trace.module_of(number_of(node))
-        return self._known.leaves.get(id(leaf), _UNKNOWN).module
+        own = self._leaves.get(node)
+        return own is None or own.module != module
 
     def _follow(self) -> None:
         """Where the gradient goes from each module, and a parameter of another one that it reaches through it.
@@ -267,32 +202,30 @@ class _Walk:
         An operation is recorded after those whose results it takes, so in the order of their numbers every node comes after
         what it leads to. Two parameters of different modules are carried along, so that one of them is another module's.
         """
-        reached: dict[GraphNode, tuple[Leaf, ...]] = {}
-        upstream, edges = self._facts.upstream, self._facts.edges
-        places: dict[GraphNode, int] = {}
-        for _, node, module, following in sorted(self._visited, key=_number):
-            found: tuple[Leaf, ...] = ()
-            places[node] = module
-            for next_node in following:
-                leaf = leaf_of(next_node)
-                own = self._known.leaves.get(id(leaf), _UNKNOWN) if leaf is not None else None
-                edges.add((module, places.get(next_node, OUTSIDE) if own is None else own.module))
-                beyond = reached.get(next_node, ()) if own is None else (own,)
-                for each in beyond:
-                    if each.parameter >= 0 and len(found) < 2 and all(each.module != other.module for other in found):
-                        found += (each,)
-            reached[node] = found
-            for each in found:
-                if each.module != module:
-                    upstream[module] = each.parameter
-                    break
+        nodes, numbers, all_following, ends = self._visited, self._numbers, self._following, self._ends
+        upstream, edges, places = self._facts.upstream, self._facts.edges, self._places
+        first = {node: own for node, own in self._leaves.items() if own.parameter >= 0}
+        second: dict[GraphNode, Leaf] = {}
+        for at in sorted(range(len(nodes)), key=numbers.__getitem__):
+            node = nodes[at]
+            module = places[node]
+            one = other = None
+            for next_node in all_following[ends[at] : ends[at + 1]]:
+                edges.add((module, places[next_node]))
+                if other is not None or next_node not in first:
+                    continue
+                for each in (first[next_node], second.get(next_node)):
+                    if one is None:
+                        one = each
+                    elif other is None and each is not None and each.module != one.module:
+                        other = each
+            if one is not None:
+                first[node] = one
+                upstream_of = one if one.module != module else other
+                if upstream_of is not None:
+                    upstream[module] = upstream_of.parameter
+            if other is not None:
+                second[node] = other
 
 
 _UNKNOWN = Leaf(-1, OUTSIDE)
-
-NOTHING_KEPT = GraphFacts()
-"""Autograd keeps nothing. Not to be changed."""
-
-
-def _number(visited: tuple[int, GraphNode, int, list[GraphNode]]) -> int:
-    return visited[0]

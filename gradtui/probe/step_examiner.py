@@ -15,6 +15,7 @@ from gradtui.probe.checkpoints import Checkpoints
 from gradtui.probe.examination import Examination, sequence
 from gradtui.probe.frozen_values import FrozenValues
 from gradtui.probe.gradient_traces import GradientTraces
+from gradtui.probe.graph_facts import NOTHING_KEPT
 from gradtui.probe.hook_set import HookSet
 from gradtui.probe.models_in_view import ModelsInView
 from gradtui.probe.module_trace import ModuleTracer
@@ -23,7 +24,6 @@ from gradtui.probe.phase_tracker import PhaseTracker
 from gradtui.probe.reach_reader import ReachReader
 from gradtui.probe.recomputation import Recomputation
 from gradtui.probe.run_clock import RunClock
-from gradtui.probe.saved_tensors import NOTHING_KEPT
 from gradtui.probe.step_counter import StepCounter
 from gradtui.probe.step_traces import StepTraces
 from gradtui.probe.told_states import ToldStates
@@ -143,9 +143,9 @@ class StepExaminer:
         self._ledgers.settle(None)
         self.recomputation.stop()
         before = self.examination
-        if before is not None:
+        if not self._traces.settle(cost) and before is not None:
             self._cadence.spent(cost)
-            self.examination = None
+        self.examination = None
         traced = self._traces.is_due(step, self._ledgers.device_type)
         due = self._cadence.is_due(step, self._view.round_length, wanted=traced)
         self._traces.drop()

@@ -19,7 +19,7 @@ from gradtui.probe.memory_ledger import buffers_of, state_tensors
 from gradtui.probe.module_trace import OUTSIDE, ModuleTrace
 from gradtui.probe.module_tree import ModuleTree
 from gradtui.probe.step_profile import PhaseMark, highest_by_module, holdings, phase_at, thinned
-from gradtui.probe.torch_private import is_lazy, module_place_in_backward
+from gradtui.probe.torch_private import is_lazy, number_of, running_node
 from gradtui.protocol.events import StepTraced
 from gradtui.protocol.vocabulary import Phase
 
@@ -120,8 +120,8 @@ class StepTracer:
         )
 
     def _module_now(self) -> int:
-        in_backward = module_place_in_backward(self._modules.module_of)
-        return self._modules.now if in_backward is None else in_backward
+        node = running_node()
+        return self._modules.now if node is None else self._modules.module_of(number_of(node))
 
     def _name_all(self) -> None:
         for tensor, kind, module in self._known():

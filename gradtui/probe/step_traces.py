@@ -35,6 +35,8 @@ class StepTraces:
         self._view = view
         self._charge = charge
         self._asked = False
+        self._unpaid = 0.0
+        """Seconds that the last one has cost, as long as the cadence has not been told."""
 
     def ask(self, device_type: str) -> str | None:
         """Take the next step apart; why not, in words, if that cannot be."""
@@ -107,5 +109,12 @@ class StepTraces:
             tracer.abandon()
             cost = tracer.own_ns + tracer.operations * _DISPATCH_NS
             self._charge(cost)
-            if self._cadence is not None:
-                self._cadence.spent(cost / 1e9)
+            self._unpaid += cost / 1e9
+
+    def settle(self, cost: float) -> bool:
+        """All that was done in the step before took so many seconds. Says whether it was taken apart, and bears that cost."""
+        unpaid, self._unpaid = self._unpaid, 0.0
+        if not unpaid or self._cadence is None:
+            return False
+        self._cadence.spent(unpaid, max(0.0, cost - unpaid))
+        return True

@@ -33,9 +33,12 @@ _sequence_number: Callable[[], int] | None = getattr(torch._C._autograd, "_get_s
 has_sequence_numbers = _sequence_number is not None
 
 
-def sequence_number() -> int:
-    """The number that the next autograd node made on this thread will get; 0 where torch does not tell."""
-    return _sequence_number() if _sequence_number is not None else 0
+def _number_unknown() -> int:
+    return 0
+
+
+sequence_number: Callable[[], int] = _sequence_number or _number_unknown
+"""The number that the next autograd node made on this thread will get; 0 where torch does not tell."""
 
 
 _dispatch_modes: Callable[[], int] | None = getattr(torch._C, "_len_torch_dispatch_stack", None)
@@ -246,12 +249,12 @@ def number_in_backward() -> int | None:
     return number_of(node) if node is not None else None
 
 
-_running_node: Callable[[], GraphNode | None] | None = getattr(torch._C, "_current_autograd_node", None)
+def _no_node() -> GraphNode | None:
+    return None
 
 
-def running_node() -> GraphNode | None:
-    """The graph node that is running on this thread; None outside of a backward."""
-    return _running_node() if _running_node is not None else None
+running_node: Callable[[], GraphNode | None] = getattr(torch._C, "_current_autograd_node", _no_node)
+"""The graph node that is running on this thread; None outside of a backward."""
 
 
 def has_stand_ins(module: torch.nn.Module) -> bool:

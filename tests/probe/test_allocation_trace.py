@@ -215,3 +215,12 @@ def test_a_thinned_curve_keeps_its_peak(length: int) -> None:
     assert len(thin) <= 512
     assert max(thin) == max(curve)
     assert length > 512 or list(thin) == curve
+
+
+def test_tensors_without_a_storage_do_not_end_the_trace() -> None:
+    sparse = torch.eye(3).to_sparse()
+    with trace() as watching:
+        (sparse + sparse).coalesce()
+        kept = bytes_of(KIB)
+    assert watching.failure is None
+    assert watching.curve[-1] >= kept.nbytes

@@ -21,9 +21,9 @@ from watched import CountingAllocator, Watched, watched
 
 from gradtui.probe import memory_ledger
 from gradtui.probe.batch_storages import BatchStorages
+from gradtui.probe.graph_facts import NOTHING_KEPT
 from gradtui.probe.memory_ledger import MemoryLedger
 from gradtui.probe.module_tree import build
-from gradtui.probe.saved_tensors import NOTHING_KEPT
 from gradtui.protocol.events import LedgerTaken
 from gradtui.protocol.vocabulary import MEMORY_CATEGORIES, MemoryBytes, Phase
 

@@ -153,3 +153,31 @@ def test_what_makes_a_step_too_long_is_not_repeated_until_steps_are_longer() -> 
     assert cadence.is_due(200, wanted=True)
     length.seconds = 0.013
     assert cadence.is_due(cadence.every + 200)
+
+
+def test_what_measurements_cost_above_the_typical_is_paid_off() -> None:
+    """Every fifth costs six times as much: the share is kept all the same, where the median alone would take twice as much."""
+    budget, step_seconds, steps = 0.01, 0.01, 40_000
+    cadence = Cadence(budget, of_steps(step_seconds), warmup=0)
+    costs = []
+    for executed in range(steps):
+        if cadence.is_due(executed):
+            costs.append(0.006 if len(costs) % 5 == 4 else 0.001)
+            cadence.spent(costs[-1])
+    assert sum(costs) == pytest.approx(budget * steps * step_seconds, rel=0.1)
+
+
+def test_what_is_measured_whatever_it_costs_is_not_owed_for() -> None:
+    cadence = Cadence(0.01, of_steps(0.01), warmup=3)
+    for executed, cost in enumerate((0.05, 0.001, 0.001)):
+        assert cadence.is_due(executed)
+        cadence.spent(cost)
+    assert cadence.every == 10
+
+
+def test_what_comes_with_a_measurement_is_paid_for_but_makes_it_no_longer() -> None:
+    """A step that is taken apart is examined too."""
+    cadence = Cadence(0.1, of_steps(0.01), warmup=0, longest=0.5)
+    assert cadence.is_due(0)
+    cadence.spent(0.004, beside=0.006)
+    assert [executed for executed in range(1, 15) if cadence.is_due(executed)] == [10]

@@ -220,3 +220,36 @@ def test_a_modules_figures_are_those_of_all_its_elements_together() -> None:
         assert row["zero_fraction"] == pytest.approx((g == 0).double().mean().item())
         assert row["weight_norm"] == pytest.approx(w.norm().item(), rel=1e-6)
         assert row["update_ratio"] == pytest.approx(((moved - w).norm() / w.norm()).item(), rel=1e-4)
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+def test_small_parameters_have_the_same_figures_together_as_alone(
+    kind: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Small ones are looked at all at once: zeros, NaN and Inf in one of them are none of its neighbours'."""
+    torch.manual_seed(0)
+    sizes = [(3,), (40, 7), (1,), (gradient_statistics._SMALL,), (gradient_statistics._SMALL + 1,), (5, 2)]
+    parameters = [nn.Parameter(torch.randn(size).to(kind)) for size in sizes]
+    for parameter in parameters:
+        parameter.grad = torch.randn(parameter.shape).to(kind)
+    parameters[1].grad = torch.randn(7, 40).to(kind).t()
+    parameters[0].grad[0], parameters[2].grad[0], parameters[5].grad[1, 1] = math.nan, 0.0, math.inf
+
+    def figures_of(smallest: int) -> list[GradientFigures]:
+        monkeypatch.setattr(gradient_statistics, "_SMALL", smallest)
+        found: list[GradientFigures] = []
+        statistics = GradientStatistics(lambda _, figures: found.extend(figures))
+        statistics.before_step(1, list(enumerate(parameters)), torch.tensor(4.0), has_run=False)
+        statistics.after_step()
+        return found
+
+    together, alone = figures_of(gradient_statistics._SMALL), figures_of(0)
+    assert [each.not_finite for each in together] == [1, 0, 0, 0, 0, 1]
+    assert together[2].zero_fraction == 1
+    tolerance = {"rel": 1e-4, "abs": 1e-6, "nan_ok": True}
+    for one, other in zip(together, alone):
+        assert one.zero_fraction == other.zero_fraction
+        assert one.not_finite == other.not_finite
+        assert one.update_ratio == other.update_ratio == 0
+        for figure in ("max_abs", "mean", "std", "weight_norm"):
+            assert getattr(one, figure) == pytest.approx(getattr(other, figure), **tolerance), figure

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from gradtui.probe.graph_facts import GraphFacts, KnownTensors, Leaf
 from gradtui.probe.module_trace import OUTSIDE, ModuleTrace, ModuleTracer
-from gradtui.probe.saved_tensors import GraphFacts, KnownTensors, Leaf, walk
+from gradtui.probe.saved_tensors import walk
 from gradtui.probe.torch_private import leaf_of, storage_key
 
 
