@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from gradtui.probe.batch_storages import BatchStorages
 from gradtui.probe.dynamo_frames import CAN_TELL, leave_frame_to_python, what_compiles
 from gradtui.probe.hook_set import HookSet
 from gradtui.probe.listeners import Examiner, Listener
@@ -22,17 +21,18 @@ from gradtui.probe.torch_private import current_graph_task_id, is_plain_module_c
 Function = Callable[..., Any]
 
 
-def module_call(  # noqa: C901, PLR0915 - as its one inner function
+def module_call(  # noqa: C901 - as its one inner function
     original: Function, hooks: HookSet, listener: Listener, examiner: Examiner, marks: StepMarks, held: HeldStatistics
 ) -> Function:
     """The wrapper around `nn.Module.__call__`. While the script's forward runs, statistics are `held`."""
-    tracer, batches, checkpoints = examiner.tracer, examiner.batches, examiner.checkpoints
+    tracer, checkpoints = examiner.tracer, examiner.checkpoints
     inside: set[int] = set()  # threads that are running a module now
+    outermost = _Outermost(hooks, listener, examiner, held, inside)
     is_plain = is_plain_module_call(original)
     is_dynamo, is_grad_enabled = torch.compiler.is_dynamo_compiling, torch.is_grad_enabled
 
     @functools.wraps(original)
-    def __call__(self: nn.Module, *args: Any, **kwargs: Any) -> Any:  # noqa: N807, C901, PLR0912, PLR0915 - every frame more is felt here
+    def __call__(self: nn.Module, *args: Any, **kwargs: Any) -> Any:  # noqa: N807, C901, PLR0912 - every frame more is felt here
         # Nothing may be read before this test: while dynamo traces, whatever is read becomes a guard.
         if is_dynamo():
             return original(self, *args, **kwargs)
@@ -51,18 +51,6 @@ def module_call(  # noqa: C901, PLR0915 - as its one inner function
                 marks.steps_left -= 1
         if is_marked:
             marks.add((FORWARD, perf_counter_ns()))
-            if is_plain and not (tracer.minds or held.modules or inside) and self._compiled_call_impl is None:
-                # As below, where more has to be asked.
-                inside.add(thread)
-                tracer.inside = tracer.passes = True
-                try:
-                    return self._call_impl(*args, **kwargs)
-                except BaseException as error:
-                    hooks.passes(error)
-                    raise
-                finally:
-                    inside.discard(thread)
-                    tracer.inside = tracer.passes = False
         elif not (self._modules or self._parameters or thread in inside or checkpoints.wanted):
             # A module with nothing in it (a loss function) tells nothing that the forward before it and the backward after it
             # do not.
@@ -77,26 +65,7 @@ def module_call(  # noqa: C901, PLR0915 - as its one inner function
             # A forward inside backward is a checkpoint being recomputed, on CUDA in a thread of the engine's.
             if not is_marked and (not hooks.active or current_graph_task_id() != -1):
                 return call(*args, **kwargs)
-            is_awaited = is_heard = is_holding = False
-            try:
-                is_awaited = not is_marked and _root_entered(self, (args, kwargs), hooks, listener, batches)
-                is_heard = thread == hooks.thread
-                is_holding = bool(held.modules) and held.enter()  # Only now: the boundary is behind us.
-                inside.add(thread)
-                if is_heard:
-                    tracer.inside, tracer.passes = True, not (tracer.on or tracer.minds)
-                return call(*args, **kwargs)
-            except BaseException as error:
-                hooks.passes(error)
-                raise
-            finally:
-                inside.discard(thread)
-                if is_holding:
-                    held.leave()
-                if is_heard:
-                    tracer.inside = tracer.passes = False
-                if is_awaited:
-                    hooks.run("forward", listener.root_left, self)
+            return outermost.call(self, call, args, kwargs, is_marked)
         if not tracer.on:
             return call(*args, **kwargs)
         hooks.run("modules", tracer.entered, self)
@@ -108,12 +77,53 @@ def module_call(  # noqa: C901, PLR0915 - as its one inner function
     return leave_frame_to_python(__call__) if CAN_TELL else __call__
 
 
-def _root_entered(module: nn.Module, arguments: Any, hooks: HookSet, listener: Listener, batches: BatchStorages) -> Any:
-    """An outermost module is called. Its batch is noted first, so that it is known at the end of `load` too."""
-    was_on = batches.on
-    if was_on:
-        hooks.run("batches", batches.given, arguments)
-    is_awaited = hooks.run("forward", listener.root_entered, module)
-    if batches.on and not was_on:
-        hooks.run("batches", batches.given, arguments)
-    return is_awaited
+class _Outermost:
+    """Calls a module that is called from outside any other."""
+
+    def __init__(
+        self, hooks: HookSet, listener: Listener, examiner: Examiner, held: HeldStatistics, inside: set[int]
+    ) -> None:
+        self._hooks = hooks
+        self._listener = listener
+        self._tracer = examiner.tracer
+        self._batches = examiner.batches
+        self._held = held
+        self._inside = inside
+
+    def call(self, module: nn.Module, call: Function, args: Any, kwargs: Any, is_marked: bool) -> Any:
+        hooks, held, tracer, thread = self._hooks, self._held, self._tracer, get_ident()
+        is_awaited = is_heard = is_holding = False
+        try:
+            is_awaited = not is_marked and self._entered(module, (args, kwargs))
+            is_heard = thread == hooks.thread
+            is_holding = bool(held.modules) and held.enter()  # Only now: the boundary is behind us.
+            self._inside.add(thread)
+            if is_heard:
+                tracer.inside, tracer.passes = True, not (tracer.on or tracer.minds)
+            return call(*args, **kwargs)
+        except BaseException as error:
+            hooks.passes(error)
+            raise
+        finally:
+            self._inside.discard(thread)
+            if is_holding:
+                held.leave()
+            if is_heard:
+                tracer.inside = tracer.passes = False
+            if is_awaited:
+                hooks.run("forward", self._listener.root_left, module)
+
+    def _entered(self, module: nn.Module, arguments: Any) -> Any:
+        """Tell of it. Its batch is noted first, so that it is known at the end of `load` too."""
+        hooks, batches = self._hooks, self._batches
+        was_on = batches.on
+        if was_on:
+            hooks.run("batches", batches.given, arguments)
+        is_awaited = hooks.run("forward", self._listener.root_entered, module)
+        if batches.on and not was_on:
+            hooks.run("batches", batches.given, arguments)
+        return is_awaited
+
+
+if CAN_TELL:
+    leave_frame_to_python(_Outermost.call)
