@@ -26,13 +26,12 @@ def module_call(  # noqa: C901 - as its one inner function
 ) -> Function:
     """The wrapper around `nn.Module.__call__`. While the script's forward runs, statistics are `held`."""
     tracer, checkpoints = examiner.tracer, examiner.checkpoints
-    inside: set[int] = set()  # threads that are running a module now
-    outermost = _Outermost(hooks, listener, examiner, held, inside)
-    is_plain = is_plain_module_call(original)
+    outermost = _Outermost(hooks, listener, examiner, held)
+    inside, is_plain = outermost.inside, is_plain_module_call(original)
     is_dynamo, is_grad_enabled = torch.compiler.is_dynamo_compiling, torch.is_grad_enabled
 
     @functools.wraps(original)
-    def __call__(self: nn.Module, *args: Any, **kwargs: Any) -> Any:  # noqa: N807, C901, PLR0912 - every frame more is felt here
+    def __call__(self: nn.Module, *args: Any, **kwargs: Any) -> Any:  # noqa: N807, C901 - every frame more is felt here
         # Nothing may be read before this test: while dynamo traces, whatever is read becomes a guard.
         if is_dynamo():
             return original(self, *args, **kwargs)
@@ -42,29 +41,36 @@ def module_call(  # noqa: C901 - as its one inner function
                 return self._call_impl(*args, **kwargs)
             return original(self, *args, **kwargs)
         thread = get_ident()
-        is_marked = False
-        if thread == marks.idle and marks.model() is self and self.training and is_grad_enabled():
-            if not marks.between:
-                is_marked = True
-            elif not marks.is_wanted():
-                is_marked, marks.between = True, False
-                marks.steps_left -= 1
+        is_marked = (
+            thread == marks.idle and marks.model() is self and self.training and is_grad_enabled()
+            and not (marks.between and marks.is_wanted())
+        )  # fmt: skip
         if is_marked:
+            marks.steps_left, marks.between = marks.steps_left - marks.between, False
             marks.add((FORWARD, perf_counter_ns()))
-        elif not (self._modules or self._parameters or thread in inside or checkpoints.wanted):
-            # A module with nothing in it (a loss function) tells nothing that the forward before it and the backward after it
-            # do not.
-            return original(self, *args, **kwargs)
-        elif torch.compiler.is_compiling() or what_compiles():
-            # Below a graph break, nothing of ours may be in the way of what dynamo compiles there.
+            if is_plain and not (tracer.minds or held.modules) and self._compiled_call_impl is None:
+                # As an outermost call below, of which nothing is to be told.
+                inside.add(thread)
+                tracer.inside = tracer.passes = True
+                try:
+                    return self._call_impl(*args, **kwargs)
+                except BaseException as error:
+                    hooks.passes(error)
+                    raise
+                finally:
+                    inside.discard(thread)
+                    tracer.inside = tracer.passes = False
+        elif (
+            not (self._modules or self._parameters or thread in inside or checkpoints.wanted)
+            or torch.compiler.is_compiling() or what_compiles()
+        ):  # fmt: skip
+            # With nothing in it (a loss function) it tells nothing that the forward and the backward around it do not; below a
+            # graph break, nothing of ours may be in the way of what dynamo compiles there.
             return original(self, *args, **kwargs)
         call = (self._compiled_call_impl or self._call_impl) if is_plain else functools.partial(original, self)
         if checkpoints.wanted and id(self) in checkpoints.wanted:
             call = functools.partial(checkpoints.run, self, call)
         if thread not in inside:
-            # A forward inside backward is a checkpoint being recomputed, on CUDA in a thread of the engine's.
-            if not is_marked and (not hooks.active or current_graph_task_id() != -1):
-                return call(*args, **kwargs)
             return outermost.call(self, call, args, kwargs, is_marked)
         if not tracer.on:
             return call(*args, **kwargs)
@@ -80,24 +86,26 @@ def module_call(  # noqa: C901 - as its one inner function
 class _Outermost:
     """Calls a module that is called from outside any other."""
 
-    def __init__(
-        self, hooks: HookSet, listener: Listener, examiner: Examiner, held: HeldStatistics, inside: set[int]
-    ) -> None:
+    def __init__(self, hooks: HookSet, listener: Listener, examiner: Examiner, held: HeldStatistics) -> None:
+        self.inside: set[int] = set()
+        """The threads that are running a module now."""
         self._hooks = hooks
         self._listener = listener
         self._tracer = examiner.tracer
         self._batches = examiner.batches
         self._held = held
-        self._inside = inside
 
     def call(self, module: nn.Module, call: Function, args: Any, kwargs: Any, is_marked: bool) -> Any:
         hooks, held, tracer, thread = self._hooks, self._held, self._tracer, get_ident()
+        # A forward inside backward is a checkpoint being recomputed, on CUDA in a thread of the engine's.
+        if not is_marked and (not hooks.active or current_graph_task_id() != -1):
+            return call(*args, **kwargs)
         is_awaited = is_heard = is_holding = False
         try:
             is_awaited = not is_marked and self._entered(module, (args, kwargs))
             is_heard = thread == hooks.thread
             is_holding = bool(held.modules) and held.enter()  # Only now: the boundary is behind us.
-            self._inside.add(thread)
+            self.inside.add(thread)
             if is_heard:
                 tracer.inside, tracer.passes = True, not (tracer.on or tracer.minds)
             return call(*args, **kwargs)
@@ -105,7 +113,7 @@ class _Outermost:
             hooks.passes(error)
             raise
         finally:
-            self._inside.discard(thread)
+            self.inside.discard(thread)
             if is_holding:
                 held.leave()
             if is_heard:

@@ -155,6 +155,21 @@ def test_a_command_is_applied_at_the_first_boundary_after_it(told: list[int]) ->
     assert frozen == [False, False, True, True]
 
 
+def test_a_command_is_applied_before_the_forward_of_its_step(told: list[int]) -> None:
+    model = small()
+    seen_by_forward = []
+    with watched(budget=0.0) as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model[0].register_forward_hook(lambda module, *_: seen_by_forward.append(module.weight.requires_grad))
+        for number in range(10):
+            step(model, optimizer)
+            if number == 6:
+                assert seen.probe._marked.marks.marks_go_on
+                seen.submit(lambda id: SetTrainable(id, "Sequential.0", False))
+    assert told
+    assert seen_by_forward == [True] * 7 + [False] * 3
+
+
 def test_the_run_ends_after_the_step_it_was_told_to(told: list[int]) -> None:
     model, done = small(), []
 
