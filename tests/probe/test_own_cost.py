@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from watched import watched
 
-from gradtui.probe.cadence import Cadence
+from gradtui.probe.cadence import Cadence, StepTime
 from gradtui.probe.hook_set import HookSet
 from gradtui.probe.own_cost import OwnCost
 from gradtui.protocol.commands import SetTrainable
@@ -102,6 +102,20 @@ class Loop:
             self.model(self.x).square().mean().backward()
             self.optimizer.step()
         return (thread_time() - began) / steps
+
+
+def test_how_long_a_step_takes_is_known_however_few_are_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What many steps have cost must not be taken off the one that is told of after them."""
+    monkeypatch.setattr(StepTime, "add", lambda self, seconds: added.append(seconds))
+    added: list[float] = []
+    loop = Loop(64)
+    with watched(budget=1e-6) as seen:
+        loop.seconds(60)
+        for many in (150, 1, 150, 2):
+            loop.seconds(many)
+            added.clear()
+            seen.probe.report()
+            assert min(added) > 0
 
 
 def test_what_is_said_of_our_cost_is_what_it_is() -> None:
