@@ -50,8 +50,8 @@ class Limit:
 
 
 MOST_CALLS = {
-    # Found: 16, and one for each call of a module; nothing for a parameter.
-    "marked": Limit(18, 0, 1),
+    # Found: 7, and one for each call of a module; nothing for a parameter.
+    "marked": Limit(8, 0, 1),
     # Found: 210, and one for each call of a module; nothing for a parameter.
     "measured": Limit(235, 0.05, 1),
     # Found: 2,110 for 100 parameters, and 19 for each further one, one call of a module for two parameters among them.
@@ -168,8 +168,8 @@ def test_calls_grow_with_the_model_by_so_many_a_parameter_and_module(
     assert thousand - hundred <= limit(parameters=1_000, modules=501) - limit(parameters=100, modules=51)
 
 
-def test_marks_are_told_of_at_the_same_price_whatever_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Found: 19 calls a step."""
+def test_marks_are_told_of_at_the_same_price_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found: 62 calls, or 80 where an event is due, whatever the model."""
     for layers in (7, 500):
         loop = Loop(layers)
         with every_step("marked", monkeypatch) as probe:
@@ -177,12 +177,10 @@ def test_marks_are_told_of_at_the_same_price_whatever_the_model(monkeypatch: pyt
                 loop.step()
             marks = probe._marked.marks
             marks._flush()
-            told = []
-            for count in (50, 100):
+            for count in (25, 100):
                 for _ in range(count):
                     loop.step()
-                told.append(calls_of(marks._flush))
-        assert told[1] - told[0] <= 21 * 50
+                assert 0 < calls_of(marks._flush) <= 90
 
 
 @pytest.mark.parametrize(("kind", "most"), [("marked", 0), ("measured", 10), ("examined", 545)])
