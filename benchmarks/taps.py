@@ -1,0 +1,99 @@
+"""What a step that nobody looks at costs, with the hooks put on and taken off in one process: what differs from one process to
+the next (addresses, hash seeds: some percent of a step of half a millisecond) is no part of this.
+
+    python benchmarks/taps.py --blocks 150
+
+Blocks of steps with and without, taking turns, each after some steps that do not count; CPU time of the thread; medians of the
+differences of neighbours. Without: every wrapper is replaced by what it wraps, and the optimizers' global hooks are gone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+import torch.optim.optimizer as torch_optimizer
+from torch import nn
+
+from gradtui.probe.allocators import cpu_allocator
+from gradtui.probe.probe import Probe
+from gradtui.transport.in_process import CommandQueue, EventQueue
+
+_BLOCK = 60
+_UNCOUNTED = 40
+
+
+class Loop:
+    """The MLP of `training_loop.py` whose step takes half a millisecond."""
+
+    def __init__(self) -> None:
+        torch.manual_seed(0)
+        torch.set_num_threads(1)
+        layers: list[nn.Module] = [layer for _ in range(6) for layer in (nn.Linear(24, 24), nn.GELU())]
+        self.model = nn.Sequential(*layers, nn.Linear(24, 10, bias=False))
+        self.loss = nn.CrossEntropyLoss()
+        self.x, self.y = torch.randn(16, 24), torch.randint(0, 10, (16,))
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-3)
+
+    def microseconds(self, steps: int) -> float:
+        """CPU time of this thread per step."""
+        began = time.thread_time_ns()
+        for _ in range(steps):
+            self.optimizer.zero_grad()
+            self.loss(self.model(self.x), self.y).backward()
+            self.optimizer.step()
+        return (time.thread_time_ns() - began) / steps / 1e3
+
+
+@contextmanager
+def hooks_off(probe: Probe) -> Iterator[None]:
+    """Every wrapper and hook of ours off, and on again."""
+    probe.report()
+    before, after = torch_optimizer._global_optimizer_pre_hooks, torch_optimizer._global_optimizer_post_hooks
+    kept = dict(before), dict(after)
+    for owner, name, original, _, _ in probe.hooks._patches:
+        setattr(owner, name, original)
+    before.clear()
+    after.clear()
+    yield
+    for owner, name, _, replacement, _ in probe.hooks._patches:
+        setattr(owner, name, replacement)
+    before.update(kept[0])
+    after.update(kept[1])
+
+
+def main() -> None:
+    """Read the arguments and print one line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--blocks", type=int, default=150)
+    blocks = parser.parse_args().blocks
+    loop, events = Loop(), EventQueue()
+    probe = Probe(events.put, CommandQueue(), cpu_allocator(), budget=1e-6)
+    probe.attach()
+    loop.microseconds(2_000)
+    without, more = [], []
+    for _ in range(blocks):
+        loop.microseconds(_UNCOUNTED)
+        probe.report()
+        loop.microseconds(1)
+        with_hooks = loop.microseconds(_BLOCK)
+        with hooks_off(probe):
+            loop.microseconds(_UNCOUNTED)
+            without.append(loop.microseconds(_BLOCK))
+        more.append(with_hooks - without[-1])
+        events.drain(1_000_000)
+    probe.detach()
+    tenths = statistics.quantiles(more, n=10)
+    added, base = statistics.median(more), statistics.median(without)
+    print(
+        f"a step alone {base:.0f} µs of CPU; with the hooks {1 + added / base:.3f}x, {added:+.1f} µs "
+        f"({tenths[0]:+.1f} to {tenths[-1]:+.1f} in eight blocks of ten)"
+    )
+
+
+if __name__ == "__main__":
+    main()
