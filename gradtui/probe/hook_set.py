@@ -157,6 +157,11 @@ class HookSet:
     def passes(self, error: BaseException) -> None:
         """An exception of the script's passes through a wrapper of ours: who wants to know is told, and our frames go."""
         self._tell_of(error, ends=False)
+        self.strip(error)
+
+    @staticmethod
+    def strip(error: BaseException) -> None:
+        """As `passes`, where that has been told already: only our frames go."""
         with contextlib.suppress(Exception):  # classes of errors may have attributes of their own making
             strip_own_frames(error)
 

@@ -21,17 +21,16 @@ from gradtui.probe.torch_private import current_graph_task_id, is_plain_module_c
 Function = Callable[..., Any]
 
 
-def module_call(  # noqa: C901 - as its one inner function
+def module_call(  # noqa: C901, PLR0915 - as its one inner function
     original: Function, hooks: HookSet, listener: Listener, examiner: Examiner, marks: StepMarks, held: HeldStatistics
 ) -> Function:
     """The wrapper around `nn.Module.__call__`. While the script's forward runs, statistics are `held`."""
-    tracer, checkpoints = examiner.tracer, examiner.checkpoints
     outermost = _Outermost(hooks, listener, examiner, held)
-    inside, is_plain = outermost.inside, is_plain_module_call(original)
-    is_dynamo, is_grad_enabled = torch.compiler.is_dynamo_compiling, torch.is_grad_enabled
+    tracer, checkpoints, inside = examiner.tracer, examiner.checkpoints, outermost.inside
+    is_plain, is_dynamo = is_plain_module_call(original), torch.compiler.is_dynamo_compiling
 
     @functools.wraps(original)
-    def __call__(self: nn.Module, *args: Any, **kwargs: Any) -> Any:  # noqa: N807, C901 - every frame more is felt here
+    def __call__(self: nn.Module, *args: Any, **kwargs: Any) -> Any:  # noqa: N807, C901, PLR0912 - every frame more is felt here
         # Nothing may be read before this test: while dynamo traces, whatever is read becomes a guard.
         if is_dynamo():
             return original(self, *args, **kwargs)
@@ -41,15 +40,13 @@ def module_call(  # noqa: C901 - as its one inner function
                 return self._call_impl(*args, **kwargs)
             return original(self, *args, **kwargs)
         thread = get_ident()
-        is_marked = (
-            thread == marks.idle and marks.model() is self and self.training and is_grad_enabled()
-            and not (marks.between and marks.is_wanted())
-        )  # fmt: skip
+        is_marked = thread == marks.idle and marks.model() is self and self.training and torch.is_grad_enabled()
+        if is_marked and marks.between:
+            is_marked = not marks.is_wanted()
         if is_marked:
             marks.steps_left, marks.between = marks.steps_left - marks.between, False
             marks.add((FORWARD, perf_counter_ns()))
             if is_plain and not (tracer.minds or held.modules) and self._compiled_call_impl is None:
-                # As an outermost call below, of which nothing is to be told.
                 inside.add(thread)
                 tracer.inside = tracer.passes = True
                 try:
@@ -64,14 +61,17 @@ def module_call(  # noqa: C901 - as its one inner function
             not (self._modules or self._parameters or thread in inside or checkpoints.wanted)
             or torch.compiler.is_compiling() or what_compiles()
         ):  # fmt: skip
-            # With nothing in it (a loss function) it tells nothing that the forward and the backward around it do not; below a
-            # graph break, nothing of ours may be in the way of what dynamo compiles there.
+            # A loss function has nothing to tell. Below a graph break, nothing may be in the way of what dynamo compiles there.
             return original(self, *args, **kwargs)
         call = (self._compiled_call_impl or self._call_impl) if is_plain else functools.partial(original, self)
         if checkpoints.wanted and id(self) in checkpoints.wanted:
             call = functools.partial(checkpoints.run, self, call)
         if thread not in inside:
-            return outermost.call(self, call, args, kwargs, is_marked)
+            try:
+                return outermost.call(self, call, args, kwargs, is_marked)
+            except BaseException as error:
+                hooks.strip(error)
+                raise
         if not tracer.on:
             return call(*args, **kwargs)
         hooks.run("modules", tracer.entered, self)

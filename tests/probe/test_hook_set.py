@@ -130,20 +130,26 @@ def test_once_a_thread_is_listened_to_the_others_are_not_until_it_ends() -> None
     assert heard == ["anybody", "itself", "follower"]
 
 
+class Part:
+    def forget(self) -> None:
+        pass
+
+
 def test_nothing_is_left_to_a_fork_once_the_hooks_are_gone() -> None:
     hooks, _ = hook_set()
-    hooks.leave_forked_children()
-    gone = weakref.ref(hooks)
-    del hooks
+    part = Part()
+    hooks.leave_forked_children(part.forget)
+    gone = weakref.ref(hooks), weakref.ref(part)
+    del hooks, part
     gc.collect()
-    assert gone() is None
+    assert [reference() for reference in gone] == [None, None]
 
 
 def test_where_there_is_no_fork_there_is_nothing_to_leave(monkeypatch: pytest.MonkeyPatch) -> None:
     hooks, _ = hook_set()
     monkeypatch.setattr(sys, "platform", "win32")
     monkeypatch.delattr(os, "register_at_fork")
-    hooks.leave_forked_children()
+    hooks.leave_forked_children(Part().forget)
     assert hooks.active
 
 
