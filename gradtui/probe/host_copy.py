@@ -29,7 +29,7 @@ class HostCopy:
         return self._done is None or bool(self._done.query())
 
     def wait(self) -> None:
-        """Wait for the device: only where the run is over."""
+        """Wait for the device: only where the run is over, or a person has asked and waits too."""
         if self._done is not None:
             self._done.synchronize()
 
