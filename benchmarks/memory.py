@@ -2,10 +2,14 @@
 
     python benchmarks/memory.py --rounds 7
 
+Ours is two things: a step that is examined (the ledger at each phase, with the bytes saved for backward, by module; and the
+states and norms that go with it), and one that is taken apart, operation by operation, for its peak.
+
 All in one process, taking turns with steps that nobody follows; medians, the spread of single rounds, and ratios to those
 steps; and each peak above the start of the step as a ratio to the profiler's, which sees every event of the allocator (of
 MemTracker's, what the model and the optimizer hold at the start is taken off). MemTracker is made anew for each step, as its
-second one would raise. The profiler's parsing is part of its cost.
+second one would raise. The profiler's parsing is part of its cost. An examined step takes turns with steps that the probe only
+marks, after the others: they shall not have its hooks.
 """
 
 from __future__ import annotations
@@ -18,13 +22,19 @@ from time import perf_counter
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
 from gradtui.probe.allocation_trace import AllocationTrace
+from gradtui.probe.allocators import cpu_allocator
 from gradtui.probe.operation_mode import OperationMode
+from gradtui.probe.probe import Probe
+from gradtui.protocol.events import SavedBytesMeasured
+from gradtui.transport.in_process import CommandQueue, EventQueue
 
 Step = Callable[[], None]
+_WARM_UP = 24
+"""Steps until the probe has seen what it wants to see of a new model."""
 
 
 def transformer(width: int, layers: int, batch: int, length: int) -> tuple[nn.Module, torch.optim.Optimizer, Step]:
@@ -43,7 +53,7 @@ def transformer(width: int, layers: int, batch: int, length: int) -> tuple[nn.Mo
     return model, optimizer, step
 
 
-def followed_by_us(step: Step) -> int:
+def taken_apart_by_us(step: Step) -> int:
     """The peak above the start, by our trace."""
     with AllocationTrace("cpu", 0, lambda: -1) as trace:
         step()
@@ -93,6 +103,51 @@ def followed_by_profiler(step: Step) -> int:
     return highest
 
 
+def kept_by_hooks(model: nn.Module, step: Step) -> int:
+    """Bytes kept for backward, each storage once, by torch's own hooks; what the model itself holds is not counted."""
+    held = {tensor.untyped_storage().data_ptr() for tensor in (*model.parameters(), *model.buffers())}
+    seen: dict[int, int] = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in held:
+            seen[storage.data_ptr()] = storage.nbytes()
+        return tensor.detach()
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        step()
+    return sum(seen.values())
+
+
+class Examining:
+    """A probe that marks steps, and examines the next one when it is told to."""
+
+    def __init__(self) -> None:
+        self._events = EventQueue()
+        self._probe = Probe(self._events.put, CommandQueue(), cpu_allocator(), budget=0.0)
+
+    def __enter__(self) -> Examining:
+        self._probe.attach()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._probe.detach()
+
+    def tell(self) -> None:
+        """Have told what marks there are: that is no part of the next step."""
+        self._probe.report()
+
+    def step(self, step: Step) -> None:
+        """Take a step and examine it."""
+        self._probe.examiner._cadence.force()  # noqa: SLF001 - a person asks for more than that by a toggle
+        step()
+
+    def saved_bytes(self) -> int | None:
+        """Of the step that was examined last."""
+        told = [event.total for event in self._events.drain() if isinstance(event, SavedBytesMeasured)]
+        return told[-1] if told else None
+
+
 @contextlib.contextmanager
 def timed(into: list[float]) -> Iterator[None]:
     """Seconds that the block took."""
@@ -101,43 +156,71 @@ def timed(into: list[float]) -> Iterator[None]:
     into.append(perf_counter() - began)
 
 
+def tell(name: str, seconds: list[float], plain: list[float], found: int | None, true: int, what: str) -> None:
+    """One line: what a step costs that is followed, against one that is not, and what is found in it."""
+    each = sorted(taken / alone for taken, alone in zip(seconds, plain))
+    size = "" if found is None else f"  {what} {found / true:7.4f} of {true / 2**20:.2f} MiB"
+    print(f"  {name:<26} {statistics.median(each):6.2f} x  ({each[0]:.2f} to {each[-1]:.2f}){size}")
+
+
+def compare_peaks(model: nn.Module, optimizer: torch.optim.Optimizer, step: Step, rounds: int) -> None:
+    """Each way to follow every allocation, in turns with steps that nobody follows."""
+    contenders: dict[str, Callable[[], int | None]] = {
+        "gradtui, step taken apart": lambda: taken_apart_by_us(step),
+        "an empty dispatch mode": lambda: followed_by_nobody(step),
+        "torch MemTracker": lambda: followed_by_mem_tracker(step, model, optimizer),
+        "torch profiler, memory": lambda: followed_by_profiler(step),
+    }
+    plain: list[float] = []
+    times: dict[str, list[float]] = {name: [] for name in contenders}
+    peaks: dict[str, int | None] = {}
+    for _ in range(rounds):
+        with timed(plain):
+            step()
+        for name, follow in contenders.items():
+            with timed(times[name]):
+                peaks[name] = follow()
+    print(f"  a step of {statistics.median(plain) * 1e3:.1f} ms ({min(plain) * 1e3:.1f} to {max(plain) * 1e3:.1f})")
+    exact = peaks["torch profiler, memory"]
+    for name, seconds in times.items():
+        tell(name, seconds, plain, peaks[name], exact or 0, "peak")
+
+
+def compare_saved_bytes(model: nn.Module, step: Step, rounds: int) -> None:
+    """A step that is examined, and one whose saved tensors go through torch's hooks, in turns with marked ones."""
+    plain: list[float] = []
+    examined: list[float] = []
+    hooked: list[float] = []
+    with Examining() as probe:
+        for _ in range(_WARM_UP):
+            step()
+        for _ in range(rounds):
+            step()
+            with timed(plain):
+                step()
+            probe.tell()
+            with timed(examined):
+                probe.step(step)
+            step()
+            with timed(hooked):
+                kept = kept_by_hooks(model, step)
+        found = probe.saved_bytes()
+    tell("gradtui, step examined", examined, plain, found, kept, "saved")
+    tell("torch saved_tensors_hooks", hooked, plain, kept, kept, "saved")
+
+
 def main() -> None:
     """Print a table for each size of step."""
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=7)
     rounds = parser.parse_args().rounds
     for title, sizes in (("small", (64, 4, 8, 32)), ("middle", (128, 6, 8, 64)), ("large", (256, 8, 16, 64))):
         model, optimizer, step = transformer(*sizes)
-        contenders: dict[str, Callable[[], int | None]] = {
-            "gradtui, a step apart": lambda step=step: followed_by_us(step),  # type: ignore[misc]
-            "an empty dispatch mode": lambda step=step: followed_by_nobody(step),  # type: ignore[misc]
-            "torch MemTracker": lambda step=step, model=model, optimizer=optimizer: followed_by_mem_tracker(  # type: ignore[misc]
-                step, model, optimizer
-            ),
-            "torch profiler, memory": lambda step=step: followed_by_profiler(step),  # type: ignore[misc]
-        }
+        print(f"{title}: {len(list(model.parameters()))} parameters")
         for _ in range(3):
             step()
-        plain: list[float] = []
-        times: dict[str, list[float]] = {name: [] for name in contenders}
-        peaks: dict[str, int | None] = {}
-        for _ in range(rounds):
-            with timed(plain):
-                step()
-            for name, follow in contenders.items():
-                with timed(times[name]):
-                    peaks[name] = follow()
-        base = statistics.median(plain)
-        print(f"{title}: a step of {base * 1e3:.1f} ms (as it is; {min(plain) * 1e3:.1f} to {max(plain) * 1e3:.1f})")
-        for name, seconds in times.items():
-            each = sorted(taken / alone for taken, alone in zip(seconds, plain))
-            peak, exact = peaks[name], peaks["torch profiler, memory"]
-            size = (
-                "-" if peak is None or not exact else f"{peak / exact:7.4f} of the profiler's {exact / 2**20:.2f} MiB"
-            )
-            print(
-                f"  {name:<24} {statistics.median(seconds) / base:6.2f} x  ({each[0]:.2f} to {each[-1]:.2f})  peak {size}"
-            )
+        compare_peaks(model, optimizer, step, rounds)
+        compare_saved_bytes(model, step, rounds)
 
 
 if __name__ == "__main__":

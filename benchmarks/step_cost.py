@@ -1,72 +1,86 @@
-"""What a step costs under `gradtui --plain`, against the same script without: fresh processes, taking turns.
+"""What a step costs under gradtui against the same loop without, and whether what it says of that is true.
 
-    python benchmarks/step_cost.py 0.2 0.5 2 20 gpt --rounds 7
+    python benchmarks/step_cost.py 0.5 gpt
 
-Ratios of two medians, and the spread of the ratios of single rounds; and what gradtui itself says that a step of ours cost.
+For each size of step: gradtui under `--plain` and with its screen, as they are and with other budgets (`--ways`), each in
+several processes that take turns of half a second with as many of the loop alone (`turn_taking.py`). Told are the median over
+the rounds of the ratio of their means, by the clock and in CPU time of the training thread; the same for each single process,
+lowest and highest, which shows how much two processes of one kind differ; and what gradtui itself counted as its cost (what
+the header shows), as a share of what was measured.
+
+The wait between two turns is a long step to gradtui, as a pause of the script's is; the first tenth of a second of each turn
+(`--uncounted`) is left out for that, and because another process has used the caches. The warm-up is spent on measurements that
+no budget limits, and left out too.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import statistics
-import subprocess
-import sys
-import tempfile
-from pathlib import Path
-from typing import Any
 
-LOOP = Path(__file__).with_name("training_loop.py")
+from loop_process import Contender
+from rounds import Absent, told_time
+from turn_taking import Taken, Turns, ratios, take_turns
 
-
-def run(prefix: list[str], size: str, seconds: float, warmup: float) -> dict[str, Any]:
-    """What the loop reports, run behind `prefix`."""
-    with tempfile.TemporaryDirectory() as folder:
-        result, summary = Path(folder, "result.json"), Path(folder, "summary.json")
-        options = ["--plain", "--summary", str(summary)] if prefix else []
-        command = [sys.executable, *prefix, *options, str(LOOP), size]
-        command += ["--seconds", str(seconds), "--warmup", str(warmup)]
-        environment = os.environ | {"STEP_COST_RESULT": str(result)}
-        subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        found: dict[str, Any] = json.loads(result.read_text())
-        if summary.exists():
-            told = json.loads(summary.read_text())
-            found["said_us"] = told["cost"]["us_per_step"]
-            found["norms"] = told["gradient_norm"]["measured_steps"] / told["steps"]
-        return found
+_NONE = "none"
+_PLAIN = ("-m", "gradtui", "--plain")
+WAYS: dict[str, Contender] = {
+    "plain": Contender(_PLAIN),
+    "screen": Contender(("-m", "gradtui"), on_a_terminal=True),
+    **{f"plain,{budget}": Contender((*_PLAIN, "--budget", budget)) for budget in ("0.1%", "5%")},
+}
 
 
-def compare(size: str, rounds: int, seconds: float, warmup: float) -> None:
-    """Print one line for one step length."""
-    pairs = []
-    for _ in range(rounds):
-        without = run([], size, seconds, warmup)
-        pairs.append((without, run(["-m", "gradtui"], size, seconds, warmup)))
-    text = f"{size:>4}{' ms' if size[0].isdigit() else '   '}"
-    for clock in ("wall_us", "cpu_us"):
-        without_us = statistics.median(pair[0][clock] for pair in pairs)
-        with_us = statistics.median(pair[1][clock] for pair in pairs)
-        ratios = sorted(pair[1][clock] / pair[0][clock] for pair in pairs)
-        text += f"  {clock[:-3]} {without_us:8.1f} → {with_us:8.1f} µs  x{with_us / without_us:.3f}"
-        text += f" ({ratios[0]:.3f}-{ratios[-1]:.3f})  +{with_us - without_us:6.1f} µs"
-    said = statistics.median(pair[1]["said_us"] for pair in pairs)
-    norms = statistics.median(pair[1]["norms"] for pair in pairs)
-    print(f"{text}  says {said:.1f} µs; norms of {100 * norms:.1f} % of steps", flush=True)
+def tell(taken: Taken, name: str) -> None:
+    """One line."""
+    wall, walls = ratios(taken, name, _NONE, "wall_us")
+    cpu, cpus = ratios(taken, name, _NONE, "cpu_us")
+    added = statistics.median(
+        statistics.mean(sample["cpu_us"] for sample in row[name])
+        - statistics.mean(sample["cpu_us"] for sample in row[_NONE])
+        for row in taken
+    )
+    line = f"  {name:<12}"
+    for clock, ratio, each in (("wall", wall, walls), ("CPU", cpu, cpus)):
+        line += f" {clock} {ratio:.3f}x ({min(each):.3f} to {max(each):.3f}) "
+    if name != _NONE:
+        said = statistics.mean(sample["said_us"] for row in taken for sample in row[name])
+        share = 100 * said / statistics.mean(sample["cpu_us"] for row in taken for sample in row[name])
+        part = f", {said / added:.2f} of what is measured" if cpu > max(1.0, *_alone(taken)) else ""
+        line += f"  {told_time(added / 1e6).strip()} a step more; says {told_time(said / 1e6).strip()} ({share:.2f} %){part}"
+    print(line, flush=True)
+
+
+def _alone(taken: Taken) -> list[float]:
+    """How much the processes of the loop alone differ."""
+    return ratios(taken, _NONE, _NONE, "cpu_us")[1]
 
 
 def main() -> None:
-    """Read the arguments and compare."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("sizes", nargs="*", default=["0.2", "0.5", "2", "20", "gpt"])
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--seconds", type=float, default=3.0)
-    parser.add_argument(
-        "--warmup", type=float, default=1.0, help="seconds that are left out, our own warm-up among them"
-    )
+    """Read the arguments and print a table for each size."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("sizes", nargs="*", default=["0.5", "gpt"])
+    parser.add_argument("--ways", nargs="*", default=["plain", "screen"], choices=WAYS)
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--processes", type=int, default=3, help="of each way")
+    parser.add_argument("--seconds", type=float, default=Turns.seconds, help="of each turn")
+    parser.add_argument("--uncounted", type=float, default=Turns.uncounted, help="seconds before them")
+    parser.add_argument("--warmup", type=float, default=Turns.warmup)
     arguments = parser.parse_args()
+    ways = {_NONE: Contender(), **{name: WAYS[name] for name in arguments.ways}}
+    turns = Turns(arguments.seconds, arguments.uncounted, arguments.warmup)
     for size in arguments.sizes:
-        compare(size, arguments.rounds, arguments.seconds, arguments.warmup)
+        try:
+            taken = take_turns(ways, size, arguments.rounds, arguments.processes, turns)
+        except Absent as why:
+            print(f"{size}: {why}")
+            continue
+        alone = statistics.median(sample["wall_us"] for row in taken for sample in row[_NONE])
+        print(
+            f"\n{size}: alone a step takes {told_time(alone / 1e6).strip()}; {arguments.rounds} rounds of {turns.seconds:g} s"
+        )
+        for name in ways:
+            tell(taken, name)
 
 
 if __name__ == "__main__":

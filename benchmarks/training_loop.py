@@ -27,6 +27,10 @@ parser = argparse.ArgumentParser()
 parser.add_argument("size", choices=[*MLPS, *GPTS])
 parser.add_argument("--seconds", type=float, default=3.0)
 parser.add_argument("--warmup", type=float, default=1.0)
+parser.add_argument("--turns", nargs=2, metavar="FIFO", help="take turns: asked for by the first, told by the second")
+parser.add_argument(
+    "--uncounted", type=float, default=0.0, help="seconds at the beginning of each turn that are left out"
+)
 parser.add_argument("--follow", help="a file in contenders/, and its option after a colon")
 
 
@@ -102,14 +106,32 @@ def said_ns() -> int | None:
     return probe.hooks.own_ns if probe is not None else None
 
 
-def run(one_step: Callable[[], object]) -> None:
-    """Warm up, measure, and write down what was measured."""
-    if arguments.warmup > 0:
-        train(one_step, arguments.warmup)
+def measured(one_step: Callable[[], object]) -> dict[str, float]:
+    """Take the steps that count; with what gradtui says of them."""
     before = said_ns()
     found = train(one_step, arguments.seconds)
     if before is not None:
         found["said_us"] = ((said_ns() or 0) - before) / found["steps"] / 1e3
+    return found
+
+
+def take_turns(one_step: Callable[[], object], asked: str, told: str) -> None:
+    """Measure whenever that is asked for, until nobody will ask any more."""
+    with open(told, "w", buffering=1) as telling, open(asked) as asking:
+        telling.write("{}\n")
+        while asking.readline():
+            train(one_step, arguments.uncounted)
+            telling.write(json.dumps(measured(one_step)) + "\n")
+
+
+def run(one_step: Callable[[], object]) -> None:
+    """Warm up, measure, and write down what was measured."""
+    if arguments.warmup > 0:
+        train(one_step, arguments.warmup)
+    if arguments.turns:
+        take_turns(one_step, *arguments.turns)
+        return
+    found = measured(one_step)
     found["rss"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0
     with open(os.environ["STEP_COST_RESULT"], "w") as result:
         json.dump(found, result)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from gradtui.export.intervention_files import InterventionFiles
 from gradtui.export.summary import is_replaceable, summarise, write
 from gradtui.export.summary_file import SummaryFile
-from gradtui.runner.no_collection import no_collection
+from gradtui.no_collection import no_collection
 from gradtui.runner.plain import PlainReporter, closing_lines
 from gradtui.runner.run_files import RunFiles
 from gradtui.runner.script import Program, ScriptError, finish, load

@@ -8,10 +8,10 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from gradtui.no_collection import no_collection
 from gradtui.protocol.events import ProbeFailed
 from gradtui.runner.ending import Outcome
 from gradtui.runner.log_directory import new_log
-from gradtui.runner.no_collection import no_collection
 from gradtui.runner.output_capture import INPUT_REFUSED, OutputCapture
 from gradtui.runner.plain import PlainReporter
 from gradtui.runner.script import Program

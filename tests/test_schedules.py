@@ -113,7 +113,7 @@ def test_the_last_steps_count_though_they_were_only_noted(tmp_path: Path) -> Non
     schedule = tmp_path / "s.toml"
     schedule.write_text('[[do]]\nstep = 9999\ncommand = "freeze"\npath = "weight"\n')
     run = gradtui(tmp_path, "--schedule", str(schedule), str(tmp_path / "long.py"))
-    assert "the run ended at step 2000, the next one is for step 9999" in run.stderr
+    assert "the run ended at step 2,000, the next one is for step 9,999" in run.stderr
 
 
 @pytest.mark.slow
@@ -126,4 +126,4 @@ def test_the_demo_holds_still_or_drifts_and_a_schedule_does_what_it_does(tmp_pat
     naive = gradtui(tmp_path, str(DEMO), "--naive")
     assert [int(line.split()[2]) for line in naive.stdout.splitlines()] == [61, 61, 61, 73, 73, 73]
     assert "unchanged" not in naive.stdout
-    assert re.search(r"step [123]\d{3}: fc2.weight and fc2.bias moved while frozen by the script", naive.stderr)
+    assert re.search(r"step [123],\d{3}: fc2.weight and fc2.bias moved while frozen by the script", naive.stderr)

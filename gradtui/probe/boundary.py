@@ -111,12 +111,12 @@ class Boundary:
         if isinstance(command, RunSteps):
             # Asked for again before the last one was run: the two add up.
             self._hold_at = max(step, self._hold_at or step) + command.count
-            return Applied(f"run {command.count} step{'s' if command.count != 1 else ''}", ())
+            return Applied(f"run {command.count:,} step{'s' if command.count != 1 else ''}", ())
         if isinstance(command, RunTo):
             if command.step <= step:
-                raise Refused(f"step {command.step} is over: this is step {step}")
+                raise Refused(f"step {command.step:,} is over: this is step {step:,}")
             self._hold_at = command.step
-            return Applied(f"run to step {command.step}", ())
+            return Applied(f"run to step {command.step:,}", ())
         if isinstance(command, StopTraining):
             self._stop = True
             return Applied("stop", ())

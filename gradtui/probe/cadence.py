@@ -10,8 +10,10 @@ _SMOOTHING = 0.25
 _WARMUP_S = 0.5
 _MOST_OWED = 8
 """Times a typical cost."""
-_RAREST = 1_000
-"""Even the dearest measurement is made once in this many steps."""
+_RAREST, _RAREST_S = 1_000, 1.0
+"""Even the dearest measurement is made once in this many steps, or, where they are short, in as many as take so long."""
+_SHORTEST_S = 5e-5
+"""No step is shorter; what is left of one after an estimate of our own cost was taken off may seem to be."""
 
 
 class StepTime:
@@ -74,7 +76,7 @@ class Cadence:
         Asked once a step. What is `wanted` for another reason is measured, and the next measurement counted from it.
         """
         began = executed - executed % round_length
-        due = began == self._measured or began >= self._measured + self.every * round_length
+        due = began == self._measured or began >= self._measured + min(self.every, self._rarest) * round_length
         if wanted or self._is_forced(executed) or (due and not self._is_too_long()):
             self._is_free = self._is_forced(executed)
             self._measured = began
@@ -85,7 +87,15 @@ class Cadence:
         """How many steps in a row are not to be measured after the one that follows `executed` ones, in rounds of one step."""
         if self._is_forced(executed + 1):
             return 0
-        return self.every if self._is_too_long() else max(0, self._measured + self.every - executed - 1)
+        if self._is_too_long():
+            # Whether steps have become longer need not be asked as often as a measurement could be paid.
+            return _RAREST
+        return max(0, self._measured + min(self.every, self._rarest) - executed - 1)
+
+    @property
+    def _rarest(self) -> int:
+        """By the steps as they are now: they may have become longer since the cost was compared with them."""
+        return max(_RAREST, int(_RAREST_S / max(self._step_time.typical, _SHORTEST_S)))
 
     def _is_forced(self, executed: int) -> bool:
         return self._forced > 0 or (executed < self._warmup and self._total < _WARMUP_S)
@@ -106,4 +116,4 @@ class Cadence:
         self._paid = typical + min(self._owed, typical)
         allowed = self._budget * self._step_time.seconds
         wanted = self._paid / allowed if allowed > 0 else math.inf
-        self.every = max(1, math.ceil(min(_RAREST, wanted)))
+        self.every = max(1, math.ceil(min(self._rarest, wanted)))

@@ -149,7 +149,7 @@ class CommandDesk:
         left = self.schedule.left
         if left and not self._gave_up:
             count = f"{len(left)} of {self.schedule.total} entries"
-            text = f"{count} never reached: the run ended at step {step}, the next one is for step {left[0].step}"
+            text = f"{count} never reached: the run ended at step {step:,}, the next one is for step {left[0].step:,}"
             self._emit(ScheduleNoted(self._clock.at(), step, text, False))
 
     def _replay(self) -> None:
@@ -168,7 +168,7 @@ class CommandDesk:
 
     def _give_up(self, reason: str) -> None:
         self._gave_up = True
-        when = f"after step {self._step}" if self._step else "before its first step"
+        when = f"after step {self._step:,}" if self._step else "before its first step"
         text = f"{reason}; the run was stopped {when}"
         self._emit(ScheduleNoted(self._clock.at(), self._step, text, True))
         raise RunStopped(exit_code=2)

@@ -96,8 +96,9 @@ class Discovery:
         seen = [*called, *(module for _, module in named)]
         roots = _outermost(wanted, seen)
         recent = {id(module): place for place, module in enumerate(called)}
-        needed = wanted.union(*({id(parameter) for parameter in module.parameters()} for module in seen))
-        kept = _without_parts(roots, needed, recent)
+        held = {key: _parameter_ids(module) for key, module in {id(m): m for m in (*seen, *roots)}.items()}
+        needed = wanted.union(*(held[id(module)] for module in seen))
+        kept = _without_parts([(root, held[id(root)]) for root in roots], needed, recent)
         names = {id(module): name for name, module in named}
         return _with_names(kept, names)
 
@@ -121,13 +122,9 @@ def _outermost(wanted: set[int], called: list[nn.Module]) -> list[nn.Module]:
         for child in vars(module).get("_modules", {}).values():
             if child is not None:
                 parents.setdefault(id(child), []).append(module)
-        if any(id(p) in wanted for p in vars(module).get("_parameters", {}).values()):
+        if not wanted.isdisjoint(map(id, vars(module).get("_parameters", {}).values())):
             seeds[id(module)] = module
-    roots: dict[int, nn.Module] = {}
-    for seed in seeds.values():
-        for root in _climb(seed, parents):
-            roots[id(root)] = root
-    return list(roots.values())
+    return _tops(list(seeds.values()), parents)
 
 
 def _subclasses(kind: type) -> set[type]:
@@ -141,35 +138,61 @@ def _subclasses(kind: type) -> set[type]:
     return found
 
 
-def _climb(module: nn.Module, parents: dict[int, list[nn.Module]]) -> list[nn.Module]:
-    tops, seen, waiting = [], {id(module)}, [module]
+def _tops(seeds: list[nn.Module], parents: dict[int, list[nn.Module]]) -> list[nn.Module]:
+    """The outermost modules around the seeds; a seed that is within none, as parts of each other are, stands for itself."""
+    tops: list[nn.Module] = []
+    children: dict[int, list[int]] = {}
+    seen, waiting = {id(seed) for seed in seeds}, seeds[::-1]
     while waiting:
         current = waiting.pop()
-        above = parents.get(id(current), [])
+        above = parents.get(id(current), ())
         if not above:
             tops.append(current)
         for parent in above:
+            children.setdefault(id(parent), []).append(id(current))
             if id(parent) not in seen:
                 seen.add(id(parent))
                 waiting.append(parent)
-    # A module that is a part of itself has no outermost one.
-    return tops or [module]
+    within, entered = {id(top) for top in tops}, [id(top) for top in tops]
+    while entered:
+        for child in children.get(entered.pop(), ()):
+            if child not in within:
+                within.add(child)
+                entered.append(child)
+    return tops + [seed for seed in seeds if id(seed) not in within]
 
 
-def _without_parts(roots: list[nn.Module], needed: set[int], recent: dict[int, int]) -> list[nn.Module]:
+def _parameter_ids(root: nn.Module) -> set[int]:
+    """Ids of all its parameters. `root.parameters()` makes a name for each of them too, and takes several times as long."""
+    found: set[int] = set()
+    seen, waiting = {id(root)}, [root]
+    while waiting:
+        module = waiting.pop()
+        found.update(map(id, module._parameters.values()))  # noqa: SLF001 - as above
+        for child in module._modules.values():  # noqa: SLF001
+            if child is not None and id(child) not in seen:
+                seen.add(id(child))
+                waiting.append(child)
+    found.discard(id(None))
+    return found
+
+
+def _without_parts(
+    roots: list[tuple[nn.Module, set[int]]], needed: set[int], recent: dict[int, int]
+) -> list[nn.Module]:
     """Drop roots that are there for nothing that another root does not have too; of equals the last called stays.
 
-    `needed` holds the ids of the parameters that some optimizer owns or some called module has: what a root has besides them
-    (the rest of a pretrained model whose encoders have moved into another) is no reason to show it.
+    Each comes with the ids of its parameters. `needed` holds the ids of the parameters that some optimizer owns or some called
+    module has: what a root has besides them (the rest of a pretrained model whose encoders have moved into another) is no
+    reason to show it.
     """
-    held = [(root, {id(parameter) for parameter in root.parameters()}) for root in roots]
-    held = [(root, own) for root, own in held if own & needed]
+    held = [(root, own) for root, own in roots if own & needed]
     held.sort(key=lambda entry: (len(entry[1] & needed), recent.get(id(entry[0]), -1), len(entry[1])), reverse=True)
     kept: list[tuple[nn.Module, set[int]]] = []
     for root, own in held:
         if not any(own & needed <= other for _, other in kept):
             kept.append((root, own))
-    order = {id(root): place for place, root in enumerate(roots)}
+    order = {id(root): place for place, (root, _) in enumerate(roots)}
     return sorted((root for root, _ in kept), key=lambda root: order[id(root)])
 
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import statistics
 import sys
 import weakref
 from _thread import get_ident
+from collections import deque
 from collections.abc import Callable
 from threading import RLock
 from time import perf_counter_ns
@@ -26,6 +28,9 @@ _COLD = 12
 """A hook takes a short step this many times longer than an empty one takes in a tight loop, besides what it times itself: the
 script's operations have pushed our code out of the caches, and ours theirs. Seen at steps of 0.2 and 0.5 ms with and without
 (benchmarks/step_cost.py); 10 to 15 on one machine, so an estimate."""
+
+_NEWEST = 25
+"""The median of so many estimates of what an empty hook takes counts."""
 
 MOST_FAILURES = 3
 """A part that failed this often is switched off for the rest of the run."""
@@ -52,6 +57,8 @@ class HookSet:
         """Time spent in our own callbacks so far, nanoseconds, with what a hook is known to cost besides."""
         self.hidden_ns = 0
         """What each hook costs that it cannot time itself: an estimate, 0 until `calibrate`."""
+        self._empty_ns: deque[int] = deque(maxlen=_NEWEST)
+        """What an empty hook took lately."""
         self.thread: int | None = None
         """The only thread that is listened to; None for any."""
         self.first: Callable[[], None] | None = None
@@ -131,9 +138,16 @@ class HookSet:
         return answer
 
     def calibrate(self) -> None:
-        """Estimate `hidden_ns` on this machine: less than a millisecond of empty hooks."""
-        self.hidden_ns = _COLD * min(self._empty_hook_ns() for _ in range(5))
-        self.own_ns = 0
+        """Estimate `hidden_ns` on this machine as it is now: some 30 µs of empty hooks, to be repeated now and then.
+
+        How fast a machine is changes while it trains, by its clock and by what else it does: the median of the newest counts.
+        """
+        own_ns, first, self.first = self.own_ns, self.first, None
+        try:
+            self._empty_ns.append(self._empty_hook_ns())
+        finally:
+            self.own_ns, self.first = own_ns, first
+        self.hidden_ns = int(_COLD * statistics.median(self._empty_ns))
 
     def _empty_hook_ns(self, times: int = 100) -> int:
         began = perf_counter_ns()

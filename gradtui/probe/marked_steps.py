@@ -19,7 +19,7 @@ from gradtui.probe.step_marks import STEP, Frozen, StepMarks
 
 _BESIDES = 1.4
 """What a mark costs, in times of what a hook hides (`HookSet.hidden_ns`): the wrappers of the modules within the model, which
-tell nothing, are part of it. Seen at steps of 0.2, 0.5 and 2 ms (benchmarks/self_measured.py) on one machine: an estimate."""
+tell nothing, are part of it. Seen at steps of 0.2, 0.5 and 2 ms (benchmarks/step_cost.py) on one machine: an estimate."""
 
 
 class MarkedSteps:

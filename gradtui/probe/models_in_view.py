@@ -14,11 +14,13 @@ from time import perf_counter_ns
 from torch import nn
 from torch.optim import Optimizer
 
+from gradtui.no_collection import no_collection
 from gradtui.probe.discovery import Discovery
 from gradtui.probe.group_reader import read_groups
-from gradtui.probe.module_tree import ModuleTree, build
+from gradtui.probe.module_tree import ModuleTree
 from gradtui.probe.run_clock import RunClock
 from gradtui.probe.torch_private import current_graph_task_id, is_being_traced, unseen_by_function_modes
+from gradtui.probe.tree_builder import build
 from gradtui.protocol.events import Event, GroupsRead, ModelsFound, OptimizersFound
 from gradtui.protocol.vocabulary import GroupSettings, OptimizerInfo
 
@@ -124,7 +126,8 @@ class ModelsInView:
         if self._searched_ns > _SEARCH_NS + _SEARCH_SHARE * (began - self._began) and not at_any_cost:
             return
         try:
-            self._search(step)
+            with no_collection():
+                self._search(step)
         finally:
             self._searched_ns += perf_counter_ns() - began
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple, TypeVar
 
@@ -15,19 +15,13 @@ import torch
 from torch import nn
 
 from gradtui.probe.graph_facts import Leaf
-from gradtui.probe.plain_tensors import plain_tensors
-from gradtui.probe.torch_private import compiled_module, is_lazy
+from gradtui.probe.torch_private import is_lazy
 from gradtui.protocol.vocabulary import ModelInfo, ModuleInfo, ParameterInfo
 
 T = TypeVar("T")
 
-_MOST_NAMES = 32
-"""A parameter has at most so many names: modules shared at every level have twice as many paths at each."""
-_MOST_REPEATS = 20_000
-"""And at most so many modules are looked at again, all told, for the sake of their other paths."""
 
-
-class _Contents(NamedTuple):
+class Contents(NamedTuple):
     """What a module held when it was listed: the ids of its own parameters and of its children, empty slots included."""
 
     parameters: list[int]
@@ -54,7 +48,7 @@ class ModuleTree:
     """Whether, while listing, some parameters stood in for others (`torch.func.functional_call`)."""
     wrapper_refs: list[weakref.ref[nn.Module]] = field(default_factory=list)
     """The wrappers around compiled modules."""
-    contents: list[_Contents] = field(default_factory=list)
+    contents: list[Contents] = field(default_factory=list)
     """Aligned with `modules`."""
     layouts: list[tuple[torch.Size | None, torch.dtype]] = field(default_factory=list)
     """Shape (None while a lazy module has not given it one) and type, aligned with `parameters`."""
@@ -108,13 +102,13 @@ class ModuleTree:
             tensor = reference()
             if tensor is None or tensor.dtype != dtype:
                 return False
-            if (tensor.shape if type(tensor) is nn.Parameter else _shape(tensor)) != shape:
+            if (tensor.shape if type(tensor) is nn.Parameter else shape_of(tensor)) != shape:
                 return False
         for module_reference, listed in zip(self.module_refs, self.contents):
             module = module_reference()
             if module is None:
                 return False
-            own, children = module._parameters.values(), module._modules.values()  # noqa: SLF001 - as `_contents`
+            own, children = module._parameters.values(), module._modules.values()  # noqa: SLF001 - as in `tree_builder`
             if [*map(id, own)] != listed.parameters or [*map(id, children)] != listed.children:
                 # A stand-in for the time of one call: what it stands in for comes back.
                 return any(not isinstance(held, nn.Parameter) for held in own if held is not None)
@@ -135,136 +129,9 @@ class ModuleTree:
         )
 
 
-def build(models: Sequence[tuple[str, nn.Module]]) -> ModuleTree:
-    """List `models`, given as (name, root). With several models every path begins with its model's name.
-
-    A module or parameter that is reachable by several paths is listed once, at the first of them.
-    """
-    return _Builder(prefixed=len(models) > 1).build(models)
-
-
-class _Open(NamedTuple):
-    """A module whose children are being listed."""
-
-    place: int
-    path: str
-    children: Iterator[tuple[str, nn.Module]]
-
-
-class _Builder:
-    """Lists without recursion, so that no depth of nesting meets Python's limit."""
-
-    def __init__(self, *, prefixed: bool) -> None:
-        self._prefixed = prefixed
-        self._tree = ModuleTree()
-        self._modules: list[ModuleInfo] = []
-        self._parameters: list[ParameterInfo] = []
-        self._names: list[dict[str, None]] = []
-        self._wrappers: list[tuple[nn.Module, nn.Module]] = []
-        """(wrapper, what it wraps) of compiled modules."""
-        self._repeats = 0
-
-    def build(self, models: Sequence[tuple[str, nn.Module]]) -> ModuleTree:
-        found = []
-        for name, given in models:
-            root = self._unwrapped(given)
-            if id(root) not in self._tree.module_index:
-                found.append(ModelInfo(name, type(root).__name__, len(self._modules)))
-                self._add_model(root, name)
-        tree = self._tree
-        for wrapper, wrapped in self._wrappers:
-            tree.module_index[id(wrapper)] = tree.module_index[id(wrapped)]
-            tree.wrapper_refs.append(weakref.ref(wrapper))
-        tree.models, tree.modules = tuple(found), tuple(self._modules)
-        tree.parameters = tuple(replace(info, names=tuple(names)) for info, names in zip(self._parameters, self._names))
-        return tree
-
-    def _unwrapped(self, module: nn.Module) -> nn.Module:
-        while (wrapped := compiled_module(module)) is not None:
-            self._wrappers.append((module, wrapped))
-            module = wrapped
-        return module
-
-    def _children(self, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-        for name, child in module._modules.items():  # noqa: SLF001
-            if child is not None:
-                yield name, self._unwrapped(child)
-
-    def _add_model(self, root: nn.Module, name: str) -> None:
-        waiting = [self._enter(root, name if self._prefixed else "", name, -1)]
-        while waiting:
-            parent = waiting[-1]
-            for child_name, child in parent.children:
-                path = _join(parent.path, child_name)
-                if id(child) not in self._tree.module_index:
-                    waiting.append(self._enter(child, path, child_name, parent.place))
-                    break
-                self._name_again(child, path)
-            else:
-                self._leave(waiting.pop().place)
-
-    def _enter(self, module: nn.Module, path: str, name: str, parent: int) -> _Open:
-        place, first = len(self._modules), len(self._parameters)
-        self._tree.module_index[id(module)] = place
-        self._tree.module_refs.append(weakref.ref(module))
-        self._tree.contents.append(_contents(module))
-        for own_name, parameter in module._parameters.items():  # noqa: SLF001 - keeps order, adds nothing
-            if parameter is not None:
-                self._add_parameter(parameter, _join(path, own_name), place)
-        depth = self._modules[parent].depth + 1 if parent >= 0 else 0
-        own = len(self._parameters) - first
-        # The last two are known only when the children have been listed.
-        self._modules.append(ModuleInfo(path, name, type(module).__name__, depth, parent, first, own, -1, -1))
-        return _Open(place, path, self._children(module))
-
-    def _leave(self, place: int) -> None:
-        info = self._modules[place]
-        self._modules[place] = replace(
-            info,
-            subtree_parameters=len(self._parameters) - info.first_parameter,
-            subtree_modules=len(self._modules) - place,
-        )
-
-    def _add_parameter(self, parameter: torch.Tensor, path: str, module: int) -> None:
-        known = self._tree.parameter_index.get(id(parameter))
-        if known is not None:
-            self._add_name(known, path)
-            return
-        shape = _shape(parameter)
-        self._tree.parameter_index[id(parameter)] = len(self._parameters)
-        self._tree.parameter_refs.append(weakref.ref(parameter))
-        self._tree.layouts.append((shape, parameter.dtype))
-        self._tree.is_borrowed |= not isinstance(parameter, nn.Parameter)
-        # Nothing is known of the size while a lazy module has not given it one.
-        count, size = (parameter.numel(), parameter.nbytes) if shape is not None else (0, 0)
-        dtype = str(parameter.dtype).removeprefix("torch.")
-        local = _local_count(parameter) if shape is not None else None
-        self._parameters.append(ParameterInfo(path, (), tuple(shape or ()), dtype, count, size, module, local))
-        self._names.append({path: None})
-
-    def _add_name(self, parameter: int, path: str) -> None:
-        if len(self._names[parameter]) < _MOST_NAMES:
-            self._names[parameter][path] = None
-
-    def _name_again(self, module: nn.Module, path: str) -> None:
-        """Add the names that the parameters of a listed module have by another path to it."""
-        waiting = [(module, path, frozenset[int]())]
-        while waiting and self._repeats < _MOST_REPEATS:
-            self._repeats += 1
-            current, here, above = waiting.pop()
-            if not self._is_listed(current) or id(current) in above:
-                continue  # It is a part of itself.
-            for name, parameter in current._parameters.items():  # noqa: SLF001
-                known = self._tree.parameter_index.get(id(parameter))
-                if known is not None:
-                    self._add_name(known, _join(here, name))
-            within = above | {id(current)}
-            waiting += [(child, _join(here, name), within) for name, child in reversed([*self._children(current)])]
-
-    def _is_listed(self, module: nn.Module) -> bool:
-        """Whether the listing of this module is complete."""
-        place = self._tree.module_index.get(id(module))
-        return place is not None and self._modules[place].subtree_modules > 0
+def shape_of(parameter: torch.Tensor) -> torch.Size | None:
+    """Its shape, None while a lazy module has not given it one."""
+    return None if is_lazy(parameter) else parameter.shape
 
 
 def _live(references: Sequence[weakref.ref[T]]) -> Iterator[tuple[int, T]]:
@@ -275,23 +142,5 @@ def _live(references: Sequence[weakref.ref[T]]) -> Iterator[tuple[int, T]]:
     return ((place, each) for place, reference in enumerate(references) if (each := reference()) is not None)
 
 
-def _contents(module: nn.Module) -> _Contents:
-    own, children = module._parameters, module._modules  # noqa: SLF001 - `named_children` leaves out what is shared
-    return _Contents([id(parameter) for parameter in own.values()], [id(child) for child in children.values()])
-
-
-def _shape(parameter: torch.Tensor) -> torch.Size | None:
-    return None if is_lazy(parameter) else parameter.shape
-
-
-def _local_count(parameter: torch.Tensor) -> int | None:
-    # Its parts are looked up: `to_local` would be an operation, which a mode of the script's could see.
-    return sum(part.numel() for part in plain_tensors(parameter)) if hasattr(type(parameter), "to_local") else None
-
-
 def _identical(ours: Sequence[weakref.ref[T]], theirs: Sequence[weakref.ref[T]]) -> bool:
     return len(ours) == len(theirs) and all(one() is other() is not None for one, other in zip(ours, theirs))
-
-
-def _join(path: str, name: str) -> str:
-    return f"{path}.{name}" if path else name

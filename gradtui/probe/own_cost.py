@@ -12,16 +12,21 @@ from gradtui.probe.hook_set import HookSet
 
 _NEWEST = 16
 """Of many steps told at once, the length of these is what a step takes lately."""
+_FIRST_ESTIMATES = 5
+_REPORTS_EACH = 10
+"""So many reports share one estimate of what hooks cost on this machine as it is now."""
 
 
 class OwnCost:
-    """Reads off `HookSet.own_ns` since this or that moment, after calibrating it."""
+    """Reads off `HookSet.own_ns` since this or that moment, and has what hooks hide estimated again now and then."""
 
     def __init__(self, hooks: HookSet, now: int) -> None:
         self.step_time = StepTime()
         self.hooks = hooks
-        hooks.calibrate()
+        for _ in range(_FIRST_ESTIMATES):
+            hooks.calibrate()
         self._stepped_at = self._held_at = now
+        self._reports = 0
         self._at_step = self._at_boundary = self._at_report = 0
 
     def steps_ended(self, moments: Sequence[int]) -> None:
@@ -41,6 +46,9 @@ class OwnCost:
 
     def to_report(self) -> int:
         """Nanoseconds that the hooks took since this was asked last."""
+        self._reports += 1
+        if self._reports % _REPORTS_EACH == 0:
+            self.hooks.calibrate()
         own, self._at_report = self.hooks.own_ns - self._at_report, self.hooks.own_ns
         return own
 

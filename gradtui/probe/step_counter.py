@@ -1,4 +1,4 @@
-"""Counts of steps and micro-steps, and the `Progress` events that carry them, at most ten a second."""
+"""Counts of steps and micro-steps, and the `Progress` events that carry them, at most five a second."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import sys
 from gradtui.probe.boundary import RunStopped
 from gradtui.protocol.events import PhaseTime, Progress
 
-FLUSH_NS = 100_000_000
-"""Short steps share one event: no viewer needs to show more than ten of them a second."""
+FLUSH_NS = 200_000_000
+"""Short steps share one event: no viewer needs to show more than five of them a second."""
 
 
 class StepCounter:

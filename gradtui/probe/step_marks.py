@@ -3,7 +3,7 @@
 On steps below a millisecond the hooks' Python code costs far more than its instructions: torch's own code has pushed it out
 of the processor's caches by the time of the next hook, and a function that takes 0.1 µs in a loop takes ten times that. A mark
 is two numbers added to a list by the wrappers themselves (`torch_hooks`, `module_calls`), without a call of ours; what it means
-is worked out for all marks together some tens of milliseconds later, when that code is warm. Every mark carries its own time,
+is worked out for all marks together some tenths of a second later, when that code is warm. Every mark carries its own time,
 so nothing is lost.
 
 Marks are taken between two steps that are examined, and only while a step goes its plain way: the model and the optimizer that
@@ -37,7 +37,7 @@ _PHASE_AFTER = {
     DATA: Phase.DATA,
 }
 
-_TELL_NS = 100_000_000
+_TELL_NS = 200_000_000
 """Marks wait this long at most, as long as the counts of short steps do."""
 
 

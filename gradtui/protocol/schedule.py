@@ -61,7 +61,7 @@ def _entry(number: int, table: Any) -> Scheduled:
     if "step" not in table:
         raise BadEntry(f"{title}: step is missing")
     step = _count(title, "step", table["step"])
-    title = f"{title} (step {step})"
+    title = f"{title} (step {step:,})"
     skipped = _count(title, "skipped", table.get("skipped", 0))
     late = table.get("late", False)
     if not isinstance(late, bool):

@@ -121,7 +121,7 @@ class PlainReporter:
                 "out of memory",
                 "probe",
             ):
-                self.say(f"step {entry.step}: {entry.text}")
+                self.say(f"step {entry.step:,}: {entry.text}")
         self._seen = self.state.log_count
 
     def drain(self) -> None:
@@ -144,7 +144,7 @@ class PlainReporter:
 
 def progress_line(state: RunState) -> str:
     """Where the run is, on one line."""
-    parts = [f"step {state.step}"]
+    parts = [f"step {state.step:,}"]
     if state.steps_per_second is not None:
         parts.append(f"{state.steps_per_second:.3g}/s")
     if state.loss.last is not None:
@@ -166,7 +166,7 @@ def _largest_total(state: RunState) -> int | None:
 def closing_lines(state: RunState) -> list[str]:
     """What there is to say when the run has ended."""
     tree = state.tree
-    endings = [f"step {event.step}: {headline(event)}" for event in state.out_of_memory if event.categories]
+    endings = [f"step {event.step:,}: {headline(event)}" for event in state.out_of_memory if event.categories]
     endings += [f"schedule: {note}" for note in state.schedule_notes]
     if state.step == 0 and state.micro_steps == 0:
         failed = state.ended is not None and (state.ended.error is not None or state.ended.exit_code != 0)
@@ -213,8 +213,8 @@ def _gradient_lines(state: RunState) -> list[str]:
     lines = []
     norms = state.norm_summary
     if norms.last is not None:
-        since = f" since the models changed at step {norms.since_step}" if norms.since_step else ""
-        steps = "1 step" if norms.measured_steps == 1 else f"{norms.measured_steps} steps"
+        since = f" since the models changed at step {norms.since_step:,}" if norms.since_step else ""
+        steps = "1 step" if norms.measured_steps == 1 else f"{norms.measured_steps:,} steps"
         lines.append(f"gradient norm {norms.first:.3g} → {norms.last:.3g}, read at {steps}{since}{_left_out(state)}")
     return lines if state.bad_step is None else [*lines, bad_step_words(state.bad_step)]
 

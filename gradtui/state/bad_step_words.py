@@ -15,18 +15,18 @@ def bad_step_words(event: BadStepFound, *, with_hold: bool = False) -> str:
 
 def _where(event: BadStepFound) -> str:
     if event.phase is Phase.DATA:
-        return f"in the batch of step {event.step}"
+        return f"in the batch of step {event.step:,}"
     if event.phase is Phase.LOAD:
         return f"weights of {_parameters(event)} before the first step"
     if event.phase is Phase.FORWARD:
-        return f"forward of step {event.step}{_module(event)}" + ("; the batch was finite" * event.batch_is_finite)
+        return f"forward of step {event.step:,}{_module(event)}" + ("; the batch was finite" * event.batch_is_finite)
     if event.phase is Phase.BACKWARD:
         loss = "loss finite, " if event.exact or event.parameter is None else ""
-        return f"backward of step {event.step}: {loss}{_gradients(event)}"
+        return f"backward of step {event.step:,}: {loss}{_gradients(event)}"
     if event.phase is Phase.OPTIMIZER:
         rate = f" (lr {event.learning_rate:g})" if event.learning_rate is not None else ""
         surely = "in" if event.exact else "in or before"
-        return f"weights of {_parameters(event)} {surely} the optimizer step {event.step}{rate}"
+        return f"weights of {_parameters(event)} {surely} the optimizer step {event.step:,}{rate}"
     return _between(event)
 
 
@@ -36,8 +36,8 @@ def _between(event: BadStepFound) -> str:
     # Weights were so before the step began; the loss may have become so in it.
     first, last = (event.last_finite or 0) + 1, event.step - (event.parameter is not None)
     if first < last:
-        return f"{held}, somewhere in steps {first} to {last}, which were not all measured"
-    return f"{held} in step {last}: by its forward, or an update before it"
+        return f"{held}, somewhere in steps {first:,} to {last:,}, which were not all measured"
+    return f"{held} in step {last:,}: by its forward, or an update before it"
 
 
 def _module(event: BadStepFound) -> str:
@@ -78,4 +78,4 @@ def _count(others: int) -> str:
 def _since(event: BadStepFound) -> str:
     if event.phase is Phase.LOAD or event.last_finite in (None, event.step):
         return ""
-    return f" (last finite step {event.last_finite})"
+    return f" (last finite step {event.last_finite:,})"

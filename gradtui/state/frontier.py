@@ -101,7 +101,7 @@ def _modules_of(tree: TreeState, model: int | None) -> range:
 
 def stop_words(tree: TreeState, line: Frontier, named: int = _NAMED) -> str | None:
     """Where backward stops, as in "at X" and "at 3 places within Y"; None if it stops nowhere."""
-    names = [tree.modules[place].path or tree.modules[place].name for place in line.stops]
+    names = [called(tree, place) for place in line.stops]
     names += [tree.parameters[place].path for place in line.stop_parameters]
     if not names:
         return None
@@ -109,6 +109,13 @@ def stop_words(tree: TreeState, line: Frontier, named: int = _NAMED) -> str | No
         return f"at {' and '.join(names)}"
     common = [parts[0] for parts in takewhile(lambda parts: len(set(parts)) == 1, zip(*(n.split(".") for n in names)))]
     return f"at {len(names):,} places{' within ' + '.'.join(common) if common else f', the first of them {names[0]}'}"
+
+
+def called(tree: TreeState, place: int) -> str:
+    """A module's path; with its type where that is only a number, as in a `Sequential`."""
+    module = tree.modules[place]
+    name = module.path or module.name
+    return f"{name} ({module.type_name})" if name.isdigit() else name
 
 
 def why_there(tree: TreeState, line: Frontier) -> str:
@@ -148,8 +155,7 @@ def _why_before(tree: TreeState, line: Frontier) -> str:
     if _NO_GRAD in kinds:
         return f"what comes before {'it' if one else 'them'} runs {_mode_words(tree, kinds[_NO_GRAD])}"
     if _DETACHED in kinds:
-        name = tree.modules[kinds[_DETACHED]].path
-        return f"what {name} computed is detached from the loss, or not used in it"
+        return f"what {called(tree, kinds[_DETACHED])} computed is detached from the loss, or not used in it"
     return f"nothing before {'it' if one else 'them'} needs a gradient"
 
 
@@ -169,7 +175,7 @@ def _mode_words(tree: TreeState, place: int) -> str:
 
 
 def _listed(tree: TreeState, places: Sequence[int]) -> str:
-    names = [tree.modules[place].path or tree.modules[place].name for place in places]
+    names = [called(tree, place) for place in places]
     if len(names) <= _NAMED:
         return " and ".join(names)
     return f"{', '.join(names[:_NAMED])} and {len(names) - _NAMED:,} more"

@@ -16,7 +16,7 @@ from gradtui.state.series import joint_norm
 from gradtui.tui.facts import Fact, said
 from gradtui.tui.formatting import norm_text, share_text
 from gradtui.tui.lines import Line, Span, elide, elide_start, line_width, pad, printable, width_of
-from gradtui.tui.palette import STATE_ROLES
+from gradtui.tui.palette import state_letter
 from gradtui.tui.state_meanings import why_never
 
 _LABEL = "chain"
@@ -58,7 +58,7 @@ def chain_facts(state: RunState, row: int) -> list[Fact]:
 
 
 def _row(stop: _Stop, names: int, most_letters: int) -> Fact:
-    letters: list[Span] = [(letter, STATE_ROLES[letter]) for letter in stop.letters[:_LETTERS]]
+    letters: list[Span] = [state_letter(letter) for letter in stop.letters[:_LETTERS]]
     gap = " " * (most_letters + 1 - len(letters))
     role = "text" if stop.mark == "↓" else "strong"
 

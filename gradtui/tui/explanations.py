@@ -29,7 +29,7 @@ from gradtui.tui.gradient_words import (
 )
 from gradtui.tui.lines import Span, printable
 from gradtui.tui.optimizer_words import optimizer_facts, state_bytes
-from gradtui.tui.palette import STATE_ROLES
+from gradtui.tui.palette import state_letter
 from gradtui.tui.reach_words import backward_words, mode_words, model_lines, saved_words
 from gradtui.tui.row_history import norm_history, ratio_history, toggle_facts
 from gradtui.tui.state_meanings import MEANINGS, why_so
@@ -46,7 +46,7 @@ def _parameter(state: RunState, index: int) -> list[Fact]:
     chain = chain_facts(state, ~index)
     tensor = f"{shape_text(info.shape)} {info.dtype}, {_elements(info.count)}, {bytes_text(info.bytes).strip()}"
     facts = [
-        Fact("state", ((kind.value, STATE_ROLES[kind.value]), (f" {STATE_NAMES[kind]}", "strong"))),
+        Fact("state", (state_letter(kind.value), (f" {STATE_NAMES[kind]}", "strong"))),
         *said("", MEANINGS[kind]),
         *said("", why_so(state, index, chained=bool(chain))),
         *_pending(state, index),
@@ -130,7 +130,7 @@ def _whole_run(state: RunState, module: ModuleInfo) -> list[Fact]:
 
 
 def _letter_fact(letter: str, count: int, *, first: bool) -> Fact:
-    spans: list[Span] = [(letter, STATE_ROLES[letter]), (f" {count:,} {STATE_NAMES[ParameterState(letter)]}", "text")]
+    spans: list[Span] = [state_letter(letter), (f" {count:,} {STATE_NAMES[ParameterState(letter)]}", "text")]
     return Fact("states" if first else "", tuple(spans))
 
 

@@ -13,6 +13,8 @@ from textual.color import Color
 from textual.theme import Theme
 
 from gradtui.protocol.vocabulary import ParameterState
+from gradtui.tui.formatting import DASH
+from gradtui.tui.lines import Span
 
 DARK_THEME = Theme(
     name="gradtui-dark",
@@ -48,6 +50,12 @@ LIGHT_THEME = Theme(
 
 STATE_ROLES: dict[str, str] = {state.value: f"state-{state.name.lower().replace('_', '-')}" for state in ParameterState}
 """The role of each state letter."""
+
+
+def state_letter(letter: str) -> Span:
+    """The letter of a state as it is shown: what is not known is a dash like everywhere else."""
+    return DASH if letter == ParameterState.UNKNOWN.value else letter, STATE_ROLES.get(letter, "text")
+
 
 _DARK = {
     "faint": "#5f6b82",

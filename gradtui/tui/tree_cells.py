@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from gradtui.state.run_state import TreeState
 from gradtui.tui.formatting import bytes_text, count_text, dtype_text, norm_text, shape_text
 from gradtui.tui.lines import Line, Span, compact, elide, fit, pad, pad_start, printable, width_of
-from gradtui.tui.palette import STATE_ROLES
+from gradtui.tui.palette import state_letter
 from gradtui.tui.pending_marks import NOTHING_PENDING
 from gradtui.tui.sparkline import sparkline
-from gradtui.tui.tree_columns import SPARK_WIDTH, Columns
+from gradtui.tui.tree_columns import MARK_WIDTH, SPARK_WIDTH, Columns
 from gradtui.tui.tree_reach import TreeReach
 from gradtui.tui.tree_rows import TreeRows
 from gradtui.tui.tree_totals import TreeTotals
@@ -80,10 +80,11 @@ class TreeCells:
     def _spans(self, row: int) -> list[Span]:
         spans: list[Span] = [*self.state_cell(row), (self._rail(row), "gradients"), *self._name_cell(row)]
         for column in self._before:
-            spans += (
-                self._mark(row) if column.key == "kept" and row >= 0 else (" ", ""),
-                *self._cell(column.key, column.width, row),
-            )
+            spans.append((" ", ""))
+            if column.key == "kept" and row >= 0:
+                spans += (self._mark(row), *self._cell(column.key, column.width - MARK_WIDTH, row))
+            else:
+                spans += self._cell(column.key, column.width, row)
         return spans
 
     def _measured_spans(self, row: int) -> list[Span]:
@@ -114,7 +115,7 @@ class TreeCells:
         spans: list[Span] = [(pending or " ", "pending")]
         room = width - 1
         shown = letters if len(letters) <= room else letters[: room - 1]
-        spans += [(letter, STATE_ROLES.get(letter, "text")) for letter in shown]
+        spans += map(state_letter, shown)
         if len(shown) < len(letters):
             spans.append(("…", "faint"))
         return fit(spans, width)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gradtui.protocol.vocabulary import ENTERED, ParameterState, Reach
-from gradtui.state.frontier import Frontier, frontier, stop_words, why_there, with_ancestors
+from gradtui.state.frontier import Frontier, called, frontier, stop_words, why_there, with_ancestors
 from gradtui.state.run_state import TreeState
 from gradtui.tui.lines import elide_start, printable, width_of
 
@@ -67,7 +67,7 @@ def frontier_words(tree: TreeState, line: Frontier | None, width: int) -> str:
     if where is not None:
         begin, short, rest = "backward stops at ", f"{STOPS} ", printable(where.removeprefix("at "))
     else:
-        begin, short, rest = "backward never enters ", "", printable(_name(tree, line.never_entered[0]))
+        begin, short, rest = "backward never enters ", "", printable(called(tree, line.never_entered[0]))
         rest += f" +{len(line.never_entered) - 1}" if len(line.never_entered) > 1 else ""
     whole = f"{begin}{rest}: {why_there(tree, line)}"
     if width_of(whole) <= width:
@@ -77,7 +77,3 @@ def frontier_words(tree: TreeState, line: Frontier | None, width: int) -> str:
     begin = begin if len(begin) + width_of(rest) <= width else short
     room = width - len(begin)
     return begin + elide_start(rest, room) if begin and room >= _LEAST_ROOM else ""
-
-
-def _name(tree: TreeState, module: int) -> str:
-    return tree.modules[module].path or tree.modules[module].name

@@ -13,9 +13,10 @@ from zoo import SPECIMENS
 
 from gradtui.probe.bad_forward import Origin, find_origin
 from gradtui.probe.module_trace import OUTSIDE, ModuleTrace
-from gradtui.probe.module_tree import ModuleTree, build
+from gradtui.probe.module_tree import ModuleTree
 from gradtui.probe.not_finite import BELOW, FINITE, INF, NAN, Look
 from gradtui.probe.saved_origins import kept_by
+from gradtui.probe.tree_builder import build
 
 X = torch.linspace(-1, 1, 24).view(6, 4)
 ZOO = [name for name in SPECIMENS if name not in ("lazy", "under_no_grad", "lstm", "nested_200")]

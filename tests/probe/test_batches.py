@@ -23,7 +23,7 @@ from gradtui.probe import memory_ledger
 from gradtui.probe.batch_storages import BatchStorages
 from gradtui.probe.graph_facts import NOTHING_KEPT
 from gradtui.probe.memory_ledger import MemoryLedger
-from gradtui.probe.module_tree import build
+from gradtui.probe.tree_builder import build
 from gradtui.protocol.events import LedgerTaken
 from gradtui.protocol.vocabulary import MEMORY_CATEGORIES, MemoryBytes, Phase
 

@@ -149,7 +149,7 @@ def test_what_makes_a_step_too_long_is_not_repeated_until_steps_are_longer() -> 
     assert cadence.is_due(0)
     cadence.spent(0.006)
     assert [executed for executed in range(1, 200) if cadence.is_due(executed)] == []
-    assert cadence.rests(200) > 0
+    assert cadence.rests(200) >= 1_000
     assert cadence.is_due(200, wanted=True)
     length.seconds = 0.013
     assert cadence.is_due(cadence.every + 200)
@@ -181,3 +181,22 @@ def test_what_comes_with_a_measurement_is_paid_for_but_makes_it_no_longer() -> N
     assert cadence.is_due(0)
     cadence.spent(0.004, beside=0.006)
     assert [executed for executed in range(1, 15) if cadence.is_due(executed)] == [10]
+
+
+def test_where_steps_are_short_the_dearest_is_made_once_a_second() -> None:
+    length = of_steps(1e-4)
+    cadence = Cadence(1e-9, length, warmup=0)
+    cadence.spent(1.0)
+    assert cadence.every == 10_000
+    assert [executed for executed in range(1, 20_001) if cadence.is_due(executed)] == [10_000, 20_000]
+    for _ in range(5):
+        length.add(0.1)
+    # By what steps take now, whatever they took when it was measured.
+    assert cadence.rests(20_000) < 1_000
+    assert [executed for executed in range(20_001, 21_002) if cadence.is_due(executed)] == [21_000]
+
+
+def test_a_step_that_seems_to_have_taken_nothing_does_not_put_off_the_next_measurement_for_good() -> None:
+    cadence = Cadence(1e-9, of_steps(-1e-3), warmup=0)
+    cadence.spent(1.0)
+    assert cadence.every <= 20_000

@@ -25,7 +25,7 @@ from zoo import SPECIMENS
 
 from gradtui.probe import models_in_view
 from gradtui.probe.discovery import _MOST_PLACES, Discovery
-from gradtui.probe.module_tree import build
+from gradtui.probe.tree_builder import build
 from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.events import CommandApplied, ModelsFound, OptimizersFound
 
@@ -376,6 +376,40 @@ def test_a_module_that_is_a_part_of_itself_is_found() -> None:
         steps(model, torch.optim.SGD(model.parameters(), lr=0.1), 2)
     assert found(seen) == [("Sequential", "Sequential")]
     assert paths(seen) == ["0.weight", "0.bias", "2.weight", "2.bias"]
+
+
+def test_two_parts_of_a_module_that_is_a_part_of_itself_are_both_found() -> None:
+    """The whole is never called, and nothing is around it: each part stands for itself."""
+    first, second = nn.Linear(4, 4), nn.Linear(4, 4)
+    whole = Wrapper(a=first, b=second, sub=nn.Module())
+    whole.sub.register_module("back", whole)
+    with watched() as seen:
+        optimizer = torch.optim.SGD([*first.parameters(), *second.parameters()], lr=0.1)
+        for _ in range(2):
+            second(first(torch.randn(3, 4))).sum().backward()
+            optimizer.step()
+    assert len(paths(seen)) == 4
+
+
+def test_a_part_of_a_model_and_of_a_module_that_is_a_part_of_itself() -> None:
+    """What the optimizer owns in the latter is shown, though the part was met in the model before."""
+
+    class Looped(nn.Module):
+        def __init__(self, part: nn.Module) -> None:
+            super().__init__()
+            self.part, self.w = part, nn.Parameter(torch.zeros(4))
+            self.sub = nn.Module()
+            self.sub.register_module("back", self)
+
+    part = nn.Linear(4, 4)
+    tree, looped = Wrapper(part=part), Looped(part)
+    with watched() as seen:
+        optimizer = torch.optim.SGD([*part.parameters(), looped.w], lr=0.1)
+        for _ in range(2):
+            (part(torch.randn(3, 4)) + looped.w).sum().backward()
+            optimizer.step()
+    assert any(path.endswith("w") for path in paths(seen))
+    assert tree.part is part
 
 
 def test_the_rest_of_a_pretrained_model_is_not_shown_beside_the_one_that_took_its_parts() -> None:

@@ -18,7 +18,7 @@ from zoo.attention import WIDTH
 
 from gradtui.probe.gradient_chain import Target, find_chain
 from gradtui.probe.module_trace import ModuleTrace
-from gradtui.probe.module_tree import build
+from gradtui.probe.tree_builder import build
 from gradtui.protocol.commands import TraceGradient
 from gradtui.protocol.events import CommandRejected, GradientTraced, OptimizersFound, OptimizerStateRead
 from gradtui.protocol.vocabulary import MOST_WAYS, GradientHop

@@ -175,3 +175,36 @@ def test_another_threads_backward_is_known_as_long_as_that_thread_lives() -> Non
     thread.join()
     assert hooks.is_alone()
     assert len(told) == 1
+
+
+def test_what_hooks_hide_is_estimated_again_without_a_trace() -> None:
+    """The newest estimates count, and what is older than a report is not told of for it."""
+    hooks, _ = hook_set()
+    told: list[int] = []
+    hooks.first = first = lambda: told.append(1)
+    hooks.own_ns = 17
+    for _ in range(3):
+        hooks.calibrate()
+    assert hooks.hidden_ns > 0
+    assert (hooks.own_ns, told, hooks.first) == (17, [], first)
+
+
+def test_a_slower_machine_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    hooks, _ = hook_set()
+    took = [100] * 3
+    monkeypatch.setattr(hooks, "_empty_hook_ns", lambda: took[0])
+    hooks.calibrate()
+    fast = hooks.hidden_ns
+    took[0] = 300
+    hooks.calibrate()
+    hooks.calibrate()
+    assert hooks.hidden_ns == 3 * fast
+
+
+def test_a_ctrl_c_while_it_is_estimated_leaves_all_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    hooks, _ = hook_set()
+    hooks.first = first = lambda: None
+    monkeypatch.setattr(hooks, "_empty_hook_ns", lambda: raising(KeyboardInterrupt()))
+    with pytest.raises(KeyboardInterrupt):
+        hooks.calibrate()
+    assert hooks.first is first

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from zoo import SPECIMENS
 
-from gradtui.probe.module_tree import _MOST_NAMES, ModuleTree, build
+from gradtui.probe.module_tree import ModuleTree
+from gradtui.probe.tree_builder import _MOST_NAMES, build
 from gradtui.protocol.vocabulary import ModuleInfo
 
 

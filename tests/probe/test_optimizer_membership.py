@@ -18,7 +18,7 @@ from torch.optim import lr_scheduler
 from watched import Watched, watched
 
 from gradtui.probe import optimizer_membership as membership
-from gradtui.probe.module_tree import build
+from gradtui.probe.tree_builder import build
 from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.events import CommandApplied, CommandRejected, FreezeVerified, OptimizersFound
 

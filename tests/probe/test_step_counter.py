@@ -1,4 +1,4 @@
-"""Counts since the last event, and the few milliseconds that short steps share."""
+"""Counts since the last event, and the fifth of a second that short steps share."""
 
 from __future__ import annotations
 

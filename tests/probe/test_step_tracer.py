@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 from gradtui.probe.module_trace import OUTSIDE, ModuleTrace
-from gradtui.probe.module_tree import build
 from gradtui.probe.step_tracer import StepTracer
+from gradtui.probe.tree_builder import build
 from gradtui.protocol.events import StepTraced
 from gradtui.protocol.vocabulary import Phase
 

@@ -127,3 +127,17 @@ def test_any_letters_make_a_sentence_and_the_parts_never_overlap(reach: str, mod
         assert not set(inside) & set(line.never_entered)
     words = sentence(state.tree)
     assert words is None or words.endswith(".")
+
+
+def test_a_module_whose_path_is_a_number_is_told_with_its_type() -> None:
+    net = found(Node("Sequential", "Sequential", (), tuple(linear(str(place)) for place in range(3))))
+    state = RunState()
+    for event in (
+        net,
+        ev.ParametersClassified(1.0, 1, "---", "001"),
+        ev.GradientReachMeasured(1.0, 1, 0, "e--e", "g" * 4, "1" * 4, (0, 1, 2, 3), (0,)),
+    ):
+        apply(state, event)
+    assert sentence(state.tree) == (
+        "Backward stops at 2 (Linear): nothing before it needs a gradient. It never enters 0 (Linear) and 1 (Linear)."
+    )

@@ -73,7 +73,7 @@ def test_what_is_computed_again_has_a_mark_in_the_column_of_what_is_saved() -> N
         ("image_encoder", False),
     ):  # fmt: skip
         line = text(made.line(row_of(MODEL, path)))
-        assert (RECOMPUTED in line) == marked, path
+        assert (f" {RECOMPUTED}" in line) == (RECOMPUTED in line) == marked, path
         assert line_width(made.line(row_of(MODEL, path))) == 130
     assert RECOMPUTED not in text(made.line(row_of(MODEL, "ctx")))
 
@@ -156,7 +156,7 @@ def test_unknown_is_a_dash() -> None:
     totals.update(state)
     made = TreeCells(state.tree, TreeRows(state.tree, frozenset()), totals, columns_for(130))
     line = text(made.line(row_of(MODEL, "")))
-    assert line.count("–") == 3  # trainable, kept, norm
+    assert line.count("–") == 4  # state, trainable, kept, norm
 
 
 def test_a_row_is_made_anew_when_something_in_it_changes() -> None:

@@ -39,6 +39,9 @@ class FilterInput(Input):
             self.post_message(self.Moved(moves[event.key]))
 
 
+_BETWEEN = " · "
+
+
 def _matching(rows: int) -> str:
     return "1 row matches" if rows == 1 else f"{rows:,} rows match"
 
@@ -126,7 +129,7 @@ class TreePane(Vertical):
         problems = problem_count(self._state.tree)
         matching = _matching(rows.matches) if rows.filter else ""
         look = f"! {problems:,} need{'s' if problems == 1 else ''} a look" if problems else ""
-        room = self.content_size.width - 4 - sum(len(text) + 2 for text in (matching, look) if text)
+        room = self.content_size.width - 4 - sum(len(text) + len(_BETWEEN) for text in (matching, look) if text)
         stops = frontier_words(self._state.tree, self.tree_view.reach.line, room)
         titles = (self._model_text(), matching, problems, stops)
         if titles == self._titles:
@@ -137,7 +140,9 @@ class TreePane(Vertical):
         )
         parts = [(stops, "$foreground-muted"), (matching, "$foreground-muted"), (look, "$warning")]
         shown = [part for part in parts if part[0]]
-        self.border_subtitle = Content("  ").join(Content.styled(text, style) for text, style in shown)
+        self.border_subtitle = Content.styled(_BETWEEN, "$foreground-muted").join(
+            Content.styled(text, style) for text, style in shown
+        )
 
     def _model_text(self) -> str:
         tree = self._state.tree

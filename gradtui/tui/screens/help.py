@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from gradtui.protocol.vocabulary import STATE_NAMES, ParameterState
 from gradtui.tui.actions import by_group
 from gradtui.tui.lines import BLANK, Line, Span, wrap
-from gradtui.tui.palette import STATE_ROLES
+from gradtui.tui.palette import state_letter
 from gradtui.tui.panels.events import GLYPHS
 from gradtui.tui.panels.memory_parts import AT_LOAD, PARTS
 from gradtui.tui.pending_marks import FREEZE, MIXED, UNFREEZE
@@ -104,7 +104,7 @@ def help_lines(width: int) -> Sequence[Line]:
             lines += _entry(((action.all_keys, "key"),), action.all_help, _KEYS_WIDTH, width, name)
     lines += _heading("States of a parameter")
     for state in ParameterState:
-        letter: Line = ((state.value, STATE_ROLES[state.value]), (f"  {STATE_NAMES[state]}", "strong"))
+        letter: Line = (state_letter(state.value), (f"  {STATE_NAMES[state]}", "strong"))
         lines += _entry(letter, MEANINGS[state], names, width)
     lines += _heading("The line left of the names")
     for mark, words in _RAIL:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gradtui.runner.no_collection import no_collection
+from gradtui.no_collection import no_collection
 
 
 @pytest.fixture(autouse=True)
@@ -27,3 +27,17 @@ def test_the_collector_is_afterwards_as_it_was_whatever_happens(was_on: bool) ->
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     assert gc.isenabled() is was_on
+
+
+def test_a_ctrl_c_right_after_it_has_begun_does_not_leave_the_collector_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    gc.enable()
+    disable = gc.disable
+
+    def disabled_and_interrupted() -> None:
+        disable()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(gc, "disable", disabled_and_interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert gc.isenabled()

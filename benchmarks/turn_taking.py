@@ -1,0 +1,140 @@
+"""Processes that run the loop side by side, one at a time: each takes steps for half a second when it is its turn.
+
+A machine that others use too gets faster and slower within seconds, which a ratio of two runs that follow each other does not
+survive; and two runs of one and the same loop differ by some percent, by where things lie in memory, so there are several of
+each.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import select
+import statistics
+import subprocess
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from environments import python_of
+from loop_process import LOOP, Contender
+from pseudo_terminal import PseudoTerminal
+from rounds import Absent, Sample
+
+_LONGEST_S = 60.0
+"""A loop that has not answered by then has ended, or is stuck."""
+_A_DAY_S = 24 * 3600.0
+
+
+@dataclass(frozen=True)
+class Turns:
+    """How the processes take turns: seconds of each that count, before them seconds that do not, and at first a warm-up."""
+
+    seconds: float = 0.5
+    uncounted: float = 0.1
+    warmup: float = 3.0
+
+
+class Runner:
+    """One process with the loop, which waits for its turn. A context manager."""
+
+    def __init__(self, contender: Contender, size: str, turns: Turns) -> None:
+        with ExitStack() as stack:
+            self._start(stack, contender, size, turns)
+            self._stack = stack.pop_all()
+
+    def _start(self, stack: ExitStack, contender: Contender, size: str, turns: Turns) -> None:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        asked, told = Path(folder, "asked"), Path(folder, "told")
+        for path in (asked, told):
+            os.mkfifo(path)
+        prefix = [word.format(summary=Path(folder, "summary.json"), folder=folder) for word in contender.prefix]
+        command = [*contender.before, python_of(contender.environment), *prefix, str(LOOP), *contender.after, size]
+        command += ["--turns", str(asked), str(told), "--seconds", str(turns.seconds)]
+        command += ["--warmup", str(turns.warmup), "--uncounted", str(turns.uncounted)]
+        environment = os.environ | {"OMP_NUM_THREADS": "1", "STEP_COST_RESULT": os.devnull}
+        # Open for both directions: neither blocks, whether or not there is a loop at the other end.
+        self._told = stack.enter_context(open(os.open(told, os.O_RDWR)))  # noqa: SIM115 - in a stack
+        self._asked = stack.enter_context(open(os.open(asked, os.O_RDWR), "w", buffering=1))  # noqa: SIM115
+        if contender.on_a_terminal:
+            _on_a_terminal(stack, command, environment)
+        else:
+            _in_the_background(stack, command, environment, folder)
+
+    def __enter__(self) -> Runner:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._stack.close()
+
+    def answer(self) -> dict[str, Any]:
+        """Of the turn that was taken last; of the warm-up an empty one. Raises Absent."""
+        if not select.select([self._told], [], [], _LONGEST_S)[0]:
+            raise Absent(f"no answer from the loop within {_LONGEST_S:.0f} s")
+        found: dict[str, Any] = json.loads(self._told.readline())
+        return found
+
+    def turn(self) -> Sample:
+        """Take a turn. Raises Absent."""
+        self._asked.write("go\n")
+        return self.answer()
+
+
+def _in_the_background(stack: ExitStack, command: Sequence[str], environment: Mapping[str, str], folder: str) -> None:
+    said = stack.enter_context(Path(folder, "said.txt").open("wb"))  # noqa: SIM115
+    process = subprocess.Popen(
+        command, env=environment, cwd=folder, stdin=subprocess.DEVNULL, stdout=said, stderr=said
+    )  # fmt: skip
+    stack.callback(process.wait)
+    stack.callback(process.kill)
+
+
+def _on_a_terminal(stack: ExitStack, command: Sequence[str], environment: dict[str, str]) -> None:
+    """Somebody has to read what is drawn, or the screen waits for that."""
+    terminal = stack.enter_context(PseudoTerminal(command, environment))
+    over = threading.Event()
+    reader = threading.Thread(target=terminal.read_until, args=(over.is_set, _A_DAY_S))
+    reader.start()
+    stack.callback(reader.join)
+    stack.callback(over.set)
+
+
+Taken = list[dict[str, list[Sample]]]
+"""By round: contender -> what each of its processes measured in its turn."""
+
+
+def take_turns(contenders: Mapping[str, Contender], size: str, rounds: int, each: int, turns: Turns) -> Taken:
+    """Run `each` processes of every contender, in an order of chance in every round. Raises Absent."""
+    with ExitStack() as stack:
+        ready = [
+            (name, stack.enter_context(Runner(contender, size, turns)))
+            for _ in range(each)
+            for name, contender in contenders.items()
+        ]
+        for _, runner in ready:
+            runner.answer()
+        taken: Taken = []
+        for _ in range(rounds):
+            taken.append({name: [] for name in contenders})
+            for name, runner in random.sample(ready, len(ready)):
+                taken[-1][name].append(runner.turn())
+        return taken
+
+
+def ratios(taken: Taken, name: str, baseline: str, quantity: str) -> tuple[float, list[float]]:
+    """The median over the rounds of a contender's mean to the baseline's; and the same for each of its processes."""
+
+    def against(values: Sequence[float], row: Mapping[str, Sequence[Sample]]) -> float:
+        return statistics.mean(values) / statistics.mean(sample[quantity] for sample in row[baseline])
+
+    each = [
+        statistics.median(against([row[name][process][quantity]], row) for row in taken)
+        for process in range(len(taken[0][name]))
+    ]
+    return statistics.median(against([sample[quantity] for sample in row[name]], row) for row in taken), each
