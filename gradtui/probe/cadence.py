@@ -12,6 +12,8 @@ _MOST_OWED = 8
 """Times a typical cost."""
 _RAREST, _RAREST_S = 1_000, 1.0
 """Even the dearest measurement is made once in this many steps, or, where they are short, in as many as take so long."""
+_LONGEST_MEAN = 2
+"""Times a typical step."""
 _SHORTEST_S = 5e-5
 """No step is shorter; what is left of one after an estimate of our own cost was taken off may seem to be."""
 
@@ -114,6 +116,7 @@ class Cadence:
         if not self._is_free:
             self._owed = max(0.0, min(self._owed + seconds - (self._paid or typical), _MOST_OWED * typical))
         self._paid = typical + min(self._owed, typical)
-        allowed = self._budget * self._step_time.seconds
+        # After a pause the mean is long for a while, which must not bring a burst of measurements.
+        allowed = self._budget * min(self._step_time.seconds, _LONGEST_MEAN * self._step_time.typical)
         wanted = self._paid / allowed if allowed > 0 else math.inf
         self.every = max(1, math.ceil(min(self._rarest, wanted)))

@@ -200,3 +200,17 @@ def test_a_step_that_seems_to_have_taken_nothing_does_not_put_off_the_next_measu
     cadence = Cadence(1e-9, of_steps(-1e-3), warmup=0)
     cadence.spent(1.0)
     assert cadence.every <= 20_000
+
+
+def test_a_pause_brings_no_burst_of_measurements() -> None:
+    length = of_steps(0.001)
+    cadence = Cadence(0.01, length, warmup=0)
+    for _ in range(8):
+        length.add(0.001)
+    length.add(30.0)
+    for executed in range(1, 4):
+        length.add(0.001)
+        assert cadence.is_due(executed) == (executed == 1)
+        if executed == 1:
+            cadence.spent(0.001)
+    assert cadence.every == 50
