@@ -78,7 +78,7 @@ class Cadence:
         Asked once a step. What is `wanted` for another reason is measured, and the next measurement counted from it.
         """
         began = executed - executed % round_length
-        due = began == self._measured or began >= self._measured + min(self.every, self._rarest) * round_length
+        due = began == self._measured or began >= self._measured + self._interval * round_length
         if wanted or self._is_forced(executed) or (due and not self._is_too_long()):
             self._is_free = self._is_forced(executed)
             self._measured = began
@@ -92,11 +92,15 @@ class Cadence:
         if self._is_too_long():
             # Whether steps have become longer need not be asked as often as a measurement could be paid.
             return _RAREST
-        return max(0, self._measured + min(self.every, self._rarest) - executed - 1)
+        return max(0, self._measured + self._interval - executed - 1)
+
+    @property
+    def _interval(self) -> int:
+        """By the steps as they are now: they may have become longer since the cost was compared with them."""
+        return self.every if self.every <= _RAREST else min(self.every, self._rarest)
 
     @property
     def _rarest(self) -> int:
-        """By the steps as they are now: they may have become longer since the cost was compared with them."""
         return max(_RAREST, int(_RAREST_S / max(self._step_time.typical, _SHORTEST_S)))
 
     def _is_forced(self, executed: int) -> bool:
