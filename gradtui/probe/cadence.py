@@ -31,6 +31,11 @@ class StepTime:
         """The median of the newest ones, 0 while there is none."""
         return statistics.median(self.recent) if self.recent else 0.0
 
+    @property
+    def mean(self) -> float:
+        """A moving mean. After a pause it would be long for a while, and bring a burst of measurements: so it is limited."""
+        return min(self.seconds, _LONGEST_MEAN * self.typical)
+
     def add(self, seconds: float) -> None:
         """One step took this long."""
         self.recent.append(seconds)
@@ -107,7 +112,7 @@ class Cadence:
         return self._forced > 0 or (executed < self._warmup and self._total < _WARMUP_S)
 
     def _is_too_long(self) -> bool:
-        return bool(self._alone) and statistics.median(self._alone) > self._longest * self._step_time.seconds
+        return bool(self._alone) and statistics.median(self._alone) > self._longest * self._step_time.mean
 
     def spent(self, seconds: float, beside: float = 0.0) -> None:
         """One measurement was made and took this long, and what had to be done for it besides so long again."""
@@ -120,7 +125,6 @@ class Cadence:
         if not self._is_free:
             self._owed = max(0.0, min(self._owed + seconds - (self._paid or typical), _MOST_OWED * typical))
         self._paid = typical + min(self._owed, typical)
-        # After a pause the mean is long for a while, which must not bring a burst of measurements.
-        allowed = self._budget * min(self._step_time.seconds, _LONGEST_MEAN * self._step_time.typical)
+        allowed = self._budget * self._step_time.mean
         wanted = self._paid / allowed if allowed > 0 else math.inf
         self.every = max(1, math.ceil(min(self._rarest, wanted)))

@@ -17,10 +17,10 @@ from gradtui.probe.phase_tracker import PhaseTracker
 from gradtui.probe.step_counter import StepCounter
 from gradtui.probe.step_marks import STEP, Frozen, StepMarks
 
-_BESIDES = 1.9
+_BESIDES = 1.4
 """What a mark costs, in times of what a hook hides (`HookSet.hidden_ns`): the wrappers of the modules within the model, which
-tell nothing, are part of it, and so is what our threads and modules cost by being there. Seen at steps of half a millisecond
-(benchmarks/step_cost.py) on one machine, on three days: 1.6 to 2.2, so an estimate."""
+tell nothing, are part of it. Seen at steps of 0.2, 0.5 and 2 ms on one machine: an estimate. Within one process
+(benchmarks/taps.py) it is rather too much, between processes (benchmarks/step_cost.py) rather too little."""
 
 
 class MarkedSteps:

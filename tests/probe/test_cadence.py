@@ -214,3 +214,14 @@ def test_a_pause_brings_no_burst_of_measurements() -> None:
         if executed == 1:
             cadence.spent(0.001)
     assert cadence.every == 50
+
+
+def test_a_pause_does_not_make_a_dear_measurement_seem_cheap() -> None:
+    length = of_steps(0.001)
+    cadence = Cadence(1.0, length, warmup=0, longest=0.5)
+    assert cadence.is_due(0)
+    cadence.spent(0.01)
+    length.add(30.0)
+    for executed in range(1, 100):
+        length.add(0.001)
+        assert not cadence.is_due(executed)
