@@ -3,7 +3,8 @@
     python benchmarks/memory.py --rounds 7
 
 Ours is two things: a step that is examined (the ledger at each phase, with the bytes saved for backward, by module; and the
-states and norms that go with it), and one that is taken apart, operation by operation, for its peak.
+states, norms and other figures of gradients that go with it; the ledger alone is a line of its own), and one that is taken
+apart, operation by operation, for its peak.
 
 All in one process, taking turns with steps that nobody follows; medians, the spread of single rounds, and ratios to those
 steps; and each peak above the start of the step as a ratio to the profiler's, which sees every event of the allocator (of
@@ -120,11 +121,14 @@ def kept_by_hooks(model: nn.Module, step: Step) -> int:
 
 
 class Examining:
-    """A probe that marks steps, and examines the next one when it is told to."""
+    """A probe that marks steps, and examines the next one when it is told to, with or without what it measures of gradients."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, gradients: bool) -> None:
         self._events = EventQueue()
         self._probe = Probe(self._events.put, CommandQueue(), cpu_allocator(), budget=0.0)
+        if not gradients:
+            self._probe.norms.is_due = False
+            self._probe.norms.begin_step = lambda *_, **__: None  # type: ignore[method-assign]
 
     def __enter__(self) -> Examining:
         self._probe.attach()
@@ -186,12 +190,12 @@ def compare_peaks(model: nn.Module, optimizer: torch.optim.Optimizer, step: Step
         tell(name, seconds, plain, peaks[name], exact or 0, "peak")
 
 
-def compare_saved_bytes(model: nn.Module, step: Step, rounds: int) -> None:
+def compare_saved_bytes(name: str, model: nn.Module, step: Step, rounds: int, *, gradients: bool) -> None:
     """A step that is examined, and one whose saved tensors go through torch's hooks, in turns with marked ones."""
     plain: list[float] = []
     examined: list[float] = []
     hooked: list[float] = []
-    with Examining() as probe:
+    with Examining(gradients=gradients) as probe:
         for _ in range(_WARM_UP):
             step()
         for _ in range(rounds):
@@ -205,8 +209,9 @@ def compare_saved_bytes(model: nn.Module, step: Step, rounds: int) -> None:
             with timed(hooked):
                 kept = kept_by_hooks(model, step)
         found = probe.saved_bytes()
-    tell("gradtui, step examined", examined, plain, found, kept, "saved")
-    tell("torch saved_tensors_hooks", hooked, plain, kept, kept, "saved")
+    tell(name, examined, plain, found, kept, "saved")
+    if gradients:
+        tell("torch saved_tensors_hooks", hooked, plain, kept, kept, "saved")
 
 
 def main() -> None:
@@ -220,7 +225,8 @@ def main() -> None:
         for _ in range(3):
             step()
         compare_peaks(model, optimizer, step, rounds)
-        compare_saved_bytes(model, step, rounds)
+        compare_saved_bytes("gradtui, ledger alone", model, step, rounds, gradients=False)
+        compare_saved_bytes("gradtui, step examined", model, step, rounds, gradients=True)
 
 
 if __name__ == "__main__":
