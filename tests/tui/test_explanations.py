@@ -46,7 +46,8 @@ def test_a_parameter_is_explained_by_its_state(letter: ParameterState) -> None:
     count = len(MODEL.parameters)
     state = state_after(ev.ParametersClassified(9.0, 9, letter.value * count, "1" * count))
     shown = words(state, "ctx")
-    assert f"{letter.value} {STATE_NAMES[letter]}" in shown
+    shown_as = "–" if letter is ParameterState.UNKNOWN else letter.value
+    assert f"{shown_as} {STATE_NAMES[letter]}" in shown
     assert MEANINGS[letter] in shown
 
 
