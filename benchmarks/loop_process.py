@@ -26,7 +26,7 @@ class Contender:
     """A way to run the loop.
 
     Attributes:
-        prefix: words between the interpreter and the script; `{summary}` and `{folder}` stand for places to write to.
+        prefix: words between the interpreter and the script; `{folder}` stands for a place to write to.
         follow: the file in `contenders/` that takes part in the loop, with its option after a colon.
         environment: the requirements that it needs, None for the present interpreter.
         on_a_terminal: whether it is run in a pseudo-terminal.
@@ -51,11 +51,11 @@ class Length:
 
 
 def run(contender: Contender, size: str, length: Length) -> dict[str, Any]:
-    """What the loop reports; `whole_s` is the time from start to end, `summary` what gradtui wrote. Raises Absent."""
+    """What the loop reports; `whole_s` is the time from start to end. Raises Absent."""
     python = python_of(contender.environment)
     with tempfile.TemporaryDirectory() as folder:
-        result, summary = Path(folder, "result.json"), Path(folder, "summary.json")
-        prefix = [word.format(summary=summary, folder=folder) for word in contender.prefix]
+        result = Path(folder, "result.json")
+        prefix = [word.format(folder=folder) for word in contender.prefix]
         command = [*contender.before, python, *prefix, str(LOOP), *contender.after]
         command += [size, "--seconds", str(length.seconds), "--warmup", str(length.warmup)]
         if contender.follow is not None:
@@ -68,8 +68,6 @@ def run(contender: Contender, size: str, length: Length) -> dict[str, Any]:
             _run_in_the_background(command, environment, folder)
         found: dict[str, Any] = json.loads(result.read_text())
         found["whole_s"] = time.monotonic() - began
-        if summary.exists():
-            found["summary"] = json.loads(summary.read_text())
         return found
 
 

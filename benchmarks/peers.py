@@ -20,8 +20,8 @@ from loop_process import Contender, Length, run
 from rounds import Rounds, Sample, told_time
 
 _TRACEML = str(HERE / ".environments" / "traceml" / "bin" / "traceml")
-GRADTUI_PLAIN = Contender(("-m", "gradtui", "--plain", "--summary", "{summary}"))
-GRADTUI_SCREEN = Contender(("-m", "gradtui", "--summary", "{summary}"), on_a_terminal=True)
+GRADTUI_PLAIN = Contender(("-m", "gradtui", "--plain"))
+GRADTUI_SCREEN = Contender(("-m", "gradtui"), on_a_terminal=True)
 CONTENDERS: dict[str, Contender] = {
     "none": Contender(),
     "gradtui --plain": GRADTUI_PLAIN,

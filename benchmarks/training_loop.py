@@ -9,7 +9,6 @@ import contextlib
 import importlib
 import json
 import os
-import resource
 import sys
 import time
 from collections.abc import Callable
@@ -132,7 +131,6 @@ def run(one_step: Callable[[], object]) -> None:
         take_turns(one_step, *arguments.turns)
         return
     found = measured(one_step)
-    found["rss"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0
     with open(os.environ["STEP_COST_RESULT"], "w") as result:
         json.dump(found, result)
 

