@@ -31,7 +31,7 @@ class Contender:
         environment: the requirements that it needs, None for the present interpreter.
         on_a_terminal: whether it is run in a pseudo-terminal.
         before: words before the interpreter (`taskset -c 0`).
-        after: words between the script and its own arguments.
+        after: words between the script and its size.
     """
 
     prefix: Sequence[str] = ()

@@ -8,6 +8,10 @@ the rounds of the ratio of their means, by the clock and in CPU time of the trai
 lowest and highest, which shows how much two processes of one kind differ; and what gradtui itself counted as its cost (what
 the header shows), as a share of what was measured.
 
+The loop has one idle thread: from the first thread a process starts, a short step takes 1 to 2 % longer, whatever that thread
+does, since the allocator and the reference counts of torch's C++ then lock (seen with a thread that ended at once too). Nearly
+every script has threads (torch's own, a DataLoader's, a progress bar's); what one costs that has none is told as `no thread`.
+
 The wait between two turns is a long step to gradtui, as a pause of the script's is; the first tenth of a second of each turn
 (`--uncounted`) is left out for that, and because another process has used the caches. The warm-up is spent on measurements that
 no budget limits, and left out too.
@@ -25,6 +29,7 @@ from turn_taking import Taken, Turns, ratios, take_turns
 _NONE = "none"
 _PLAIN = ("-m", "gradtui", "--plain")
 WAYS: dict[str, Contender] = {
+    "no thread": Contender(),
     "plain": Contender(_PLAIN),
     "screen": Contender(("-m", "gradtui"), on_a_terminal=True),
     **{f"plain,{budget}": Contender((*_PLAIN, "--budget", budget)) for budget in ("0.1%", "5%")},
@@ -43,7 +48,7 @@ def tell(taken: Taken, name: str) -> None:
     line = f"  {name:<12}"
     for clock, ratio, each in (("wall", wall, walls), ("CPU", cpu, cpus)):
         line += f" {clock} {ratio:.3f}x ({min(each):.3f} to {max(each):.3f}) "
-    if name != _NONE:
+    if name not in (_NONE, "no thread"):
         said = statistics.mean(sample["said_us"] for row in taken for sample in row[name])
         share = 100 * said / statistics.mean(sample["cpu_us"] for row in taken for sample in row[name])
         part = f", {said / added:.2f} of what is measured" if cpu > max(1.0, *_alone(taken)) else ""
@@ -60,14 +65,14 @@ def main() -> None:
     """Read the arguments and print a table for each size."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sizes", nargs="*", default=["0.5", "gpt"])
-    parser.add_argument("--ways", nargs="*", default=["plain", "screen"], choices=WAYS)
+    parser.add_argument("--ways", nargs="*", default=["no thread", "plain", "screen"], choices=WAYS)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--processes", type=int, default=3, help="of each way")
     parser.add_argument("--seconds", type=float, default=Turns.seconds, help="of each turn")
     parser.add_argument("--uncounted", type=float, default=Turns.uncounted, help="seconds before them")
     parser.add_argument("--warmup", type=float, default=Turns.warmup)
     arguments = parser.parse_args()
-    ways = {_NONE: Contender(), **{name: WAYS[name] for name in arguments.ways}}
+    ways = {_NONE: Contender(after=("--idle-thread",)), **{name: WAYS[name] for name in arguments.ways}}
     turns = Turns(arguments.seconds, arguments.uncounted, arguments.warmup)
     for size in arguments.sizes:
         try:

@@ -10,6 +10,7 @@ import importlib
 import json
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -30,6 +31,7 @@ parser.add_argument("--turns", nargs=2, metavar="FIFO", help="take turns: asked 
 parser.add_argument(
     "--uncounted", type=float, default=0.0, help="seconds at the beginning of each turn that are left out"
 )
+parser.add_argument("--idle-thread", action="store_true", help="start a thread that only sleeps")
 parser.add_argument("--follow", help="a file in contenders/, and its option after a colon")
 
 
@@ -75,6 +77,8 @@ def train(one_step: Callable[[], object], seconds: float) -> dict[str, float]:
 
 
 arguments = parser.parse_args()
+if arguments.idle_thread:
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
 torch.manual_seed(0)
 torch.set_num_threads(1)
 if arguments.size in GPTS:

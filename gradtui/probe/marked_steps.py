@@ -17,11 +17,6 @@ from gradtui.probe.phase_tracker import PhaseTracker
 from gradtui.probe.step_counter import StepCounter
 from gradtui.probe.step_marks import STEP, Frozen, StepMarks
 
-_BESIDES = 1.4
-"""What a mark costs, in times of what a hook hides (`HookSet.hidden_ns`): the wrappers of the modules within the model, which
-tell nothing, are part of it. Seen at steps of 0.2, 0.5 and 2 ms on one machine: an estimate. Within one process
-(benchmarks/taps.py) it is rather too much, between processes (benchmarks/step_cost.py) rather too little."""
-
 
 class MarkedSteps:
     """Steps of one model and one optimizer that go by between two that are looked at; `told` follows each telling."""
@@ -55,18 +50,18 @@ class MarkedSteps:
         """The probe itself has seen a step of this optimizer."""
         self._optimizer, self._place = weakref.ref(optimizer), place
 
-    def begin(self, now: int, model: nn.Module, rests: int) -> None:
+    def begin(self, now: int, model: nn.Module, rests: int, *, is_bare: bool) -> None:
         """A step begins that nobody looks at, and so many `rests` after it: marks are enough if nothing else is going on."""
         optimizer = self._optimizer()
         is_plain = not self._steps and self._view.round_length == 1 and not self._view.discovery.dirty
         if optimizer is not None and is_plain and rests >= 0:
-            self.marks.begin(now, model, optimizer, rests)
+            self.marks.begin(now, model, optimizer, rests, is_bare=is_bare)
 
     def _tell(self, marks: list[int]) -> None:
         began = perf_counter_ns()
         asking_ns, self.marks.asking_ns = self.marks.asking_ns, 0
         # Before the steps are told of: it is these that it made longer.
-        self._hooks.own_ns += int(_BESIDES * self._hooks.hidden_ns * (len(marks) // 2)) + asking_ns
+        self._hooks.own_ns += self._hooks.hidden_ns * (len(marks) // 2) + asking_ns
         self._hooks.guard("steps", self._replay, marks)
         self._hooks.own_ns += perf_counter_ns() - began
 

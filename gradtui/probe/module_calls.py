@@ -35,19 +35,21 @@ def module_call(  # noqa: C901, PLR0915 - as its one inner function
         if is_dynamo():
             return original(self, *args, **kwargs)
         if tracer.passes:
-            if is_plain and self._compiled_call_impl is None:
-                # What the original does, without its frame: deep models meet Python's recursion limit no sooner.
-                return self._call_impl(*args, **kwargs)
-            return original(self, *args, **kwargs)
-        thread = get_ident()
-        is_marked = thread == marks.idle and marks.model() is self and self.training and torch.is_grad_enabled()
-        if is_marked and marks.between:
-            is_marked = not marks.is_wanted()
+            # What the original does, without its frame: deep models meet Python's recursion limit no sooner.
+            is_direct = is_plain and self._compiled_call_impl is None
+            return self._call_impl(*args, **kwargs) if is_direct else original(self, *args, **kwargs)
+        is_marked = False
+        if (thread := get_ident()) == marks.idle:
+            if marks.model() is self:
+                is_marked = self.training and torch.is_grad_enabled() and not (
+                    marks.between and (marks.waiting or not marks.steps_left or (marks.frozen and marks.is_disturbed()))
+                )  # fmt: skip
+            elif marks.is_bare and is_plain and not (self._modules or self._parameters or self._compiled_call_impl):
+                return self._call_impl(*args, **kwargs)  # A loss function has nothing to tell.
         if is_marked:
             marks.steps_left, marks.between = marks.steps_left - marks.between, False
             marks.add((FORWARD, perf_counter_ns()))
-            if is_plain and not (tracer.minds or held.modules) and self._compiled_call_impl is None:
-                inside.add(thread)
+            if marks.is_bare and is_plain and self._compiled_call_impl is None:
                 tracer.inside = tracer.passes = True
                 try:
                     return self._call_impl(*args, **kwargs)
@@ -55,18 +57,16 @@ def module_call(  # noqa: C901, PLR0915 - as its one inner function
                     hooks.passes(error)
                     raise
                 finally:
-                    inside.discard(thread)
                     tracer.inside = tracer.passes = False
-        elif (
-            not (self._modules or self._parameters or thread in inside or checkpoints.wanted)
-            or torch.compiler.is_compiling() or what_compiles()
-        ):  # fmt: skip
-            # A loss function has nothing to tell. Below a graph break, nothing may be in the way of what dynamo compiles there.
+        is_inside = thread in inside or (tracer.inside and thread == hooks.thread)
+        is_told = is_marked or self._modules or self._parameters or is_inside or checkpoints.wanted
+        if not is_told or (not is_marked and (torch.compiler.is_compiling() or what_compiles())):
+            # Nor has one here. Below a graph break, nothing may be in the way of what dynamo compiles there.
             return original(self, *args, **kwargs)
         call = (self._compiled_call_impl or self._call_impl) if is_plain else functools.partial(original, self)
         if checkpoints.wanted and id(self) in checkpoints.wanted:
             call = functools.partial(checkpoints.run, self, call)
-        if thread not in inside:
+        if not is_inside:
             try:
                 return outermost.call(self, call, args, kwargs, is_marked)
             except BaseException as error:

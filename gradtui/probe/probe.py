@@ -112,7 +112,8 @@ class Probe:
             if self._boundary_open:
                 self._cross_boundary()
                 now = self.clock.now()
-                self._marked.begin(now, module, self._rests())
+                is_bare = not (self.examiner.tracer.minds or self.desk.statistics.modules)
+                self._marked.begin(now, module, self._rests(), is_bare=is_bare)
         self.phases.forward_began(now)
         if not self.examiner.tracer.on:
             return False

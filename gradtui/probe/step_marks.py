@@ -59,17 +59,19 @@ class StepMarks:
     """Marks are taken from `begin` until something unusual happens; `tell` is called with [what, when, what, when …].
 
     A wrapper whose thread is `idle` takes a mark by `add((what, when))`, if nothing else speaks against it; where what it marks
-    has an end, it sets `idle` to 0 and `within` to what it is, and says `ended` of it when it is over.
+    has an end, it sets `idle` to 0 and `within` to what it is, and both back when it is over. From `tell_at` on it then has
+    them told. The wrappers do so themselves: each call of a function more takes a microsecond there.
     """
 
     __slots__ = (
-        "__weakref__", "_frozen", "_taken", "_tell", "_tell_at", "_waiting", "add", "asking_ns", "between", "frozen", "idle",
-        "model", "optimizer", "steps_left", "thread", "within",
+        "__weakref__", "_frozen", "_taken", "_tell", "add", "asking_ns", "between", "frozen", "idle", "is_bare", "model",
+        "optimizer", "steps_left", "tell_at", "thread", "waiting", "within",
     )  # fmt: skip
     # A dictionary of attributes would be one more thing that is no longer in a cache.
 
     def __init__(self, waiting: Sized, frozen: Frozen, tell: Callable[[list[int]], None]) -> None:
-        self._waiting = waiting
+        self.waiting = waiting
+        """Commands that wait for a boundary."""
         self._frozen = frozen
         self._tell = tell
         self.frozen = frozen.watches
@@ -80,6 +82,8 @@ class StepMarks:
         """The same, while nothing is running that was marked as begun and has an end; else 0."""
         self.model: Callable[[], nn.Module | None] = lambda: None
         self.optimizer: Callable[[], Optimizer | None] = lambda: None
+        self.is_bare = False
+        """Calls of modules within the model matter to nobody, nor need anything be held while it runs."""
         self.steps_left = 0
         self.between = False
         """A step has ended, and nothing of the next one has run yet."""
@@ -89,15 +93,16 @@ class StepMarks:
         """One list for good."""
         self.add = self._taken.extend
         """Adds what and when, both at once: a Ctrl+C may come between any two calls."""
-        self._tell_at = 0
+        self.tell_at = 0
+        """When, by the clock's nanoseconds, there have been marks for long enough."""
         self.asking_ns = 0
         """What asking at every step has cost since it was charged last: it grows with what is frozen."""
 
-    def begin(self, now: int, model: nn.Module, optimizer: Optimizer, steps: int) -> None:
+    def begin(self, now: int, model: nn.Module, optimizer: Optimizer, steps: int, *, is_bare: bool) -> None:
         """Mark the rest of this step, whose forward by `model` has begun, and as many `steps` after it."""
         self.model, self.optimizer = weakref.ref(model), weakref.ref(optimizer)
-        self.steps_left, self.between, self.within = steps, False, 0
-        self._tell_at = now + _TELL_NS
+        self.steps_left, self.between, self.within, self.is_bare = steps, False, 0, is_bare
+        self.tell_at = now + _TELL_NS
         self.thread = self.idle = get_ident()
 
     @property
@@ -124,23 +129,18 @@ class StepMarks:
             del happened[-2:]
         return _PHASE_AFTER.get(happened[-1]) if happened else None
 
-    def is_wanted(self) -> bool:
-        """Whether somebody wants to see the step that is about to begin."""
-        if self._waiting or not self.steps_left:
-            return True
+    def is_disturbed(self) -> bool:
+        """Whether the step that is about to begin has to be seen, for what is frozen."""
         return len(self.frozen) > 0 and self._ask(self._frozen.is_part_disturbed)
 
     def is_in_the_way(self) -> bool:
         """Whether something frozen has to be seen to before an optimizer's step."""
         return len(self.frozen) > 0 and self._ask(self._frozen.has_gradient)
 
-    def ended(self, what: int) -> None:
-        """What the calling thread had marked as begun, and is `within`, has ended."""
-        self.add((-what, now := perf_counter_ns()))
-        self.within, self.idle = 0, self.thread
-        if now >= self._tell_at:
-            self._tell_at = now + _TELL_NS
-            self._flush()
+    def tell(self, now: int) -> None:
+        """Tell the marks there are, and go on."""
+        self.tell_at = now + _TELL_NS
+        self._flush()
 
     def _ask(self, question: Callable[[], bool]) -> bool:
         began = perf_counter_ns()

@@ -98,7 +98,7 @@ def _backward(
                 hooks.run("backward", listener.backward_began, outputs, accumulates, keeps_graph)
                 began = True
             # A checkpointed forward is run again within backward. Only now: this may have been a boundary.
-            is_holding = bool(held.modules) and held.enter(backward=True)
+            is_holding = not (is_marked and marks.is_bare) and bool(held.modules) and held.enter(backward=True)
             return original(outputs, *args, **kwargs)
         except BaseException as error:
             hooks.passes(error)
@@ -107,7 +107,10 @@ def _backward(
             if is_holding:
                 held.leave()
             if is_marked and marks.within == BACKWARD:
-                marks.ended(BACKWARD)
+                marks.add((-BACKWARD, now := perf_counter_ns()))
+                marks.within, marks.idle = 0, marks.thread
+                if now >= marks.tell_at:
+                    marks.tell(now)
             elif began:
                 hooks.run("backward", listener.backward_ended, accumulates)
 
@@ -233,7 +236,10 @@ def _step_post_hook(hooks: HookSet, listener: Listener, marks: StepMarks) -> Cal
     def after_step(optimizer: Optimizer, args: Any, kwargs: Any) -> None:  # noqa: ARG001
         if marks.within == STEP and marks.thread == get_ident():
             marks.between = True
-            marks.ended(STEP)
+            marks.add((-STEP, now := perf_counter_ns()))
+            marks.within, marks.idle = 0, marks.thread
+            if now >= marks.tell_at:
+                marks.tell(now)
         elif hooks.active:
             hooks.run("optimizer", listener.step_ended, optimizer)
 

@@ -85,7 +85,7 @@ def test_nothing_of_any_loop_is_lost(loop: str, name: str, told: list[int], monk
     if (loop, name) == ("plain", "mlp"):
         assert sum(told) >= 4 * 7, "in the plainest of loops most steps are marked"
     told.clear()
-    monkeypatch.setattr(StepMarks, "begin", lambda *_: None)
+    monkeypatch.setattr(StepMarks, "begin", lambda *_, **__: None)
     assert known(train()) == known(marked)
     assert not told
 
@@ -223,7 +223,7 @@ def test_a_forked_child_takes_no_marks(told: list[int]) -> None:
     with watched() as seen:
         steps(WARM_UP + 20)
         marks = seen.probe._marked.marks
-        marks.begin(perf_counter_ns(), model, optimizer, 1_000)
+        marks.begin(perf_counter_ns(), model, optimizer, 1_000, is_bare=True)
         reading, writing = os.pipe()
         child = os.fork()
         if child == 0:
