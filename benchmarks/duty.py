@@ -3,7 +3,7 @@
     python benchmarks/duty.py 0.5 gpt
 
 The duty of all threads but the training one, in per cent of the time, on all cores and on one (`taskset -c 0`), each in a fresh
-process, taking turns: with the screen less without it is what `--ui-budget` limits to 1 % by default. The first seconds are
+process, taking turns: with the screen less without it is what `--ui-budget` limits to 0.6 % by default. The first seconds are
 left out: they are spent on drawing everything for the first time.
 """
 

@@ -72,7 +72,7 @@ def _schedule(_context: click.Context, _option: click.Parameter, value: str | No
         raise click.BadParameter(f"{value}: {bad}") from None
 
 
-_SHARE: dict[str, Any] = {"callback": _share, "metavar": "SHARE", "default": "1%", "show_default": True}
+_SHARE: dict[str, Any] = {"callback": _share, "metavar": "SHARE", "show_default": True}
 _FILE: dict[str, Any] = {"callback": _output_file, "metavar": "FILE"}
 
 
@@ -91,9 +91,12 @@ _FILE: dict[str, Any] = {"callback": _output_file, "metavar": "FILE"}
 )
 @click.option("--summary", **_FILE, help="Write the summary to FILE as JSON, renewed while the run goes on.")
 @click.option(
-    "--budget", **_SHARE, help="Share of the step time that sampled measuring aims at; the hooks come on top."
+    "--budget",
+    **_SHARE,
+    default="1%",
+    help="Share of the step time that sampled measuring aims at; the hooks come on top.",
 )
-@click.option("--ui-budget", **_SHARE, help="Share of time that the dashboard may spend drawing.")
+@click.option("--ui-budget", **_SHARE, default="0.6%", help="Share of time that the dashboard may spend drawing.")
 @click.option("--log", **_FILE, help="Append the script's output to FILE while the screen is up.")
 @click.option(
     "--schedule",

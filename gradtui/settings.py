@@ -8,7 +8,10 @@ from pathlib import Path
 from gradtui.protocol.schedule import Scheduled
 
 DEFAULT_SHARE = 0.01
-"""Share of the time that measuring, and separately drawing, may take unless the person says otherwise."""
+"""Share of the time that measuring may take unless the person says otherwise."""
+
+DEFAULT_UI_SHARE = 0.006
+"""The same of drawing: training loses more than that where steps are short (`docs/performance.md`)."""
 
 USAGE_ERROR = 2
 """Exit code of a bad command line, as python and click have it."""
@@ -67,7 +70,7 @@ class Settings:
     steps: int | None = None
     summary: Path | None = None
     budget: float = DEFAULT_SHARE
-    ui_budget: float = DEFAULT_SHARE
+    ui_budget: float = DEFAULT_UI_SHARE
     log: Path | None = None
     pause_at_nan: bool = False
     schedule: tuple[Scheduled, ...] = ()

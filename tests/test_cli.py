@@ -27,7 +27,7 @@ def module(name: str, *arguments: str) -> Target:
 
 def test_defaults() -> None:
     expected = Settings(
-        target=script("train.py"), plain=False, steps=None, summary=None, budget=0.01, ui_budget=0.01, log=None
+        target=script("train.py"), plain=False, steps=None, summary=None, budget=0.01, ui_budget=0.006, log=None
     )
     assert parse(["train.py"]) == expected
     assert Settings(target=script("train.py")) == expected

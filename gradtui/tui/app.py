@@ -17,6 +17,7 @@ from textual.timer import Timer
 from textual.types import CSSPathType
 
 from gradtui.protocol.events import GradientHistogramsMeasured
+from gradtui.settings import DEFAULT_UI_SHARE
 from gradtui.state.reducer import apply
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import is_classified
@@ -70,7 +71,7 @@ class GradtuiApp(LiveActions, LookingApp, FreezingApp, AnnouncingApp, KeysInOrde
         sink: CommandSink,
         *,
         log: OutputLog | None = None,
-        ui_budget: float = 0.01,
+        ui_budget: float = DEFAULT_UI_SHARE,
         refresh_hz: float = 4,
         interrupt: Callable[[], None] | None = None,
         pictures: Pictures | None = None,

@@ -1,9 +1,9 @@
 """When each part of the screen is drawn, so that the UI thread takes no more than a share of the time. Runs on the UI thread.
 
-Drawing in the same process holds the interpreter lock, so what the UI thread takes is what training loses: with a share u of
-the wall time, training is slower by u / (1 - u). The governor therefore counts the CPU time of the whole thread between two
-ticks, painting and writing included, and charges it to the part that was drawn in the first of them. Each part has a shortest
-interval; while all of them together would cost more than the budget, every interval is stretched by the same factor.
+Drawing in the same process holds the interpreter lock, so training loses what the UI thread takes, and more where its steps are
+short: it waits for the lock and then finds its caches emptied. The governor counts the CPU time of the whole thread between
+two ticks, painting and writing included, and charges it to the part that was drawn in the first of them. Each part has a
+shortest interval; while all of them together would cost more than the budget, every interval is stretched by the same factor.
 """
 
 from __future__ import annotations
