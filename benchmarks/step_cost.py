@@ -9,8 +9,9 @@ lowest and highest, which shows how much two processes of one kind differ; and w
 the header shows), as a share of what was measured.
 
 The loop has one idle thread: from the first thread a process starts, a short step takes 1 to 2 % longer, whatever that thread
-does, since the allocator and the reference counts of torch's C++ then lock (seen with a thread that ended at once too). Nearly
-every script has threads (torch's own, a DataLoader's, a progress bar's); what one costs that has none is told as `no thread`.
+does, and even if it has ended: probably since the allocator and some reference counts of torch's C++ lock from then on. Scripts
+whose torch runs on several cores, with a DataLoader's workers or a progress bar have threads anyway; a loop with none is told
+too.
 
 The wait between two turns is a long step to gradtui, as a pause of the script's is; the first tenth of a second of each turn
 (`--uncounted`) is left out for that, and because another process has used the caches. The warm-up is spent on measurements that
@@ -26,10 +27,10 @@ from loop_process import Contender
 from rounds import Absent, told_time
 from turn_taking import Taken, Turns, ratios, take_turns
 
-_NONE = "none"
+_NONE, _NO_THREAD = "none", "no thread"
 _PLAIN = ("-m", "gradtui", "--plain")
 WAYS: dict[str, Contender] = {
-    "no thread": Contender(),
+    _NO_THREAD: Contender(),
     "plain": Contender(_PLAIN),
     "screen": Contender(("-m", "gradtui"), on_a_terminal=True),
     **{f"plain,{budget}": Contender((*_PLAIN, "--budget", budget)) for budget in ("0.1%", "5%")},
@@ -48,7 +49,7 @@ def tell(taken: Taken, name: str) -> None:
     line = f"  {name:<12}"
     for clock, ratio, each in (("wall", wall, walls), ("CPU", cpu, cpus)):
         line += f" {clock} {ratio:.3f}x ({min(each):.3f} to {max(each):.3f}) "
-    if name not in (_NONE, "no thread"):
+    if name not in (_NONE, _NO_THREAD):
         said = statistics.mean(sample["said_us"] for row in taken for sample in row[name])
         share = 100 * said / statistics.mean(sample["cpu_us"] for row in taken for sample in row[name])
         part = f", {said / added:.2f} of what is measured" if cpu > max(1.0, *_alone(taken)) else ""
@@ -65,7 +66,7 @@ def main() -> None:
     """Read the arguments and print a table for each size."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sizes", nargs="*", default=["0.5", "gpt"])
-    parser.add_argument("--ways", nargs="*", default=["no thread", "plain", "screen"], choices=WAYS)
+    parser.add_argument("--ways", nargs="*", default=[_NO_THREAD, "plain", "screen"], choices=WAYS)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--processes", type=int, default=3, help="of each way")
     parser.add_argument("--seconds", type=float, default=Turns.seconds, help="of each turn")

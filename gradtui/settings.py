@@ -11,7 +11,7 @@ DEFAULT_SHARE = 0.01
 """Share of the time that measuring may take unless the person says otherwise."""
 
 DEFAULT_UI_SHARE = 0.006
-"""The same of drawing: training loses more than that where steps are short (`docs/performance.md`)."""
+"""Share of the time that drawing may take; training loses more than that where steps are short (`docs/performance.md`)."""
 
 USAGE_ERROR = 2
 """Exit code of a bad command line, as python and click have it."""

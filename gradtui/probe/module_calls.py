@@ -38,30 +38,30 @@ def module_call(  # noqa: C901, PLR0915 - as its one inner function
             # What the original does, without its frame: deep models meet Python's recursion limit no sooner.
             is_direct = is_plain and self._compiled_call_impl is None
             return self._call_impl(*args, **kwargs) if is_direct else original(self, *args, **kwargs)
-        is_marked = False
+        is_marked = is_direct = False
         if (thread := get_ident()) == marks.idle:
-            if marks.model() is self:
-                is_marked = self.training and torch.is_grad_enabled() and not (
-                    marks.between and (marks.waiting or not marks.steps_left or (marks.frozen and marks.is_disturbed()))
-                )  # fmt: skip
-            elif marks.is_bare and is_plain and not (self._modules or self._parameters or self._compiled_call_impl):
-                return self._call_impl(*args, **kwargs)  # A loss function has nothing to tell.
-        if is_marked:
-            marks.steps_left, marks.between = marks.steps_left - marks.between, False
-            marks.add((FORWARD, perf_counter_ns()))
-            if marks.is_bare and is_plain and self._compiled_call_impl is None:
-                tracer.inside = tracer.passes = True
-                try:
-                    return self._call_impl(*args, **kwargs)
-                except BaseException as error:
-                    hooks.passes(error)
-                    raise
-                finally:
-                    tracer.inside = tracer.passes = False
-        is_inside = thread in inside or (tracer.inside and thread == hooks.thread)
+            is_marked = marks.model() is self and self.training and torch.is_grad_enabled() and not (
+                marks.between and (marks.waiting or not marks.steps_left or (marks.frozen and marks.is_disturbed()))
+            )  # fmt: skip
+            if is_marked:
+                marks.steps_left, marks.between = marks.steps_left - marks.between, False
+                marks.add((FORWARD, perf_counter_ns()))
+            is_direct = marks.is_bare and is_plain and self._compiled_call_impl is None
+        # A loss function has nothing to tell.
+        if is_direct and (is_marked or not (self._modules or self._parameters)):
+            if is_marked:
+                tracer.inside, tracer.passes = thread, True
+            try:
+                return self._call_impl(*args, **kwargs)
+            except BaseException as error:
+                hooks.passes(error)
+                raise
+            finally:
+                tracer.inside, tracer.passes = 0, False
+        is_inside = thread in inside or thread == tracer.inside
         is_told = is_marked or self._modules or self._parameters or is_inside or checkpoints.wanted
         if not is_told or (not is_marked and (torch.compiler.is_compiling() or what_compiles())):
-            # Nor has one here. Below a graph break, nothing may be in the way of what dynamo compiles there.
+            # Nor has one where marks are not enough. And nothing may be in the way of what dynamo compiles below a graph break.
             return original(self, *args, **kwargs)
         call = (self._compiled_call_impl or self._call_impl) if is_plain else functools.partial(original, self)
         if checkpoints.wanted and id(self) in checkpoints.wanted:
@@ -88,7 +88,7 @@ class _Outermost:
 
     def __init__(self, hooks: HookSet, listener: Listener, examiner: Examiner, held: HeldStatistics) -> None:
         self.inside: set[int] = set()
-        """The threads that are running a module now."""
+        """The threads that are running a module now, but for a marked one, which `tracer.inside` tells of."""
         self._hooks = hooks
         self._listener = listener
         self._tracer = examiner.tracer
@@ -107,17 +107,18 @@ class _Outermost:
             is_holding = bool(held.modules) and held.enter()  # Only now: the boundary is behind us.
             self.inside.add(thread)
             if is_heard:
-                tracer.inside, tracer.passes = True, not (tracer.on or tracer.minds)
+                tracer.inside, tracer.passes = thread, not (tracer.on or tracer.minds)
             return call(*args, **kwargs)
         except BaseException as error:
             hooks.passes(error)
             raise
         finally:
+            # First, and without a call: a Ctrl+C in what follows must not leave later calls unheard.
+            if is_heard:
+                tracer.inside, tracer.passes = 0, False
             self.inside.discard(thread)
             if is_holding:
                 held.leave()
-            if is_heard:
-                tracer.inside = tracer.passes = False
             if is_awaited:
                 hooks.run("forward", self._listener.root_left, module)
 

@@ -105,8 +105,8 @@ class ModuleTracer:
 
         Read by the wrapper around every module call: a plain attribute, because that is the hottest place there is.
         """
-        self.inside = False
-        """The only thread that is listened to is within an outermost module call."""
+        self.inside = 0
+        """The thread that is listened to while it is within an outermost module call, else 0."""
         self.minds = False
         """Some modules are called in another way, so that every call has to be looked at."""
         self._trace = ModuleTrace()
@@ -128,7 +128,7 @@ class ModuleTracer:
     def stop(self) -> None:
         """Trace no further. The trace so far belongs to whoever began it."""
         self.on = False
-        self.passes = self.inside and not self.minds
+        self.passes = self.inside != 0 and not self.minds
         self._trace, self._places = ModuleTrace(), {}
 
     def entered(self, now: int, module: nn.Module) -> None:  # noqa: ARG002 - as every callback of a hook

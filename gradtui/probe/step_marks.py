@@ -59,8 +59,8 @@ class StepMarks:
     """Marks are taken from `begin` until something unusual happens; `tell` is called with [what, when, what, when …].
 
     A wrapper whose thread is `idle` takes a mark by `add((what, when))`, if nothing else speaks against it; where what it marks
-    has an end, it sets `idle` to 0 and `within` to what it is, and both back when it is over. From `tell_at` on it then has
-    them told. The wrappers do so themselves: each call of a function more takes a microsecond there.
+    has an end, it sets `idle` to 0 and `within` to what it is, and both back when it is over. After `tell_at` the end of
+    a backward or a step has them told. The wrappers do so themselves: each call of a function more takes a microsecond there.
     """
 
     __slots__ = (
@@ -131,11 +131,11 @@ class StepMarks:
 
     def is_disturbed(self) -> bool:
         """Whether the step that is about to begin has to be seen, for what is frozen."""
-        return len(self.frozen) > 0 and self._ask(self._frozen.is_part_disturbed)
+        return self._ask(self._frozen.is_part_disturbed)
 
     def is_in_the_way(self) -> bool:
         """Whether something frozen has to be seen to before an optimizer's step."""
-        return len(self.frozen) > 0 and self._ask(self._frozen.has_gradient)
+        return self._ask(self._frozen.has_gradient)
 
     def tell(self, now: int) -> None:
         """Tell the marks there are, and go on."""

@@ -5,8 +5,8 @@ the script's own (a dispatch mode, with the probe and without it), for the three
 whose norms are measured, one that is examined. What is done every so many milliseconds is left out by taking the least of
 several steps.
 
-The limits are those figures as they were found on Python 3.11 with torch 2.13, plus about a tenth: whoever makes a step dearer
-than that says so by changing them here. Reads of values are counted in `test_reads.py`.
+The limits are those figures as they were found on Python 3.11 with torch 2.13, of a step that is looked at plus about a tenth:
+whoever makes a step dearer than that says so by changing them here. Reads of values are counted in `test_reads.py`.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ import gc
 import os
 import weakref
 from collections.abc import Iterator
+from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
 
@@ -16,6 +17,7 @@ from torch import nn
 from watched import Watched, watched
 from zoo import SPECIMENS
 
+import gradtui
 from gradtui.probe import mark_replay, norm_reader, step_examiner
 from gradtui.probe.probe import Probe
 from gradtui.probe.step_marks import StepMarks
@@ -235,3 +237,17 @@ def test_a_forked_child_takes_no_marks(told: list[int]) -> None:
         os.waitpid(child, 0)
         assert os.read(reading, 4) == b"none"
         os.close(reading)
+
+
+def test_what_a_loss_function_raises_shows_no_frame_of_ours(told: list[int]) -> None:
+    model, loss = small(), nn.MSELoss()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with watched(budget=0.0) as seen:
+        for _ in range(WARM_UP + 20):
+            step(model, optimizer)
+        output = model(X)
+        assert seen.probe._marked.marks.marks_go_on
+        with pytest.raises(AttributeError) as raised:
+            loss(output, None)
+    ours = str(Path(gradtui.__file__).parent)
+    assert [entry for entry in raised.traceback if str(entry.path).startswith(ours)] == []
