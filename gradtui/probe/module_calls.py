@@ -47,7 +47,7 @@ def module_call(  # noqa: C901, PLR0915 - as its one inner function
                 marks.steps_left, marks.between = marks.steps_left - marks.between, False
                 marks.add((FORWARD, perf_counter_ns()))
             is_direct = marks.is_bare and is_plain and self._compiled_call_impl is None
-        # A loss function has nothing to tell.
+        # The model itself, or a loss function, which has nothing to tell.
         if is_direct and (is_marked or not (self._modules or self._parameters)):
             if is_marked:
                 tracer.inside, tracer.passes = thread, True
@@ -61,7 +61,7 @@ def module_call(  # noqa: C901, PLR0915 - as its one inner function
         is_inside = thread in inside or thread == tracer.inside
         is_told = is_marked or self._modules or self._parameters or is_inside or checkpoints.wanted
         if not is_told or (not is_marked and (torch.compiler.is_compiling() or what_compiles())):
-            # Nor has one where marks are not enough. And nothing may be in the way of what dynamo compiles below a graph break.
+            # A loss function again, where marks are not enough; or what dynamo compiles below a graph break, which goes unhindered.
             return original(self, *args, **kwargs)
         call = (self._compiled_call_impl or self._call_impl) if is_plain else functools.partial(original, self)
         if checkpoints.wanted and id(self) in checkpoints.wanted:

@@ -22,6 +22,7 @@ from gradtui.export.summary import summarise
 from gradtui.probe.running_statistics import collects_statistics
 from gradtui.protocol.commands import SetMode, SetTrainable, Undo
 from gradtui.protocol.events import CommandApplied, FreezesInForce, FreezeVerified
+from gradtui.protocol.vocabulary import Phase
 from gradtui.tui.explanations import explain
 
 
@@ -237,6 +238,30 @@ def test_a_forward_that_raises_leaves_the_modes_as_they_were() -> None:
             with pytest.raises(RuntimeError):
                 model(torch.zeros(2, 3))
     assert all(module.training for module in model.modules())
+
+
+def test_after_a_ctrl_c_at_the_end_of_a_forward_the_next_calls_are_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = normed()
+    with watched() as seen:
+        train(model, 4, lambda n: seen.submit(freeze("0")) if n == 2 else None)
+        model.train()
+        held = seen.probe.desk.statistics
+        leave = held.leave
+
+        def interrupted() -> None:
+            leave()
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as once:
+            once.setattr(held, "leave", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                model(X)
+        assert all(module.training for module in model.modules())
+        train(model, 2, lambda _: None)
+        kept = model[0][1].running_mean.clone()
+        train(model, 2, lambda _: None)
+        assert torch.equal(model[0][1].running_mean, kept)
+    assert (seen.state.step, seen.state.phases[Phase.EVAL].count) == (8, 4)
 
 
 def test_a_model_that_runs_in_two_threads_is_held_in_both() -> None:
