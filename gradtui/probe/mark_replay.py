@@ -19,15 +19,19 @@ def replay(marks: list[int], phases: PhaseTracker) -> tuple[list[int], int]:
     Returns the moments at which steps ended, and how many backward passes did.
     """
     whats, times = marks[::2], marks[1::2]
-    ends = [now for what, now in zip(whats, times) if what == -STEP]
+    ends: list[int] = []
     at = 0
     while at < len(whats):
         following = _end_of_step(whats, at)
         before, counts = phases.state, phases.counts
         spent_in = _tell(whats[at:following], times[at:following], phases)
+        if whats[following - 1] == -STEP:
+            ends.append(times[following - 1])
         if phases.state == before and phases.ended is None:
             entered = {phase: count - counts[phase] for phase, count in phases.counts.items() if count != counts[phase]}
-            following = _go_round(whats, times, at, following, spent_in, entered, phases)
+            length, first = following - at, following
+            following = _go_round(whats, times, at, first, spent_in, entered, phases)
+            ends += times[first + length - 1 : following : length]
         at = following
     return ends, whats.count(-BACKWARD)
 

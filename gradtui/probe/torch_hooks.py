@@ -79,7 +79,7 @@ def _backward(
     accumulates_by_itself = original.__name__ == "backward"
 
     @functools.wraps(original)
-    def run_backward(outputs: Any, *args: Any, **kwargs: Any) -> Any:
+    def run_backward(*args: Any, **kwargs: Any) -> Any:
         # `torch.autograd.grad` does not accumulate into `.grad`; only `backward` passes this.
         accumulates = kwargs.get("accumulate_grad", accumulates_by_itself)
         is_marked = began = accumulates and marks.idle == get_ident() and not marks.between
@@ -87,19 +87,21 @@ def _backward(
             marks.within, marks.idle = BACKWARD, 0
             marks.add((BACKWARD, perf_counter_ns()))
         else:
+            # Not a parameter of its own: the tuple would be taken apart for it, and packed again, at every step.
+            outputs = args[0] if args else kwargs.get("tensors")
             if not hooks.active or current_graph_task_id() != -1 or _is_traced(outputs):
                 recomputation.tell_nested(hooks, examiner.recomputation, outputs)
-                return original(outputs, *args, **kwargs)
+                return original(*args, **kwargs)
             hooks.listen_here()
         is_holding = False
         try:
             if not is_marked:
-                keeps_graph = bool(args[1]) if len(args) > 1 else bool(kwargs.get("retain_graph"))
+                keeps_graph = bool(args[2]) if len(args) > 2 else bool(kwargs.get("retain_graph"))
                 hooks.run("backward", listener.backward_began, outputs, accumulates, keeps_graph)
                 began = True
             # A checkpointed forward is run again within backward. Only now: this may have been a boundary.
             is_holding = not (is_marked and marks.is_bare) and bool(held.modules) and held.enter(backward=True)
-            return original(outputs, *args, **kwargs)
+            return original(*args, **kwargs)
         except BaseException as error:
             hooks.passes(error)
             raise
