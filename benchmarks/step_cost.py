@@ -3,10 +3,11 @@
     python benchmarks/step_cost.py 0.5 gpt
 
 For each size of step: gradtui under `--plain` and with its screen, as they are and with other budgets (`--ways`), each in
-several processes that take turns of half a second with as many of the loop alone (`turn_taking.py`). Told are the median over
-the rounds of the ratio of their means, by the clock and in CPU time of the training thread; the same for each single process,
-lowest and highest, which shows how much two processes of one kind differ; and what gradtui itself counted as its cost (what
-the header shows), as a share of what was measured.
+several processes that take turns of half a second with as many of the loop alone (`turn_taking.py`). Of all turns of a way the
+third with the shortest steps counts, since whoever else uses the machine only ever makes steps longer. Told are the ratio of
+these means, by the clock and in CPU time of the training thread, with the range in which it lies when rounds and processes are
+drawn by chance from those there were (19 of 20 drawings); and what gradtui itself counted as its cost in these turns (what the
+header shows), as a share of what was measured.
 
 The loop has one idle thread: from the first thread a process starts, a short step takes 1 to 2 % longer, whatever that thread
 does, and even if it has ended: probably since the allocator and some reference counts of torch's C++ lock from then on. Scripts
@@ -21,11 +22,10 @@ no budget limits, and left out too.
 from __future__ import annotations
 
 import argparse
-import statistics
 
 from loop_process import Contender
-from rounds import Absent, told_time
-from turn_taking import Taken, Turns, ratios, take_turns
+from rounds import Absent, Sample, told_time
+from turn_taking import Taken, Turns, mean, quiet_third, ratio, take_turns
 
 _NONE, _NO_THREAD = "none", "no thread"
 _PLAIN = ("-m", "gradtui", "--plain")
@@ -39,27 +39,26 @@ WAYS: dict[str, Contender] = {
 
 def tell(taken: Taken, name: str) -> None:
     """One line."""
-    wall, walls = ratios(taken, name, _NONE, "wall_us")
-    cpu, cpus = ratios(taken, name, _NONE, "cpu_us")
-    added = statistics.median(
-        statistics.mean(sample["cpu_us"] for sample in row[name])
-        - statistics.mean(sample["cpu_us"] for sample in row[_NONE])
-        for row in taken
-    )
     line = f"  {name:<12}"
-    for clock, ratio, each in (("wall", wall, walls), ("CPU", cpu, cpus)):
-        line += f" {clock} {ratio:.3f}x ({min(each):.3f} to {max(each):.3f}) "
+    for clock, quantity in (("wall", "wall_us"), ("CPU", "cpu_us")):
+        found = ratio(taken, name, _NONE, quantity)
+        line += f" {clock} {found.value:.3f}x ({found.low:.3f} to {found.high:.3f}) "
     if name not in (_NONE, _NO_THREAD):
-        said = statistics.mean(sample["said_us"] for row in taken for sample in row[name])
-        share = 100 * said / statistics.mean(sample["cpu_us"] for row in taken for sample in row[name])
-        part = f", {said / added:.2f} of what is measured" if cpu > max(1.0, *_alone(taken)) else ""
-        line += f"  {told_time(added / 1e6).strip()} a step more; says {told_time(said / 1e6).strip()} ({share:.2f} %){part}"
+        quiet, alone = _quiet(taken, name), mean(_quiet(taken, _NONE), "cpu_us")
+        taking, said = mean(quiet, "cpu_us"), mean(quiet, "said_us")
+        # What lies within the spread of the loop alone is no measure for anything.
+        is_clear = found.value > ratio(taken, _NONE, _NONE, "cpu_us").high
+        part = f", {said / (taking - alone):.2f} of what is measured" if is_clear else ""
+        line += f"  {_time(taking - alone)} a step more; says {_time(said)} ({100 * said / taking:.2f} %){part}"
     print(line, flush=True)
 
 
-def _alone(taken: Taken) -> list[float]:
-    """How much the processes of the loop alone differ."""
-    return ratios(taken, _NONE, _NONE, "cpu_us")[1]
+def _quiet(taken: Taken, name: str) -> list[Sample]:
+    return quiet_third([sample for row in taken for sample in row[name]])
+
+
+def _time(microseconds: float) -> str:
+    return told_time(microseconds / 1e6).strip()
 
 
 def main() -> None:
@@ -81,10 +80,8 @@ def main() -> None:
         except Absent as why:
             print(f"{size}: {why}")
             continue
-        alone = statistics.median(sample["wall_us"] for row in taken for sample in row[_NONE])
-        print(
-            f"\n{size}: alone a step takes {told_time(alone / 1e6).strip()}; {arguments.rounds} rounds of {turns.seconds:g} s"
-        )
+        alone = mean(_quiet(taken, _NONE), "wall_us")
+        print(f"\n{size}: alone a step takes {_time(alone)}; {arguments.rounds} rounds of {turns.seconds:g} s")
         for name in ways:
             tell(taken, name)
 

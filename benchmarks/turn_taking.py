@@ -2,7 +2,8 @@
 
 A machine that others use too gets faster and slower within seconds, which a ratio of two runs that follow each other does not
 survive; and two runs of one and the same loop differ by some percent, by where things lie in memory, so there are several of
-each.
+each. What the C library has once taken it keeps in all of them: else large activations are given back to the system and taken
+anew at every step or not, by chance (2,000 to 14,000 page faults a second in runs of one and the same loop with a GPT).
 """
 
 from __future__ import annotations
@@ -30,6 +31,10 @@ from rounds import Absent, Sample
 _LONGEST_S = 60.0
 """A loop that has not answered by then has ended, or is stuck."""
 _A_DAY_S = 24 * 3600.0
+_KEEPS_MEMORY = dict.fromkeys(("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"), str(2**32))
+"""For glibc; others do not know these."""
+_DRAWINGS = 400
+"""Of rounds and processes by chance, for how far a ratio can be trusted."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +63,7 @@ class Runner:
         command = [*contender.before, python_of(contender.environment), *prefix, str(LOOP), *contender.after, size]
         command += ["--turns", str(asked), str(told), "--seconds", str(turns.seconds)]
         command += ["--warmup", str(turns.warmup), "--uncounted", str(turns.uncounted)]
-        environment = os.environ | {"OMP_NUM_THREADS": "1", "STEP_COST_RESULT": os.devnull}
+        environment = os.environ | _KEEPS_MEMORY | {"OMP_NUM_THREADS": "1", "STEP_COST_RESULT": os.devnull}
         # Open for both directions: neither blocks, whether or not there is a loop at the other end.
         self._told = stack.enter_context(open(os.open(told, os.O_RDWR)))  # noqa: SIM115 - in a stack
         self._asked = stack.enter_context(open(os.open(asked, os.O_RDWR), "w", buffering=1))  # noqa: SIM115
@@ -127,14 +132,42 @@ def take_turns(contenders: Mapping[str, Contender], size: str, rounds: int, each
         return taken
 
 
-def ratios(taken: Taken, name: str, baseline: str, quantity: str) -> tuple[float, list[float]]:
-    """The median over the rounds of a contender's mean to the baseline's; and the same for each of its processes."""
+def quiet_third(samples: Sequence[Sample]) -> list[Sample]:
+    """The turns with the shortest steps, by CPU time: whoever else uses the machine only ever makes steps longer.
 
-    def against(values: Sequence[float], row: Mapping[str, Sequence[Sample]]) -> float:
-        return statistics.mean(values) / statistics.mean(sample[quantity] for sample in row[baseline])
+    With turns of half a second, each of them has its share of all that a contender does beside its steps.
+    """
+    return sorted(samples, key=lambda sample: sample["cpu_us"])[: max(1, len(samples) // 3)]
 
-    each = [
-        statistics.median(against([row[name][process][quantity]], row) for row in taken)
-        for process in range(len(taken[0][name]))
-    ]
-    return statistics.median(against([sample[quantity] for sample in row[name]], row) for row in taken), each
+
+def mean(samples: Sequence[Sample], quantity: str) -> float:
+    """The mean of these turns."""
+    return statistics.mean(sample[quantity] for sample in samples)
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A ratio, and between what it lies in 19 of 20 drawings of other rounds and processes from those there were."""
+
+    value: float
+    low: float
+    high: float
+
+
+def ratio(taken: Taken, name: str, baseline: str, quantity: str) -> Ratio:
+    """The mean over a contender's quiet third of all turns, to the baseline's."""
+    rounds, chance = range(len(taken)), random.Random(0)
+    pair = [(way, range(len(taken[0][way]))) for way in (name, baseline)]
+
+    def of(at: Sequence[int], processes: Sequence[Sequence[int]]) -> float:
+        means = [
+            mean(quiet_third([taken[row][way][process] for row in at for process in own]), quantity)
+            for (way, _), own in zip(pair, processes)
+        ]
+        return means[0] / means[1]
+
+    drawn = sorted(
+        of(chance.choices(rounds, k=len(rounds)), [chance.choices(own, k=len(own)) for _, own in pair])
+        for _ in range(_DRAWINGS)
+    )
+    return Ratio(of(rounds, [own for _, own in pair]), drawn[_DRAWINGS // 40], drawn[-_DRAWINGS // 40])
