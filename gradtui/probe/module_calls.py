@@ -61,7 +61,7 @@ def module_call(  # noqa: C901, PLR0915 - as its one inner function
         is_inside = thread in inside or thread == tracer.inside
         is_told = is_marked or self._modules or self._parameters or is_inside or checkpoints.wanted
         if not is_told or (not is_marked and (torch.compiler.is_compiling() or what_compiles())):
-            # A loss function, where marks are not enough; or what dynamo compiles below a graph break: nothing may be in its way.
+            # A loss function, where marks are not enough; or what dynamo compiles below a graph break: nothing may hinder it.
             return original(self, *args, **kwargs)
         call = (self._compiled_call_impl or self._call_impl) if is_plain else functools.partial(original, self)
         if checkpoints.wanted and id(self) in checkpoints.wanted:
