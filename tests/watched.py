@@ -112,7 +112,7 @@ class Watched:
             switch(phase, now, entered)
 
         tracker._switch = noted  # type: ignore[method-assign]
-        take, self._told_from = tracker.take, tracker._since
+        take, self._told_from = tracker.take, tracker.since
 
         def taken(now: int) -> tuple[PhaseTime, ...]:
             self._told_to = now

@@ -11,11 +11,12 @@ parameters that train together, as many of the `of` as `tensors` says, each as i
 (`first_step` to `last_step`; see `gradtui.state.joint_figures`). `gradient_norm` is of the gradients as they were applied;
 its `micro_steps` has what had accumulated after each micro-step of the last step, before clipping, where a person follows
 that. `dropped_readings` counts steps and micro-steps that were not measured because a device had not finished the readings
-before. `bytes_end` is null for a phase whose end was never measured, one that did not occur included. Its categories count
-each storage once; with `other` they add up to `total`, except that `offloaded` is no part of it where `offload_outside` is
-true: the models are on a device, and what is offloaded on the host. `other_at_load` is what was in no category when the first
-forward began (imports, data sets), `other_first_step` what came with the first step (buffers that MKL and oneDNN keep, late
-imports), `other_since` the rest of `other`: Python's own objects, results that are still alive.
+before, `steps_with_estimated_phases` those so short that their phases were estimated by other steps'. `bytes_end` is null for
+a phase whose end was never measured, one that did not occur included. Its categories count each storage once; with `other`
+they add up to `total`, except that `offloaded` is no part of it where `offload_outside` is true: the models are on a device,
+and what is offloaded on the host. `other_at_load` is what was in no category when the first forward began (imports, data
+sets), `other_first_step` what came with the first step (buffers that MKL and oneDNN keep, late imports), `other_since` the
+rest of `other`: Python's own objects, results that are still alive.
 `checkpointed` has the modules with operations in checkpointed regions: bytes that backward computes again there (null if not
 seen), and the inputs that a region keeps, under the innermost module that it is within.
 
@@ -272,4 +273,5 @@ def _cost(state: RunState, dropped: int) -> dict[str, Any]:
         "setup_seconds": cost.setup_seconds,
         "dropped_events": dropped,
         "dropped_readings": cost.readings_dropped,
+        "steps_with_estimated_phases": cost.outlined,
     }

@@ -17,6 +17,12 @@ from gradtui.probe.phase_tracker import PhaseTracker
 from gradtui.probe.step_counter import StepCounter
 from gradtui.probe.step_marks import STEP, Frozen, StepMarks
 
+_SHORT_S = 1.25e-3
+"""Of steps shorter than this, marks take more than a fiftieth."""
+_UNTAKEN_HALVES = 5
+"""Half a mark each: what hooks cost beside their marks in a step in outline, which leaves five of seven out
+(benchmarks/taps.py: 0.64 of a step in full)."""
+
 
 class MarkedSteps:
     """Steps of one model and one optimizer that go by between two that are looked at; `told` follows each telling."""
@@ -61,16 +67,20 @@ class MarkedSteps:
         began = perf_counter_ns()
         asking_ns, self.marks.asking_ns = self.marks.asking_ns, 0
         # Before the steps are told of: it is these that it made longer.
-        self._hooks.own_ns += self._hooks.hidden_ns * (len(marks) // 2) + asking_ns
+        outlined = max(0, marks[::2].count(-STEP) - marks[::2].count(STEP))
+        self._hooks.own_ns += self._hooks.hidden_ns * (len(marks) + _UNTAKEN_HALVES * outlined) // 2 + asking_ns
         self._hooks.guard("steps", self._replay, marks)
         self._hooks.own_ns += perf_counter_ns() - began
 
     def _replay(self, marks: list[int]) -> None:
-        ends, backwards = replay(marks, self._phases)
-        self._counter.micro_steps += backwards
+        told = replay(marks, self._phases)
+        ends = told.ends
+        self._counter.micro_steps += told.backwards
         if ends:
             self._counter.stepped(self._place, len(ends))
             self._cost.steps_ended(ends)
+            self._counter.outlined += told.outlined
+            self.marks.are_short = told.backwards == len(ends) and self._cost.step_time.typical < _SHORT_S
         optimizer = self._optimizer()
         if optimizer is not None and ends:
             self._view.stepped(optimizer, self._counter.steps, self._counter.micro_steps)

@@ -27,7 +27,8 @@ class PhaseTracker:
         """Called with each phase that is left, when somebody wants to know."""
         self.marked: Callable[[], Phase | None] = lambda: None
         """What has happened since but is not told yet: the phase now, None if there is nothing."""
-        self._since = now
+        self.since = now
+        """The moment up to which the time has been given to phases."""
         self._held = False
         self._nanoseconds = dict.fromkeys(Phase, 0)
         self._counts = dict.fromkeys(Phase, 0)
@@ -109,16 +110,16 @@ class PhaseTracker:
             self._nanoseconds[phase] += spent
         for phase, entered in counts.items():
             self._counts[phase] += entered
-        self._since = now
+        self.since = now
 
     def pause_began(self, now: int) -> None:
         """The person holds the training thread: that time belongs to no phase."""
-        self._nanoseconds[self.phase] += now - self._since
+        self._nanoseconds[self.phase] += now - self.since
         self._held = True
 
     def pause_ended(self, now: int) -> None:
         """The person lets it go on."""
-        self._since = now
+        self.since = now
         self._held = False
 
     def evaluation_was_training(self, nanoseconds: int) -> None:
@@ -134,8 +135,8 @@ class PhaseTracker:
     def take(self, now: int) -> tuple[PhaseTime, ...]:
         """Times and counts since the last `take`, of the phases that have any."""
         if not self._held:
-            self._nanoseconds[self.phase] += now - self._since
-            self._since = now
+            self._nanoseconds[self.phase] += now - self.since
+            self.since = now
         taken = tuple(
             PhaseTime(phase, self._nanoseconds[phase] / 1e9, self._counts[phase])
             for phase in Phase
@@ -156,8 +157,8 @@ class PhaseTracker:
         self._switch(before, now, False)
 
     def _switch(self, phase: Phase, now: int, entered: bool) -> None:
-        self._nanoseconds[self.phase] += now - self._since
-        self._since = now
+        self._nanoseconds[self.phase] += now - self.since
+        self.since = now
         if entered:
             self._counts[phase] += 1
         left, self.phase = self.phase, phase

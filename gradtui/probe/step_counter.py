@@ -21,6 +21,8 @@ class StepCounter:
         """Outermost backward calls."""
         self.left_out = 0
         """Steps that a loss scaler has left out since the last executed one."""
+        self.outlined = 0
+        """Steps since the last event whose phases were not timed themselves."""
         self._flushed = (0, 0)
         self._stop_after = stop_after
         self._skipped = 0
@@ -92,9 +94,10 @@ class StepCounter:
             norms_every,
             ledger_every,
             readings_dropped,
+            self.outlined,
         )
         self._flushed = (self.steps, self.micro_steps)
-        self._skipped = 0
+        self._skipped = self.outlined = 0
         self._by_optimizer = [0] * len(self._by_optimizer)
         self._flushed_at = now
         return event

@@ -73,19 +73,22 @@ def install(
     hooks.leave_forked_children(marks.forget)
 
 
-def _backward(
+def _backward(  # noqa: C901 - as its one inner function
     original: Function, hooks: HookSet, listener: Listener, examiner: Examiner, marks: StepMarks, held: HeldStatistics
 ) -> Function:
     accumulates_by_itself = original.__name__ == "backward"
 
     @functools.wraps(original)
-    def run_backward(*args: Any, **kwargs: Any) -> Any:
+    def run_backward(*args: Any, **kwargs: Any) -> Any:  # noqa: C901 - every frame more is felt here
         # `torch.autograd.grad` does not accumulate into `.grad`; only `backward` passes this.
         accumulates = kwargs.get("accumulate_grad", accumulates_by_itself)
-        is_marked = began = accumulates and marks.idle == get_ident() and not marks.between
+        is_marked = began = (
+            accumulates and marks.idle == get_ident() and not marks.between and marks.outline != 2
+        )  # fmt: skip
         if is_marked:
             marks.within, marks.idle = BACKWARD, 0
-            marks.add((BACKWARD, perf_counter_ns()))
+            if not marks.outline:
+                marks.add((BACKWARD, perf_counter_ns()))
         else:
             # Not a parameter of its own: the tuple would be taken apart for it, and packed again, at every step.
             outputs = args[0] if args else kwargs.get("tensors")
@@ -108,7 +111,9 @@ def _backward(
         finally:
             if is_holding:
                 held.leave()
-            if is_marked and marks.within == BACKWARD:
+            if is_marked and marks.within == BACKWARD and marks.outline:
+                marks.within, marks.idle, marks.outline = 0, marks.thread, 2
+            elif is_marked and marks.within == BACKWARD:
                 marks.add((-BACKWARD, now := perf_counter_ns()))
                 marks.within, marks.idle = 0, marks.thread
                 if now >= marks.tell_at:
@@ -149,7 +154,8 @@ def _zero_grad(
         is_marked = marks.idle == get_ident()
         if is_marked:
             marks.within, marks.idle = ZERO_GRAD, 0
-            marks.add((ZERO_GRAD, perf_counter_ns()))
+            if not marks.outline:
+                marks.add((ZERO_GRAD, perf_counter_ns()))
         elif hooks.active:
             hooks.run("zero_grad", listener.zero_grad_began)
         else:
@@ -158,7 +164,8 @@ def _zero_grad(
             return original(self, *args, **kwargs)
         finally:
             if is_marked and marks.within == ZERO_GRAD:
-                marks.add((-ZERO_GRAD, perf_counter_ns()))
+                if not marks.outline:
+                    marks.add((-ZERO_GRAD, perf_counter_ns()))
                 marks.within, marks.idle = 0, marks.thread
             else:
                 hooks.run("zero_grad", listener.zero_grad_ended)
@@ -199,7 +206,8 @@ def _next_batch(
     @functools.wraps(original)
     def __next__(self: Any) -> Any:  # noqa: N807
         if marks.idle == get_ident():
-            marks.add((DATA, perf_counter_ns()))
+            if not marks.outline:
+                marks.add((DATA, perf_counter_ns()))
         elif hooks.active:
             hooks.run("data", listener.data_wanted)
         try:
@@ -218,11 +226,12 @@ def _step_pre_hook(hooks: HookSet, listener: Listener, marks: StepMarks) -> Call
     def before_step(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         # args[0] is the optimizer itself; a closure would follow.
         if (
-            marks.idle == get_ident() and marks.optimizer() is optimizer
+            marks.idle == get_ident() and marks.optimizer() is optimizer and marks.outline != 1
             and len(args) == 1 and not kwargs and not (marks.frozen and marks.is_in_the_way())
         ):  # fmt: skip
             marks.within, marks.idle = STEP, 0
-            marks.add((STEP, perf_counter_ns()))
+            if not marks.outline:
+                marks.add((STEP, perf_counter_ns()))
         elif hooks.active:
             closure = args[1] if len(args) > 1 else kwargs.get("closure")
             try:
@@ -240,6 +249,8 @@ def _step_post_hook(hooks: HookSet, listener: Listener, marks: StepMarks) -> Cal
             marks.between = True
             marks.add((-STEP, now := perf_counter_ns()))
             marks.within, marks.idle = 0, marks.thread
+            if now >= marks.full_until:
+                marks.outline = 1
             if now >= marks.tell_at:
                 marks.tell(now)
         elif hooks.active:

@@ -162,6 +162,8 @@ class Progress(Event):
     readings_dropped: int = 0
     """Steps and micro-steps, of the whole run so far, whose gradients were not measured because a device had not finished the
     readings before."""
+    outlined: int = 0
+    """How many of `steps` are so short that their phases were not timed: these are an estimate by steps just before."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -195,6 +195,8 @@ def closing_lines(state: RunState) -> list[str]:
         record = state.phases[phase]
         if record.seconds or record.count:
             lines.append(_phase_line(phase, record.seconds, elapsed, record.peak, record.peak_exact))
+    if state.cost.outlined:
+        lines.append(f"  phases estimated by other steps' in {state.cost.outlined:,} short steps")
     if state.traced is not None:
         step = state.traced
         owner = tree.modules[step.peak_module] if step.peak_module >= 0 else None

@@ -128,6 +128,7 @@ def _progress(state: RunState, event: ev.Progress) -> None:
             "gradients not measured: the device is too far behind, and training does not wait for it",
         )
     cost.readings_dropped = event.readings_dropped
+    cost.outlined += event.outlined
     if event.step <= event.steps:
         cost.setup_seconds += event.own_seconds
         return

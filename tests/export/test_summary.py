@@ -41,7 +41,9 @@ KEYS = {
         "path", "names", "shape", "local_count",
         "dtype", "bytes", "trainable", "state", "gradient_norm", "gradient", "saved_bytes",
     },
-    "cost": {"us_per_step", "share_of_step", "setup_seconds", "dropped_events", "dropped_readings"},
+    "cost": {
+        "us_per_step", "share_of_step", "setup_seconds", "dropped_events", "dropped_readings", "steps_with_estimated_phases",
+    },
 }  # fmt: skip
 
 

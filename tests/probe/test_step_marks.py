@@ -18,7 +18,7 @@ from watched import Watched, watched
 from zoo import SPECIMENS
 
 import gradtui
-from gradtui.probe import mark_replay, norm_reader, step_examiner
+from gradtui.probe import mark_replay, norm_reader, step_examiner, step_marks
 from gradtui.probe.probe import Probe
 from gradtui.probe.step_marks import StepMarks
 from gradtui.protocol.commands import Pause, Resume, SetTrainable
@@ -51,7 +51,20 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 @pytest.fixture
 def told_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps that are like the one before are told as all others, so that every phase is heard of, in order."""
-    monkeypatch.setattr(mark_replay, "_go_round", lambda _whats, _times, _begin, end, *_: end)
+    monkeypatch.setattr(mark_replay, "_behind", lambda _whats, _begin, end: end)
+
+
+@pytest.fixture
+def in_outline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every marked step but the one in which marks begin is marked in outline, as far as it goes its plain way."""
+    begin = StepMarks.begin
+
+    def as_short_ones(self: StepMarks, *arguments: Any, **options: Any) -> None:
+        self.are_short = True
+        begin(self, *arguments, **options)
+
+    monkeypatch.setattr(StepMarks, "begin", as_short_ones)
+    monkeypatch.setattr(step_marks, "_IN_FULL_NS", 0)
 
 
 def small() -> nn.Module:
@@ -90,6 +103,59 @@ def test_nothing_of_any_loop_is_lost(loop: str, name: str, told: list[int], monk
     monkeypatch.setattr(StepMarks, "begin", lambda *_, **__: None)
     assert known(train()) == known(marked)
     assert not told
+
+
+@pytest.mark.parametrize(("loop", "name"), every_loop())
+@pytest.mark.usefixtures("in_outline")
+def test_nothing_is_lost_in_outline(loop: str, name: str, told: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    def train() -> Watched:
+        torch.manual_seed(0)
+        specimen = SPECIMENS[name]()
+        with watched(budget=0.0) as seen:
+            loops.LOOPS[loop](specimen.model, specimen.batch, specimen.loss, 8)
+        seen.check_that_phases_fill_the_time()
+        return seen
+
+    outlined = train()
+    if (loop, name) == ("plain", "mlp"):
+        assert outlined.state.cost.outlined >= 4
+        assert sum(told) <= 5 * 7, "two marks a step, but for the first"
+    monkeypatch.setattr(StepMarks, "begin", lambda *_, **__: None)
+    assert known(train())[:4] == known(outlined)[:4]
+
+
+@pytest.mark.usefixtures("in_outline")
+def test_what_has_happened_of_a_step_in_outline_is_told_before_what_follows(told: list[int]) -> None:
+    model, other = small(), small()
+    with watched(budget=0.0) as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for number in range(24):
+            optimizer.zero_grad()
+            loss = model(X).square().mean()
+            if number == 6:
+                other(X)
+            loss.backward(retain_graph=number == 9)
+            if number == 9:
+                loss.backward()
+            with torch.no_grad():
+                if number == 12:
+                    model(X)
+            group = optimizer.param_groups[0]
+            if number == 15:
+                group["lr"] = "unusable"
+                with pytest.raises(Exception):  # noqa: B017, PT011 - whatever torch makes of it
+                    optimizer.step()
+                group["lr"] = 0.1
+            if number == 18:
+                continue
+            optimizer.step()
+    assert told
+    assert seen.state.cost.outlined
+    assert (seen.state.step, seen.state.micro_steps) == (23, 25)
+    assert seen.phases.count("eval") == 1
+    at = [place for place, phase in enumerate(seen.phases) if phase == "optimizer"]
+    assert at[11] < seen.phases.index("eval") < at[12]
+    seen.check_that_phases_fill_the_time()
 
 
 def step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
