@@ -23,7 +23,7 @@ from gradtui.probe.allocators import cpu_allocator
 from gradtui.probe.probe import Probe
 from gradtui.transport.in_process import CommandQueue, EventQueue
 
-_BLOCK = 60
+_BLOCK = 300
 _UNCOUNTED = 40
 
 
