@@ -27,11 +27,13 @@ class Told:
         ends: the moments at which steps ended.
         backwards: how many backward passes did.
         outlined: how many of the steps were marked in outline.
+        are_alike: whether steps that were marked in full followed each other with the same marks.
     """
 
     ends: list[int]
     backwards: int
     outlined: int
+    are_alike: bool
 
 
 @dataclass(frozen=True)
@@ -59,28 +61,32 @@ def replay(marks: list[int], phases: PhaseTracker) -> Told:
     usual: _Usual | None = None
     while at < len(whats):
         following = _end_of_step(whats, at)
-        if whats[at:following] == _OUTLINE:
+        step = whats[at:following]
+        if step == _OUTLINE:
             following = _behind(whats, at, following)
-            steps = (following - at) // len(_OUTLINE)
             _tell_outlined(times[at:following], usual, phases)
             ends += times[at + 1 : following : len(_OUTLINE)]
-            outlined += steps
+            outlined += (following - at) // len(_OUTLINE)
+        elif set(step) == set(_OUTLINE):
+            # A Ctrl+C came as the forward was marked, and it was called again.
+            _tell_outlined([times[at], times[following - 1]], usual, phases)
+            ends.append(times[following - 1])
+            outlined += 1
         else:
             before, counts = phases.state, phases.counts
-            spent_in = _tell(whats[at:following], times[at:following], phases)
-            if whats[following - 1] == -STEP:
+            spent_in = _tell(step, times[at:following], phases)
+            if step[-1] == -STEP:
                 ends.append(times[following - 1])
             if phases.state == before and phases.ended is None:
                 entered = {
                     phase: count - counts[phase] for phase, count in phases.counts.items() if count != counts[phase]
                 }
-                length, first = following - at, following
-                following = _behind(whats, at, following)
+                first, following = following, _behind(whats, at, following)
                 if following > first:
-                    usual = _go_round(whats[at:first], times[first - 1 : following], spent_in, entered, phases)
-                    ends += times[first + length - 1 : following : length]
+                    usual = _go_round(step, times[first - 1 : following], spent_in, entered, phases)
+                    ends += times[first + len(step) - 1 : following : len(step)]
         at = following
-    return Told(ends, whats.count(-BACKWARD) + outlined, outlined)
+    return Told(ends, whats.count(-BACKWARD) + outlined, outlined, usual is not None)
 
 
 def _end_of_step(whats: list[int], at: int) -> int:

@@ -20,8 +20,8 @@ from gradtui.probe.step_marks import STEP, Frozen, StepMarks
 _SHORT_S = 1.25e-3
 """Of steps shorter than this, marks take more than a fiftieth."""
 _UNTAKEN_HALVES = 5
-"""Half a mark each: what hooks cost beside their marks in a step in outline, which leaves five of seven out
-(benchmarks/taps.py: 0.64 of a step in full)."""
+"""So many halves of a mark cost the hooks of a step in outline besides its two marks: together they are 0.64 or 0.74 of one in
+full (docs/performance.md)."""
 
 
 class MarkedSteps:
@@ -80,7 +80,9 @@ class MarkedSteps:
             self._counter.stepped(self._place, len(ends))
             self._cost.steps_ended(ends)
             self._counter.outlined += told.outlined
-            self.marks.are_short = told.backwards == len(ends) and self._cost.step_time.typical < _SHORT_S
+            # Where a telling ends within a step its backward may be told already.
+            have_one_backward = told.are_alike and abs(told.backwards - len(ends)) <= 1
+            self.marks.are_short = have_one_backward and self._cost.step_time.typical < _SHORT_S
         optimizer = self._optimizer()
         if optimizer is not None and ends:
             self._view.stepped(optimizer, self._counter.steps, self._counter.micro_steps)

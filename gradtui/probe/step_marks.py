@@ -46,7 +46,7 @@ _TELL_NS = 200_000_000
 
 
 _IN_FULL_NS = 25_000_000
-"""So long after each telling short steps are marked in full: an eighth of them, twenty or more."""
+"""So long after each telling short steps are marked in full: about an eighth of them, twenty or more."""
 
 
 class Frozen(Protocol):
@@ -139,7 +139,7 @@ class StepMarks:
 
     def phase(self) -> Phase | None:
         """The phase by the last mark, None if that does not tell; may be asked on any thread."""
-        if self.outline and not self.between and (self.within or self.outline == 2):
+        if self.outline and (self.within or (self.outline == 2 and not self.between)):
             return _PHASE_AFTER[self.within or -BACKWARD]
         happened = self._taken[::2]
         if happened and happened[-1] == -ZERO_GRAD:
@@ -167,13 +167,20 @@ class StepMarks:
 
     def _fill_in(self) -> None:
         """Of a step in outline: take the marks that say what it has done so far, all as of now."""
-        outline, self.outline = self.outline, 0
-        if outline:
-            now = perf_counter_ns()
-            if outline == 2:
-                self.add((BACKWARD, now, -BACKWARD, now))
-            if self.within:
-                self.add((self.within, now))
+        if self.outline:
+            now, happened = perf_counter_ns(), []
+            # A Ctrl+C may have come between a mark and what follows it: then more is over than `within` says.
+            has_stepped, had_backward = self._taken[-2:-1] == [-STEP], self.outline == 2
+            if had_backward and not has_stepped:
+                happened += [BACKWARD, now, -BACKWARD, now]
+            if (
+                self.within
+                and not (self.within == STEP and has_stepped)
+                and not (self.within == BACKWARD and had_backward)
+            ):
+                happened += [self.within, now]
+            self.outline = 0
+            self.add(happened)
 
     def _ask(self, question: Callable[[], bool]) -> bool:
         began = perf_counter_ns()
@@ -184,4 +191,5 @@ class StepMarks:
     def _flush(self) -> None:
         marks = self._taken[:]
         del self._taken[: len(marks)]
-        self._tell(marks)
+        if marks:
+            self._tell(marks)

@@ -112,7 +112,7 @@ def _backward(  # noqa: C901 - as its one inner function
             if is_holding:
                 held.leave()
             if is_marked and marks.within == BACKWARD and marks.outline:
-                marks.within, marks.idle, marks.outline = 0, marks.thread, 2
+                marks.outline, marks.within, marks.idle = 2, 0, marks.thread
             elif is_marked and marks.within == BACKWARD:
                 marks.add((-BACKWARD, now := perf_counter_ns()))
                 marks.within, marks.idle = 0, marks.thread
@@ -226,7 +226,7 @@ def _step_pre_hook(hooks: HookSet, listener: Listener, marks: StepMarks) -> Call
     def before_step(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         # args[0] is the optimizer itself; a closure would follow.
         if (
-            marks.idle == get_ident() and marks.optimizer() is optimizer and marks.outline != 1
+            marks.idle == get_ident() and marks.optimizer() is optimizer and not marks.between and marks.outline != 1
             and len(args) == 1 and not kwargs and not (marks.frozen and marks.is_in_the_way())
         ):  # fmt: skip
             marks.within, marks.idle = STEP, 0
@@ -248,9 +248,9 @@ def _step_post_hook(hooks: HookSet, listener: Listener, marks: StepMarks) -> Cal
         if marks.within == STEP and marks.thread == get_ident():
             marks.between = True
             marks.add((-STEP, now := perf_counter_ns()))
-            marks.within, marks.idle = 0, marks.thread
             if now >= marks.full_until:
                 marks.outline = 1
+            marks.within, marks.idle = 0, marks.thread
             if now >= marks.tell_at:
                 marks.tell(now)
         elif hooks.active:

@@ -148,5 +148,22 @@ def test_no_step_and_no_time_is_lost_in_outline(
     told = replay([number for pair in zip(whats, times) for number in pair], phases)
     assert told.ends == [time for what, time in zip(whats, times) if what == -STEP]
     assert told.backwards == whats.count(-BACKWARD) + outlined
-    assert sum(round(time.seconds * 1e9) for time in phases.take(times[-1])) == times[-1]
-    assert not any(time.seconds < 0 for time in phases.take(times[-1]))
+    spent = [round(time.seconds * 1e9) for time in phases.take(times[-1])]
+    assert sum(spent) == times[-1]
+    assert min(spent) >= 0
+
+
+def test_a_forward_that_was_marked_twice_in_outline_is_one_step() -> None:
+    marks, end = steps_in(5, 3)
+    marks[-4:-4] = [FORWARD, marks[-3] - 1]
+    told = replay(marks, PhaseTracker(0))
+    assert (len(told.ends), told.backwards, told.outlined) == (8, 8, 3)
+    assert told.ends[-1] == end
+
+
+def test_only_steps_with_the_same_marks_say_what_others_are_made_of() -> None:
+    def are_alike(whats: tuple[int, ...]) -> bool:
+        return replay([number for time, what in enumerate(whats) for number in (what, time)], PhaseTracker(0)).are_alike
+
+    assert are_alike(3 * PLAIN)
+    assert not are_alike(5 * (PLAIN + TWO_FORWARDS))

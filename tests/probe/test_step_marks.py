@@ -20,9 +20,10 @@ from zoo import SPECIMENS
 import gradtui
 from gradtui.probe import mark_replay, norm_reader, step_examiner, step_marks
 from gradtui.probe.probe import Probe
-from gradtui.probe.step_marks import StepMarks
+from gradtui.probe.step_marks import FORWARD, STEP, StepMarks
 from gradtui.protocol.commands import Pause, Resume, SetTrainable
 from gradtui.protocol.events import CommandApplied, PauseChanged
+from gradtui.protocol.vocabulary import Phase
 from gradtui.transport.in_process import CommandQueue
 
 WARM_UP = 2
@@ -252,6 +253,72 @@ def test_the_run_ends_after_the_step_it_was_told_to(told: list[int]) -> None:
             train()
     assert told
     assert (len(done), seen.state.step) == (8, 9)
+
+
+def test_the_run_ends_after_the_step_it_was_told_to_where_a_forward_has_two(told: list[int]) -> None:
+    model, done = small(), []
+
+    def train() -> None:
+        while True:
+            step(model, optimizer)
+            optimizer.step()
+            done.append(1)
+
+    with watched(budget=0.0, stop_after=15) as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        with pytest.raises(SystemExit):
+            train()
+    assert told
+    assert (len(done), seen.state.step) == (7, 15)
+
+
+def test_phases_of_steps_in_outline_are_those_of_the_others(told: list[int]) -> None:
+    model = small()
+    with watched(budget=0.0) as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for number in range(40):
+            step(model, optimizer)
+            if number == 10:
+                assert seen.probe._marked.marks.thread, "marks have begun"
+                seen.probe._marked.marks.full_until = 0
+    seen.check_that_phases_fill_the_time()
+    assert told
+    assert seen.state.cost.outlined >= 25
+    phases = {
+        phase: seen.state.phases[phase] for phase in (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER, Phase.ZERO_GRAD)
+    }
+    assert {record.count for record in phases.values()} == {40}
+    # The first steps are measured, so they say little; the others are alike, and none of these phases takes nothing.
+    assert all(record.seconds > 40 * 1e-6 for record in phases.values())
+
+
+@pytest.mark.usefixtures("in_outline")
+@pytest.mark.parametrize(("interrupted", "executed"), [(FORWARD, 20), (-STEP, 21)])
+def test_a_ctrl_c_between_a_mark_and_what_follows_it_loses_no_step(
+    interrupted: int, executed: int, told: list[int]
+) -> None:
+    model = small()
+    with watched(budget=0.0) as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        marks = seen.probe._marked.marks
+        add = marks.add
+
+        def interrupt(mark: tuple[int, int]) -> None:
+            add(mark)
+            if mark[0] == interrupted:
+                marks.add = add
+                raise KeyboardInterrupt
+
+        for number in range(20):
+            if number == 12:
+                assert marks.outline
+                marks.add = interrupt  # type: ignore[assignment]
+            try:
+                step(model, optimizer)
+            except KeyboardInterrupt:
+                step(model, optimizer)
+    assert told
+    assert (seen.state.step, seen.state.micro_steps) == (executed, executed)
 
 
 def test_the_phase_of_a_marked_step_can_be_asked_while_it_runs(told: list[int]) -> None:
