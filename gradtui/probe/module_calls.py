@@ -48,8 +48,7 @@ def module_call(  # noqa: C901, PLR0915 - as its one inner function
                     marks.add((FORWARD, perf_counter_ns()))
                 marks.steps_left, marks.between = marks.steps_left - marks.between, False
             is_direct = marks.is_bare and is_plain and self._compiled_call_impl is None
-        # The model itself, or a loss function, which has nothing to tell.
-        if is_direct and (is_marked or not (self._modules or self._parameters)):
+        if is_direct and (is_marked or not (self._modules or self._parameters)):  # a loss function
             if is_marked:
                 tracer.inside, tracer.passes = thread, True
             try:

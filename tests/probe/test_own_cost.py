@@ -122,18 +122,19 @@ def test_what_is_said_of_our_cost_is_what_it_is() -> None:
     """Within a factor of two: other processes of the machine disturb this, the benchmark takes its time."""
     loop = Loop()
     loop.seconds(100)
-    differences, said = [], []
-    for _ in range(15):
-        without = loop.seconds(60)
+    without, with_hooks, said = [], [], []
+    for _ in range(24):
+        without.append(loop.seconds(60))
         with watched(budget=1e-6) as seen:
             loop.seconds(25)
             seen.probe.report()
             own = seen.probe.hooks.own_ns
-            with_us = loop.seconds(60)
+            with_hooks.append(loop.seconds(60))
             seen.probe.report()
             said.append((seen.probe.hooks.own_ns - own) / 60e9)
-        differences.append(with_us - without)
-    assert 0.5 < statistics.median(said) / statistics.median(differences) < 2
+    # The quiet third of each: what else runs on the machine only ever makes steps longer.
+    quiet, alone = (statistics.mean(sorted(each)[:8]) for each in (with_hooks, without))
+    assert 0.5 < statistics.median(said) / (quiet - alone) < 2
 
 
 def test_the_budget_holds_for_the_time_that_steps_really_take() -> None:
