@@ -67,7 +67,8 @@ class MarkedSteps:
         began = perf_counter_ns()
         asking_ns, self.marks.asking_ns = self.marks.asking_ns, 0
         # Before the steps are told of: it is these that it made longer.
-        outlined = max(0, marks[::2].count(-STEP) - marks[::2].count(STEP))
+        whats = marks[::2]
+        outlined = max(0, whats.count(-STEP) - whats.count(STEP))
         self._hooks.own_ns += self._hooks.hidden_ns * (len(marks) + _UNTAKEN_HALVES * outlined) // 2 + asking_ns
         self._hooks.guard("steps", self._replay, marks)
         self._hooks.own_ns += perf_counter_ns() - began

@@ -196,7 +196,7 @@ def closing_lines(state: RunState) -> list[str]:
         if record.seconds or record.count:
             lines.append(_phase_line(phase, record.seconds, elapsed, record.peak, record.peak_exact))
     if state.cost.outlined:
-        lines.append(f"  phases estimated by other steps' in {state.cost.outlined:,} short steps")
+        lines.append(f"  the phases of {state.cost.outlined:,} short steps are an estimate by those of the others")
     if state.traced is not None:
         step = state.traced
         owner = tree.modules[step.peak_module] if step.peak_module >= 0 else None

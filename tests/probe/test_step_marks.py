@@ -79,6 +79,16 @@ def known(seen: Watched) -> tuple[object, ...]:
     return state.step, state.micro_steps, state.skipped_steps, state.optimizer_steps, visits, seen.phases
 
 
+def trained(loop: str, name: str) -> Watched:
+    """Eight steps of this loop with this specimen, watched without a budget."""
+    torch.manual_seed(0)
+    specimen = SPECIMENS[name]()
+    with watched(budget=0.0) as seen:
+        loops.LOOPS[loop](specimen.model, specimen.batch, specimen.loss, 8)
+    seen.check_that_phases_fill_the_time()
+    return seen
+
+
 def every_loop() -> Iterator[tuple[str, str]]:
     for loop in loops.LOOPS:
         for name in ("mlp", "checkpointed", "frozen_encoder_with_prompt"):
@@ -89,40 +99,24 @@ def every_loop() -> Iterator[tuple[str, str]]:
 @pytest.mark.parametrize(("loop", "name"), every_loop())
 @pytest.mark.usefixtures("told_one_by_one")
 def test_nothing_of_any_loop_is_lost(loop: str, name: str, told: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    def train() -> Watched:
-        torch.manual_seed(0)
-        specimen = SPECIMENS[name]()
-        with watched(budget=0.0) as seen:
-            loops.LOOPS[loop](specimen.model, specimen.batch, specimen.loss, 8)
-        seen.check_that_phases_fill_the_time()
-        return seen
-
-    marked = train()
+    marked = trained(loop, name)
     if (loop, name) == ("plain", "mlp"):
         assert sum(told) >= 4 * 7, "in the plainest of loops most steps are marked"
     told.clear()
     monkeypatch.setattr(StepMarks, "begin", lambda *_, **__: None)
-    assert known(train()) == known(marked)
+    assert known(trained(loop, name)) == known(marked)
     assert not told
 
 
 @pytest.mark.parametrize(("loop", "name"), every_loop())
 @pytest.mark.usefixtures("in_outline")
 def test_nothing_is_lost_in_outline(loop: str, name: str, told: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    def train() -> Watched:
-        torch.manual_seed(0)
-        specimen = SPECIMENS[name]()
-        with watched(budget=0.0) as seen:
-            loops.LOOPS[loop](specimen.model, specimen.batch, specimen.loss, 8)
-        seen.check_that_phases_fill_the_time()
-        return seen
-
-    outlined = train()
+    outlined = trained(loop, name)
     if (loop, name) == ("plain", "mlp"):
         assert outlined.state.cost.outlined >= 4
         assert sum(told) <= 5 * 7, "two marks a step, but for the first"
     monkeypatch.setattr(StepMarks, "begin", lambda *_, **__: None)
-    assert known(train())[:4] == known(outlined)[:4]
+    assert known(trained(loop, name))[:4] == known(outlined)[:4]
 
 
 @pytest.mark.usefixtures("in_outline")

@@ -77,6 +77,12 @@ def test_norms_that_were_left_out_because_a_device_was_behind_are_counted() -> N
     assert "read at 3 steps; 1,234 left out, since the device was behind" in closing(*coop_run(3), behind)
 
 
+def test_phases_that_are_an_estimate_are_said_to_be() -> None:
+    short = ev.Progress(9.0, 5_000, 4_000, 4_000, 0, (4_000,), (), 0.0, 1, 1, outlined=3_500)
+    assert "estimate" not in closing(*coop_run(3))
+    assert "the phases of 3,500 short steps are an estimate by those of the others" in closing(*coop_run(3), short)
+
+
 def test_the_memory_of_a_device_is_told_with_its_parts() -> None:
     assert "device memory" not in closing(*coop_run(5))
     shown = closing(*coop_run(5), device_sample())
