@@ -28,8 +28,8 @@ from loop_process import LOOP, Contender
 from pseudo_terminal import PseudoTerminal
 from rounds import Absent, Sample
 
-_LONGEST_S = 60.0
-"""A loop that has not answered by then has ended, or is stuck."""
+_LONGEST_S = 180.0
+"""A loop that has not answered by then has ended, or is stuck: a dozen that import torch at once take a minute for it."""
 _A_DAY_S = 24 * 3600.0
 _KEEPS_MEMORY = dict.fromkeys(("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"), str(2**32))
 """For glibc; others do not know these."""

@@ -9,7 +9,7 @@ from time import perf_counter_ns
 from torch import nn
 from torch.optim import Optimizer
 
-from gradtui.probe.mark_replay import replay
+from gradtui.probe.mark_replay import Told, replay
 from gradtui.probe.models_in_view import ModelsInView
 from gradtui.probe.open_steps import OpenSteps
 from gradtui.probe.own_cost import OwnCost
@@ -17,8 +17,8 @@ from gradtui.probe.phase_tracker import PhaseTracker
 from gradtui.probe.step_counter import StepCounter
 from gradtui.probe.step_marks import STEP, Frozen, StepMarks
 
-_SHORT_S = 1.25e-3
-"""Of steps shorter than this, marks take more than a fiftieth."""
+_MOST_MARKED = 0.02
+"""Where all marks of a step would take a larger part of it, most steps are marked in outline."""
 _UNTAKEN_HALVES = 5
 """So many halves of a mark cost the hooks of a step in outline besides its two marks: together they are 0.64 or 0.74 of one in
 full (docs/performance.md)."""
@@ -83,7 +83,7 @@ class MarkedSteps:
             self._counter.outlined += told.outlined
             # Where a telling ends within a step its backward may be told already.
             have_one_backward = told.are_alike and abs(told.backwards - len(ends)) <= 1
-            self.marks.are_short = have_one_backward and self._cost.step_time.typical < _SHORT_S
+            self.marks.are_short = have_one_backward and self._are_felt(len(marks) // 2 - 2 * told.outlined, told)
         optimizer = self._optimizer()
         if optimizer is not None and ends:
             self._view.stepped(optimizer, self._counter.steps, self._counter.micro_steps)
@@ -91,3 +91,8 @@ class MarkedSteps:
             # It is still running.
             self._steps.began(optimizer, False)
         self._told(marks[-1])
+
+    def _are_felt(self, marks: int, told: Told) -> bool:
+        """Whether steps would be felt to be longer for all their marks, by so many of the steps that were marked in full."""
+        each_ns = self._hooks.hidden_ns * marks // max(1, len(told.ends) - told.outlined)
+        return each_ns > _MOST_MARKED * self._cost.step_time.typical * 1e9

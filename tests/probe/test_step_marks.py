@@ -286,6 +286,24 @@ def test_phases_of_steps_in_outline_are_those_of_the_others(told: list[int]) -> 
     assert all(record.seconds > 40 * 1e-6 for record in phases.values())
 
 
+@pytest.mark.parametrize(("part", "are_short"), [(0.001, False), (0.01, True)])
+def test_steps_are_marked_in_outline_where_all_their_marks_are_felt(
+    part: float, are_short: bool, told: list[int]
+) -> None:
+    model = small()
+    with watched(budget=0.0) as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        marks, hooks = seen.probe._marked.marks, seen.probe.hooks
+        for _ in range(30):
+            step(model, optimizer)
+        # Seven marks of a step: forward; backward, the optimizer's step and zero_grad, which have an end.
+        hooks.hidden_ns = int(part * seen.probe._cost.step_time.typical * 1e9)
+        marks.tell_at = 0
+        step(model, optimizer)
+        assert told
+        assert marks.are_short is are_short
+
+
 @pytest.mark.usefixtures("in_outline")
 @pytest.mark.parametrize(("interrupted", "executed"), [(FORWARD, 20), (-STEP, 21)])
 def test_a_ctrl_c_between_a_mark_and_what_follows_it_loses_no_step(
