@@ -194,12 +194,23 @@ LOOPS: dict[str, Loop] = {
     )
 }
 
+
+def _has_bf16_lstm() -> bool:
+    """Whether oneDNN has an LSTM in bfloat16 for this processor: without AVX-512 it has none, and torch refuses."""
+    try:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            nn.LSTM(5, 8)(torch.zeros(2, 1, 5))
+    except RuntimeError:
+        return False
+    return True
+
+
 UNSUITED: dict[str, frozenset[str]] = {
     "momentum": frozenset({"sparse_embedding"}),
     "adamw": frozenset({"sparse_embedding"}),
     "accumulation_clipped": frozenset({"sparse_embedding"}),
     "gan": frozenset({"tied_gpt", "sparse_embedding", "bf16", "lstm"}),
-    "autocast_bf16": frozenset({"sparse_embedding"}),
+    "autocast_bf16": frozenset({"sparse_embedding"} if _has_bf16_lstm() else {"sparse_embedding", "lstm"}),
     "grad_scaler": frozenset({"sparse_embedding", "complex_parameter"}),
     "gradient_penalty": frozenset(
         {"tied_gpt", "sparse_embedding", "under_no_grad", "checkpointed", "transformer_encoder", "lstm"}
