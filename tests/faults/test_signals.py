@@ -166,6 +166,8 @@ def test_sizes_of_all_kinds_while_dialogs_are_open(tmp_path: Path) -> None:
             session.wait_for(words)
             for columns, lines in ((1, 1), (300, 90), (120, 36)):
                 drawn = len(session.raw)
+                # What is seen after this has been drawn for the new size: the dialog comes last.
+                session.screen.erase_in_display(2)
                 session.resize(columns, lines)
                 session.wait_until(lambda drawn=drawn: len(session.raw) > drawn, "something drawn")
             session.wait_for(words)
