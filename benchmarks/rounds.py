@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import statistics
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 Sample = Mapping[str, float]
@@ -103,6 +103,13 @@ class Rounds:
         """A line for each contender that did not take part."""
         for name, why in self.absent.items():
             print(f"  {name:<28} left out: {why}")
+
+
+def most_lie_between(values: Iterable[float]) -> tuple[float, float]:
+    """Between what 19 of 20 of these lie."""
+    ordered = sorted(values)
+    cut = len(ordered) // 40
+    return ordered[cut], ordered[-cut - 1]
 
 
 def told_time(seconds: float) -> str:

@@ -3,10 +3,10 @@ the next (addresses, hash seeds: some percent of a step of half a millisecond) i
 
     python benchmarks/taps.py --blocks 150
 
-Blocks of steps with and without, taking turns, each after some steps that do not count; CPU time of the thread; medians of the
-differences of neighbours, and between what they lie in 19 of 20 drawings of other blocks from those there were. Without: every
-wrapper is replaced by what it wraps, and the optimizers' global hooks are gone. Beside it stands what we say that these steps
-have cost, as the header has it; what is measured now and then has next to no budget here, for that times itself.
+Blocks of steps with and without, taking turns, each after some steps that do not count; CPU time of the thread; median of the
+differences of neighbours, in brackets where it lies in 19 of 20 drawings of other blocks from those there were. Without: every
+wrapper is replaced by what it wraps, and the optimizers' global hooks are gone. Told beside it is what we say that the steps
+cost, as the header does. Steps are hardly ever measured here: what that costs is timed directly.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from contextlib import contextmanager
 
 import torch
 import torch.optim.optimizer as torch_optimizer
+from rounds import most_lie_between
 from torch import nn
 
 from gradtui.probe.allocators import cpu_allocator
@@ -95,19 +96,17 @@ def main() -> None:
         events.drain(1_000_000)
     probe.detach()
     added, base, says = (statistics.median(values) for values in (more, without, said))
-    low, high = _range_of_median(more)
+    chance = random.Random(0)
+    low, high = most_lie_between(
+        statistics.median(chance.choices(more, k=len(more))) for _ in range(_DRAWINGS)
+    )  # fmt: skip
+    # What cannot be told from nothing is no measure for what we say.
+    part = f", {says / added:.2f} of what is measured" if low > 0 else ""
     print(
         f"a step alone {base:.0f} µs of CPU; with the hooks {1 + added / base:.3f}x "
         f"({1 + low / base:.3f} to {1 + high / base:.3f}), "
-        f"{added:+.1f} µs ({low:+.1f} to {high:+.1f}); says {says:.1f} µs, {says / added:.2f} of what is measured"
+        f"{added:+.1f} µs ({low:+.1f} to {high:+.1f}); says {says:.1f} µs{part}"
     )
-
-
-def _range_of_median(values: list[float]) -> tuple[float, float]:
-    """Between what it lies in 19 of 20 drawings."""
-    chance = random.Random(0)
-    drawn = sorted(statistics.median(chance.choices(values, k=len(values))) for _ in range(_DRAWINGS))
-    return drawn[_DRAWINGS // 40], drawn[-_DRAWINGS // 40]
 
 
 if __name__ == "__main__":

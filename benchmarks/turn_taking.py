@@ -26,7 +26,7 @@ from typing import Any
 from environments import python_of
 from loop_process import LOOP, Contender
 from pseudo_terminal import PseudoTerminal
-from rounds import Absent, Sample
+from rounds import Absent, Sample, most_lie_between
 
 _LONGEST_S = 180.0
 """A loop that has not answered by then has ended, or is stuck: a dozen that import torch at once take a minute for it."""
@@ -166,8 +166,8 @@ def ratio(taken: Taken, name: str, baseline: str, quantity: str) -> Ratio:
         ]
         return means[0] / means[1]
 
-    drawn = sorted(
+    drawn = (
         of(chance.choices(rounds, k=len(rounds)), [chance.choices(own, k=len(own)) for _, own in pair])
         for _ in range(_DRAWINGS)
     )
-    return Ratio(of(rounds, [own for _, own in pair]), drawn[_DRAWINGS // 40], drawn[-_DRAWINGS // 40])
+    return Ratio(of(rounds, [own for _, own in pair]), *most_lie_between(drawn))

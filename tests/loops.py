@@ -196,7 +196,7 @@ LOOPS: dict[str, Loop] = {
 
 
 def _has_bf16_lstm() -> bool:
-    """Whether oneDNN has an LSTM in bfloat16 for this processor: without AVX-512 it has none, and torch refuses."""
+    """Whether torch has an LSTM in bfloat16 for this processor: on one with no more than AVX2 it raises (torch 2.13)."""
     try:
         with torch.autocast("cpu", dtype=torch.bfloat16):
             nn.LSTM(5, 8)(torch.zeros(2, 1, 5))

@@ -46,7 +46,7 @@ _TELL_NS = 200_000_000
 
 
 _IN_FULL_NS = 25_000_000
-"""So long after each telling short steps are marked in full: about an eighth of them, twenty or more."""
+"""So long after each telling short steps are marked in full: about an eighth of them."""
 
 
 class Frozen(Protocol):

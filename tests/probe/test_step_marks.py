@@ -233,37 +233,25 @@ def test_a_command_is_applied_before_the_forward_of_its_step(told: list[int]) ->
     assert seen_by_forward == [True] * 7 + [False] * 3
 
 
-def test_the_run_ends_after_the_step_it_was_told_to(told: list[int]) -> None:
+@pytest.mark.parametrize(("steps_of_a_forward", "stop_after", "forwards_over"), [(1, 9, 8), (2, 15, 7)])
+def test_the_run_ends_after_the_step_it_was_told_to(
+    steps_of_a_forward: int, stop_after: int, forwards_over: int, told: list[int]
+) -> None:
     model, done = small(), []
 
     def train() -> None:
         while True:
             step(model, optimizer)
+            for _ in range(steps_of_a_forward - 1):
+                optimizer.step()
             done.append(1)
 
-    with watched(budget=0.0, stop_after=9) as seen:
+    with watched(budget=0.0, stop_after=stop_after) as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         with pytest.raises(SystemExit):
             train()
     assert told
-    assert (len(done), seen.state.step) == (8, 9)
-
-
-def test_the_run_ends_after_the_step_it_was_told_to_where_a_forward_has_two(told: list[int]) -> None:
-    model, done = small(), []
-
-    def train() -> None:
-        while True:
-            step(model, optimizer)
-            optimizer.step()
-            done.append(1)
-
-    with watched(budget=0.0, stop_after=15) as seen:
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        with pytest.raises(SystemExit):
-            train()
-    assert told
-    assert (len(done), seen.state.step) == (7, 15)
+    assert (len(done), seen.state.step) == (forwards_over, stop_after)
 
 
 def test_phases_of_steps_in_outline_are_those_of_the_others(told: list[int]) -> None:
