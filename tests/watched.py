@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
+
+import torch._dynamo  # noqa: F401 - the first optimizer would import it, too late for `conftest` to freeze it
 
 from gradtui.probe.allocators import Allocator, Reading
 from gradtui.probe.probe import Probe
@@ -17,9 +18,6 @@ from gradtui.state.run_state import RunState
 from gradtui.transport.in_process import CommandQueue, EventQueue
 
 E = TypeVar("E", bound=Event)
-
-# What is alive by now (torch, the test modules) stays: no collection and no search for models looks at it again.
-gc.freeze()
 
 
 class CountingAllocator:

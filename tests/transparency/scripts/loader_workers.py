@@ -24,7 +24,10 @@ class Squares(Dataset):
 def train(method):
     model = nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    loader = DataLoader(Squares(), batch_size=6, shuffle=True, num_workers=2, multiprocessing_context=method)
+    loader = DataLoader(
+        Squares(), batch_size=6, shuffle=True, num_workers=2, multiprocessing_context=method,
+        persistent_workers=method != "fork",  # these import torch again each time they are started
+    )  # fmt: skip
     for epoch in range(2):
         for inputs, targets in loader:
             optimizer.zero_grad()
