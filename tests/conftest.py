@@ -1,7 +1,11 @@
 """Shared by all tests. Its being here also lets them import the modules that lie beside it."""
 
 import gc
+import importlib
 import os
+import sys
+
+import pytest
 
 # Tests run side by side: threads of torch's that wait for each other on a full machine take twenty times as long. Scripts that
 # tests start inherit it.
@@ -9,5 +13,13 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 def pytest_collection_finish() -> None:
-    """What is alive by now (torch, the test modules) stays: no collection and no search for models looks at it again."""
+    """What the first optimizer would import is imported before anything is frozen."""
+    if "torch" in sys.modules:
+        importlib.import_module("torch._dynamo")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _nothing_old() -> None:
+    """What is alive before a module's tests (torch, the test modules) stays: no collection or search for models looks at it."""
+    gc.collect()
     gc.freeze()

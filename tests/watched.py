@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
-import torch._dynamo  # noqa: F401 - the first optimizer would import it, too late for `conftest` to freeze it
-
 from gradtui.probe.allocators import Allocator, Reading
 from gradtui.probe.probe import Probe
 from gradtui.protocol.commands import Command

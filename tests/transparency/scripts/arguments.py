@@ -1,14 +1,7 @@
 """Arguments by argparse, also such as look like options of somebody else."""
 
-import random
-
-import torch
-from ending import leave
-from torch import nn
-
-random.seed(5)
-torch.manual_seed(5)
 import argparse
+import random
 import sys
 
 parser = argparse.ArgumentParser(description=__doc__)
@@ -19,6 +12,14 @@ parser.add_argument("-m", "--model", default="linear")
 parser.add_argument("rest", nargs="*")
 arguments = parser.parse_args()
 print(sys.argv, arguments, parser.prog)
+
+# After the arguments, as scripts do that want to answer --help at once.
+import torch
+from ending import leave
+from torch import nn
+
+random.seed(5)
+torch.manual_seed(5)
 model = nn.Linear(3, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for step in range(arguments.steps):
