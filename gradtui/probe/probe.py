@@ -40,14 +40,9 @@ class Probe:
     """
 
     def __init__(
-        self,
-        emit: Callable[[Event], None],
-        commands: CommandQueue,
-        allocator: Allocator,
-        *,
-        budget: float = 0.01,
+        self, emit: Callable[[Event], None], commands: CommandQueue, allocator: Allocator, *, budget: float = 0.01,
         stop_after: int | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.commands = commands
         self.clock = RunClock()
         self.hooks = HookSet(self._failed)
@@ -222,8 +217,7 @@ class Probe:
         if self.examiner.examination is not None:
             self.hooks.guard("examination", self.examiner.conclude, optimizer, self.norms.latest, skipped)
         self.hooks.guard("freezes", self.desk.freezes.after_step, self.counter.steps, optimizer)
-        if self.counter.is_due(now):
-            self._flush(now)
+        self._tell_if_due(now)
         if self._steps:
             return
         self._boundary_open = True
@@ -234,7 +228,13 @@ class Probe:
         """Steps that were only marked have been counted, up to this moment."""
         self._boundary_open = self._marked.marks.between
         self.norms.poll()
+        self._tell_if_due(now)
+        if self.examiner.rests(self.counter.steps) == 0:
+            self._marked.marks.steps_left = 0
+
+    def _tell_if_due(self, now: int) -> None:
         if self.counter.is_due(now):
+            self.hooks.guard("states", self.examiner.look_for_switches, now)
             self._flush(now)
 
     def _rests(self) -> int:

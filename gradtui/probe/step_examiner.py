@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
+from time import perf_counter_ns
 from typing import Any, TypeVar, cast
 
 from torch import nn
@@ -36,6 +37,9 @@ _AFTER_A_TOGGLE = 2
 
 _AFTER_A_CHANGE = 4
 """Steps examined whatever they cost when the models have changed: a script may train one after the other."""
+
+_BETWEEN_SWITCHES = 2_000
+"""Whether the script has frozen something is looked at so many times as seldom as looking takes."""
 
 _Look = TypeVar("_Look", bound=Callable[..., Any])
 
@@ -94,6 +98,7 @@ class StepExaminer:
         self.follows: Callable[[], bool] = lambda: False
         """Whether module calls and batches are noted in every step."""
         self._evaluated_at = -_EVALUATION_NS
+        self._switches_at = 0
         self._hooks = hooks
         self._guard = hooks.guard
         phases.ended = self._guarded_end
@@ -128,6 +133,14 @@ class StepExaminer:
         """A toggle was applied: tell who is trainable now, and look closely at the next steps."""
         self.states.toggled(step)
         self._cadence.force(_AFTER_A_TOGGLE * self._view.round_length)
+
+    def look_for_switches(self, now: int) -> None:
+        """Where the script itself has frozen or unfrozen something since it was told, look closely at the next steps."""
+        if now >= self._switches_at and self._may_look():
+            began = perf_counter_ns()
+            if self.states.are_outdated():
+                self._cadence.force(_AFTER_A_TOGGLE * self._view.round_length)
+            self._switches_at = now + _BETWEEN_SWITCHES * (perf_counter_ns() - began)
 
     def rests(self, step: int) -> int:
         """How many steps after the one that follows so many executed ones are not to be examined."""
@@ -275,6 +288,8 @@ class StepExaminer:
     def finish(self) -> None:
         """The run ends, and the phase it is in with it."""
         self.checkpoints.clear()
+        if self.states.are_outdated():
+            self.states.toggled(self._counter.steps)
         self._phase_ended(self._phases.phase)
         self._ledgers.settle(None)
         self._traces.drop()

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 from gradtui.probe.models_in_view import ModelsInView
 from gradtui.probe.run_clock import RunClock
 from gradtui.protocol.events import Event, ParametersClassified
 from gradtui.protocol.vocabulary import ParameterState
+
+_TO_AND_FRO = 3
+"""What the script has frozen or unfrozen so often takes turns, as the two halves of a GAN do."""
 
 
 class ToldStates:
@@ -16,8 +20,8 @@ class ToldStates:
     def __init__(self, emit: Callable[[Event], None], clock: RunClock, view: ModelsInView) -> None:
         self.letters = ""
         """A letter of `ParameterState` per parameter; empty where nothing is known."""
-        self.switched: set[int] = set()
-        """Parameters that the script itself was seen to freeze or unfreeze while it trains."""
+        self.switched: Counter[int] = Counter()
+        """How often the script itself was seen to freeze or unfreeze a parameter while it trains; only those where it was."""
         self._trainable = ""
         self._emit = emit
         self._clock = clock
@@ -30,18 +34,28 @@ class ToldStates:
 
     def toggled(self, step: int) -> None:
         """A toggle was applied: tell who is trainable now; of those that changed nothing more is known."""
-        letters = list(self.letters or "-" * len(self._view.tree.parameters))
-        flags = ["-"] * len(letters)
+        unknown = "-" * len(self._view.tree.parameters)
+        letters, flags = list(self.letters or unknown), list(self._trainable or unknown)
         for index, tensor in self._view.tree.live_parameters():
-            flags[index] = "1" if tensor.requires_grad else "0"
-            if self._trainable[index : index + 1] != flags[index]:
-                letters[index] = "-"
+            flag = "1" if tensor.requires_grad else "0"
+            if flags[index] != flag:
+                letters[index], flags[index] = "-", flag
         self._tell("".join(letters), "".join(flags), step)
+
+    def are_outdated(self) -> bool:
+        """Whether the script has frozen or unfrozen something since they were told, but for what takes turns anyway."""
+        # Without a call of ours for each: it is asked five times a second.
+        for index, (reference, told) in enumerate(zip(self._view.tree.parameter_refs, self._trainable)):
+            tensor = reference()
+            now = told if tensor is None else "1" if tensor.requires_grad else "0"
+            if told != now and told != "-" and self.switched[index] < _TO_AND_FRO:
+                return True
+        return False
 
     def classified(self, letters: str, trainable: str, step: int) -> None:
         """A step was examined."""
         known = zip(self._trainable, trainable)
-        self.switched |= {place for place, (before, now) in enumerate(known) if {before, now} == {"0", "1"}}
+        self.switched.update(place for place, (before, now) in enumerate(known) if {before, now} == {"0", "1"})
         self._tell(letters, trainable, step)
 
     def unreached(self) -> frozenset[int]:

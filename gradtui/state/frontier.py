@@ -144,6 +144,8 @@ def _why(tree: TreeState, places: Sequence[int]) -> str:
         return f"{it} {'runs' if len(places) == 1 else 'run'} {_mode_words(tree, places[0])}"
     if kinds == {_DETACHED}:
         return f"what {it} computed is detached from the loss, or not used in it"
+    if kinds == {_NEW}:
+        return f"{it} {'has' if len(places) == 1 else 'have'} not been looked at since {it} became trainable"
     if kinds == {_FROZEN}:
         return f"nothing in {'it' if it == 'it' else 'them'}, or before, needs a gradient"
     return "each is frozen, run under no_grad, detached or unused"
@@ -156,17 +158,22 @@ def _why_before(tree: TreeState, line: Frontier) -> str:
         return f"what comes before {'it' if one else 'them'} runs {_mode_words(tree, kinds[_NO_GRAD])}"
     if _DETACHED in kinds:
         return f"what {called(tree, kinds[_DETACHED])} computed is detached from the loss, or not used in it"
+    if _NEW in kinds:
+        return f"{called(tree, kinds[_NEW])} has not been looked at since it became trainable"
     return f"nothing before {'it' if one else 'them'} needs a gradient"
 
 
-_NO_GRAD, _DETACHED, _FROZEN = "no_grad", "detached", "frozen"
+_NO_GRAD, _DETACHED, _NEW, _FROZEN = "no_grad", "detached", "newly trainable", "frozen"
 
 
 def _kind(tree: TreeState, place: int) -> str:
     modes = set(tree.reach.grad_modes[place : place + tree.modules[place].subtree_modules]) if tree.reach else set()
     if GradMode.GRAD.value not in modes and modes & {GradMode.NO_GRAD.value, GradMode.INFERENCE.value}:
         return _NO_GRAD
-    return _DETACHED if any(tree.trainable[index] == "1" for index in subtree(tree.modules[place])) else _FROZEN
+    trains = {tree.states[index] for index in subtree(tree.modules[place]) if tree.trainable[index] == "1"}
+    if trains == {ParameterState.UNKNOWN.value}:
+        return _NEW
+    return _DETACHED if trains else _FROZEN
 
 
 def _mode_words(tree: TreeState, place: int) -> str:

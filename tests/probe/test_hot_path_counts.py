@@ -169,7 +169,7 @@ def test_calls_grow_with_the_model_by_so_many_a_parameter_and_module(
 
 
 def test_marks_are_told_of_at_the_same_price_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Found: 62 calls, or 80 where an event is due, whatever the model."""
+    """Found: 74 calls, or 97 where an event is due, whatever the model."""
     for layers in (7, 500):
         loop = Loop(layers)
         with every_step("marked", monkeypatch) as probe:
@@ -180,7 +180,7 @@ def test_marks_are_told_of_at_the_same_price_however_many_there_are(monkeypatch:
             for count in (25, 100):
                 for _ in range(count):
                     loop.step()
-                assert 0 < calls_of(marks._flush) <= 90
+                assert 0 < calls_of(marks._flush) <= 105
 
 
 @pytest.mark.parametrize(("kind", "most"), [("marked", 0), ("measured", 10), ("examined", 545)])

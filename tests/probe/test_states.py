@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import math
+import time
+import weakref
+from types import SimpleNamespace
+from typing import cast
 
 import loops
 import pytest
@@ -12,6 +16,9 @@ from torch.utils.checkpoint import checkpoint
 from watched import watched
 from zoo import SPECIMENS
 
+from gradtui.probe.models_in_view import ModelsInView
+from gradtui.probe.run_clock import RunClock
+from gradtui.probe.told_states import ToldStates
 from gradtui.protocol.events import ParametersClassified
 
 X = torch.linspace(-1, 1, 24).view(6, 4)
@@ -271,6 +278,58 @@ def test_flags_follow_the_script() -> None:
         model[0].requires_grad_(True)
         steps(model, optimizer)
     assert set(seen.letters().values()) == {"T"}
+
+
+@pytest.mark.parametrize("in_parts", [False, True], ids=["marked", "told at once"])
+def test_what_the_script_unfreezes_is_seen_where_no_step_is_due(
+    in_parts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gradtui.probe.cadence._RAREST_S", 1e6)
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
+    model[0].requires_grad_(False)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        (model[1](model[0](X)) if in_parts else model(X)).square().mean().backward()
+        optimizer.step()
+
+    with watched(budget=1e-9) as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        for _ in range(40):
+            step()
+        names = [letter for _, letter in sorted(seen.letters().items())]
+        assert names == ["C", "C", "T", "T"]
+        model[0].weight.requires_grad_(True)
+        deadline = time.monotonic() + 20
+        while (seen.state.tree.trainable == "0011" or "-" in seen.letters().values()) and time.monotonic() < deadline:
+            step()
+        assert seen.state.tree.trainable == "1011"
+        assert [letter for _, letter in sorted(seen.letters().items())] == ["C", "T", "T", "T"]
+
+
+def test_what_the_script_unfreezes_before_the_end_is_told_at_the_end() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
+    model[0].requires_grad_(False)
+    with watched(budget=1e-9) as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        steps(model, optimizer, 40)
+        model[0].weight.requires_grad_(True)
+        steps(model, optimizer, 3)
+    assert seen.state.tree.trainable == "1011"
+    assert seen.letters() == {"0.weight": "-", "0.bias": "C", "1.weight": "T", "1.bias": "T"}
+
+
+def test_what_takes_turns_is_not_outdated() -> None:
+    tensor = nn.Parameter(torch.ones(1))
+    view = SimpleNamespace(tree=SimpleNamespace(parameter_refs=[weakref.ref(tensor)]))
+    states = ToldStates(lambda _event: None, RunClock(), cast("ModelsInView", view))
+    assert not states.are_outdated()
+    outdated = []
+    for flag in "10101":
+        states.classified("T", flag, 1)
+        outdated.append((states.are_outdated(), flag))
+    # As told, once frozen, and twice to and fro: from then on it is left to its turns.
+    assert outdated == [(False, "1"), (True, "0"), (False, "1"), (False, "0"), (False, "1")]
 
 
 def test_a_letter_is_told_when_it_changes_and_not_again() -> None:

@@ -25,12 +25,14 @@ CHAIN = found(
 """Modules: 0 the net, 1 embed, 2 drop, 3 layers, 4 to 7 in it, 8 head."""
 
 
-def state_of(reach: str, modes: str = "g" * 9, trainable: str = "111111", called: tuple[int, ...] = ()) -> RunState:
+def state_of(
+    reach: str, modes: str = "g" * 9, trainable: str = "111111", called: tuple[int, ...] = (), states: str = "UUUUUU"
+) -> RunState:
     state = RunState()
     order = called or (0, 1, 2, 3, 4, 5, 6, 7, 8)
     for event in (
         CHAIN,
-        ev.ParametersClassified(1.0, 1, "-" * 6, trainable),
+        ev.ParametersClassified(1.0, 1, states, trainable),
         ev.GradientReachMeasured(1.0, 1, 0, reach, modes, "1" * 9, order, (0,)),
     ):
         apply(state, event)
@@ -85,6 +87,14 @@ def test_reasons_are_told_apart() -> None:
     assert why_it_stops(frozen.tree, 8) == "nothing before it needs a gradient"
     detached = state_of("e------" + "-e")
     assert "detached" in why_not_entered(detached.tree, 1)
+
+
+def test_what_became_trainable_since_is_not_called_detached() -> None:
+    new = state_of("e------" + "-e", trainable="100001", states="-CCCCT")
+    assert why_not_entered(new.tree, 1) == "it has not been looked at since it became trainable"
+    assert why_it_stops(new.tree, 8) == "embed has not been looked at since it became trainable"
+    both = state_of("e------" + "-e", trainable="110001", states="-UCCCT")
+    assert why_it_stops(both.tree, 8) == "what layers computed is detached from the loss, or not used in it"
 
 
 def test_many_places_are_told_by_what_they_have_in_common() -> None:
