@@ -11,7 +11,8 @@ import gc
 import itertools
 import sys
 import weakref
-from collections.abc import Container, Iterable
+from collections import Counter
+from collections.abc import Callable, Container, Iterable
 
 import torch
 from torch import nn
@@ -22,6 +23,9 @@ from gradtui.probe.torch_private import compiled_module, has_stand_ins
 _MOST_PLACES = 32
 """A script that makes optimizers again and again (k-fold, meta-learning) gives its first so many a place of their own; after
 that a new one takes the place of one that was freed."""
+
+_OFTEN_GONE = 2
+"""A script may replace its model by another one around the same parameters; one that does so again makes wrappers."""
 
 
 class Discovery:
@@ -36,6 +40,10 @@ class Discovery:
         self._called: dict[int, weakref.ref[nn.Module]] = {}
         self._named: list[tuple[str, weakref.ref[nn.Module]]] = []
         self._new: list[int] = []
+        self._roots: list[tuple[weakref.ref[nn.Module], type, frozenset[int]]] = []
+        """What was found last, with its type and the ids of its parameters."""
+        self._gone: dict[type, Counter[frozenset[int]]] = {}
+        """How often a root of this type was gone while what it held, by the ids of its parameters, was still trained."""
 
     def saw_optimizer(self, optimizer: Optimizer) -> int:
         """An optimizer was made or stepped; its place in `optimizers`."""
@@ -75,7 +83,7 @@ class Discovery:
             return False
         self._called = {key: ref for key, ref in self._called.items() if ref() is not None}
         self._called[id(module)] = weakref.ref(module)
-        self.dirty = True
+        self.dirty |= not self._is_fleeting(module)
         return True
 
     def name_model(self, name: str, module: nn.Module) -> None:
@@ -87,20 +95,40 @@ class Discovery:
         """Every optimizer seen, in order; None in the place of one that was freed."""
         return [reference() for reference in self._optimizers]
 
-    def models(self) -> list[tuple[str, nn.Module]]:
-        """The models of the run now, as (name, root)."""
+    def models(self, listed: Container[int] = ()) -> list[tuple[str, nn.Module]]:
+        """The models of the run now, as (name, root). Modules with the ids that are `listed` have been part of one before."""
         self.dirty = False
         named = [(name, module) for name, ref in self._named if (module := ref()) is not None]
-        called = [module for ref in self._called.values() if (module := ref()) is not None]
         wanted = {id(p) for optimizer in self.optimizers() if optimizer is not None for p in _owned(optimizer)}
+        self._count_what_is_gone(wanted)
+
+        def is_left_out(module: nn.Module) -> bool:
+            return id(module) not in listed and self._is_fleeting(module)
+
+        called = [module for ref in self._called.values() if (module := ref()) is not None and not is_left_out(module)]
         seen = [*called, *(module for _, module in named)]
-        roots = _outermost(wanted, seen)
+        roots = _outermost(wanted, seen, is_left_out)
         recent = {id(module): place for place, module in enumerate(called)}
         held = {key: _parameter_ids(module) for key, module in {id(m): m for m in (*seen, *roots)}.items()}
         needed = wanted.union(*(held[id(module)] for module in seen))
         kept = _without_parts([(root, held[id(root)]) for root in roots], needed, recent)
         names = {id(module): name for name, module in named}
+        self._roots = [(weakref.ref(root), type(root), frozenset(held[id(root)])) for root in kept]
         return _with_names(kept, names)
+
+    def _count_what_is_gone(self, wanted: set[int]) -> None:
+        for reference, kind, own in self._roots:
+            if reference() is None and not own.isdisjoint(wanted):
+                gone = self._gone.setdefault(kind, Counter())
+                gone[own] += 1
+                if len(gone) > _MOST_PLACES:
+                    gone.clear()
+        self._roots = []
+
+    def _is_fleeting(self, module: nn.Module) -> bool:
+        """Whether this is a wrapper that is made anew for every call or so (torchdiffeq's): the model is what it wraps."""
+        gone = self._gone.get(type(module))
+        return gone is not None and gone[frozenset(_parameter_ids(module))] >= _OFTEN_GONE
 
 
 def _owned(optimizer: Optimizer) -> Iterable[torch.Tensor]:
@@ -108,8 +136,8 @@ def _owned(optimizer: Optimizer) -> Iterable[torch.Tensor]:
         yield from group["params"]
 
 
-def _outermost(wanted: set[int], called: list[nn.Module]) -> list[nn.Module]:
-    """The outermost modules around the called ones and around the owners of the wanted parameters.
+def _outermost(wanted: set[int], called: list[nn.Module], is_left_out: Callable[[nn.Module], bool]) -> list[nn.Module]:
+    """The outermost modules around the called ones and around the owners of the wanted parameters, but for what is left out.
 
     One scan of the garbage collector's list, about 20 ms for 200,000 objects, in the rare event that something new was
     seen. It also finds what no construction hook would: modules that were deep-copied or unpickled.
@@ -119,6 +147,8 @@ def _outermost(wanted: set[int], called: list[nn.Module]) -> list[nn.Module]:
     # `type(o)` and not isinstance: a lazy proxy of the script's must not be woken up by being looked at.
     kinds = _subclasses(nn.Module)
     for module in [found for found in gc.get_objects() if type(found) in kinds]:
+        if is_left_out(module):
+            continue
         for child in vars(module).get("_modules", {}).values():
             if child is not None:
                 parents.setdefault(id(child), []).append(module)

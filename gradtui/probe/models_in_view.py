@@ -134,7 +134,8 @@ class ModelsInView:
     def _search(self, step: int) -> None:
         for place in self.discovery.take_new():
             self._stepped[place] = (step, _NEVER)
-        tree = build(self.discovery.models())
+        listed = {id(module) for _, module in self.tree.live_modules()}
+        tree = build(self.discovery.models(listed))
         if tree.is_borrowed:
             self.discovery.dirty = True
             return

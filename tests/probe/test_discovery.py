@@ -601,6 +601,46 @@ def test_a_new_module_with_parameters_every_step_stays_within_the_budget(searche
     assert seen.state.step == 60
 
 
+@pytest.mark.parametrize("deep", [False, True])
+def test_what_is_wrapped_anew_for_every_call_is_the_model(main: types.ModuleType, deep: bool) -> None:
+    # As torchdiffeq does: neither the wrapper nor what is in it has been there before, but for the innermost.
+    main.net = small()
+
+    def wrapped() -> nn.Module:
+        return Wrapper(inner=nn.Sequential(main.net) if deep else main.net)
+
+    class Wrapper(nn.Module):
+        def __init__(self, inner: nn.Module) -> None:
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.inner(x)
+
+    with watched() as seen:
+        optimizer = torch.optim.SGD(main.net.parameters(), lr=0.1)
+        for _ in range(12):
+            steps(wrapped(), optimizer)
+        searches = len(seen.all(ModelsFound))
+        for _ in range(20):
+            steps(wrapped(), optimizer)
+        assert found(seen) == [("net", "Sequential")]
+        assert paths(seen) == ["0.weight", "0.bias", "2.weight", "2.bias"]
+        assert set(seen.letters().values()) == {"T"}
+        assert len(seen.all(ModelsFound)) == searches
+
+
+def test_a_model_that_is_built_anew_around_the_same_layers_stays_the_model(main: types.ModuleType) -> None:
+    main.net = small()
+    with watched() as seen:
+        optimizer = torch.optim.SGD(main.net.parameters(), lr=0.1)
+        steps(main.net, optimizer, 3)
+        main.net = nn.Sequential(*main.net, nn.Tanh())
+        gc.collect()
+        steps(main.net, optimizer, 3)
+    assert found(seen) == [("net", "Sequential")]
+
+
 def test_an_averaged_model_that_is_evaluated_comes_into_view_beside_the_trained_one() -> None:
     model = small()
     averaged = torch.optim.swa_utils.AveragedModel(model)
