@@ -11,7 +11,6 @@ import gc
 import itertools
 import sys
 import weakref
-from collections import Counter
 from collections.abc import Callable, Container, Iterable
 
 import torch
@@ -27,6 +26,10 @@ that a new one takes the place of one that was freed."""
 _OFTEN_GONE = 2
 """A script may replace its model by another one around the same parameters; one that does so again makes wrappers."""
 
+_Trained = Callable[[], "torch.Tensor | None"]
+"""A weak reference to a parameter of an optimizer's."""
+_NEVER: tuple[int, _Trained] = (0, lambda: None)
+
 
 class Discovery:
     """Weakly remembers what was seen and says which models that makes."""
@@ -40,10 +43,13 @@ class Discovery:
         self._called: dict[int, weakref.ref[nn.Module]] = {}
         self._named: list[tuple[str, weakref.ref[nn.Module]]] = []
         self._new: list[int] = []
-        self._roots: list[tuple[weakref.ref[nn.Module], type, frozenset[int]]] = []
-        """What was found last, with its type and the ids of its parameters."""
-        self._gone: dict[type, Counter[frozenset[int]]] = {}
-        """How often a root of this type was gone while what it held, by the ids of its parameters, was still trained."""
+        self._roots: list[tuple[weakref.ref[nn.Module], type, frozenset[int], _Trained]] = []
+        """What was found last: each root with its type, the ids of its parameters, and one of these that is trained."""
+        self._gone: dict[type, dict[frozenset[int], tuple[int, _Trained]]] = {}
+        """How often a root of this type with these parameters was gone while they were still trained.
+
+        Only as long as one of them lives: the ids may be of others afterwards.
+        """
 
     def saw_optimizer(self, optimizer: Optimizer) -> int:
         """An optimizer was made or stepped; its place in `optimizers`."""
@@ -99,7 +105,8 @@ class Discovery:
         """The models of the run now, as (name, root). Modules with the ids that are `listed` have been part of one before."""
         self.dirty = False
         named = [(name, module) for name, ref in self._named if (module := ref()) is not None]
-        wanted = {id(p) for optimizer in self.optimizers() if optimizer is not None for p in _owned(optimizer)}
+        owned = {id(p): p for optimizer in self.optimizers() if optimizer is not None for p in _owned(optimizer)}
+        wanted = set(owned)
         self._count_what_is_gone(wanted)
 
         def is_left_out(module: nn.Module) -> bool:
@@ -113,22 +120,27 @@ class Discovery:
         needed = wanted.union(*(held[id(module)] for module in seen))
         kept = _without_parts([(root, held[id(root)]) for root in roots], needed, recent)
         names = {id(module): name for name, module in named}
-        self._roots = [(weakref.ref(root), type(root), frozenset(held[id(root)])) for root in kept]
+        self._roots = [
+            (weakref.ref(root), type(root), frozenset(own), weakref.ref(owned[trained]))
+            for root in kept
+            if (trained := next(iter((own := held[id(root)]) & wanted), None)) is not None
+        ]
         return _with_names(kept, names)
 
     def _count_what_is_gone(self, wanted: set[int]) -> None:
-        for reference, kind, own in self._roots:
-            if reference() is None and not own.isdisjoint(wanted):
-                gone = self._gone.setdefault(kind, Counter())
-                gone[own] += 1
-                if len(gone) > _MOST_PLACES:
-                    gone.clear()
+        for reference, kind, own, trained in self._roots:
+            if reference() is None and id(trained()) in wanted:
+                gone = self._gone.setdefault(kind, {})
+                for dead in [key for key, (_, one) in gone.items() if one() is None]:
+                    del gone[dead]
+                gone[own] = gone.get(own, (0,))[0] + 1, trained
         self._roots = []
 
     def _is_fleeting(self, module: nn.Module) -> bool:
         """Whether this is a wrapper that is made anew for every call or so (torchdiffeq's): the model is what it wraps."""
         gone = self._gone.get(type(module))
-        return gone is not None and gone[frozenset(_parameter_ids(module))] >= _OFTEN_GONE
+        times, trained = gone.get(frozenset(_parameter_ids(module)), _NEVER) if gone else _NEVER
+        return times >= _OFTEN_GONE and trained() is not None
 
 
 def _owned(optimizer: Optimizer) -> Iterable[torch.Tensor]:
