@@ -138,7 +138,8 @@ class StepExaminer:
         """Where the script itself has frozen or unfrozen something since it was told, look closely at the next steps."""
         if now >= self._switches_at and self._may_look():
             began = perf_counter_ns()
-            if self.states.are_outdated():
+            if places := self.states.outdated():
+                self.states.switched.update(places)
                 self._cadence.force(_AFTER_A_TOGGLE * self._view.round_length)
             self._switches_at = now + _BETWEEN_SWITCHES * (perf_counter_ns() - began)
 
@@ -288,7 +289,7 @@ class StepExaminer:
     def finish(self) -> None:
         """The run ends, and the phase it is in with it."""
         self.checkpoints.clear()
-        if self.states.are_outdated():
+        if self.states.outdated():
             self.states.toggled(self._counter.steps)
         self._phase_ended(self._phases.phase)
         self._ledgers.settle(None)

@@ -10,8 +10,9 @@ from gradtui.probe.run_clock import RunClock
 from gradtui.protocol.events import Event, ParametersClassified
 from gradtui.protocol.vocabulary import ParameterState
 
-_TO_AND_FRO = 3
-"""What the script has frozen or unfrozen so often takes turns, as the two halves of a GAN do."""
+_TO_AND_FRO = 5
+"""What was so often seen to be frozen or unfrozen by the script (twice for each time: when it is noticed, and when it is told)
+takes turns, as the two halves of a GAN do, or is switched within each step."""
 
 
 class ToldStates:
@@ -42,15 +43,16 @@ class ToldStates:
                 letters[index], flags[index] = "-", flag
         self._tell("".join(letters), "".join(flags), step)
 
-    def are_outdated(self) -> bool:
-        """Whether the script has frozen or unfrozen something since they were told, but for what takes turns anyway."""
+    def outdated(self) -> list[int]:
+        """The parameters that the script has frozen or unfrozen since they were told, but for what takes turns anyway."""
+        found = []
         # Without a call of ours for each: it is asked five times a second.
         for index, (reference, told) in enumerate(zip(self._view.tree.parameter_refs, self._trainable)):
             tensor = reference()
             now = told if tensor is None else "1" if tensor.requires_grad else "0"
             if told != now and told != "-" and self.switched[index] < _TO_AND_FRO:
-                return True
-        return False
+                found.append(index)
+        return found
 
     def classified(self, letters: str, trainable: str, step: int) -> None:
         """A step was examined."""

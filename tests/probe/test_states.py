@@ -323,13 +323,36 @@ def test_what_takes_turns_is_not_outdated() -> None:
     tensor = nn.Parameter(torch.ones(1))
     view = SimpleNamespace(tree=SimpleNamespace(parameter_refs=[weakref.ref(tensor)]))
     states = ToldStates(lambda _event: None, RunClock(), cast("ModelsInView", view))
-    assert not states.are_outdated()
-    outdated = []
-    for flag in "10101":
+    assert states.outdated() == []
+    found = []
+    for flag in "1010100":
         states.classified("T", flag, 1)
-        outdated.append((states.are_outdated(), flag))
-    # As told, once frozen, and twice to and fro: from then on it is left to its turns.
-    assert outdated == [(False, "1"), (True, "0"), (False, "1"), (False, "0"), (False, "1")]
+        found.append((flag, states.outdated()))
+    # Told otherwise than it is, it is outdated, up to the fifth time that it was seen to switch.
+    assert found == [("1", []), ("0", [0]), ("1", []), ("0", [0]), ("1", []), ("0", []), ("0", [])]
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_what_is_switched_within_each_step_is_not_looked_at_for_ever(
+    moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gradtui.probe.cadence._RAREST_S", 1e6)
+    monkeypatch.setattr("gradtui.probe.step_counter.FLUSH_NS", 0)
+    monkeypatch.setattr("gradtui.probe.step_marks._TELL_NS", 0)
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
+    with watched(budget=1e-9) as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        examined = []
+        for _ in range(600):
+            model[0].requires_grad_(moment == "after")
+            loss = model(X).square().mean()
+            model[0].requires_grad_(moment == "before")
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            examined.append(seen.probe.examiner.examination is not None)
+    assert any(examined[:40])
+    assert not any(examined[300:])
 
 
 def test_a_letter_is_told_when_it_changes_and_not_again() -> None:
