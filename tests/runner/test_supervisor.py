@@ -98,7 +98,8 @@ def test_crash_says_where(tmp_path: Path) -> None:
 def test_signals_to_the_supervisor_reach_the_script(number: signal.Signals, tmp_path: Path) -> None:
     if number == signal.SIGINT and sys.platform != "linux":
         pytest.skip("only Linux tells who sent a signal")
-    handler = "import signal\ndef handle(n, f):\n    print('handled', n, flush=True); sys.exit(42)\n"
+    # By no `print`: the signal may come while the script's own is still flushing, and a file cannot be entered twice.
+    handler = "import os, signal\ndef handle(n, f):\n    os.write(1, b'handled %d\\n' % n); sys.exit(42)\n"
     run = Run(tmp_path, "")
     script = tmp_path / "train.py"
     script.write_text(f"{handler}signal.signal({int(number)}, handle)\n{WAIT}", encoding="utf-8")
