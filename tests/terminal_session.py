@@ -35,6 +35,7 @@ class TerminalScreen(pyte.Screen):
             if 1049 in modes and 1049 not in self.private_modes:
                 self._main_buffer = (dict(self.buffer), self.cursor.y, self.cursor.x)
                 self.buffer.clear()
+                self.dirty.update(range(self.lines))
             self.private_modes |= set(modes)
         super().set_mode(*modes, **options)
 

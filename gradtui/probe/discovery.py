@@ -2,7 +2,7 @@
 
 Models are the outermost modules that own a parameter of a live optimizer, and root modules that were called and have
 parameters. A model whose parameters all belong to another one (the pair of encoders that a prompt learner wraps) is part
-of that one, not a model of its own.
+of that one, not a model of its own. Nor is a wrapper that is made anew for every call.
 """
 
 from __future__ import annotations
@@ -128,6 +128,7 @@ class Discovery:
         return _with_names(kept, names)
 
     def _count_what_is_gone(self, wanted: set[int]) -> None:
+        """Of the roots found last; `wanted` holds the ids of what optimizers own now."""
         for reference, kind, own, trained in self._roots:
             if reference() is None and id(trained()) in wanted:
                 gone = self._gone.setdefault(kind, {})

@@ -146,6 +146,8 @@ def _why(tree: TreeState, places: Sequence[int]) -> str:
         return f"what {it} computed is detached from the loss, or not used in it"
     if kinds == {_NEW}:
         return f"{it} {'has' if len(places) == 1 else 'have'} not been looked at since {it} became trainable"
+    if _NEW in kinds:
+        return "some of them have not been looked at since they became trainable"
     if kinds == {_FROZEN}:
         return f"nothing in {'it' if it == 'it' else 'them'}, or before, needs a gradient"
     return "each is frozen, run under no_grad, detached or unused"
