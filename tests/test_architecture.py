@@ -55,7 +55,7 @@ def test_plain_mode_needs_no_posix_module() -> None:
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_modules_and_functions_stay_small(path: Path) -> None:
     source = path.read_text(encoding="utf-8")
-    assert source.count("\n") <= 300
+    assert source.count("\n") <= 400
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             assert (node.end_lineno or 0) - node.lineno < 60, node.name
