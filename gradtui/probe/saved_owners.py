@@ -32,7 +32,8 @@ class SavedOwners:
     def nodes_of(self, tensors: Iterable[torch.Tensor]) -> Iterator[GraphNode]:
         """Every node behind these tensors, once; none where it would do harm to look at them (see `graph_depth`).
 
-        They are yielded when all are known, so that names can be told.
+        They are yielded when all are known, so that names can be told, in the order of the forward: of several operations that
+        keep a storage, the first one claims it.
         """
         waiting: list[GraphNode] = []
         for tensor in tensors:
@@ -60,7 +61,7 @@ class SavedOwners:
                     anchors.append((number_of(node), self._tree.parameters[place].module))
         anchors.sort()
         self._numbers, self._modules = [number for number, _ in anchors], [module for _, module in anchors]
-        yield from seen
+        yield from sorted(seen, key=number_of)
 
     def saved_by(self, node: GraphNode) -> Iterator[tuple[torch.Tensor, str]]:
         """(tensor, owner in words) of what this node keeps; nothing once it is freed, or where a hook stands before it."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -41,6 +42,17 @@ def walk(roots: Iterable[torch.Tensor], trace: ModuleTrace, known: KnownTensors)
     return _Walk(trace, known).over(roots)
 
 
+@dataclass
+class _Region:
+    """A checkpointed region that is not reentrant."""
+
+    frame: Any
+    number: int
+    """The lowest number of its operations."""
+    modules: set[int] = field(default_factory=set)
+    """The modules whose operations are in it."""
+
+
 class _Walk:
     """One loop that makes few objects: a graph has some four nodes for each layer, and Python's collector counts along."""
 
@@ -48,8 +60,10 @@ class _Walk:
         self._trace = trace
         self._known = known
         self._facts = GraphFacts()
-        self._frames: dict[int, tuple[Any, set[int]]] = {}
-        """Checkpointed regions by id(), with the modules in them."""
+        self._regions: dict[int, _Region] = {}
+        """By the id() of the frame."""
+        self._first: dict[int, tuple[int, int]] = {}
+        """Storage key -> number and module of the operation that saved it first in the forward, which is charged with it."""
         # Nodes are kept here while walking, because autograd makes their Python objects anew and reuses addresses.
         self._places: dict[GraphNode, int] = {}
         """The module of each node seen: whose operation it is, or who owns the parameter."""
@@ -86,22 +100,28 @@ class _Walk:
             self._numbers.append(number_of(node))
             self._following += following
             ends.append(len(self._following))
-            self._visit(node, places[node], following)
+            self._visit(node, self._numbers[-1], places[node], following)
             if len(self._visited) == most and is_too_deep(tops, most):
                 raise TooDeepError
         self._facts.nodes = len(self._visited)
         self._follow()
-        for frame, modules in self._frames.values():
-            self._keep_inputs(kept_by_frame(frame), self._around(modules))
+        for region in self._regions.values():
+            self._keep_inputs(kept_by_frame(region.frame), region.number, self._around(region.modules))
+        self._charge()
         return self._facts
 
-    def _visit(self, node: GraphNode, module: int, following: list[GraphNode]) -> None:
+    def _charge(self) -> None:
+        by_module, storages = self._facts.by_module, self._facts.storages
+        for key, (_, module) in self._first.items():
+            by_module[module] = by_module.get(module, 0) + storages[key]
+
+    def _visit(self, node: GraphNode, number: int, module: int, following: list[GraphNode]) -> None:
         facts, places = self._facts, self._places
         facts.active.add(module)
         if hides_modules(node):
             facts.opaque.add(module)
             if is_reentrant_checkpoint(node):
-                self._count_reentrant(node, module)
+                self._count_reentrant(node, number, module)
                 return
         elif module not in facts.passing:
             for next_node in following:
@@ -110,38 +130,44 @@ class _Walk:
                     break
         kept = saved_tensors(node)
         if kept:
-            self._count(kept, module, following)
+            self._count(kept, number, module, following)
 
-    def _count(self, kept: list[Any], module: int, following: list[GraphNode]) -> None:
-        facts, excluded = self._facts, self._known.excluded
+    def _count(self, kept: list[Any], number: int, module: int, following: list[GraphNode]) -> None:
+        facts, excluded, first = self._facts, self._known.excluded, self._first
         for saved in kept:
             data = saved_data(saved)
             if data is None:
-                self._look_behind_hooks(saved, module)
+                self._look_behind_hooks(saved, number, module)
                 continue
             is_plain = type(data) in PLAIN and data.layout is torch.strided
             for tensor in (data,) if is_plain else plain_tensors(data):
                 key = storage_key(tensor)
                 owner = excluded.get(key)
                 if owner is None:
-                    if key not in facts.storages:
-                        self._keep(tensor, key, module)
+                    charged = first.get(key)
+                    if charged is None or number < charged[0]:
+                        self._keep(tensor, key, number, module)
                 elif owner != OUTSIDE and any(self._is_beyond(next_node, owner) for next_node in following):
                     # A frozen weight is kept for one purpose: to pass the gradient on to the operation's input. This also
                     # tells of modules that never run themselves, such as the output projection of nn.MultiheadAttention.
                     facts.passing.add(owner)
 
-    def _keep(self, tensor: torch.Tensor, key: int, module: int) -> None:
-        facts = self._facts
-        if key in facts.storages or is_number(tensor) or self._known.home not in (None, tensor.device):
+    def _keep(self, tensor: torch.Tensor, key: int, number: int, module: int) -> None:
+        """Count a storage once, and charge the earliest of the operations that keep it."""
+        facts, charged = self._facts, self._first.get(key)
+        if charged is not None:
+            if number < charged[0]:
+                self._first[key] = number, module
+            return
+        if is_number(tensor) or self._known.home not in (None, tensor.device):
             return
         storage = tensor.untyped_storage()
         size = facts.storages[key] = storage.nbytes()
         facts.references[key] = weakref.ref(storage)
         facts.total += size
-        facts.by_module[module] = facts.by_module.get(module, 0) + size
+        self._first[key] = number, module
 
-    def _look_behind_hooks(self, saved: Any, module: int) -> None:
+    def _look_behind_hooks(self, saved: Any, number: int, module: int) -> None:
         """A saved tensor is hooked (or already freed): what stands in for it, where those hooks are known ones."""
         facts = self._facts
         facts.hooked += 1
@@ -149,7 +175,9 @@ class _Walk:
             return
         frame = checkpoint_frame(saved)
         if frame is not None:
-            self._frames.setdefault(id(frame), (frame, set()))[1].add(module)
+            region = self._regions.setdefault(id(frame), _Region(frame, number))
+            region.number = min(region.number, number)
+            region.modules.add(module)
             facts.regions.holders[id(holder_of(saved))] = module
             facts.regions.recomputed[module] = None
         copy = copy_on_host(saved)
@@ -158,15 +186,14 @@ class _Walk:
             facts.offloaded[key] = storage.nbytes()
             facts.references[key] = weakref.ref(storage)
 
-    def _count_reentrant(self, node: GraphNode, module: int) -> None:
-        number = number_of(node)
+    def _count_reentrant(self, node: GraphNode, number: int, module: int) -> None:
         around = self._around(self._trace.entered_within(number, module) or {module})
         self._facts.regions.reentrant[number] = around
         self._facts.regions.recomputed[around] = None
         data = (saved_data(saved) for saved in saved_tensors(node))
-        self._keep_inputs((tensor for tensor in data if tensor is not None), around)
+        self._keep_inputs((tensor for tensor in data if tensor is not None), number, around)
 
-    def _keep_inputs(self, tensors: Iterable[torch.Tensor], module: int) -> None:
+    def _keep_inputs(self, tensors: Iterable[torch.Tensor], number: int, module: int) -> None:
         regions = self._facts.regions
         sizes: dict[int, int] = {}
         for tensor in (plain for given in tensors for plain in plain_tensors(given)):
@@ -175,7 +202,7 @@ class _Walk:
                 storage = tensor.untyped_storage()
                 sizes[key] = storage.nbytes()
                 regions.kept[key] = weakref.ref(storage)
-                self._keep(tensor, key, module)
+                self._keep(tensor, key, number, module)
         inputs = regions.inputs
         inputs[module] = inputs.get(module, 0) + sum(sizes.values())
 

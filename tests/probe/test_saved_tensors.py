@@ -211,3 +211,63 @@ def test_sparse_tensors_that_are_kept_do_not_end_the_walk(compressed: bool) -> N
     exponential, values_and_indices = 3 * 2 * 4, 3 * 4 + 2 * 3 * 8
     # What is within a compressed one is reached by operations only, so it stays uncounted.
     assert facts.total == (exponential if compressed else exponential + values_and_indices)
+
+
+def _classifier() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 1), nn.Sigmoid())
+
+
+def _traced(model: nn.Module, tracer: ModuleTracer, *inputs: Tensor) -> tuple[Tensor, ModuleTrace]:
+    """The output of a model, with the calls of its children and of itself (in that order of places) noted."""
+    trace = tracer.begin({id(module): place for place, module in enumerate(model.modules())})
+    for module in model.modules():
+        module.register_forward_pre_hook(lambda module, _: tracer.entered(0, module))
+        module.register_forward_hook(lambda module, *_: trace.left())
+    output: Tensor = model(*inputs)
+    return output, trace
+
+
+def test_a_storage_is_charged_to_the_operation_that_saved_it_first() -> None:
+    model, tracer = _classifier(), ModuleTracer()
+    x, target = torch.ones(256, 64), torch.rand(256, 1)
+    output, trace = _traced(model, tracer, x)
+    loss = nn.functional.binary_cross_entropy(output, target)
+    facts = walk([loss], trace, KnownTensors({storage_key(each): OUTSIDE for each in model.parameters()}, {}))
+    # The second linear layer saves what the ReLU saved before it, and the loss what the sigmoid saved before it.
+    assert facts.by_module == {1: 256 * 64 * 4, 2: 256 * 128 * 4, 4: 256 * 4, OUTSIDE: target.nbytes}
+    assert facts.total == sum(facts.by_module.values())
+
+
+def test_a_backward_that_is_recorded_is_not_charged_with_what_the_forward_saved() -> None:
+    model, tracer = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1)), ModuleTracer()
+    x = torch.ones(3, 4, requires_grad=True)
+    output, trace = _traced(model, tracer, x)
+    (gradient,) = torch.autograd.grad(output.sum(), x, create_graph=True)
+    loss = gradient.square().sum() + output.sum()
+    facts = walk([loss], trace, KnownTensors({storage_key(each): OUTSIDE for each in model.parameters()}, {}))
+    # The input by the first layer and the activation by tanh; the backward of the backward saves both once more.
+    assert (facts.by_module[1], facts.by_module[2]) == (x.nbytes, 3 * 8 * 4)
+    assert facts.by_module.get(3, 0) == 0
+
+
+@pytest.mark.parametrize("region_first", [True, False])
+def test_what_a_region_and_an_operation_keep_is_charged_to_whichever_ran_first(region_first: bool) -> None:
+    x = torch.ones(8, 4, requires_grad=True) + 1
+    trace = ModuleTrace()
+
+    def operation() -> Tensor:
+        trace.entered(1)
+        output = x.square()
+        trace.left()
+        return output
+
+    def region() -> Tensor:
+        trace.entered(2)
+        output: Tensor = checkpoint(torch.exp, x, use_reentrant=False)
+        trace.left()
+        return output
+
+    first, second = (region, operation) if region_first else (operation, region)
+    facts = walk([(first() + second()).sum()], trace, KnownTensors({}, {}, parents=[OUTSIDE, 0, 0]))
+    assert facts.by_module == {2 if region_first else 1: x.nbytes}
+    assert (facts.total, facts.regions.inputs) == (x.nbytes, {2: x.nbytes})
