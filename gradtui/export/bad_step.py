@@ -3,9 +3,10 @@
 `phase` is where: `data` (the batch holds them), `load` (weights did before the first step), `forward`, `backward`, `optimizer`;
 null where it was a forward or an update between `last_finite_step` and `step`, and nobody saw which. `module` is the one whose
 operation gave them in forward (`until` another one where it may have been any up to that one; both null outside of any module),
-`parameter` the one whose gradient or weights hold them, the one nearest to the loss of `others` + 1. `exact` is false where
-phase, module or parameter may be another one nearby. Non-finite gradients of a step that a loss scaler left out are none of
-these.
+`parameter` the one whose gradient or weights hold them, the one nearest to the loss of `others` + 1. `earliest_step` is `step`
+where the step is known. Where it is not, NaN or Inf appeared between `earliest_step` and `step`: the steps before `step` were
+not measured. `exact` is false where phase, module, parameter or step may be another one. Non-finite gradients of a step that a
+loss scaler left out are none of these.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ def bad_step(state: RunState) -> dict[str, Any] | None:
         return None
     return {
         "step": event.step,
+        "earliest_step": event.earliest or event.step,
         "seconds": event.at,
         "value": event.value,
         "phase": event.phase.value if event.phase is not None else None,

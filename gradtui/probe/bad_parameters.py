@@ -39,10 +39,10 @@ class BadParameters:
             (place, each) for place, each in self._view.tree.live_parameters() if not is_lazy(each) and each.numel()
         ]
 
-    def weights(self, look: Look) -> Kinds:
-        """Those whose weights are not finite, as far as there is time to look."""
+    def weights(self, look: Look) -> tuple[Kinds, bool]:
+        """Those whose weights are not finite, and whether all weights could be read."""
         kinds = {place: look.at(each) for place, each in self.live()}
-        return {place: kind for place, kind in kinds.items() if kind}
+        return {place: kind for place, kind in kinds.items() if kind}, None not in kinds.values()
 
     def gradients(self, look: Look) -> Kinds:
         """Those whose gradients are not finite."""

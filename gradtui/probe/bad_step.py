@@ -76,6 +76,8 @@ class BadSteps:
         self._left_s = _SECONDS
         self._finite_losses = 0
         """Of the present step."""
+        self._before_step: int | None = None
+        """The step whose gradients are being measured, while its weights are still those that it began with."""
         self._under_way: dict[int, _Measured] = {}
         """By step, whose readings have not arrived yet."""
         self._bad_of = 0
@@ -120,8 +122,9 @@ class BadSteps:
             return
         self._clipped = self._parameters.gradients(Look(self._left_s))
 
-    def measuring(self, step: int, optimizer: object) -> None:
-        """The gradients of this step are about to be measured."""
+    def measuring(self, step: int, optimizer: object, *, has_run: bool = False) -> None:
+        """The gradients of this step are about to be measured. `has_run`: the step may have changed the weights already."""
+        self._before_step = None if has_run else step
         # A fused optimizer takes the scaler's word itself, and does nothing where that is "not finite".
         is_left_out = self.left_out or getattr(optimizer, "found_inf", None) is not None
         self._under_way[step] = _Measured(is_left_out, id(optimizer))
@@ -145,7 +148,7 @@ class BadSteps:
         self._bad_of = measured.optimizer
         if loss != FINITE:
             # Only from a device: weights and graph are others by now.
-            self._tell(self._event(reading.step, loss, None, exact=False))
+            self._tell(replace(self._event(reading.step, loss, None, exact=False), earliest=self._after_finite))
             return
         found = self._backward(reading)
         if found is not None:
@@ -153,7 +156,7 @@ class BadSteps:
 
     def stepped(self) -> None:
         """A step has ended, executed or not."""
-        around, self._finite_losses, self._clipped = self.around, 0, {}
+        around, self._finite_losses, self._clipped, self._before_step = self.around, 0, {}, None
         if around is None:
             return
         if around.tracer.on and around.tracer.trace.grad_modes:
@@ -173,16 +176,25 @@ class BadSteps:
 
     def _weights_before(self, look: Look) -> BadStepFound | None:
         """Weights that are not finite before backward has run: what the loss comes from."""
-        steps, bad = self._steps(), self._parameters.weights(look)
+        steps, (bad, _) = self._steps(), self._parameters.weights(look)
         if self._finite_losses:
             # The closure of an optimizer that moves the weights between its calls.
             return self._of_weights(bad, steps + 1, Phase.OPTIMIZER)
-        if not steps:
+        return self._began_bad(bad, steps + 1)
+
+    def _began_bad(self, bad: Kinds, step: int) -> BadStepFound | None:
+        """What is said of `step` where these weights were not finite as it began. None if there are none."""
+        if step == 1:
             return self._of_weights(bad, 1, Phase.LOAD)
-        if self._last_finite == steps:
-            return self._of_weights(bad, steps, Phase.OPTIMIZER)
-        found = self._of_weights(bad, steps + 1, None)
-        return replace(found, exact=False) if found is not None else None
+        if self._last_finite == step - 1:
+            return self._of_weights(bad, step - 1, Phase.OPTIMIZER)
+        found = self._of_weights(bad, step, None)
+        return replace(found, exact=False, earliest=self._after_finite) if found is not None else None
+
+    @property
+    def _after_finite(self) -> int:
+        """The step after the last one that was measured and found finite."""
+        return (self._last_finite or 0) + 1
 
     def _of_weights(self, bad: Kinds, step: int, phase: Phase | None) -> BadStepFound | None:
         place = self._parameters.nearest(bad)
@@ -220,9 +232,22 @@ class BadSteps:
         )
 
     def _backward(self, reading: NormReading) -> BadStepFound | None:
-        bad, is_sure = self._parameters.of_reading(reading, lambda parameter: parameter.grad, Look(self._left_s))
+        began = perf_counter()
+        look = Look(self._left_s)
+        bad, is_sure = self._parameters.of_reading(reading, lambda parameter: parameter.grad, look)
         if not bad:
             return None
+        # Once an optimizer has applied NaN, its gradients are NaN at every step.
+        weights, are_known = self._parameters.weights(look) if self._before_step == reading.step else ({}, False)
+        self._left_s -= perf_counter() - began
+        if weights:
+            return self._began_bad(weights, reading.step)
+        said = self._of_gradients(reading, bad, is_sure=is_sure)
+        if (are_known and -1 not in bad) or self._after_finite == reading.step:
+            return said
+        return replace(said, exact=False, earliest=self._after_finite)
+
+    def _of_gradients(self, reading: NormReading, bad: Kinds, *, is_sure: bool) -> BadStepFound:
         bad, is_known = of_clipped(bad, reading.before_clipping, self._clipped)
         place = self._parameters.nearest(bad) if is_known else None
         said = self._event(reading.step, worst(bad.values()) if place is None else bad[place], Phase.BACKWARD)

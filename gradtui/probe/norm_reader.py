@@ -172,7 +172,7 @@ class NormReader:
                 self._measure(step, optimizer, has_run)
 
     def _measure(self, step: int, optimizer: Optimizer | None, has_run: bool) -> None:
-        self._guard("first bad step", self.bad_steps.measuring, step, optimizer)
+        self._guard("first bad step", partial(self.bad_steps.measuring, has_run=has_run), step, optimizer)
         applied = self._applied_by(optimizer)
         gradients, clipping = self._gradients(applied), self.clippings.take()
         scale = getattr(optimizer, "grad_scale", None)

@@ -51,7 +51,9 @@ class BadStepFound(Event):
     others: int = 0
     """How many more parameters there are like it."""
     exact: bool = True
-    """False where phase, module or parameter may be another one nearby."""
+    """False where phase, module, parameter or step may be another one."""
+    earliest: int | None = None
+    """The first step that it may come from, where that is not known to be `step`."""
     batch_is_finite: bool = False
     """The step's batch was looked at, and is finite."""
     learning_rate: float | None = None

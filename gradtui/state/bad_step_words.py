@@ -22,7 +22,9 @@ def _where(event: BadStepFound) -> str:
         return f"forward of step {event.step:,}{_module(event)}" + ("; the batch was finite" * event.batch_is_finite)
     if event.phase is Phase.BACKWARD:
         loss = "loss finite, " if event.exact or event.parameter is None else ""
-        return f"backward of step {event.step:,}: {loss}{_gradients(event)}"
+        first = event.earliest
+        when = f"backward of step {event.step:,}" if first is None else f"between steps {first:,} and {event.step:,}"
+        return f"{when}: {loss}{_gradients(event)}"
     if event.phase is Phase.OPTIMIZER:
         rate = f" (lr {event.learning_rate:g})" if event.learning_rate is not None else ""
         surely = "in" if event.exact else "in or before"
@@ -34,7 +36,7 @@ def _between(event: BadStepFound) -> str:
     """What was met later than it came, or on a device together with what it may come from."""
     held = "the loss" if event.parameter is None else f"weights of {_parameters(event)}"
     # Weights were so before the step began; the loss may have become so in it.
-    first, last = (event.last_finite or 0) + 1, event.step - (event.parameter is not None)
+    first, last = event.earliest or (event.last_finite or 0) + 1, event.step - (event.parameter is not None)
     if first < last:
         return f"{held}, somewhere in steps {first:,} to {last:,}, which were not all measured"
     return f"{held} in step {last:,}: by its forward, or an update before it"

@@ -253,6 +253,7 @@ def test_the_first_bad_step() -> None:
         "seconds": 3.5,
         "value": "Inf",
         "phase": "forward",
+        "earliest_step": 17,
         "last_finite_step": 16,
         "module": "encoder.ln",
         "until": "encoder.ln",

@@ -17,6 +17,7 @@ from zoo import SPECIMENS
 from gradtui.protocol.commands import PauseAtBadStep, Resume
 from gradtui.protocol.events import BadStepFound, CommandApplied, CommandRejected, PauseChanged
 from gradtui.protocol.vocabulary import Phase
+from gradtui.state.bad_step_words import bad_step_words
 
 X = torch.linspace(-1, 1, 24).view(6, 4)
 NAN, INF = math.nan, math.inf
@@ -66,6 +67,13 @@ def train(
         if clip:
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
+
+
+def measured_only_after(seen: Watched, monkeypatch: pytest.MonkeyPatch, *executed: int) -> None:
+    """Steps are measured that begin after so many executed ones, and no others."""
+    for part in (seen.probe.norms, seen.probe.examiner):
+        monkeypatch.setattr(part._cadence, "is_due", lambda steps, *_, **__: steps in executed)
+        monkeypatch.setattr(part._cadence, "rests", lambda _: 0)
 
 
 def only(seen: Watched) -> BadStepFound:
@@ -316,9 +324,7 @@ def test_what_was_seen_only_later_has_bounds(monkeypatch: pytest.MonkeyPatch) ->
     """Of steps that were not measured nobody can say more than that it was one of them."""
     model = nn.Linear(4, 2)
     with watched() as seen:
-        for part in (seen.probe.norms, seen.probe.examiner):
-            monkeypatch.setattr(part._cadence, "is_due", lambda executed, *_, **__: executed in (9, 27))
-            monkeypatch.setattr(part._cadence, "rests", lambda executed: 0)
+        measured_only_after(seen, monkeypatch, 9, 27)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
         for step in range(30):
             optimizer.zero_grad()
@@ -327,6 +333,96 @@ def test_what_was_seen_only_later_has_bounds(monkeypatch: pytest.MonkeyPatch) ->
     event = only(seen)
     assert where(event) == ("NaN", None, 28, 10)
     assert (event.parameter, event.others, event.exact) == ("bias", 1, False)
+
+
+class FiniteLoss(nn.Module):
+    """NaN in its second layer makes no NaN in the loss, but in the gradient of its first layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 8), nn.Linear(8, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(self.first(x)).nan_to_num()
+
+
+def test_a_finite_loss_of_weights_that_are_not_finite_has_an_earlier_origin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps 11 to 27 are not measured; step 21 breaks the weights, and step 28 begins with them."""
+    model = FiniteLoss()
+    with watched() as seen:
+        measured_only_after(seen, monkeypatch, 9, 27)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        for step in range(30):
+            optimizer.zero_grad()
+            model(X).square().mean().backward()
+            if step == 20:
+                model.second.weight.grad.fill_(NAN)  # type: ignore[union-attr]
+            optimizer.step()
+    event = only(seen)
+    assert where(event) == ("NaN", None, 28, 10)
+    assert (event.earliest, event.exact) == (11, False)
+    assert event.parameter is not None
+    assert bad_step_words(event).startswith(f"first NaN: weights of {event.parameter}")
+    assert "somewhere in steps 11 to 27" in bad_step_words(event)
+
+
+def test_a_finite_loss_of_broken_weights_is_the_optimizers_where_the_step_before_was_finite() -> None:
+    model = FiniteLoss()
+    with watched() as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        for step in range(4):
+            optimizer.zero_grad()
+            model(X).square().mean().backward()
+            optimizer.step()
+            if step == 1:
+                model.second.weight.data[0, 0] = NAN
+    event = only(seen)
+    assert where(event) == ("NaN", Phase.OPTIMIZER, 2, 2)
+    assert (event.parameter, event.others, event.exact) == ("second.weight", 0, True)
+
+
+def test_a_gradient_is_of_its_step_where_the_weights_were_finite_as_it_began(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long ago the last measured step is."""
+    model = net()
+    with watched() as seen:
+        measured_only_after(seen, monkeypatch, 9, 27)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        for step in range(30):
+            optimizer.zero_grad()
+            (NanInBackward.apply(model(X)) if step == 27 else model(X)).square().mean().backward()
+            optimizer.step()
+    event = only(seen)
+    assert where(event) == ("NaN", Phase.BACKWARD, 28, 10)
+    assert (event.earliest, event.exact) == (None, True)
+
+
+@pytest.mark.parametrize("trouble", ["closure", "no time"])
+def test_weights_that_could_not_be_read_leave_a_range_of_steps(trouble: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if trouble == "no time":
+        monkeypatch.setattr("gradtui.probe.bad_step._SECONDS", 0.0)
+    model = net()
+    with watched() as seen:
+        measured_only_after(seen, monkeypatch, 9, 27)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        calls = itertools.count()
+
+        def closure() -> Tensor:
+            optimizer.zero_grad()
+            output = model(X)
+            loss: Tensor = (NanInBackward.apply(output) if next(calls) == 27 else output).square().mean()
+            loss.backward()
+            return loss
+
+        for _ in range(30):
+            if trouble == "closure":
+                optimizer.step(closure)  # type: ignore[arg-type]
+            else:
+                closure()
+                optimizer.step()
+    event = only(seen)
+    assert where(event) == ("NaN", Phase.BACKWARD, 28, 10)
+    assert (event.earliest, event.exact) == (11, False)
+    assert "between steps 11 and 28" in bad_step_words(event)
 
 
 def test_it_is_told_again_when_all_was_finite_in_between_and_the_first_is_kept() -> None:
