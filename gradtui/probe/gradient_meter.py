@@ -78,18 +78,14 @@ class GradientMeter:
             self.dropped += 1
             return
         with torch.no_grad():
-            indices, stacked = _norms(gradients)
-            if clipping is not None:
-                stacked.append(clipping.total.reshape(1).to(wide(clipping.total.device)))
-            if scale is not None:
-                stacked = [part / scale.to(part.device, part.dtype, non_blocking=True) for part in stacked]
+            groups = _norms(gradients)
+            indices = [index for group in groups for index in group[0]]
             with_loss = loss is not None and loss.numel() == 1
-            if with_loss and loss is not None:
-                stacked.append(loss.detach().reshape(1).to(wide(loss.device)))
-            if not stacked:
+            scaled = [norms for _, norms in groups] + ([[clipping.total]] if clipping is not None else [])
+            plain = [[loss.detach()]] if with_loss and loss is not None else []
+            if not scaled and not plain:
                 return
-            home = next((part.device for part in stacked if part.is_cuda), stacked[0].device)
-            values = torch.cat([part.to(home, non_blocking=True) for part in stacked])
+            values = _joined(scaled, plain, scale)
         # The step's one host read.
         self._under_way.append(_UnderWay(step, indices, with_loss, clipping, HostCopy(values)))
         self.poll()
@@ -121,8 +117,27 @@ def _total(norms: list[float]) -> float:
     return math.nan if total == math.inf and any(map(math.isnan, norms)) else total
 
 
-def _norms(gradients: list[tuple[int, torch.Tensor]]) -> tuple[list[int], list[torch.Tensor]]:
-    """Parameter indices and, in the same order, their norms as one tensor per device and dtype."""
+def _joined(
+    scaled: list[list[torch.Tensor]], plain: list[list[torch.Tensor]], scale: torch.Tensor | None
+) -> torch.Tensor:
+    """Numbers as one tensor of one dimension. Those of one list share device and dtype; the `scaled` are divided by `scale`.
+
+    Where all are of one device and dtype this is a single operation: each costs more than its numbers on short steps.
+    """
+    lists = [[value if value.dim() == 0 else value.reshape(()) for value in each] for each in scaled + plain]
+    first = lists[0][0]
+    if scale is None and all(each[0].device == first.device and each[0].dtype is first.dtype for each in lists):
+        return torch.stack([value for each in lists for value in each])
+    home = next((each[0].device for each in lists if each[0].is_cuda), first.device)
+    stacked = [torch.stack(each).to(wide(each[0].device)) for each in lists]
+    if scale is not None:
+        for place, part in enumerate(stacked[: len(scaled)]):
+            stacked[place] = part / scale.to(part.device, part.dtype, non_blocking=True)
+    return torch.cat([part.to(home, non_blocking=True) for part in stacked])
+
+
+def _norms(gradients: list[tuple[int, torch.Tensor]]) -> list[tuple[list[int], list[torch.Tensor]]]:
+    """Parameter indices and, in the same order, their norms, for each device and dtype."""
     groups: dict[tuple[torch.device, torch.dtype, bool], tuple[list[int], list[torch.Tensor]]] = {}
     for index, gradient in gradients:
         plain = gradient
@@ -134,16 +149,15 @@ def _norms(gradients: list[tuple[int, torch.Tensor]]) -> tuple[list[int], list[t
             group = groups[key] = ([], [])
         group[0].append(index)
         group[1].append(plain)
-    indices: list[int] = []
-    stacked: list[torch.Tensor] = []
-    for (device, dtype, large), (places, tensors) in groups.items():
-        indices += places
-        if large:
-            norms = [_norm_in_pieces(tensor) for tensor in tensors]
-        else:
-            norms = multi_tensor_norms(tensors, torch.float32 if dtype in _HALF else None)
-        stacked.append(torch.stack(norms).to(wide(device)))
-    return indices, stacked
+    return [
+        (
+            places,
+            [_norm_in_pieces(tensor) for tensor in tensors]
+            if large
+            else list(multi_tensor_norms(tensors, torch.float32 if dtype in _HALF else None)),
+        )
+        for (_, dtype, large), (places, tensors) in groups.items()
+    ]
 
 
 def norm_of(tensor: torch.Tensor) -> torch.Tensor:

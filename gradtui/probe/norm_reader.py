@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from time import perf_counter_ns
 from typing import Any
 
 import torch
@@ -67,6 +68,8 @@ class NormReader:
         self._guard = guard
         self._aside = aside
         self._cadence = cadence
+        self._reading_ns = 0
+        """What reading the loss and the norms of the present step has taken."""
         self._loss: torch.Tensor | None = None
         self._scalers: weakref.WeakSet[Any] = weakref.WeakSet()
         self._scaled_by: weakref.ref[Any] | None = None
@@ -103,14 +106,15 @@ class NormReader:
         """A GradScaler multiplies a loss of this step; it is shown without that factor."""
         self._scaled_by = weakref.ref(scaler)
 
-    def begin_step(self, executed: int, cost: float, *, wanted: bool) -> None:
-        """The step after so many executed ones begins; the one before took our hooks `cost` seconds.
+    def begin_step(self, executed: int, *, wanted: bool) -> None:
+        """The step after so many executed ones begins. `wanted` says that it is examined: then its norms are needed too.
 
-        `wanted` says that it is examined: then its norms are needed too.
+        A step is measured as often as the reading itself can be paid: the hooks around it run at every step.
         """
         follows = self._every_step
         if self.is_due and not self._wanted and not follows:
-            self._cadence.spent(cost)
+            self._cadence.spent(self._reading_ns / 1e9)
+        self._reading_ns = 0
         self._wanted = wanted
         self.is_due = self._cadence.is_due(executed, self._view.round_length, wanted=wanted or follows)
         self.clippings.begin(on=self.is_due)
@@ -140,6 +144,11 @@ class NormReader:
 
     def saw_loss(self, outputs: Any) -> None:
         """Backward is called on this; kept without its graph until the gradients are measured."""
+        began = perf_counter_ns()
+        self._see_loss(outputs)
+        self._reading_ns += perf_counter_ns() - began
+
+    def _see_loss(self, outputs: Any) -> None:
         self._loss = None
         first = outputs[0] if isinstance(outputs, (tuple, list)) and outputs else outputs
         if operations_are_observed() or not isinstance(first, torch.Tensor) or first.numel() != 1 or first.is_complex():
@@ -167,9 +176,11 @@ class NormReader:
 
         `has_run`: see `measure_after`. Nothing is measured where the script would see our operations.
         """
+        began = perf_counter_ns()
         with self._aside():
             if not operations_are_observed():
                 self._measure(step, optimizer, has_run)
+        self._reading_ns += perf_counter_ns() - began
 
     def _measure(self, step: int, optimizer: Optimizer | None, has_run: bool) -> None:
         self._guard("first bad step", partial(self.bad_steps.measuring, has_run=has_run), step, optimizer)

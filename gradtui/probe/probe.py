@@ -285,7 +285,7 @@ class Probe:
         cost = self._cost.of_step()
         self.hooks.guard("commands", self.desk.cross, executed, self._is_by_hand())
         self.hooks.guard("examination", self.examiner.begin_step, executed, cost)
-        self.norms.begin_step(executed, cost, wanted=self.examiner.examination is not None)
+        self.norms.begin_step(executed, wanted=self.examiner.examination is not None)
 
     def _hold(self, held: bool) -> None:
         now = self.clock.now()

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from watched import Watched, watched
 from zoo import SPECIMENS
 
-from gradtui.probe import gradient_meter, gradient_statistics
+from gradtui.probe import gradient_meter, gradient_statistics, norm_reader
 from gradtui.probe.gradient_meter import _PIECE, GradientMeter, NormReading
 from gradtui.probe.host_copy import HostCopy
 from gradtui.protocol.commands import FollowMicroSteps
@@ -532,7 +532,8 @@ def test_an_optimizer_of_unknown_parameters_has_a_total_and_no_rows() -> None:
     assert seen.all(OptimizersFound)[-1].optimizers == (OptimizerInfo("SGD", 1, (), 1),)
 
 
-def test_the_parameters_of_the_first_norm_that_is_not_finite_are_always_sent() -> None:
+def test_the_parameters_of_the_first_norm_that_is_not_finite_are_always_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(norm_reader, "_ROWS_NS", 10**15)
     model = nn.Linear(3, 2)
     with watched(budget=1_000.0) as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
