@@ -82,12 +82,22 @@ def _sentence(state: RunState, chain: GradientTraced) -> str:
     if chain.parameter >= 0 and chain.parameter == chain.upstream:
         takers = f"; {chain.takers:,} operations take it, and its gradient is the sum" if chain.takers > 1 else ""
         return f"{through}{_ways(chain)}{takers} {at}."
+    trains = chain.parameter < 0 and _trains(tree, chain.module)
     if chain.upstream >= 0:
         upstream = printable(tree.parameters[chain.upstream].path)
+        if trains:
+            return f"{through}{_ways(chain)}; it reaches parameters in it and passes on to {upstream} {at}."
         return f"{through}: here it only passes, on its way to {upstream} {at}."
-    if chain.parameter < 0 and any(tree.trainable[place] == "1" for place in subtree(tree.modules[chain.module])):
+    if trains:
         return f"{through}{_ways(chain)}; it ends at parameters in it {at}."
     return f"{through}; it ends in its module, since nothing before that needs a gradient {at}."
+
+
+def _trains(tree: TreeState, module: int) -> bool:
+    """Whether the gradient reaches parameters of the module or of what it holds."""
+    unreached = ParameterState.UNREACHED.value
+    within = subtree(tree.modules[module])
+    return any(tree.trainable[place] == "1" and tree.states[place] != unreached for place in within)
 
 
 def _through(tree: TreeState, hops: Sequence[GradientHop], operations: int) -> str:

@@ -73,6 +73,21 @@ def test_a_block_that_trains_is_not_among_the_frozen_ones() -> None:
     assert shown[5] == "↓ F text_encoder.blocks.6 … 0 7 blocks, 14 operations"
 
 
+def test_a_module_whose_own_parameters_train_does_more_than_pass_the_gradient_on() -> None:
+    before = state_after().tree
+    path = "text_encoder.blocks.3"
+    block = MODEL.modules[row_of(MODEL, path)]
+    own = range(block.first_parameter, block.first_parameter + block.subtree_parameters)
+    flags = "".join("1" if place in own else flag for place, flag in enumerate(before.trainable))
+    for letter, words in (
+        ("T", "; it reaches parameters in it and passes on to ctx (step 118)."),
+        ("U", ": here it only passes, on its way to ctx (step 118)."),
+    ):
+        letters = "".join(letter if place in own else old for place, old in enumerate(before.states))
+        trained = ev.ParametersClassified(9.0, 9, letters, flags)
+        assert lines(state_after(trained, coop_chain(MODEL, path)), path)[0].endswith(words)
+
+
 def never(path: str, **changes: object) -> ev.GradientTraced:
     told = dataclasses.replace(coop_chain(MODEL), path=path, found=False, upstream=-1, ways=0, takers=0, hops=())
     row = row_of(MODEL, path)
