@@ -6,25 +6,25 @@ Only sampled steps are examined; the cadence keeps their cost within the budget.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 import torch
 from torch.optim import Optimizer
 
-from gradtui.probe.frozen_values import FrozenValues
-from gradtui.probe.gradient_reach import Ancestors, GraphsOfStep, is_hidden
+from gradtui.probe.gradient_passing import GradientPassing
+from gradtui.probe.gradient_reach import GraphsOfStep
 from gradtui.probe.graph_depth import TooDeepError
 from gradtui.probe.graph_facts import GraphFacts, KnownTensors
 from gradtui.probe.memory_ledger import MemoryLedger
 from gradtui.probe.module_trace import OUTSIDE, ModuleTrace
 from gradtui.probe.module_tree import ModuleTree
-from gradtui.probe.parameter_states import ParameterFacts, classify
+from gradtui.probe.parameter_states import Classified, ParameterFacts, classify
 from gradtui.probe.recomputation import Recomputation
 from gradtui.probe.saved_tensors import walk
 from gradtui.protocol.events import SavedBytesMeasured
-from gradtui.protocol.vocabulary import GradMode, ParameterState
+from gradtui.protocol.vocabulary import GradMode, ParameterState, StateReason
 
 _GRAD = GradMode.GRAD.value
 
@@ -38,7 +38,8 @@ class Examination:
         self.tree = tree
         """What the numbers of modules and parameters refer to."""
         self._largest: GraphFacts | None = None
-        self._ancestors = Ancestors(tree)
+        self._had_gradient: set[int] = set()
+        """The parameters that had a gradient when the last backward ended."""
         self.graphs: GraphsOfStep | None = None
         """None until a backward has begun."""
 
@@ -91,33 +92,31 @@ class Examination:
             at, step, rows, by_module.get(OUTSIDE, 0), self._largest.total, upstream, recomputed, inputs
         )
 
+    def backward_ended(self) -> None:
+        """A backward of the step has ended: note which parameters have a gradient now."""
+        self._had_gradient = {index for index, tensor in self.tree.live_parameters() if tensor.grad is not None}
+
     def classify(
         self,
-        before: str,
+        before: Classified,
         stepped: Optimizer | None,
         optimizers: Sequence[Optimizer],
         norms: Mapping[int, float],
-        frozen: FrozenValues,
+        moved: Mapping[int, StateReason],
+        evaluated: Iterable[int],
         *,
         skipped: bool,
-    ) -> tuple[str, str]:
-        """State letters and trainable flags of all parameters after `stepped` has run (or was skipped).
+    ) -> Classified:
+        """The states of all parameters after `stepped` has run (or was skipped).
 
         Parameters of other optimizers keep their letter: their gradients belong to another step. `stepped` is None where
-        the script updates its parameters itself: then nobody can tell which of them it leaves out.
+        the script updates its parameters itself: then nobody can tell which of them it leaves out. `moved` has the frozen
+        parameters that moved, `evaluated` the modules that ran as a whole between steps.
         """
-        tree = self.tree
-        owner: dict[int, Optimizer] = {}
-        for optimizer in (*optimizers, *(() if stepped is None else (stepped,))):
-            for group in optimizer.param_groups:
-                owner |= {id(tensor): optimizer for tensor in group["params"]}
-        still = [(index, tensor) for index, tensor in tree.live_parameters() if not tensor.requires_grad]
-        # What takes turns may have been trained in its own since, and been switched off again.
-        elsewhere = {index for index, tensor in still if stepped not in (None, owner.get(id(tensor), stepped))}
-        frozen.look([each for each in still if each[0] not in elsewhere], elsewhere)
-        letters = list(before if len(before) == len(tree.parameters) else "-" * len(tree.parameters))
-        trainable = ["-"] * len(letters)
-        moved, owners = frozen.moved, tree.owners
+        tree, owners = self.tree, self.tree.owners
+        owner = owners_of(optimizers, stepped)
+        letters, trainable, reasons = _begun(before, len(tree.parameters))
+        passing = self._passing(evaluated)
         for index, tensor in tree.live_parameters():
             trains = tensor.requires_grad
             trainable[index] = "1" if trains else "0"
@@ -130,20 +129,45 @@ class Examination:
                 # Only what kind of number it is matters, so that few answers have to be found.
                 norm = 1.0 if math.isfinite(norm) else math.inf
             in_optimizer = own is not None or stepped is None
-            passing = None if trains else self._passes(owners[index])
-            facts = trains, in_optimizer, has_gradient, norm, index in moved, passing, skipped
-            letters[index] = _letter(facts, letters[index])
-        return "".join(letters), "".join(trainable)
+            passes, why = (None, StateReason.NONE) if trains or passing is None else passing.through(owners[index])
+            facts = trains, in_optimizer, has_gradient, norm, index in moved, passes, skipped
+            letter = letters[index] = _letter(facts, letters[index])
+            if letter == _UNREACHED and index in self._had_gradient:
+                why = StateReason.CLEARED
+            elif letter == _MOVED:
+                why = moved[index]
+            elif letter != _UNKNOWN:
+                why = StateReason.NONE
+            reasons[index] = why.value
+        return Classified("".join(letters), "".join(trainable), "".join(reasons))
 
-    def _passes(self, module: int) -> bool | None:
-        """Whether a gradient passes through this module; None where its operations cannot be told from others'."""
+    def _passing(self, evaluated: Iterable[int]) -> GradientPassing | None:
+        """Through which modules a gradient passes; None where no backward ran."""
         if self.graphs is None:
             return None
-        if module in self.graphs.passing:
-            return True
-        if module in self.graphs.active:
-            return False
-        return None if is_hidden(module, self.graphs.opaque, self._ancestors) else False
+        return GradientPassing(self.tree, self.graphs, self.trace.grad_modes, evaluated)
+
+
+_UNREACHED, _MOVED, _UNKNOWN = (
+    ParameterState.UNREACHED.value, ParameterState.MOVED.value, ParameterState.UNKNOWN.value
+)  # fmt: skip
+
+
+def owners_of(optimizers: Iterable[Optimizer], stepped: Optimizer | None) -> dict[int, Optimizer]:
+    """id() of a parameter -> the optimizer that owns it; `stepped` takes precedence."""
+    owner: dict[int, Optimizer] = {}
+    for optimizer in (*optimizers, *(() if stepped is None else (stepped,))):
+        for group in optimizer.param_groups:
+            owner |= {id(tensor): optimizer for tensor in group["params"]}
+    return owner
+
+
+def _begun(before: Classified, count: int) -> tuple[list[str], list[str], list[str]]:
+    """Letters, flags and reasons to begin with: those of before, where they are of as many parameters."""
+    unknown = "-" * count
+    letters = before.letters if len(before.letters) == count else unknown
+    reasons = before.reasons if len(before.reasons) == count else unknown
+    return list(letters), list(unknown), list(reasons)
 
 
 @lru_cache(maxsize=256)

@@ -8,13 +8,16 @@ counter every write to another part raises too.
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 
 import torch
 from torch import nn
+from torch.optim import Optimizer
 
 from gradtui.probe.host_copy import HostCopy
+from gradtui.probe.move_causes import MoveCauses
 from gradtui.probe.torch_private import shares_version, version_of
+from gradtui.protocol.vocabulary import StateReason
 
 _ELEMENTS = 64
 """Of each tensor."""
@@ -35,10 +38,36 @@ class FrozenValues:
         self._samples: dict[_Place, torch.Tensor] = {}
         self._under_way: list[tuple[list[_Place], HostCopy]] = []
         self._next: _Place = 0
+        self._causes = MoveCauses()
+
+    def step_begins(self, parameters: Iterable[tuple[_Place, torch.Tensor]]) -> None:
+        """An examined step of an optimizer is about to run."""
+        self._causes.step_begins(parameters)
+
+    def step_ended(
+        self,
+        step: int,
+        optimizer: Optimizer | None,
+        frozen: Sequence[tuple[_Place, torch.Tensor]],
+        elsewhere: Set[_Place],
+        norms: Mapping[_Place, float],
+    ) -> dict[_Place, StateReason]:
+        """The examined step `step` has run: the parameters that have moved since they were frozen, and what moved them.
+
+        `norms` are those of the gradients that the step applied.
+        """
+        by_step = self._causes.step_ended(step, optimizer, frozen, norms)
+        self.look(frozen, elsewhere)
+        self.moved |= by_step
+        moved = {place: tensor for place, tensor in frozen if place in self.moved}
+        unwritten = [place for place, tensor in moved.items() if self._versions.get(place) == _version(tensor)]
+        self._causes.settle(moved, [place for place in unwritten if place not in by_step])
+        return {place: self._causes.known.get(place, StateReason.NONE) for place in self.moved}
 
     def clear(self) -> None:
         """Forget everything: the parameters have other places now."""
         self.moved.clear()
+        self._causes.clear()
         self._versions.clear()
         self._samples.clear()
         self._under_way.clear()
@@ -94,6 +123,10 @@ class FrozenValues:
             else:
                 waiting.append((owners, copy))
         self._under_way = waiting
+
+
+def _version(tensor: torch.Tensor) -> int | None:
+    return None if tensor.is_inference() else version_of(tensor)
 
 
 def _sample(tensor: torch.Tensor) -> torch.Tensor | None:

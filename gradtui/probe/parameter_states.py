@@ -4,8 +4,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from gradtui.protocol.vocabulary import ParameterState
+
+
+class Classified(NamedTuple):
+    """What is known of all parameters, one letter for each; empty strings where nothing is known."""
+
+    letters: str = ""
+    """Letters of `ParameterState`."""
+    trainable: str = ""
+    """"1" or "0" for `requires_grad`."""
+    reasons: str = ""
+    """Letters of `StateReason`."""
 
 
 @dataclass(frozen=True, slots=True)

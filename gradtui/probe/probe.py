@@ -153,6 +153,8 @@ class Probe:
             self.phases.grad_ended(now)
             return
         self.counter.micro_steps += 1
+        if self.examiner.examination is not None:
+            self.hooks.guard("examination", self.examiner.backward_ended)
         self.phases.backward_ended(now, in_step=self._steps.are_running())
         self.hooks.guard("micro-steps", self.norms.backward_ended, self.counter.steps + 1)
         if self._is_by_hand():
@@ -178,6 +180,8 @@ class Probe:
         self.hooks.guard("freezes", self.desk.freezes.before_step, self.counter.steps, with_closure)
         if self.norms.is_due and not with_closure:
             self.hooks.guard("gradient norms", self.norms.measure, self.counter.steps + 1, optimizer)
+        if self.examiner.examination is not None:
+            self.hooks.guard("examination", self.examiner.step_begins)
         self.phases.step_began(now)
         if not with_closure:
             self._traces.enter()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from torch import nn
 from torch.optim import Optimizer
@@ -37,6 +37,11 @@ class ReachReader:
         """Whether a step of the present tree was told of."""
         self._last: tuple[object, str, str, tuple[int, ...]] | None = None
         """What the letters of the step before were made of, and those: most steps of a training go the same ways."""
+
+    @property
+    def evaluated(self) -> Collection[int]:
+        """The modules that were evaluated between steps."""
+        return self._evaluated
 
     def tree_changed(self) -> None:
         """Modules have other places now."""

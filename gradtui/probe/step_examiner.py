@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from gradtui.probe.allocators import Allocator
 from gradtui.probe.cadence import Cadence
 from gradtui.probe.checkpoints import Checkpoints
-from gradtui.probe.examination import Examination, sequence
+from gradtui.probe.examination import Examination, owners_of, sequence
 from gradtui.probe.frozen_values import FrozenValues
 from gradtui.probe.gradient_traces import GradientTraces
 from gradtui.probe.graph_facts import NOTHING_KEPT
@@ -30,7 +30,7 @@ from gradtui.probe.step_traces import StepTraces
 from gradtui.probe.told_states import ToldStates
 from gradtui.probe.torch_private import operations_are_observed
 from gradtui.protocol.events import Event
-from gradtui.protocol.vocabulary import Phase
+from gradtui.protocol.vocabulary import Phase, StateReason
 
 _AFTER_A_TOGGLE = 2
 """Steps examined whatever they cost after a toggle: the first shows gradients, the second optimizer state throughout."""
@@ -196,6 +196,18 @@ class StepExaminer:
             self._is_graph_known = True
             self._guard("gradient chain", self.gradients.look, sequence(outputs), examination)
 
+    @_alone
+    def backward_ended(self) -> None:
+        """Backward has ended."""
+        if self.examination is not None and self._may_look():
+            self.examination.backward_ended()
+
+    @_alone
+    def step_begins(self) -> None:
+        """An optimizer is about to step."""
+        if self.examination is not None and self._may_look():
+            self._frozen.step_begins(self.examination.tree.live_parameters())
+
     def _guarded_end(self, phase: Phase) -> None:
         # Phases end inside every hook: what fails here must not switch those off.
         self._guard("ledger", self._phase_ended, phase)
@@ -270,10 +282,7 @@ class StepExaminer:
         if examination.tree.is_gone():
             self.tracer.stop()
             return
-        letters, trainable = examination.classify(
-            self.states.letters, optimizer, self._view.live_optimizers(), norms, self._frozen, skipped=skipped
-        )
-        self.states.classified(letters, trainable, self._counter.steps)
+        self._classify(examination, optimizer, norms, skipped)
         self._view.read_groups(self._counter.steps)
         self._reach.step_ended(optimizer, examination.graphs, examination.trace, self._ledgers.device_type)
         self._guard("gradient chain", self.gradients.step_ended, examination, self._counter.steps)
@@ -285,6 +294,25 @@ class StepExaminer:
         if traced is not None:
             self._emit(traced)
         self.tracer.stop()
+
+    def _classify(
+        self, examination: Examination, optimizer: Optimizer | None, norms: Mapping[int, float], skipped: bool
+    ) -> None:
+        step, optimizers = self._counter.steps, self._view.live_optimizers()
+        still = [each for each in examination.tree.live_parameters() if not each[1].requires_grad]
+        owner = owners_of(optimizers, optimizer) if still else {}
+        # What takes turns may have been trained in its own since, and been switched off again.
+        elsewhere = {index for index, tensor in still if optimizer not in (None, owner.get(id(tensor), optimizer))}
+        here = [each for each in still if each[0] not in elsewhere]
+        known = self._frozen.moved.copy()
+        moved = self._frozen.step_ended(step, optimizer, here, elsewhere, norms)
+        if any(cause is StateReason.NONE for place, cause in moved.items() if place not in known):
+            # Two steps in a row show what moves it.
+            self._cadence.force(_AFTER_A_TOGGLE * self._view.round_length)
+        found = examination.classify(
+            self.states.now, optimizer, optimizers, norms, moved, self._reach.evaluated, skipped=skipped
+        )
+        self.states.classified(found, step)
 
     def finish(self) -> None:
         """The run ends, and the phase it is in with it."""

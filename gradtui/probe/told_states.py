@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from gradtui.probe.models_in_view import ModelsInView
+from gradtui.probe.parameter_states import Classified
 from gradtui.probe.run_clock import RunClock
 from gradtui.protocol.events import Event, ParametersClassified
 from gradtui.protocol.vocabulary import ParameterState
@@ -19,46 +20,46 @@ class ToldStates:
     """Tells the states of the parameters when they have changed."""
 
     def __init__(self, emit: Callable[[Event], None], clock: RunClock, view: ModelsInView) -> None:
-        self.letters = ""
-        """A letter of `ParameterState` per parameter; empty where nothing is known."""
+        self.now = Classified()
+        """What is known of all parameters."""
         self.switched: Counter[int] = Counter()
         """How often the script itself was seen to freeze or unfreeze a parameter while it trains; only those where it was."""
-        self._trainable = ""
         self._emit = emit
         self._clock = clock
         self._view = view
 
     def tree_changed(self) -> None:
         """Parameters have other places now."""
-        self.letters = self._trainable = ""
+        self.now = Classified()
         self.switched.clear()
 
     def toggled(self, step: int) -> None:
         """A toggle was applied: tell who is trainable now; of those that changed nothing more is known."""
         unknown = "-" * len(self._view.tree.parameters)
-        letters, flags = list(self.letters or unknown), list(self._trainable or unknown)
+        letters, flags = list(self.now.letters or unknown), list(self.now.trainable or unknown)
+        reasons = list(self.now.reasons or unknown)
         for index, tensor in self._view.tree.live_parameters():
             flag = "1" if tensor.requires_grad else "0"
             if flags[index] != flag:
-                letters[index], flags[index] = "-", flag
-        self._tell("".join(letters), "".join(flags), step)
+                letters[index], flags[index], reasons[index] = "-", flag, "-"
+        self._tell(Classified("".join(letters), "".join(flags), "".join(reasons)), step)
 
     def outdated(self) -> list[int]:
         """The parameters that the script has frozen or unfrozen since they were told, but for what takes turns anyway."""
         found = []
         # Without a call of ours for each: it is asked five times a second.
-        for index, (reference, told) in enumerate(zip(self._view.tree.parameter_refs, self._trainable)):
+        for index, (reference, told) in enumerate(zip(self._view.tree.parameter_refs, self.now.trainable)):
             tensor = reference()
             now = told if tensor is None else "1" if tensor.requires_grad else "0"
             if told != now and told != "-" and self.switched[index] < _TO_AND_FRO:
                 found.append(index)
         return found
 
-    def classified(self, letters: str, trainable: str, step: int) -> None:
+    def classified(self, found: Classified, step: int) -> None:
         """A step was examined."""
-        known = zip(self._trainable, trainable)
+        known = zip(self.now.trainable, found.trainable)
         self.switched.update(place for place, (before, now) in enumerate(known) if {before, now} == {"0", "1"})
-        self._tell(letters, trainable, step)
+        self._tell(found, step)
 
     def unreached(self) -> frozenset[int]:
         """The parameters that the backward examined last did not reach."""
@@ -69,9 +70,9 @@ class ToldStates:
         return self._with(ParameterState.FLOW_THROUGH)
 
     def _with(self, state: ParameterState) -> frozenset[int]:
-        return frozenset(i for i, letter in enumerate(self.letters) if letter == state.value)
+        return frozenset(i for i, letter in enumerate(self.now.letters) if letter == state.value)
 
-    def _tell(self, letters: str, trainable: str, step: int) -> None:
-        if (letters, trainable) != (self.letters, self._trainable):
-            self.letters, self._trainable = letters, trainable
-            self._emit(ParametersClassified(self._clock.at(), step, letters, trainable))
+    def _tell(self, found: Classified, step: int) -> None:
+        if found != self.now:
+            self.now = found
+            self._emit(ParametersClassified(self._clock.at(), step, found.letters, found.trainable, found.reasons))

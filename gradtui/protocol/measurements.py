@@ -217,6 +217,8 @@ class ParametersClassified(Event):
 
     states: str
     trainable: str
+    reasons: str = ""
+    """A letter of `vocabulary.StateReason` per known parameter; empty where no cause was seen of any."""
 
 
 @dataclass(frozen=True, slots=True)

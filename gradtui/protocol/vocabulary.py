@@ -50,8 +50,33 @@ STATE_NAMES: dict[ParameterState, str] = {
     ParameterState.MOVED: "moved while frozen",
     ParameterState.NOT_FINITE: "not finite",
     ParameterState.SKIPPED: "skipped",
-    ParameterState.UNKNOWN: "not yet known",
+    ParameterState.UNKNOWN: "unknown",
 }
+
+
+class StateReason(str, Enum):
+    """Why a parameter is in its state, where the probe saw the cause; the value is a letter."""
+
+    NONE = "-"
+    """No cause was seen beyond what the state itself says."""
+    CLEARED = "c"
+    """Unreached: `.grad` was set when backward ended and None when the optimizer stepped."""
+    NOT_CALLED = "n"
+    """Unknown: the module that holds this frozen parameter was not called, so its use leaves no trace in the graph."""
+    HIDDEN = "h"
+    """Unknown: one operation of the graph stands for the code of several modules."""
+    ZERO_GRADIENT = "z"
+    """Moved: an optimizer step with a gradient of zeros; optimizer state such as momentum moves the parameter."""
+    DECAY = "d"
+    """Moved: an optimizer step with a gradient of zeros and no optimizer state; weight decay moves the parameter."""
+    STALE_GRADIENT = "s"
+    """Moved: an optimizer step with a gradient from before the freeze."""
+    NO_GRADIENT = "o"
+    """Moved: an optimizer step without a gradient."""
+    OUTSIDE_STEP = "w"
+    """Moved: a write outside of any optimizer step."""
+
+    __str__ = str.__str__
 
 
 class Reach(str, Enum):

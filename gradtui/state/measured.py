@@ -139,6 +139,7 @@ def classified(state: RunState, event: ev.ParametersClassified) -> None:
     if len(event.states) == len(state.tree.parameters):
         moved = newly_moved(state, event)
         state.tree.states, state.tree.trainable = event.states, event.trainable
+        state.tree.reasons = event.reasons
         if moved is not None:
             note(state, event, "moved", moved)
 

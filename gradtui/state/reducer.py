@@ -64,7 +64,7 @@ def _models_found(state: RunState, event: ev.ModelsFound) -> None:
     tree.models, tree.modules, tree.parameters = event.models, event.modules, event.parameters
     tree.is_sharded = any(info.local_count is not None for info in event.parameters)
     unknown = len(event.parameters)
-    tree.states, tree.trainable = "-" * unknown, "-" * unknown
+    tree.states, tree.trainable, tree.reasons = "-" * unknown, "-" * unknown, ""
     tree.norms, tree.norms_step, tree.saved = None, None, None
     tree.reach, tree.steps, tree.measured = None, (), 0
     tree.turns.clear()

@@ -64,6 +64,8 @@ class TreeState:
     """Whether any of them is spread over processes."""
     states: str = ""
     trainable: str = ""
+    reasons: str = ""
+    """A letter of `vocabulary.StateReason` per parameter; empty where no cause was seen of any."""
     norms: tuple[float | None, ...] | None = None
     norms_step: int | None = None
     figures: dict[int, tuple[int, GradientFigures]] = field(default_factory=dict)

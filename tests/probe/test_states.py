@@ -17,9 +17,11 @@ from watched import watched
 from zoo import SPECIMENS
 
 from gradtui.probe.models_in_view import ModelsInView
+from gradtui.probe.parameter_states import Classified
 from gradtui.probe.run_clock import RunClock
 from gradtui.probe.told_states import ToldStates
 from gradtui.protocol.events import ParametersClassified
+from gradtui.protocol.vocabulary import StateReason
 
 X = torch.linspace(-1, 1, 24).view(6, 4)
 
@@ -157,12 +159,69 @@ def test_only_the_biases_trained() -> None:
     assert seen.letters() == {"fc1.weight": "C", "fc1.bias": "T", "fc2.weight": "F", "fc2.bias": "T"}
 
 
-def test_an_unused_frozen_module_is_cut() -> None:
+class LooseParts(nn.Module):
+    """Frozen parameters that are only added, in holders that are never called."""
+
+    def __init__(self, trained: str) -> None:
+        super().__init__()
+        self.first = nn.Linear(4, 4)
+        self.prompts = nn.ParameterList([nn.Parameter(torch.ones(4)) for _ in range(2)])
+        self.table = nn.Embedding(3, 4)
+        self.spare = nn.Linear(4, 4)
+        self.shift = nn.Parameter(torch.ones(4))
+        self.head = nn.Linear(4, 2)
+        self.requires_grad_(False)
+        self.get_submodule(trained).requires_grad_(True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.first(x) + self.prompts[0] * 2 + self.table.weight[0] + self.shift)
+
+
+def test_frozen_parameters_that_are_only_added() -> None:
+    """The gradient passes the additions on its way to `first`; of what is never called the graph holds no trace."""
+    model = LooseParts("first")
+    with watched() as seen:
+        steps(model, torch.optim.SGD(model.first.parameters(), lr=0.1))
+    letters = seen.letters()
+    assert of(letters, "first") == {"T"}
+    assert letters["shift"] == "F"
+    assert of(letters, "prompts") == {"F"}  # a ParameterList is never called: its parent's state
+    assert letters["table.weight"] == "-"
+    assert of(letters, "spare") == {"-"}
+    assert of(letters, "head") == {"F"}
+    reasons = dict(zip(letters, seen.state.tree.reasons))
+    assert reasons["table.weight"] == reasons["spare.weight"] == StateReason.NOT_CALLED.value
+    assert reasons["shift"] == reasons["prompts.0"] == StateReason.NONE.value
+
+
+def test_frozen_parameters_that_are_added_where_nothing_upstream_needs_a_gradient() -> None:
+    model = LooseParts("head")
+    with watched() as seen:
+        steps(model, torch.optim.SGD(model.head.parameters(), lr=0.1))
+    letters = seen.letters()
+    assert of(letters, "first") == of(letters, "shift") == of(letters, "prompts") == {"C"}
+    # `head` is in the same model and may have been given it: that cannot be told.
+    assert of(letters, "table") == of(letters, "spare") == {"-"}
+    assert of(letters, "head") == {"T"}
+
+
+def test_what_is_never_called_within_a_frozen_module_that_backward_never_enters_is_cut() -> None:
+    model = nn.ModuleDict({"attention": nn.MultiheadAttention(4, 2).requires_grad_(False), "head": nn.Linear(4, 2)})
+    with watched() as seen:
+        optimizer = torch.optim.SGD(model["head"].parameters(), lr=0.1)
+        for _ in range(2):
+            y = X[:, None]
+            model["head"](model["attention"](y, y, y)[0]).square().mean().backward()
+            optimizer.step()
+    assert sorted(seen.letters().values()) == ["C"] * 4 + ["T"] * 2
+
+
+def test_whether_an_unused_frozen_module_is_cut_is_unknown() -> None:
     specimen = SPECIMENS["unused_branch"]()
     specimen.model.unused.requires_grad_(False)
     with watched() as seen:
         loops.plain(specimen.model, specimen.batch, specimen.loss, 2)
-    assert of(seen.letters(), "unused") == {"C"}
+    assert of(seen.letters(), "unused") == {"-"}
 
 
 def test_a_frozen_teacher_is_cut() -> None:
@@ -326,7 +385,7 @@ def test_what_takes_turns_is_not_outdated() -> None:
     assert states.outdated() == []
     found = []
     for flag in "1010100":
-        states.classified("T", flag, 1)
+        states.classified(Classified("T", flag, "-"), 1)
         found.append((flag, states.outdated()))
     # Told otherwise than it is, it is outdated, up to the fifth time that it was seen to switch.
     assert found == [("1", []), ("0", [0]), ("1", []), ("0", [0]), ("1", []), ("0", []), ("0", [])]
