@@ -2,7 +2,9 @@
 
 Schema 1. Bytes, seconds and counts; `null` wherever something is unknown, and in place of a number JSON has no word for
 (NaN, infinity). `steps` counts the executed optimizer steps of all optimizers together, `micro_steps` outermost backward
-calls. `state` is the letter of `gradtui.protocol.vocabulary.ParameterState`. A phase's `exact` says that every category was
+calls. `state` is the letter of `gradtui.protocol.vocabulary.ParameterState`, null while it is unknown; `state_reason` says in
+words why the parameter is in that state (why backward does not reach it, what moves it while it is frozen, why its state is
+unknown), null where the state says it all. A phase's `exact` says that every category was
 measured, `peak_exact` that `bytes_peak` is the phase's peak and not only a lower bound. `saved_bytes` of a parameter is what
 autograd keeps for backward in the operations of the module that owns it. `local_count` are the elements that this process
 holds of a tensor spread over several, of which its norms are; null for any other. `gradient` has what was seen of it last
@@ -59,6 +61,7 @@ from gradtui.protocol.vocabulary import Phase
 from gradtui.state.model_records import MODE_WORDS, model_records
 from gradtui.state.run_state import ModelRecord, PhaseRecord, RunState
 from gradtui.state.selectors import unexplained_growth, unexplained_parts
+from gradtui.state.state_reasons import state_reason
 
 SCHEMA = 1
 
@@ -240,6 +243,7 @@ def _parameters(state: RunState) -> list[dict[str, Any]]:
                 "bytes": parameter.bytes,
                 "trainable": None if flag == "-" else flag == "1",
                 "state": None if letter == "-" else letter,
+                "state_reason": state_reason(tree, index),
                 "gradient_norm": gradients.number(tree.norms[index]) if tree.norms is not None else None,
                 "gradient": gradients.figures(state, index),
                 "saved_bytes": tree.saved.by_module[parameter.module] if tree.saved is not None else None,

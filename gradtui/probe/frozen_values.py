@@ -56,7 +56,10 @@ class FrozenValues:
 
         `norms` are those of the gradients that the step applied.
         """
-        by_step = self._causes.step_ended(step, optimizer, frozen, norms)
+        by_step, unchanged = self._causes.step_ended(step, optimizer, frozen, norms)
+        for place, tensor in frozen:
+            if place in unchanged and self._versions.get(place, unchanged[place]) == unchanged[place]:
+                self._versions[place] = version_of(tensor)
         self.look(frozen, elsewhere)
         self.moved |= by_step
         moved = {place: tensor for place, tensor in frozen if place in self.moved}

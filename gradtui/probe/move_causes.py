@@ -48,23 +48,33 @@ class MoveCauses:
         optimizer: Optimizer | None,
         frozen: Iterable[tuple[int, torch.Tensor]],
         norms: Mapping[int, float],
-    ) -> set[int]:
-        """The step `step` has run; the frozen parameters that it moved. `optimizer` is None where the script has none."""
+    ) -> tuple[set[int], dict[int, int]]:
+        """The step `step` has run: the frozen parameters that it moved, and those that it wrote to without a change.
+
+        The latter with their version before the step. `optimizer` is None where the script has none.
+        """
         followed = step - self._last_step <= 1
         before, began, self._at_step = self._last, self._at_step, {}
         self._last, self._last_step = {}, step
-        by_step = set()
+        by_step: set[int] = set()
+        unchanged: dict[int, int] = {}
         for place, tensor in frozen:
             if tensor.is_inference():
                 continue
             version = self._last[place] = version_of(tensor)
             at_step = began.get(place, version)
             if version != at_step and not shares_version(tensor):
-                self.known[place] = _of_step(optimizer, tensor, norms.get(place))
+                # A norm read on a device is one step old: it may be from before the freeze.
+                is_read = tensor.device.type == "cpu" or (followed and place in before)
+                norm = norms.get(place) if is_read else None
+                if norm == 0 and _adds_only_the_gradient(optimizer, tensor):
+                    unchanged[place] = at_step
+                    continue
+                self.known[place] = _of_step(optimizer, tensor, norm)
                 by_step.add(place)
             elif followed and before.get(place, at_step) != at_step and not shares_version(tensor):
                 self.known[place] = StateReason.OUTSIDE_STEP
-        return by_step
+        return by_step, unchanged
 
     def settle(self, moved: Mapping[int, torch.Tensor], by_values: Iterable[int]) -> None:
         """These have moved; `by_values` are those whose values changed and whose version counter did not."""
@@ -82,11 +92,21 @@ def _of_step(optimizer: Optimizer | None, tensor: torch.Tensor, norm: float | No
         return StateReason.NONE
     if norm != 0:
         return StateReason.STALE_GRADIENT
+    kept = _has_state(optimizer, tensor)
+    return StateReason.ZERO_GRADIENT if kept or not _decays(optimizer, tensor) else StateReason.DECAY
+
+
+def _adds_only_the_gradient(optimizer: Optimizer | None, tensor: torch.Tensor) -> bool:
+    """Whether a gradient of zeros leaves the values as they are, although the optimizer writes them."""
+    is_plain = type(optimizer) is torch.optim.SGD
+    return is_plain and not _has_state(optimizer, tensor) and not _decays(optimizer, tensor)
+
+
+def _has_state(optimizer: Optimizer | None, tensor: torch.Tensor) -> bool:
     state = optimizer.state.get(tensor) if optimizer is not None else None
-    kept = isinstance(state, dict) and any(
+    return isinstance(state, dict) and any(
         isinstance(value, torch.Tensor) for name, value in state.items() if name not in _COUNTERS
     )
-    return StateReason.ZERO_GRADIENT if kept or not _decays(optimizer, tensor) else StateReason.DECAY
 
 
 def _decays(optimizer: Optimizer | None, tensor: torch.Tensor) -> bool:

@@ -25,6 +25,7 @@ from gradtui.state.out_of_memory import headline
 from gradtui.state.reconciliation import reconcile
 from gradtui.state.reducer import apply
 from gradtui.state.run_state import ModelRecord, RunState
+from gradtui.state.state_reasons import problem_lines
 from gradtui.transport.channel import EventSource
 
 PROGRESS_S = 5.0
@@ -190,6 +191,7 @@ def closing_lines(state: RunState) -> list[str]:
     named = [f"{count} {STATE_NAMES[ParameterState(letter)]}" for letter, count in letters.items()]
     if named:
         lines.append("parameter tensors: " + ", ".join(named))
+    lines += problem_lines(tree)
     elapsed = math.fsum(record.seconds for record in state.phases.values())
     for phase in Phase:
         record = state.phases[phase]

@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 from gradtui.protocol.events import ParametersClassified
-from gradtui.protocol.vocabulary import ParameterState
+from gradtui.protocol.vocabulary import ParameterState, StateReason
 from gradtui.state.run_state import RunState
+from gradtui.state.state_reasons import CAUSES
 
 
 def newly_moved(state: RunState, event: ParametersClassified) -> str | None:
-    """Parameters that had not moved before this event, in words; None if there are none.
+    """Parameters that this event is the first to call moved, or to name the cause of; in words, None if there are none.
 
     What a person froze is left out: the answer to that is an event of its own.
     """
-    moved, before = ParameterState.MOVED.value, state.tree.states
+    moved, tree = ParameterState.MOVED.value, state.tree
     if moved not in event.states:
         return None
     by_command = {place for applied in state.interventions for place in applied.parameters}
-    new = [
-        info.path
-        for place, info in enumerate(state.tree.parameters)
-        if event.states[place] == moved != before[place] and place not in by_command
-    ]
-    if not new:
-        return None
-    shown = " and ".join(new[:2]) if len(new) <= 2 else f"{new[0]} and {len(new) - 1:,} more"
-    return f"{shown} moved while frozen by the script: requires_grad is off, yet something writes"
+    groups: dict[str, list[str]] = {}
+    for place, info in enumerate(tree.parameters):
+        if event.states[place] != moved or place in by_command:
+            continue
+        cause = _cause(event.reasons, place)
+        if tree.states[place] != moved or (cause is not None and _cause(tree.reasons, place) is None):
+            groups.setdefault(cause or "requires_grad is off, and something writes to it", []).append(info.path)
+    said = [f"{_listed(paths)} moved while frozen by the script: {cause}" for cause, paths in groups.items()]
+    return "; ".join(said) or None
+
+
+def _cause(reasons: str, place: int) -> str | None:
+    return CAUSES.get(StateReason(reasons[place])) if place < len(reasons) else None
+
+
+def _listed(paths: list[str]) -> str:
+    return " and ".join(paths[:2]) if len(paths) <= 2 else f"{paths[0]} and {len(paths) - 1:,} more"

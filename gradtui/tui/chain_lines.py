@@ -13,11 +13,11 @@ from gradtui.protocol.vocabulary import MOST_WAYS, GradientHop, ModuleInfo, Para
 from gradtui.state.run_state import RunState, TreeState
 from gradtui.state.selectors import subtree, total_norm_at
 from gradtui.state.series import joint_norm
+from gradtui.state.state_reasons import why_never
 from gradtui.tui.facts import Fact, said
 from gradtui.tui.formatting import norm_text, share_text
 from gradtui.tui.lines import Line, Span, elide, elide_start, line_width, pad, printable, width_of
 from gradtui.tui.palette import state_letter
-from gradtui.tui.state_meanings import why_never
 
 _LABEL = "chain"
 _LETTERS = 3

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from gradtui.protocol.vocabulary import ParameterState, Reach
-from gradtui.state.frontier import why_not_entered
-from gradtui.state.run_state import RunState, TreeState
+from gradtui.protocol.vocabulary import ParameterState
+from gradtui.state.run_state import RunState
 from gradtui.state.selectors import kept_for, state_of
+from gradtui.state.state_reasons import cause_of, state_reason
 from gradtui.tui.lines import printable
 
 MEANINGS: dict[ParameterState, str] = {
     ParameterState.TRAINED: "Backward stores a gradient for it, and its optimizer (or the script itself) applies it.",
     ParameterState.ZERO: "It gets a gradient, and that gradient is exactly zero: only weight decay or momentum can move it.",
     ParameterState.UNREACHED: (
-        "It is trainable, yet backward left its .grad empty: forward did not use it, its output was detached, or it ran "
-        "under no_grad."
+        "It is trainable, but its .grad is None when the optimizer steps: forward does not use it, its output is detached, "
+        "it runs under no_grad, or its gradient is cleared before the step."
     ),
     ParameterState.FLOW_THROUGH: (
         "It is frozen, and the gradient passes through its module to something upstream that trains: backward computes the "
@@ -34,7 +34,9 @@ MEANINGS: dict[ParameterState, str] = {
     ),
     ParameterState.NOT_FINITE: "Its gradient or its values hold NaN or Inf. A step with it spreads to whatever uses it.",
     ParameterState.SKIPPED: "The loss scaler skipped the last step, because a gradient was not finite at the scale it used.",
-    ParameterState.UNKNOWN: "Nothing is known of it yet: it is looked at when the first step has been executed.",
+    ParameterState.UNKNOWN: (
+        "Its state is unknown: no step has been examined yet, or the autograd graph does not show what happens to it."
+    ),
 }
 
 
@@ -47,24 +49,10 @@ def why_so(state: RunState, index: int, *, chained: bool = False) -> str | None:
     if kind is ParameterState.SKIPPED:
         count = state.skipped_steps
         return f"That was so for {count:,} step{'s' if count != 1 else ''} of this run so far." if count else None
-    if chained:
-        return None
-    if kind in (ParameterState.UNREACHED, ParameterState.CUT):
-        reason = why_never(tree, tree.parameters[index].module)
-        return f"{reason[0].upper()}{reason[1:]}." if reason is not None else None
-    if kind is ParameterState.FLOW_THROUGH:
+    reason = cause_of(tree, index) or (None if chained else state_reason(tree, index))
+    if reason is not None:
+        return printable(f"{reason[0].upper()}{reason[1:]}.")
+    if kind is ParameterState.FLOW_THROUGH and not chained:
         upstream = kept_for(tree, tree.parameters[index].module)
         return f"It passes on to {printable(tree.parameters[upstream].path)}." if upstream is not None else None
-    return None
-
-
-def why_never(tree: TreeState, module: int) -> str | None:
-    """Why the gradient never comes to a parameter of a module, as it goes on from a colon; None where that is not known."""
-    letter = tree.reach.reach[module] if tree.reach is not None and tree.reach.reach else None
-    if letter == Reach.NOT_RUN.value:
-        return "forward did not call its module"
-    if letter == Reach.NOT_ENTERED.value:
-        return why_not_entered(tree, module)
-    if letter in (Reach.ENDS.value, Reach.THROUGH.value):
-        return "backward runs through its module, and nothing there that it runs through needs this gradient"
     return None

@@ -14,7 +14,7 @@ from fakes import GIB, MIB, coop_model, coop_run, coop_states, device_sample, he
 from gradtui.export.summary import SCHEMA, summarise, write
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable
-from gradtui.protocol.vocabulary import Changed, GradientFigures, Holding, Phase
+from gradtui.protocol.vocabulary import Changed, GradientFigures, Holding, Phase, StateReason
 from gradtui.state.reducer import INTERVENTIONS_KEPT, apply
 from gradtui.state.run_state import RunState
 
@@ -39,7 +39,7 @@ KEYS = {
     "modules": {"path", "type", "gradient_norm", "gradient"},
     "parameters": {
         "path", "names", "shape", "local_count",
-        "dtype", "bytes", "trainable", "state", "gradient_norm", "gradient", "saved_bytes",
+        "dtype", "bytes", "trainable", "state", "state_reason", "gradient_norm", "gradient", "saved_bytes",
     },
     "cost": {
         "us_per_step", "share_of_step", "setup_seconds", "dropped_events", "dropped_readings", "steps_with_estimated_phases",
@@ -142,6 +142,20 @@ def test_trainable_counts_elements_of_what_requires_a_gradient() -> None:
     assert summary["models"][0]["trainable"] == ctx.count
     assert summary["models"][0]["parameters"] == sum(parameter.count for parameter in model.parameters)
     assert {row["path"] for row in summary["parameters"] if row["trainable"]} == {"ctx"}
+
+
+def test_a_parameter_has_the_reason_of_its_state() -> None:
+    model = coop_model(blocks=1)
+    letters, flags = coop_states(model)
+    place = next(place for place, info in enumerate(model.parameters) if info.path == "ctx")
+    letters = letters[:place] + "U" + letters[place + 1 :]
+    reasons = "-" * place + StateReason.CLEARED.value + "-" * (len(letters) - place - 1)
+    rows = round_trip(run(model, ev.ParametersClassified(1.0, 1, letters, flags, reasons)))["parameters"]
+    assert [row["path"] for row in rows if row["state_reason"]] == ["ctx"]
+    assert (
+        rows[place]["state_reason"]
+        == "backward stored the gradient, and .grad was cleared before the optimizer stepped"
+    )
 
 
 def test_a_tied_parameter_is_one_row_with_all_its_names() -> None:

@@ -43,6 +43,23 @@ def test_states_are_a_list_that_can_be_read() -> None:
     )
 
 
+def test_unreached_and_orphan_parameters_are_named() -> None:
+    model = coop_model()
+    letters, flags = coop_states(model)
+    paths = [info.path for info in model.parameters]
+    changed = "UUUUUOO" + letters[7:]
+    text = closing(*coop_run(5), ev.ParametersClassified(9.0, 5, changed, "1" * 7 + flags[7:]))
+    # The first three of five, in one line for each reason.
+    named = [line for line in text.splitlines() if line.startswith(("unreached: ", "orphan: "))]
+    assert f"orphan: {paths[5]}, {paths[6]} (no optimizer has it)" in named
+    assert sum(line.startswith("unreached: ") for line in named) == len(named) - 1 > 0
+    assert named[0].startswith(f"unreached: {paths[0]}")
+    cleared = ev.ParametersClassified(9.0, 5, changed, "1" * 7 + flags[7:], "c" * 5 + "-" * (len(letters) - 5))
+    assert f"unreached: {', '.join(paths[:3])} and 2 more (backward stored the gradient" in closing(
+        *coop_run(5), cleared
+    )
+
+
 def test_a_model_is_named_once() -> None:
     found = coop_model()
 

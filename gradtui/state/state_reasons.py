@@ -1,0 +1,88 @@
+"""Why parameters are in their states, in words. Pure."""
+
+from __future__ import annotations
+
+from gradtui.protocol.vocabulary import STATE_NAMES, ParameterState, Reach, StateReason
+from gradtui.state.frontier import why_not_entered
+from gradtui.state.run_state import TreeState
+
+CAUSES: dict[StateReason, str] = {
+    StateReason.CLEARED: "backward stored the gradient, and .grad was cleared before the optimizer stepped",
+    StateReason.NOT_CALLED: (
+        "the module was not called, and the autograd graph does not show whether forward used the parameter"
+    ),
+    StateReason.HIDDEN: (
+        "one operation of the autograd graph stands for the whole module, as torch.compile and reentrant checkpoints "
+        "record it"
+    ),
+    StateReason.ZERO_GRADIENT: (
+        "the optimizer steps with a gradient of zeros, and its state, such as momentum, moves the parameter; "
+        "with .grad = None it would not move"
+    ),
+    StateReason.DECAY: (
+        "the optimizer steps with a gradient of zeros, and weight decay moves the parameter; "
+        "with .grad = None it would not move"
+    ),
+    StateReason.STALE_GRADIENT: (
+        "the optimizer applies a gradient that is still in .grad from before the freeze; with .grad = None it would not move"
+    ),
+    StateReason.NO_GRADIENT: "the values change during the optimizer's step, although .grad is None",
+    StateReason.OUTSIDE_STEP: "the values are written outside of the optimizer's step",
+}
+"""Each as it goes on from a colon; of one parameter or several."""
+
+_LISTED = {
+    ParameterState.UNREACHED.value: "",
+    ParameterState.ORPHAN.value: "no optimizer has it",
+    ParameterState.MOVED.value: "",
+    ParameterState.UNKNOWN.value: "",
+}
+"""States whose parameters a report names, and what it says of them where nothing more is known."""
+_NAMED = 3
+_MOST_LINES = 8
+
+
+def cause_of(tree: TreeState, index: int) -> str | None:
+    """What the probe saw to be the cause of a parameter's state; None where it saw none."""
+    return CAUSES.get(StateReason(tree.reasons[index])) if index < len(tree.reasons) else None
+
+
+def state_reason(tree: TreeState, index: int) -> str | None:
+    """Why a parameter is in its state, as it goes on from a colon; None where the state itself says it all."""
+    cause = cause_of(tree, index)
+    if cause is None and tree.states[index] in (ParameterState.UNREACHED.value, ParameterState.CUT.value):
+        return why_never(tree, tree.parameters[index].module)
+    return cause
+
+
+def why_never(tree: TreeState, module: int) -> str | None:
+    """Why the gradient never comes to a parameter of a module, as it goes on from a colon; None where that is not known."""
+    letter = tree.reach.reach[module] if tree.reach is not None and tree.reach.reach else None
+    if letter == Reach.NOT_RUN.value:
+        return "forward did not call its module"
+    if letter == Reach.NOT_ENTERED.value:
+        return why_not_entered(tree, module)
+    if letter in (Reach.ENDS.value, Reach.THROUGH.value):
+        return "backward runs through its module, and nothing there that it runs through needs this gradient"
+    return None
+
+
+def problem_lines(tree: TreeState) -> list[str]:
+    """The parameters that do not train as one may expect, a line for each state and cause: the first few by name."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for index, letter in enumerate(tree.states):
+        if letter in _LISTED:
+            reason = state_reason(tree, index) or _LISTED[letter]
+            if reason or letter != ParameterState.UNKNOWN.value:
+                groups.setdefault((letter, reason), []).append(tree.parameters[index].path)
+    lines = [
+        f"{STATE_NAMES[ParameterState(letter)]}: {_listed(paths)}{f' ({reason})' if reason else ''}"
+        for (letter, reason), paths in groups.items()
+    ]
+    return lines[:_MOST_LINES]
+
+
+def _listed(paths: list[str]) -> str:
+    if len(paths) <= _NAMED + 1:
+        return ", ".join(paths)
+    return f"{', '.join(paths[:_NAMED])} and {len(paths) - _NAMED:,} more"

@@ -1,0 +1,123 @@
+"""Why a parameter is in its state, where the probe can see the cause: on training that has that cause and no other."""
+
+# mypy: disable-error-code="no-untyped-call"
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+from watched import Watched, watched
+
+from gradtui.protocol.vocabulary import StateReason
+from gradtui.state.state_reasons import CAUSES, problem_lines
+
+X = torch.linspace(-1, 1, 24).view(6, 4)
+Clear = Callable[[torch.optim.Optimizer], object]
+
+
+def zeros(optimizer: torch.optim.Optimizer) -> None:
+    optimizer.zero_grad(set_to_none=False)
+
+
+def nothing(_: torch.optim.Optimizer) -> None:
+    """Gradients add up."""
+
+
+def none(optimizer: torch.optim.Optimizer) -> None:
+    optimizer.zero_grad()
+
+
+def frozen_midway(clear: Clear, write: float = 1.0, through_data: bool = False, **settings: float) -> Watched:
+    """Six steps of SGD; before the fourth the script freezes the first layer. After each it scales it by `write`."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
+    with watched() as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, **settings)  # type: ignore[arg-type]
+        for step in range(6):
+            model[0].requires_grad_(step < 3)
+            clear(optimizer)
+            model(X).square().mean().backward()
+            optimizer.step()
+            with torch.no_grad():
+                for tensor in model[0].parameters() if write != 1 else ():
+                    (tensor.data if through_data else tensor).mul_(write)
+    return seen
+
+
+def causes(seen: Watched, prefix: str = "0.") -> set[tuple[str, str]]:
+    """(state, cause) of the parameters of one layer."""
+    tree = seen.state.tree
+    rows = zip(tree.parameters, tree.states, tree.reasons)
+    return {(letter, reason) for info, letter, reason in rows if info.path.startswith(prefix)}
+
+
+@pytest.mark.parametrize(
+    ("train", "cause"),
+    [
+        (lambda: frozen_midway(zeros, momentum=0.9), StateReason.ZERO_GRADIENT),
+        (lambda: frozen_midway(zeros, weight_decay=0.1), StateReason.DECAY),
+        (lambda: frozen_midway(nothing), StateReason.STALE_GRADIENT),
+        (lambda: frozen_midway(none, write=0.5), StateReason.OUTSIDE_STEP),
+        (lambda: frozen_midway(none, write=0.5, through_data=True), StateReason.OUTSIDE_STEP),
+    ],
+    ids=["momentum", "weight decay", "stale gradient", "write", "write through .data"],
+)
+def test_what_moves_a_frozen_parameter_is_named(train: Callable[[], Watched], cause: StateReason) -> None:
+    seen = train()
+    assert causes(seen) == {("M", cause.value)}
+    assert causes(seen, "1.") == {("T", StateReason.NONE.value)}
+    said = [entry.text for entry in seen.state.log if entry.kind == "moved"]
+    assert any(CAUSES[cause] in text for text in said)
+
+
+def test_what_holds_still_has_no_cause() -> None:
+    assert causes(frozen_midway(zeros)) == {("C", StateReason.NONE.value)}
+    assert causes(frozen_midway(none, momentum=0.9, weight_decay=0.1)) == {("C", StateReason.NONE.value)}
+
+
+def test_an_optimizer_that_moves_what_has_no_gradient_is_named() -> None:
+    class Shrinking(torch.optim.SGD):
+        def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+            with torch.no_grad():
+                for group in self.param_groups:
+                    for tensor in group["params"]:
+                        tensor.mul_(0.9)
+            return super().step(closure)
+
+    model = nn.Sequential(nn.Linear(4, 4).requires_grad_(False), nn.Linear(4, 2))
+    with watched() as seen:
+        optimizer = Shrinking(model.parameters(), lr=0.1)
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(X).square().mean().backward()
+            optimizer.step()
+    assert causes(seen) == {("M", StateReason.NO_GRADIENT.value)}
+
+
+def test_a_gradient_that_is_cleared_before_the_step_is_told_from_one_that_never_came() -> None:
+    model = nn.ModuleDict({"used": nn.Linear(4, 2), "spare": nn.Linear(4, 2)})
+    with watched() as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(2):
+            model["used"](X).square().mean().backward()
+            optimizer.zero_grad()
+            optimizer.step()
+    assert causes(seen, "used") | causes(seen, "ModuleDict.used") == {("U", StateReason.CLEARED.value)}
+    assert seen.state.tree.reach is not None
+
+
+def test_a_report_names_the_first_parameters_of_each_state_and_cause() -> None:
+    model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(3)))
+    with watched() as seen:
+        optimizer = torch.optim.SGD(model[:2].parameters(), lr=0.1)
+        for _ in range(2):
+            model(X).square().mean().backward()
+            optimizer.zero_grad()
+            optimizer.step()
+    cleared = CAUSES[StateReason.CLEARED]
+    assert problem_lines(seen.state.tree) == [
+        f"unreached: 0.weight, 0.bias, 1.weight, 1.bias ({cleared})",
+        "orphan: 2.weight, 2.bias (no optimizer has it)",
+    ]
