@@ -138,7 +138,7 @@ class Examination:
                 why = moved[index]
             elif letter != _UNKNOWN:
                 why = StateReason.NONE
-            reasons[index] = why.value
+            reasons[index] = why
         return Classified("".join(letters), "".join(trainable), "".join(reasons))
 
     def _passing(self, evaluated: Iterable[int]) -> GradientPassing | None:

@@ -7,6 +7,7 @@ module ran as a module call, and none of its operations is in the graph. Where t
 from __future__ import annotations
 
 from collections.abc import Container, Iterable
+from functools import cached_property
 
 from torch import nn
 
@@ -31,9 +32,17 @@ class GradientPassing:
         self._graphs = graphs
         self._called = called
         self._ancestors = Ancestors(tree)
-        self._entered = self._ancestors.with_all(graphs.active | graphs.passing)
-        self._evaluated = {place for place in evaluated if place not in self._entered}
+        self._ran_between = evaluated
         self._known: dict[int, Answer] = {}
+
+    @cached_property
+    def _entered(self) -> set[int]:
+        """The modules that backward enters, with those that hold them."""
+        return self._ancestors.with_all(self._graphs.active | self._graphs.passing)
+
+    @cached_property
+    def _evaluated(self) -> set[int]:
+        return {place for place in self._ran_between if place not in self._entered}
 
     def through(self, module: int) -> Answer:
         """Whether a gradient passes through this module to something outside it, and why that is unknown (None)."""
