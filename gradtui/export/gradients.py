@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from operator import attrgetter
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 from gradtui.protocol.vocabulary import GradientFigures
 from gradtui.state.joint_figures import JointFigures, joint_figures, joint_figures_of_modules
 from gradtui.state.run_state import RunState
+from gradtui.state.selectors import subtree_saved_bytes
 from gradtui.state.series import joint_norm
 
 
@@ -31,16 +32,21 @@ def gradient_norm(state: RunState) -> dict[str, Any]:
 
 
 def modules(state: RunState) -> list[dict[str, Any]]:
-    """Each module with the norm and the figures of all parameters in it, those of the modules it holds included."""
+    """Each module with its saved bytes, and the norm and figures of all parameters in it, its children's included."""
     tree = state.tree
+    own: Sequence[int | None] = tree.saved.by_module if tree.saved is not None else [None] * len(tree.modules)
     return [
         {
             "path": module.path,
             "type": module.type_name,
             "gradient_norm": number(norm),
             "gradient": _plain(joint, _JOINT) if joint is not None else None,
+            "saved_bytes": saved,
+            "subtree_saved_bytes": in_subtree,
         }
-        for module, norm, joint in zip(tree.modules, _norms(state), joint_figures_of_modules(tree))
+        for module, norm, joint, saved, in_subtree in zip(
+            tree.modules, _norms(state), joint_figures_of_modules(tree), own, subtree_saved_bytes(tree)
+        )
     ]
 
 

@@ -6,7 +6,9 @@ calls. `state` is the letter of `gradtui.protocol.vocabulary.ParameterState`, nu
 words why the parameter is in that state (why backward does not reach it, what moves it while it is frozen, why its state is
 unknown), null where the state says it all. A phase's `exact` says that every category was
 measured, `peak_exact` that `bytes_peak` is the phase's peak and not only a lower bound. `saved_bytes` of a parameter is what
-autograd keeps for backward in the operations of the module that owns it. `local_count` are the elements that this process
+autograd keeps for backward in the operations of the module that owns it, of a row of `modules` what it keeps in the module's
+own operations; `subtree_saved_bytes` adds what the modules within it keep. A storage is charged to the operation that saved it
+first in the forward. `local_count` are the elements that this process
 holds of a tensor spread over several, of which its norms are; null for any other. `gradient` has what was seen of it last
 beyond its norm (see `gradtui.protocol.vocabulary.GradientFigures`); of a module and of the whole run it is that of all
 parameters that train together, as many of the `of` as `tensors` says, each as it was in the last step that looked at it

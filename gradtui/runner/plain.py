@@ -21,6 +21,7 @@ from gradtui.runner.descriptors import duplicate_aside
 from gradtui.state.bad_step_words import bad_step_words
 from gradtui.state.frontier import sentence
 from gradtui.state.model_records import model_records, record_words
+from gradtui.state.most_saved import most_saved_words
 from gradtui.state.out_of_memory import headline
 from gradtui.state.reconciliation import reconcile
 from gradtui.state.reducer import apply
@@ -187,6 +188,9 @@ def closing_lines(state: RunState) -> list[str]:
     frontier = sentence(tree)
     if frontier is not None:
         lines.append(frontier[0].lower() + frontier[1:].rstrip("."))
+    saved = most_saved_words(tree)
+    if saved is not None:
+        lines.append(saved)
     letters = {letter: tree.states.count(letter) for letter in dict.fromkeys(tree.states)}
     named = [f"{count} {STATE_NAMES[ParameterState(letter)]}" for letter, count in letters.items()]
     if named:

@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
+from itertools import accumulate
 
 from gradtui.protocol.commands import (
     Pause,
@@ -74,6 +75,14 @@ def saved_bytes(tree: TreeState, index: int) -> int | None:
     if tree.saved is None:
         return None
     return sum(tree.saved.by_module[index : index + tree.modules[index].subtree_modules])
+
+
+def subtree_saved_bytes(tree: TreeState) -> list[int | None]:
+    """By module: what `saved_bytes` says of it, in one pass."""
+    if tree.saved is None:
+        return [None] * len(tree.modules)
+    sums = [0, *accumulate(tree.saved.by_module)]
+    return [sums[place + module.subtree_modules] - sums[place] for place, module in enumerate(tree.modules)]
 
 
 def measured_step(tree: TreeState, index: int) -> int:

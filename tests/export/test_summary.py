@@ -36,7 +36,7 @@ KEYS = {
               "bytes_peak", "peak_exact", "exact"},
     "gradient_norm": {"since_step", "first", "last", "min", "max", "measured_steps", "not_finite_steps",
                       "micro_steps", "gradient"},
-    "modules": {"path", "type", "gradient_norm", "gradient"},
+    "modules": {"path", "type", "gradient_norm", "gradient", "saved_bytes", "subtree_saved_bytes"},
     "parameters": {
         "path", "names", "shape", "local_count",
         "dtype", "bytes", "trainable", "state", "state_reason", "gradient_norm", "gradient", "saved_bytes",
@@ -277,3 +277,21 @@ def test_the_first_bad_step() -> None:
         "exact": True,
         "in_words": "first Inf: forward of step 17, in encoder.ln (its output); the batch was finite (last finite step 16)",
     }
+
+
+def test_every_module_has_what_autograd_saves_in_it_and_below_it() -> None:
+    rows = {row["path"]: row for row in round_trip(run(*coop_run(3)))["modules"]}
+    # In each block of the fake run six modules save half a MiB each: two norms, three linear layers and the GELU.
+    assert (rows["text_encoder.blocks.0.mlp.1"]["type"], rows["text_encoder.blocks.0.mlp.1"]["saved_bytes"]) == (
+        "GELU",
+        MIB // 2,
+    )
+    assert (rows["text_encoder.blocks.0"]["saved_bytes"], rows["text_encoder.blocks.0"]["subtree_saved_bytes"]) == (
+        0,
+        3 * MIB,
+    )
+    # Eight blocks and the last norm.
+    assert rows[""]["subtree_saved_bytes"] == rows["text_encoder"]["subtree_saved_bytes"] == 8 * 3 * MIB + MIB // 2
+    assert rows["image_encoder"]["subtree_saved_bytes"] == 0
+    before = round_trip(run(*coop_run(1)))["modules"][0]
+    assert (before["saved_bytes"], before["subtree_saved_bytes"]) == (None, None)
