@@ -4,11 +4,7 @@ Schema 1. Bytes, seconds and counts; `null` wherever something is unknown, and i
 (NaN, infinity). `steps` counts the executed optimizer steps of all optimizers together, `micro_steps` outermost backward
 calls. `state` is the letter of `gradtui.protocol.vocabulary.ParameterState`, null while it is unknown; `state_reason` says in
 words why the parameter is in that state (why backward does not reach it, what moves it while it is frozen, why its state is
-unknown), null where the state says it all. A phase's `exact` says that every category was
-measured, `peak_exact` that `bytes_peak` is the phase's peak and not only a lower bound. `saved_bytes` of a parameter is what
-autograd keeps for backward in the operations of the module that owns it, of a row of `modules` what it keeps in the module's
-own operations; `subtree_saved_bytes` adds what the modules within it keep. A storage is charged to the operation that saved it
-first in the forward. `local_count` are the elements that this process
+unknown), null where the state says it all. `local_count` are the elements that this process
 holds of a tensor spread over several, of which its norms are; null for any other. `gradient` has what was seen of it last
 beyond its norm (see `gradtui.protocol.vocabulary.GradientFigures`); of a module and of the whole run it is that of all
 parameters that train together, as many of the `of` as `tensors` says, each as it was in the last step that looked at it
@@ -21,6 +17,12 @@ they add up to `total`, except that `offloaded` is no part of it where `offload_
 and what is offloaded on the host. `other_at_load` is what was in no category when the first forward began (imports, data
 sets), `other_first_step` what came with the first step (buffers that MKL and oneDNN keep, late imports), `other_since` the
 rest of `other`: Python's own objects, results that are still alive.
+
+A phase's `exact` says that every category was measured, `peak_exact` that `bytes_peak` is the phase's peak and not only a lower
+bound. `peak_models` are the models that had run in the step of that peak, by name; of several models with one name the second is
+`name #2`. `saved_bytes` of a row of `modules` is what autograd keeps for backward in the module's own operations;
+`subtree_saved_bytes` adds the modules within it. `saved_bytes` of a parameter is that of the module that owns it. A storage is
+charged to the operation that saved it first in the forward.
 `checkpointed` has the modules with operations in checkpointed regions: bytes that backward computes again there (null if not
 seen), and the inputs that a region keeps, under the innermost module that it is within.
 
@@ -60,7 +62,7 @@ from gradtui.export.device_memory import device_memory
 from gradtui.export.interventions import freezes, interventions
 from gradtui.protocol.events import OutOfMemory
 from gradtui.protocol.vocabulary import Phase
-from gradtui.state.model_records import MODE_WORDS, model_records
+from gradtui.state.model_records import MODE_WORDS, model_labels, model_records
 from gradtui.state.run_state import ModelRecord, PhaseRecord, RunState
 from gradtui.state.selectors import unexplained_growth, unexplained_parts
 from gradtui.state.state_reasons import state_reason
@@ -214,7 +216,7 @@ def _optimizers(state: RunState) -> list[dict[str, Any]]:
 
 
 def _phase(state: RunState, record: PhaseRecord) -> dict[str, Any]:
-    last = record.last
+    last, labels = record.last, model_labels(state)
     at_load, _ = unexplained_parts(state, last.held) if last is not None else (None, None)
     first_step, since = unexplained_growth(state, last.held) if last is not None else (None, None)
     return {
@@ -226,6 +228,7 @@ def _phase(state: RunState, record: PhaseRecord) -> dict[str, Any]:
         "other_since": since,
         "bytes_peak": record.peak,
         "peak_exact": record.peak_exact if record.peak is not None else None,
+        "peak_models": [labels[number] for number in record.peak_models if number in labels],
         "exact": last.exact if last is not None else None,
     }
 

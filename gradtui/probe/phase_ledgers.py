@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from gradtui.probe.allocators import Allocator
@@ -43,6 +43,10 @@ class PhaseLedgers:
         self._kept: GraphFacts | None = NOTHING_KEPT
         """What autograd keeps now; None while that is not known."""
         self._peaks = PhasePeaks()
+        self._step = 0
+        """The newest step that was examined."""
+        self._ran: Iterable[int] = ()
+        """Places of the modules that have run in it, or were evaluated since."""
         self._told: set[Phase] = set()
         """The phases of the present step that have been told of."""
         self._was_gradient = False
@@ -57,6 +61,7 @@ class PhaseLedgers:
 
     def tree_changed(self, phase: Phase) -> None:
         """The models are others now, perhaps on another device; `phase` is the one that is running."""
+        self._ran = ()
         device = self.ledger.follow(self._view.tree)
         if device is None:
             return
@@ -69,10 +74,15 @@ class PhaseLedgers:
 
     def begin_step(self, *, listening: bool) -> None:
         """A step begins that is told of, within a phase whose beginning was seen only if we were `listening` then."""
+        self._step = self._counter.steps + 1
         self._told.clear()
         self._was_gradient = False
         self._phase_place = 0
         self._peaks.begin_step(self.begin_phase(), listening=listening)
+
+    def follow(self, modules: Iterable[int]) -> None:
+        """The places of the modules that run from now on are added to these."""
+        self._ran = modules
 
     def begin_phase(self) -> Peak:
         """A phase begins. The peak since the reading before."""
@@ -139,12 +149,20 @@ class PhaseLedgers:
         exact = self.ledger.allocator.exact and known
         # Before the first step no batch is known, and there may be none yet.
         held = taking.divided(kept, knows_batches=self.batches.on or phase is Phase.LOAD)
-        taken = LedgerTaken(self._clock.at(), self._counter.steps, phase, held, peak, peak_exact, exact)
+        step = 0 if phase is Phase.LOAD else max(self._step, self._counter.steps)
+        taken = LedgerTaken(self._clock.at(), step, phase, held, peak, peak_exact, exact, self._models())
         if kept is None:
             self._unsettled.append((taken, taking, sequence_number()))
         else:
             self._tell(taken)
         return highest, is_exact
+
+    def _models(self) -> tuple[int, ...]:
+        tree = self._view.tree
+        if len(tree.models) == 1:
+            return (tree.models[0].number,)
+        roots = {tree.roots[module] for module in self._ran if module >= 0}
+        return tuple(model.number for model in tree.models if model.root in roots)
 
     def _tell(self, taken: LedgerTaken) -> None:
         self._peaks.told(taken)

@@ -19,7 +19,7 @@ from gradtui.probe.gradient_traces import GradientTraces
 from gradtui.probe.graph_facts import NOTHING_KEPT
 from gradtui.probe.hook_set import HookSet
 from gradtui.probe.models_in_view import ModelsInView
-from gradtui.probe.module_trace import ModuleTracer
+from gradtui.probe.module_trace import OUTSIDE, ModuleTracer
 from gradtui.probe.phase_ledgers import PhaseLedgers
 from gradtui.probe.phase_tracker import PhaseTracker
 from gradtui.probe.reach_reader import ReachReader
@@ -180,6 +180,7 @@ class StepExaminer:
         same_round = before is not None and before.tree is tree and step % self._view.round_length > 0
         onto = before.trace if before is not None and same_round else None
         self.examination = Examination(tree, self.tracer.begin(tree.module_index, onto))
+        self._ledgers.follow(self.examination.trace.grad_modes)
         total = self._ledgers.ledger.total
         if traced and total is not None:
             self._traces.begin(self.examination.trace, self._ledgers.device_type, total)
@@ -241,10 +242,12 @@ class StepExaminer:
             return
         if self._phases.ended is None and self._evaluation_is_due():
             self._ledgers.begin_phase()
+            self._ledgers.follow((self._view.tree.module_index.get(id(root), OUTSIDE),))
             self.batches.begin(on=True)
             self._phases.ended = self._evaluation_ended
         elif self._phases.ended == self._guarded_end and self.examination is None and self._evaluation_is_late():
             # Nothing has trained yet: what comes before it is not its own.
+            self._ledgers.follow((self._view.tree.module_index.get(id(root), OUTSIDE),))
             self._ledgers.began_within()
 
     def _evaluation_is_due(self) -> bool:

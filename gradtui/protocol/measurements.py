@@ -90,7 +90,7 @@ class GradientHistogramsMeasured(Event):
 
 @dataclass(frozen=True, slots=True)
 class LedgerTaken(Event):
-    """Memory at the end of a phase.
+    """Memory at the end of a phase. `step` is the step that the phase belongs to, 0 before the first one.
 
     `peak` is the highest total known within the phase; `peak_exact` is False where it is only a lower bound.
     `exact` says that every category was measured, none estimated.
@@ -101,6 +101,8 @@ class LedgerTaken(Event):
     peak: int | None
     peak_exact: bool
     exact: bool
+    models: tuple[int, ...] = ()
+    """Numbers of the models that had run in that step by then; the only model's number where there is one."""
 
 
 @dataclass(frozen=True, slots=True)

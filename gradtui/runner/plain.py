@@ -20,12 +20,12 @@ from gradtui.protocol.vocabulary import STATE_NAMES, ParameterState, Phase
 from gradtui.runner.descriptors import duplicate_aside
 from gradtui.state.bad_step_words import bad_step_words
 from gradtui.state.frontier import sentence
-from gradtui.state.model_records import model_records, record_words
+from gradtui.state.model_records import model_labels, model_records, peak_owner, record_words
 from gradtui.state.most_saved import most_saved_words
 from gradtui.state.out_of_memory import headline
 from gradtui.state.reconciliation import reconcile
 from gradtui.state.reducer import apply
-from gradtui.state.run_state import ModelRecord, RunState
+from gradtui.state.run_state import ModelRecord, PhaseRecord, RunState
 from gradtui.state.state_reasons import problem_lines
 from gradtui.transport.channel import EventSource
 
@@ -180,11 +180,7 @@ def closing_lines(state: RunState) -> list[str]:
         f"{state.step} steps{by_hand}, {state.micro_steps} micro-steps in {state.seconds:.1f} s"
         + (f", {state.skipped_steps} skipped" if state.skipped_steps else "")
     ]
-    records = model_records(state)
-    shown = records[-max(_MODELS_SHOWN, len(tree.models)) :]
-    if len(shown) < len(records):
-        lines.append(f"{len(records) - len(shown)} models before these")
-    lines += [f"model {_model_words(record)}" for record in shown]
+    lines += _model_lines(state)
     frontier = sentence(tree)
     if frontier is not None:
         lines.append(frontier[0].lower() + frontier[1:].rstrip("."))
@@ -196,18 +192,7 @@ def closing_lines(state: RunState) -> list[str]:
     if named:
         lines.append("parameter tensors: " + ", ".join(named))
     lines += problem_lines(tree)
-    elapsed = math.fsum(record.seconds for record in state.phases.values())
-    for phase in Phase:
-        record = state.phases[phase]
-        if record.seconds or record.count:
-            lines.append(_phase_line(phase, record.seconds, elapsed, record.peak, record.peak_exact))
-    if state.cost.outlined:
-        lines.append(f"  the phases of {state.cost.outlined:,} short steps are an estimate by those of the others")
-    if state.traced is not None:
-        step = state.traced
-        owner = tree.modules[step.peak_module] if step.peak_module >= 0 else None
-        where = f" at {owner.path or owner.name}" if owner is not None else ""
-        lines.append(f"within a step memory was highest in {step.peak_phase}{where}: {step.peak / 2**20:.1f} MiB")
+    lines += _phase_lines(state)
     lines += _device_words(state)
     lines += _gradient_lines(state)
     cost = state.cost
@@ -215,6 +200,30 @@ def closing_lines(state: RunState) -> list[str]:
         share = 100 * cost.own_seconds / cost.step_seconds if cost.step_seconds else 0.0
         lines.append(f"measuring took {cost.own_seconds * 1e6 / cost.steps:.0f} µs a step, {share:.1f} %")
     return lines + endings
+
+
+def _model_lines(state: RunState) -> list[str]:
+    records, labels = model_records(state), model_labels(state)
+    shown = records[-max(_MODELS_SHOWN, len(state.tree.models)) :]
+    left_out = [f"{len(records) - len(shown)} models before these"] if len(shown) < len(records) else []
+    return left_out + [f"model {_model_words(record, labels[record.number])}" for record in shown]
+
+
+def _phase_lines(state: RunState) -> list[str]:
+    """How long each phase took, and how high memory was in it."""
+    lines: list[str] = []
+    elapsed = math.fsum(record.seconds for record in state.phases.values())
+    for phase in Phase:
+        record = state.phases[phase]
+        if record.seconds or record.count:
+            lines.append(_phase_line(phase, record, elapsed, peak_owner(state, record)))
+    if state.cost.outlined:
+        lines.append(f"  the phases of {state.cost.outlined:,} short steps are an estimate by those of the others")
+    if state.traced is not None:
+        where = _traced_place(state, state.traced.peak_module)
+        size = state.traced.peak / 2**20
+        lines.append(f"within a step memory was highest in {state.traced.peak_phase}{where}: {size:.1f} MiB")
+    return lines
 
 
 def _gradient_lines(state: RunState) -> list[str]:
@@ -227,9 +236,9 @@ def _gradient_lines(state: RunState) -> list[str]:
     return lines if state.bad_step is None else [*lines, bad_step_words(state.bad_step)]
 
 
-def _model_words(model: ModelRecord) -> str:
+def _model_words(model: ModelRecord, label: str) -> str:
     # Many scripts call the variable "model", which says nothing.
-    named = model.type_name if model.name in ("model", model.type_name) else f"{model.name} ({model.type_name})"
+    named = model.type_name if label in ("model", model.type_name) else f"{label} ({model.type_name})"
     return f"{named}: {record_words(model)}" if model.step is not None else named
 
 
@@ -248,10 +257,22 @@ def _mebibytes(size: int | None) -> str:
     return "unknown" if size is None else f"{size / 2**20:,.1f} MiB"
 
 
-def _phase_line(phase: Phase, seconds: float, elapsed: float, peak: int | None, exact: bool) -> str:
-    share = 100 * seconds / elapsed if elapsed else 0.0
-    memory = "" if peak is None else f"  peak {'' if exact else '≥ '}{peak / 2**20:.1f} MiB"
-    return f"  {phase.value:<10} {seconds:8.2f} s {share:5.1f} %{memory}"
+def _phase_line(phase: Phase, record: PhaseRecord, elapsed: float, owner: str) -> str:
+    share = 100 * record.seconds / elapsed if elapsed else 0.0
+    exact = "" if record.peak_exact else "≥ "
+    whose = f" with {owner}" if owner else ""
+    memory = "" if record.peak is None else f"  peak {exact}{record.peak / 2**20:.1f} MiB{whose}"
+    return f"  {phase.value:<10} {record.seconds:8.2f} s {share:5.1f} %{memory}"
+
+
+def _traced_place(state: RunState, module: int) -> str:
+    """Where in which model; the paths of several models that there are at once begin with the model's name."""
+    if module < 0:
+        return ""
+    tree, labels = state.tree, model_labels(state)
+    owner = tree.modules[module]
+    label = labels.get(tree.models[0].number, "") if len(tree.models) == 1 and len(labels) > 1 else ""
+    return f" at {owner.path or owner.name}{f' of {label}' if label and owner.path else ''}"
 
 
 def _left_out(state: RunState) -> str:

@@ -115,8 +115,8 @@ def ledger_taken(state: RunState, event: ev.LedgerTaken) -> None:
         note(state, event, "growth", str(growth))
     if event.peak is not None:
         higher = record.peak is None or event.peak > record.peak
-        record.peak_exact = event.peak_exact if higher else record.peak_exact
-        record.peak = event.peak if record.peak is None else max(record.peak, event.peak)
+        if higher:
+            record.peak, record.peak_exact, record.peak_models = event.peak, event.peak_exact, event.models
 
 
 def step_traced(state: RunState, event: ev.StepTraced) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from gradtui.protocol.vocabulary import GradMode, ModelInfo
 from gradtui.state.frontier import frontier, sentence
-from gradtui.state.run_state import ModelRecord, Regime, RunState, TreeState
+from gradtui.state.run_state import ModelRecord, PhaseRecord, Regime, RunState, TreeState
 from gradtui.state.selectors import saved_bytes, totals
 
 RECORDS_KEPT = 64
@@ -25,6 +25,22 @@ def model_records(state: RunState) -> list[ModelRecord]:
     """The models of the run in the order they were found, at most the last 64 that are gone and the present ones."""
     now = {record.number: record for record in (_known(state, place) for place in range(len(state.tree.models)))}
     return [*(record for record in state.models.values() if record.number not in now), *now.values()]
+
+
+def model_labels(state: RunState) -> dict[int, str]:
+    """What the models of the run are called, by their numbers: by name, and by a count where several have the same one."""
+    records = model_records(state)
+    names = [record.name for record in records]
+    return {
+        record.number: name if names.count(name) == 1 else f"{name} #{names[: place + 1].count(name)}"
+        for place, (record, name) in enumerate(zip(records, names))
+    }
+
+
+def peak_owner(state: RunState, record: PhaseRecord) -> str:
+    """The models that had run in the step of a phase's peak; empty where the run had only one model, or none is known."""
+    labels = model_labels(state)
+    return " and ".join(labels[number] for number in record.peak_models if number in labels) if len(labels) > 1 else ""
 
 
 def record_words(record: ModelRecord) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from gradtui.protocol.events import Event, GradientsMeasured, LedgerTaken, OutOfMemory
-from gradtui.protocol.vocabulary import MEMORY_CATEGORIES, HeldStorage, Phase
+from gradtui.protocol.vocabulary import MEMORY_CATEGORIES, HeldStorage
 
 _NAMED = 4
 """So many categories are named on the one line, the largest first."""
@@ -106,9 +106,7 @@ def _steps(before: Iterable[Event]) -> Iterator[str]:
     steps: dict[int, list[str]] = {}
     for event in before:
         if isinstance(event, LedgerTaken):
-            # These phases end before the step they belong to is counted.
-            within = event.phase in (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)
-            steps.setdefault(event.step + within, []).append(_phase(event))
+            steps.setdefault(event.step, []).append(_phase(event))
         elif isinstance(event, GradientsMeasured):
             line = f"loss {_number(event.loss)}, gradient norm {_number(event.total)}"
             steps.setdefault(event.step, []).append(line)

@@ -38,6 +38,8 @@ class PhaseRecord:
     last: LedgerTaken | None = None
     peak: int | None = None
     """Highest total seen in any visit, bytes."""
+    peak_models: tuple[int, ...] = ()
+    """Numbers of the models that had run in the step of that visit."""
     peak_exact: bool = True
     totals: Series = field(default_factory=Series)
     """Total bytes at the end of the phase, over steps."""

@@ -33,7 +33,7 @@ KEYS = {
     },
     "optimizers": {"type", "parameters", "groups", "steps"},
     "phase": {"seconds", "count", "bytes_end", "other_at_load", "other_first_step", "other_since",
-              "bytes_peak", "peak_exact", "exact"},
+              "bytes_peak", "peak_exact", "peak_models", "exact"},
     "gradient_norm": {"since_step", "first", "last", "min", "max", "measured_steps", "not_finite_steps",
                       "micro_steps", "gradient"},
     "modules": {"path", "type", "gradient_norm", "gradient", "saved_bytes", "subtree_saved_bytes"},

@@ -80,7 +80,7 @@ def test_every_category_is_what_arithmetic_says(optimizer: str) -> None:
             if phase is not Phase.DATA:  # which is also the moment between the step and zero_grad
                 there = phase in (Phase.BACKWARD, Phase.OTHER, Phase.OPTIMIZER)
                 assert held.gradients == (gradients if there else 0), what
-            stepped = ledger.step > 0 or phase is Phase.OPTIMIZER
+            stepped = ledger.step > 1 or phase in (Phase.OPTIMIZER, Phase.DATA, Phase.ZERO_GRAD)
             assert held.optimizer_state == (state if stepped else 0), what
             assert ledger.exact
         for phase in (Phase.FORWARD, Phase.BACKWARD, Phase.OTHER, Phase.OPTIMIZER, Phase.ZERO_GRAD):
@@ -369,8 +369,8 @@ def test_what_another_models_graph_holds_while_this_one_steps_is_not_told_as_not
             discriminator(fake).mean().backward()
             of_g.step()
     ends = [ledger for ledger in seen.ledgers(Phase.OPTIMIZER) if ledger.step > 4]
-    steps_of_d = [ledger for ledger in ends if ledger.step % 2 == 0]
-    steps_of_g = [ledger for ledger in ends if ledger.step % 2 == 1]
+    steps_of_d = [ledger for ledger in ends if ledger.step % 2 == 1]
+    steps_of_g = [ledger for ledger in ends if ledger.step % 2 == 0]
     assert steps_of_d
     assert steps_of_g
     assert not any(ledger.exact for ledger in steps_of_d)

@@ -14,6 +14,8 @@ from watched import Watched, watched
 
 from gradtui.export.summary import summarise
 from gradtui.probe import models_in_view
+from gradtui.protocol.events import SavedBytesMeasured
+from gradtui.protocol.vocabulary import Phase
 from gradtui.state.model_records import RECORDS_KEPT
 
 DEMO = Path(__file__).parents[2] / "demos" / "no_grad_or_requires_grad.py"
@@ -173,3 +175,33 @@ def test_what_runs_unlisted_says_nothing_of_a_model_that_is_gone(monkeypatch: py
     (row,) = summarise(seen.state, dropped=0)["models"]
     assert (row["trainable"], row["run_under"]) == (25, {"grad": {"trainable": 25, "frozen": 0}})
     assert row["measured_step"] == 3
+
+
+def test_a_ledger_names_the_models_that_ran_in_its_step() -> None:
+    one, two = nn.Linear(2, 2), nn.Linear(2, 2)
+    with watched() as seen:
+        optimizers = [torch.optim.SGD(each.parameters(), 0.1) for each in (one, two)]
+        for _ in range(2):
+            for model, optimizer in zip((one, two), optimizers):
+                model(torch.ones(1, 2)).sum().backward()
+                optimizer.step()
+    numbers = {model.number for model in seen.state.tree.models}
+    last = [ledger.models for ledger in seen.ledgers(Phase.BACKWARD)[-2:]]
+    assert len(numbers) == 2
+    # The second step of a round goes on with the first one's trace.
+    assert len(last[0]) == 1
+    assert set(last[1]) == numbers
+
+
+def test_the_phases_of_a_step_bear_its_number_from_one_on() -> None:
+    model = nn.Linear(2, 2)
+    with watched() as seen:
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(torch.ones(1, 2)).sum().backward()
+            optimizer.step()
+    for phase in (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER):
+        assert [ledger.step for ledger in seen.ledgers(phase)] == [1, 2, 3]
+    assert [ledger.step for ledger in seen.ledgers(Phase.LOAD)] == [0, 0]
+    assert [event.step for event in seen.all(SavedBytesMeasured)] == [1, 2, 3]

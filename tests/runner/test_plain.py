@@ -82,6 +82,46 @@ def test_the_peak_within_a_step_has_a_place_that_has_a_name(module: int, words: 
     assert f"within a step memory was highest {words}" in closing(*coop_run(3), traced)
 
 
+def test_a_peak_names_its_models_where_several_ran() -> None:
+    run = coop_run(3)
+    found = coop_model()
+    infos = [dataclasses.replace(found.models[0], name="net", number=number) for number in (1, 2)]
+    one, other = (dataclasses.replace(found, models=(info,)) for info in infos)
+    measured = [e for e in run if isinstance(e, ev.GradientReachMeasured)]
+    last = next(e for e in reversed(run) if isinstance(e, ev.LedgerTaken) and e.phase is Phase.FORWARD)
+    high, low = (dataclasses.replace(last, peak=gib << 30, models=(number,)) for number, gib in ((1, 5), (2, 4)))
+    time = ev.Progress(9.0, 3, 3, 3, 0, (3,), (ev.PhaseTime(Phase.FORWARD, 1.0, 3),), 0.0, 1, 1)
+    assert "peak ≥ 5120.0 MiB\n" in closing(started(), one, *measured, high, time) + "\n"
+    # Both are called `net`, so a number tells them apart.
+    text = closing(started(), one, *measured, high, other, *measured, low, time) + "\n"
+    assert "peak ≥ 5120.0 MiB with net #1\n" in text
+    assert [line.partition(":")[0] for line in text.splitlines() if line.startswith("model ")] == [
+        "model net #1 (CoOp)", "model net #2 (CoOp)",
+    ]  # fmt: skip
+
+
+def test_the_peak_within_a_step_names_its_model_where_several_ran() -> None:
+    found = coop_model()
+    other = dataclasses.replace(found, models=(dataclasses.replace(found.models[0], name="student", number=9),))
+    place = next(place for place, module in enumerate(found.modules) if module.path == "text_encoder")
+    traced = ev.StepTraced(
+        9.0,
+        3,
+        (1, 2),
+        2,
+        ((Phase.FORWARD, 0),),
+        3 << 20,
+        1,
+        Phase.FORWARD,
+        place,
+        (),
+        (None,) * len(found.modules),
+        True,
+    )
+    assert "highest in forward at text_encoder: 3.0 MiB" in closing(*coop_run(3), traced)
+    assert "highest in forward at text_encoder of student: 3.0 MiB" in closing(*coop_run(3), other, traced)
+
+
 def test_norms_of_two_models_are_not_run_together() -> None:
     other = dataclasses.replace(coop_model(blocks=1), step=3)
     text = closing(*coop_run(3), other, ev.GradientsMeasured(9.0, 4, 0.5, None, None))

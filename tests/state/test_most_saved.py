@@ -32,8 +32,8 @@ def test_a_frozen_encoder_is_named_as_a_whole_with_the_parameter_it_is_kept_for(
     tree = tree_of(*coop_run(3))
     assert most_saved(tree) == row_of(coop_model(), "text_encoder")
     # Eight blocks of six modules that save half a MiB each, and the last norm.
-    words = "text_encoder holds 24.5 of the 24.5 MiB saved for backward: it is frozen, but the gradient of ctx passes through it"
-    assert most_saved_words(tree) == words
+    held = "text_encoder holds 24.5 of the 24.5 MiB saved for backward"
+    assert most_saved_words(tree) == f"{held}: it is frozen, but the gradient of ctx passes through it"
 
 
 def test_the_smallest_part_that_trains_and_holds_most_is_named() -> None:

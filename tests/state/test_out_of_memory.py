@@ -44,7 +44,7 @@ def test_the_file_names_bytes_owners_and_the_last_steps() -> None:
     held = MemoryBytes(**dict.fromkeys(MemoryBytes.__dataclass_fields__, 0) | {"parameters": GIB, "total": 2 * GIB})
     before = [
         LedgerTaken(1.0, 0, Phase.LOAD, held, GIB, True, True),
-        LedgerTaken(2.0, 38, Phase.BACKWARD, held, 3 * GIB, False, True),
+        LedgerTaken(2.0, 39, Phase.BACKWARD, held, 3 * GIB, False, True),
         GradientsMeasured(2.0, 39, 0.5, None, None),
     ]
     lines = report(BOX, before).splitlines()

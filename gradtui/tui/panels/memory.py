@@ -13,6 +13,7 @@ from textual import events
 
 from gradtui.protocol.events import DeviceSampled
 from gradtui.protocol.vocabulary import Phase
+from gradtui.state.model_records import peak_owner
 from gradtui.state.run_state import PhaseRecord, RunState
 from gradtui.state.selectors import fullest_phase, highest_peak
 from gradtui.state.series import Series as Totals
@@ -151,7 +152,8 @@ def _peak_line(state: RunState) -> list[Line]:
     if found is None:
         return []
     phase, record = found
-    return [(("▲ ", "warning"), (_peak_words(phase, record) + _peak_owner(state, phase, record.peak or 0), "muted"))]
+    words = _peak_words(phase, record, peak_owner(state, record))
+    return [(("▲ ", "warning"), (words + _peak_owner(state, phase, record.peak or 0), "muted"))]
 
 
 def _peak_owner(state: RunState, phase: Phase, peak: int) -> str:
@@ -163,8 +165,9 @@ def _peak_owner(state: RunState, phase: Phase, peak: int) -> str:
     return f" at {printable(module.path or module.name)}"
 
 
-def _peak_words(phase: Phase, record: PhaseRecord) -> str:
-    return f"peak so far {'' if record.peak_exact else '≥'}{bytes_text(record.peak).strip()} in {phase}"
+def _peak_words(phase: Phase, record: PhaseRecord, owner: str) -> str:
+    whose = f" with {printable(owner)}" if owner else ""
+    return f"peak so far {'' if record.peak_exact else '≥'}{bytes_text(record.peak).strip()} in {phase}{whose}"
 
 
 def _device_line(device: DeviceSampled | None) -> list[Line]:
