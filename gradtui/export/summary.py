@@ -19,8 +19,8 @@ sets), `other_first_step` what came with the first step (buffers that MKL and on
 rest of `other`: Python's own objects, results that are still alive.
 
 A phase's `exact` says that every category was measured, `peak_exact` that `bytes_peak` is the phase's peak and not only a lower
-bound. `peak_models` are the models that had run in the step of that peak, by name; of several models with one name the second is
-`name #2`. `saved_bytes` of a row of `modules` is what autograd keeps for backward in the module's own operations;
+bound. `peak_models` are the models that had run in the step of that peak, by name; of several models with one name the second
+is `name #2`. `saved_bytes` of a row of `modules` is what autograd keeps for backward in the module's own operations;
 `subtree_saved_bytes` adds the modules within it. `saved_bytes` of a parameter is that of the module that owns it. A storage is
 charged to the operation that saved it first in the forward.
 `checkpointed` has the modules with operations in checkpointed regions: bytes that backward computes again there (null if not
