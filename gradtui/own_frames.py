@@ -1,12 +1,22 @@
-"""Keeps our own frames out of the tracebacks that a script's author reads. Any thread; standard library only."""
+"""Keeps our own frames out of the tracebacks that a script's author reads, and out of what counts the frames of the stack.
+
+`warnings.warn(stacklevel=n)` and `logging` (Python 3.11 and later) name a caller that is so many frames up. CPython does not
+count a frame whose file name contains both "importlib" and "_bootstrap" (`is_internal_frame` in `_warnings.c`,
+`_is_internal_frame` in `warnings.py` and `logging`; Python 3.10 to 3.14). A function of ours that calls code of the script's
+gets such a file name: it is hidden. Any thread; standard library only.
+"""
 
 from __future__ import annotations
 
 import builtins
+import functools
 import os
 import sys
-from collections.abc import Iterator
-from types import CodeType, FrameType, TracebackType
+from collections.abc import Callable, Iterator
+from types import CodeType, TracebackType
+from typing import Any, TypeVar
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 PACKAGE_DIRECTORY = os.path.dirname(os.path.abspath(__file__)) + os.sep
 """Where the gradtui package lies, with a closing separator: the prefix of each of our files."""
@@ -16,12 +26,29 @@ _DEAD_ENDS = frozenset(
 )
 """Files whose functions never lead back into the script: whatever library they call is called for us."""
 
-_BEFORE: dict[CodeType, tuple[FrameType, int, int]] = {}
-"""Of functions that our wrappers call what is before them in a traceback of plain python: frame, instruction and line."""
+_HIDDEN = os.path.join(PACKAGE_DIRECTORY, "importlib_bootstrap", "")
+"""The directory that hidden functions seem to come from. It does not exist."""
 
 _STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
 _PACKAGES = tuple(f"{os.sep}{kind}-packages{os.sep}" for kind in ("site", "dist"))
 _EXCEPTION_GROUP: type | None = getattr(builtins, "BaseExceptionGroup", None)  # Python 3.11 and later
+
+
+def hide(function: F) -> F:
+    """Hide all frames of this function. Returns the function itself, which has another code object from then on."""
+    function.__code__ = _hidden(function.__code__)
+    return function
+
+
+def is_hidden(code: CodeType) -> bool:
+    """Whether frames of this code are hidden."""
+    return code.co_filename.startswith(_HIDDEN)
+
+
+@functools.cache
+def _hidden(code: CodeType) -> CodeType:
+    """Copy the code. Each code has one copy: what dynamo notes about a code object holds for all functions made from it."""
+    return code if is_hidden(code) else code.replace(co_filename=_HIDDEN + code.co_filename[len(PACKAGE_DIRECTORY) :])
 
 
 def strip_own_frames(error: BaseException) -> None:
@@ -57,24 +84,16 @@ def _without_own(first: TracebackType | None) -> TracebackType | None:
     return head
 
 
-def stands_before(code: CodeType, entry: TracebackType) -> None:
-    """Our wrappers call the function of this `code` in place of the one of `entry`, which plain python has before it."""
-    _BEFORE[code] = entry.tb_frame, entry.tb_lasti, entry.tb_lineno
-
-
 def _foreign(entry: TracebackType | None) -> Iterator[TracebackType]:
-    for_us = after_own = False
+    for_us = False
     while entry is not None:
         file = entry.tb_frame.f_code.co_filename
         following = entry.tb_next
         if file.startswith(PACKAGE_DIRECTORY):
-            for_us, after_own = for_us or file in _DEAD_ENDS, True
+            for_us = for_us or file in _DEAD_ENDS
         elif not (for_us and _is_library(file)):
             # A signal handler of the script's, on top of a function of ours: all it calls is its own affair.
-            before = _BEFORE.get(entry.tb_frame.f_code) if after_own else None
-            if before is not None:
-                yield TracebackType(None, *before)
-            for_us = after_own = False
+            for_us = False
             yield entry
         entry = following
 

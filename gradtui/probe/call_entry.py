@@ -1,59 +1,91 @@
-"""What a traceback of plain python says of a module's call, which runs without that frame here.
+"""A wrapper of ours that looks like the function of torch's which it replaces, in warnings, in tracebacks and to profilers.
 
-`nn.Module.__call__` is `_wrapped_call_impl`, and all it does is to call `_call_impl`. Our wrapper does that itself, so that
-deep models meet Python's recursion limit no sooner; in tracebacks the entry of the one it stands for is put in its place.
+`nn.Module.__call__` is `_wrapped_call_impl`, and all it does is to call `_call_impl`. Our wrapper calls `_call_impl` itself, so
+that a deep model needs no more of Python's stack. The frame of the wrapper takes the place of torch's frame: the same file,
+name, line and module, whichever of its instructions runs.
 """
 
 from __future__ import annotations
 
+import dis
 import sys
-from _thread import allocate_lock, start_new_thread
-from collections.abc import Callable
-from types import TracebackType
-from typing import Any
+from collections.abc import Callable, Iterator
+from types import FunctionType
+from typing import Any, NamedTuple
 
-from torch import nn
+Function = Callable[..., Any]
 
-from gradtui.own_frames import stands_before
-from gradtui.probe.torch_private import is_plain_module_call
-
-
-class _ExpectedError(Exception):
-    pass
+_UNITS = 8
+"""Code units (of two bytes) that one entry of a line table covers at most, on Python 3.11 and later."""
 
 
-class _Uncallable:
-    """As much of a module as `_wrapped_call_impl` asks for."""
+class Position(NamedTuple):
+    """Where a call stands in a source file. The last three are None on Python 3.10."""
 
-    _compiled_call_impl = None
-
-    def _call_impl(self) -> None:
-        raise _ExpectedError
-
-
-def keep_in_tracebacks(original: Callable[..., Any]) -> None:
-    """Have `original`, torch's own call of a module, named in tracebacks before the `_call_impl` that it calls."""
-    entry = _entry_of(original) if is_plain_module_call(original) else None
-    if entry is not None:
-        stands_before(nn.Module._call_impl.__code__, entry)  # noqa: SLF001 - as `module_calls.py`
+    line: int
+    end_line: int | None
+    column: int | None
+    end_column: int | None
 
 
-def _entry_of(original: Callable[..., Any]) -> TracebackType | None:
-    """An entry of a call of `original` that failed in what it calls. Its frame remembers its callers: it is to have none."""
-    found: list[TracebackType | None] = []
-    is_done = allocate_lock()
+def stands_for(function: Function, original: Function, called: str) -> FunctionType | None:
+    """A copy of `function` whose frames look like frames of `original` where it calls the method `called`.
 
-    def fail() -> None:
-        try:
-            original(_Uncallable())
-        except Exception:  # noqa: BLE001 - a torch whose call asks for more: its entry is left out
-            _, error, entry = sys.exc_info()
-            following = entry.tb_next if isinstance(error, _ExpectedError) and entry is not None else None
-            found.append(following)
-        finally:
-            is_done.release()
+    `function` must not use globals: its copy has those of `original`. None where `original` makes no such call.
+    """
+    position = call_position(original, called)
+    if position is None or not (isinstance(function, FunctionType) and isinstance(original, FunctionType)):
+        return None
+    theirs, ours = original.__code__, function.__code__
+    table = _one_place(len(ours.co_code), position, theirs.co_firstlineno)
+    code = ours.replace(
+        co_filename=theirs.co_filename, co_name=theirs.co_name, co_firstlineno=theirs.co_firstlineno, co_linetable=table
+    )
+    if sys.version_info >= (3, 11):
+        code = code.replace(co_qualname=theirs.co_qualname)
+    return FunctionType(code, original.__globals__, function.__name__, function.__defaults__, function.__closure__)
 
-    is_done.acquire()
-    start_new_thread(fail, ())
-    is_done.acquire()
-    return found[0] if found else None
+
+def call_position(function: Function, called: str) -> Position | None:
+    """Where `function` calls the method of this name, None if nowhere."""
+    if not isinstance(function, FunctionType):
+        return None
+    is_next, line = False, function.__code__.co_firstlineno
+    for instruction in dis.get_instructions(function):
+        if sys.version_info < (3, 13) and instruction.starts_line is not None:
+            line = instruction.starts_line
+        if instruction.argval == called:
+            is_next = True
+        elif is_next and instruction.opname.startswith("CALL"):
+            if sys.version_info < (3, 11):
+                return Position(line, None, None, None)
+            found = instruction.positions
+            return Position(*found) if found is not None and found.lineno is not None else None
+    return None
+
+
+def _one_place(length: int, position: Position, first_line: int) -> bytes:
+    """The `co_linetable` of so many bytes of code that all stand at one position (CPython's `Objects/locations.md`)."""
+    if sys.version_info < (3, 11):
+        steps = [min(254, length - done) for done in range(0, length, 254)]
+        deltas = [position.line - first_line, *[0] * (len(steps) - 1)]
+        return bytes(byte for step, delta in zip(steps, deltas) for byte in (step, delta))
+    table = bytearray()
+    units, line = length // 2, first_line
+    for done in range(0, units, _UNITS):
+        # The long form: its code is 14.
+        table.append(0x80 | 14 << 3 | min(_UNITS, units - done) - 1)
+        delta, line = position.line - line, position.line
+        table.extend(_variable((-delta << 1 | 1) if delta < 0 else delta << 1))
+        table.extend(_variable((position.end_line or position.line) - position.line))
+        for column in (position.column, position.end_column):
+            table.extend(_variable(0 if column is None else column + 1))
+    return bytes(table)
+
+
+def _variable(value: int) -> Iterator[int]:
+    """A number in pieces of six bits, the lowest first."""
+    while value >= 64:
+        yield 0x40 | value & 0x3F
+        value >>= 6
+    yield value

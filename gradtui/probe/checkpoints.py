@@ -16,13 +16,14 @@ from typing import Any
 import torch
 from torch import nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
-from torch.utils.checkpoint import checkpoint
 
+from gradtui.own_frames import hide
 from gradtui.probe import second_run
 from gradtui.probe.checkpoint_rules import applies
 from gradtui.probe.hook_set import HookSet
 from gradtui.probe.module_trace import ModuleTracer
 from gradtui.probe.recomputed_state import RecomputedState
+from gradtui.probe.saved_hooks import can_checkpoint, checkpointing_of
 
 
 @dataclass
@@ -75,7 +76,7 @@ class Checkpoints:
     def run(self, module: nn.Module, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Call a module that is wanted: as it is, twice to try it, or checkpointed."""
         wanted = self.get(module)
-        if wanted is None or not self._hooks.active or not applies():
+        if wanted is None or not can_checkpoint or not self._hooks.active or not applies():
             return call(*args, **kwargs)
         if not wanted.agreed:
             if wanted.trial is not None:
@@ -93,13 +94,8 @@ class Checkpoints:
         if not prepared:
             return call(*args, **kwargs)
         state, again, tensors = prepared[0]
-        return checkpoint(
-            again,
-            *tensors,
-            use_reentrant=False,
-            preserve_rng_state=True,
-            context_fn=lambda: (nullcontext(), state),
-        )
+        with checkpointing_of(again, tensors, lambda: (nullcontext(), state)):
+            return call(*args, **kwargs)
 
 
 def _of_tensors(
@@ -129,7 +125,10 @@ def _of_tensors(
         args, kwargs = tree_unflatten(filled, spec)
         return call(*args, **kwargs)
 
-    return again, tensors
+    return hide(again), tensors
+
+
+hide(Checkpoints.run)
 
 
 def _one_of_each_device(module: nn.Module) -> list[torch.Tensor]:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from gradtui.own_frames import hide
 from gradtui.probe.hook_set import HookSet
 
 NAMES = ("clip_grad_norm_", "clip_grads_with_norm_")
@@ -95,4 +96,4 @@ def _listening(original: Callable[..., Any], hooks: HookSet, clippings: Clipping
             hooks.guard("clipping", clippings.saw, total, max_norm, norm_type)
         return result
 
-    return clip
+    return hide(clip)

@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from gradtui.own_frames import hide
+from gradtui.probe.call_entry import call_position, stands_for
 from gradtui.probe.dynamo_frames import CAN_TELL, leave_frame_to_python, what_compiles
 from gradtui.probe.hook_set import HookSet
 from gradtui.probe.listeners import Examiner, Listener
@@ -21,31 +23,46 @@ from gradtui.probe.torch_private import current_graph_task_id, is_plain_module_c
 Function = Callable[..., Any]
 
 
-def module_call(  # noqa: C901, PLR0915 - as its one inner function
+def module_call(
     original: Function, hooks: HookSet, listener: Listener, examiner: Examiner, marks: StepMarks, held: HeldStatistics
 ) -> Function:
-    """The wrapper around `nn.Module.__call__`. While the script's forward runs, statistics are `held`."""
-    outermost = _Outermost(hooks, listener, examiner, held)
-    tracer, checkpoints, inside = examiner.tracer, examiner.checkpoints, outermost.inside
-    is_plain, is_dynamo = is_plain_module_call(original), torch.compiler.is_dynamo_compiling
+    """The wrapper around `nn.Module.__call__`. While the script's forward runs, statistics are `held`.
 
-    @functools.wraps(original)
+    Where the original is torch's own function, a frame of the wrapper takes the place of a frame of that function.
+    """
+    outermost = _Outermost(hooks, listener, examiner, held)
+    is_plain = is_plain_module_call(original) and call_position(original, "_call_impl") is not None
+    made = _wrapper(original, hooks, examiner, marks, outermost, is_plain)
+    shown = stands_for(made, original, "_call_impl") if is_plain else None
+    wrapper = functools.wraps(original)(shown or hide(made))
+    return leave_frame_to_python(wrapper) if CAN_TELL else wrapper
+
+
+def _wrapper(  # noqa: C901, PLR0915 - as its one inner function
+    original: Function, hooks: HookSet, examiner: Examiner, marks: StepMarks, outermost: _Outermost, is_plain: bool
+) -> Function:
+    tracer, checkpoints, inside, hold = examiner.tracer, examiner.checkpoints, outermost.inside, functools.partial
+    is_dynamo, is_compiling, compiles = torch.compiler.is_dynamo_compiling, torch.compiler.is_compiling, what_compiles
+    thread_now, now, records, forward = get_ident, perf_counter_ns, torch.is_grad_enabled, FORWARD
+
+    # Of globals it may use only what Python has built in: see `stands_for`.
     def __call__(self: nn.Module, *args: Any, **kwargs: Any) -> Any:  # noqa: N807, C901, PLR0912 - every frame more is felt here
         # Nothing may be read before this test: while dynamo traces, whatever is read becomes a guard.
         if is_dynamo():
             return original(self, *args, **kwargs)
         if tracer.passes:
             # What the original does, without its frame: deep models meet Python's recursion limit no sooner.
-            is_direct = is_plain and self._compiled_call_impl is None
-            return self._call_impl(*args, **kwargs) if is_direct else original(self, *args, **kwargs)
+            if is_plain:
+                return (self._compiled_call_impl or self._call_impl)(*args, **kwargs)
+            return original(self, *args, **kwargs)
         is_marked = is_direct = False
-        if (thread := get_ident()) == marks.idle:
-            is_marked = marks.model() is self and self.training and torch.is_grad_enabled() and not (
+        if (thread := thread_now()) == marks.idle:
+            is_marked = marks.model() is self and self.training and records() and not (
                 marks.between and (marks.waiting or not marks.steps_left or (marks.frozen and marks.is_disturbed()))
             )  # fmt: skip
             if is_marked:
                 if marks.between or not marks.outline:
-                    marks.add((FORWARD, perf_counter_ns()))
+                    marks.add((forward, now()))
                 marks.steps_left, marks.between = marks.steps_left - marks.between, False
             is_direct = marks.is_bare and is_plain and self._compiled_call_impl is None
         if is_direct and (is_marked or not (self._modules or self._parameters)):  # a loss function
@@ -60,12 +77,12 @@ def module_call(  # noqa: C901, PLR0915 - as its one inner function
                 tracer.inside, tracer.passes = 0, False
         is_inside = thread in inside or thread == tracer.inside
         is_told = is_marked or self._modules or self._parameters or is_inside or checkpoints.wanted
-        if not is_told or (not is_marked and (torch.compiler.is_compiling() or what_compiles())):
+        call = (self._compiled_call_impl or self._call_impl) if is_plain else hold(original, self)
+        if not is_told or (not is_marked and (is_compiling() or compiles())):
             # A loss function, where marks are not enough; or what dynamo compiles below a graph break: nothing may hinder it.
-            return original(self, *args, **kwargs)
-        call = (self._compiled_call_impl or self._call_impl) if is_plain else functools.partial(original, self)
+            return call(*args, **kwargs)
         if checkpoints.wanted and id(self) in checkpoints.wanted:
-            call = functools.partial(checkpoints.run, self, call)
+            call = hold(checkpoints.run, self, call)
         if not is_inside:
             try:
                 return outermost.call(self, call, args, kwargs, is_marked)
@@ -80,7 +97,7 @@ def module_call(  # noqa: C901, PLR0915 - as its one inner function
         finally:
             hooks.run("modules", tracer.left)
 
-    return leave_frame_to_python(__call__) if CAN_TELL else __call__
+    return __call__
 
 
 class _Outermost:
@@ -134,5 +151,6 @@ class _Outermost:
         return is_awaited
 
 
+hide(_Outermost.call)
 if CAN_TELL:
     leave_frame_to_python(_Outermost.call)

@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from functools import wraps
 from typing import Any
 
+from gradtui.own_frames import hide
 from gradtui.probe.dynamo_frames import leave_to_python
 from gradtui.probe.peak_functions import PeakFunctions, Stats, cuda_peak_functions
 
@@ -124,7 +125,7 @@ class PeakCounters:
                 folded = self._folded.get(device)
             return stats if folded is None else _larger(stats, folded)
 
-        return leave_to_python(read, and_all_it_calls=True)
+        return leave_to_python(hide(read), and_all_it_calls=True)
 
     def _resetting(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(original)
@@ -137,7 +138,7 @@ class PeakCounters:
                 self._folded.pop(device, None)
             return answer
 
-        return leave_to_python(reset, and_all_it_calls=True)
+        return leave_to_python(hide(reset), and_all_it_calls=True)
 
     def _peaks_so_far(self, device: int) -> Stats | None:
         """The peaks since our last reset of a device, None where they cannot be read."""

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from gradtui.own_frames import hide
 from gradtui.probe.dynamo_frames import leave_to_python
 from gradtui.probe.graph_facts import GraphFacts, KnownTensors
 from gradtui.probe.hook_set import HookSet
@@ -110,6 +111,6 @@ def _init(original: Callable[..., None], hooks: HookSet, recomputation: Recomput
                 hooks.guard("recomputation", lambda: recomputation.saved(tensor, frame(), group))
                 return pack(tensor)
 
-            self.pack_hook = leave_to_python(pack_hook)
+            self.pack_hook = leave_to_python(hide(pack_hook))
 
-    return leave_to_python(__init__)
+    return leave_to_python(hide(__init__))

@@ -7,8 +7,10 @@ missing nothing is said. Any thread.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
+from inspect import signature
 from typing import Any
 
 import torch
@@ -49,6 +51,26 @@ def copy_on_host(saved: Any) -> torch.Tensor | None:
     packed = getattr(saved, "data", None)
     copy = packed[-1] if isinstance(packed, tuple) and packed else None
     return copy if isinstance(copy, torch.Tensor) else None
+
+
+def checkpointing_of(
+    again: Callable[..., Any], tensors: Sequence[torch.Tensor], contexts: Callable[[], tuple[Any, Any]]
+) -> AbstractContextManager[object]:
+    """Keep nothing of what autograd saves within this, and call `again(*tensors)` in backward instead.
+
+    It is what `torch.utils.checkpoint.checkpoint` does around its call of a function (not reentrant, with `contexts` as its
+    `context_fn`), without frames of torch's between the caller and what runs within.
+    """
+    before: list[Any] = [again, True, contexts, "default", False]
+    within: AbstractContextManager[object] = _checkpointing(*before, *_STOPS_EARLY, *tensors)
+    return within
+
+
+_generator = getattr(checkpointing, "_checkpoint_without_reentrant_generator", None)
+can_checkpoint = _generator is not None
+"""Whether there is a `checkpointing_of`."""
+_checkpointing: Any = contextmanager(_generator) if _generator is not None else None
+_STOPS_EARLY = [True] if _generator is not None and "early_stop" in signature(_generator).parameters else []
 
 
 def checkpoint_frame(saved: Any) -> Any | None:

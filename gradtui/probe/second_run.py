@@ -14,6 +14,7 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_flatten, tree_map
 
+from gradtui.own_frames import hide
 from gradtui.probe.recomputed_state import RecomputedState, moved_buffers
 from gradtui.probe.script_handlers import raised_by_handler
 from gradtui.probe.torch_private import version_of
@@ -73,6 +74,9 @@ def compare(
                 raise
             trial.objection = f"what it gives could not be compared: {type(error).__name__}: {error}"
     return result
+
+
+hide(compare)
 
 
 def _before(

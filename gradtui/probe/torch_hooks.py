@@ -17,10 +17,9 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from gradtui.own_frames import strip_own_frames
+from gradtui.own_frames import hide, strip_own_frames
 from gradtui.probe import recomputation
 from gradtui.probe.batch_storages import BatchStorages
-from gradtui.probe.call_entry import keep_in_tracebacks
 from gradtui.probe.dynamo_frames import leave_to_python
 from gradtui.probe.hook_set import HookSet
 from gradtui.probe.listeners import Examiner, Listener, ScalerListener
@@ -49,7 +48,6 @@ def install(
     What happens at every step is first offered to `marks`; the listener hears at once what they do not take. While the
     script's forward and backward run, `statistics` are held.
     """
-    keep_in_tracebacks(nn.Module.__call__)
     hooks.patch(
         nn.Module, "__call__", lambda original: module_call(original, hooks, listener, examiner, marks, statistics)
     )
@@ -121,7 +119,7 @@ def _backward(  # noqa: C901 - as its one inner function
             elif began:
                 hooks.run("backward", listener.backward_ended, accumulates)
 
-    return leave_to_python(run_backward)
+    return leave_to_python(hide(run_backward))
 
 
 def _is_traced(outputs: Any) -> bool:
@@ -143,7 +141,7 @@ def _init(
         if hooks.active:
             hooks.run(part, made, self)
 
-    return leave_to_python(__init__)
+    return leave_to_python(hide(__init__))
 
 
 def _zero_grad(
@@ -170,7 +168,7 @@ def _zero_grad(
             else:
                 hooks.run("zero_grad", listener.zero_grad_ended)
 
-    return leave_to_python(zero_grad)
+    return leave_to_python(hide(zero_grad))
 
 
 def _scaler_scale(original: Callable[..., Any], hooks: HookSet, scalers: ScalerListener) -> Callable[..., Any]:
@@ -180,7 +178,7 @@ def _scaler_scale(original: Callable[..., Any], hooks: HookSet, scalers: ScalerL
             hooks.run("grad scaler", scalers.scaled, self)
         return original(self, *args, **kwargs)
 
-    return leave_to_python(scale)
+    return leave_to_python(hide(scale))
 
 
 def _scaler_step(original: Callable[..., Any], hooks: HookSet, scalers: ScalerListener) -> Callable[..., Any]:
@@ -197,7 +195,7 @@ def _scaler_step(original: Callable[..., Any], hooks: HookSet, scalers: ScalerLi
         hooks.run("grad scaler", scalers.stepped, optimizer)
         return result
 
-    return leave_to_python(step)
+    return leave_to_python(hide(step))
 
 
 def _next_batch(
@@ -219,7 +217,7 @@ def _next_batch(
             hooks.run("batches", batches.fetched, batch)
         return batch
 
-    return leave_to_python(__next__)
+    return leave_to_python(hide(__next__))
 
 
 def _step_pre_hook(hooks: HookSet, listener: Listener, marks: StepMarks) -> Callable[..., None]:
