@@ -8,12 +8,13 @@ gets such a file name: it is hidden. Any thread; standard library only.
 
 from __future__ import annotations
 
+import _imp
 import builtins
 import functools
 import os
 import sys
 from collections.abc import Callable, Iterator
-from types import CodeType, TracebackType
+from types import CodeType, FrameType, TracebackType
 from typing import Any, TypeVar
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -45,10 +46,37 @@ def is_hidden(code: CodeType) -> bool:
     return code.co_filename.startswith(_HIDDEN)
 
 
+def hide_callers(*, keep_runpy: bool) -> None:
+    """Hide the frames that are running now, from the caller down, so that a script sees nothing below its own first frame.
+
+    These are frames of ours, of the program that has started us and, unless the script itself is to run as `python -m` runs
+    it, of `runpy`. No other frame is touched.
+    """
+    rename = getattr(_imp, "_fix_co_filename", None)
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - what `inspect.currentframe` is
+    while rename is not None and frame is not None:
+        code = frame.f_code
+        if code.co_filename.startswith(PACKAGE_DIRECTORY) or (frame.f_back is None and code.co_name == "<module>"):
+            rename(code, _hidden_name(code.co_filename))
+        elif not keep_runpy and frame.f_globals.get("__name__") == "runpy":
+            function = frame.f_globals.get(code.co_name)
+            if getattr(function, "__code__", None) is code:
+                # The script may use runpy as well: for that the function gets a copy under the present name.
+                function.__code__ = code.replace()  # type: ignore[union-attr]  # it has one
+                rename(code, _hidden_name(code.co_filename))
+        frame = frame.f_back
+
+
+def _hidden_name(file: str) -> str:
+    if file.startswith(_HIDDEN):
+        return file
+    return _HIDDEN + (file[len(PACKAGE_DIRECTORY) :] if file.startswith(PACKAGE_DIRECTORY) else os.path.basename(file))
+
+
 @functools.cache
 def _hidden(code: CodeType) -> CodeType:
     """Copy the code. Each code has one copy: what dynamo notes about a code object holds for all functions made from it."""
-    return code if is_hidden(code) else code.replace(co_filename=_HIDDEN + code.co_filename[len(PACKAGE_DIRECTORY) :])
+    return code.replace(co_filename=_hidden_name(code.co_filename))
 
 
 def strip_own_frames(error: BaseException) -> None:

@@ -18,7 +18,7 @@ from importlib.machinery import ModuleSpec, SourceFileLoader, SourcelessFileLoad
 from types import CodeType, ModuleType
 from typing import Any
 
-from gradtui.own_frames import strip_own_frames
+from gradtui.own_frames import hide_callers, strip_own_frames
 from gradtui.runner.ending import Outcome, conclude, finish
 from gradtui.runner.module_search import ModuleSearchError, find_early, find_late, searching_first
 from gradtui.settings import Target
@@ -129,6 +129,7 @@ def _execute(program: Program) -> None:
             __package__=spec.parent, __loader__=spec.loader, __spec__=spec, __file__=spec.origin, __cached__=spec.cached
         )
     assert code is not None
+    hide_callers(keep_runpy=target.module is not None)
     exec(code, namespace)
 
 

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 from watched import Watched, watched
 
-from gradtui.own_frames import hide
+from gradtui.own_frames import hide, is_hidden
 from gradtui.probe import step_marks
 from gradtui.protocol.commands import SetCheckpointing, SetTrainable
 from gradtui.protocol.events import CommandApplied
@@ -242,3 +242,9 @@ def test_warnings_name_what_they_name_under_plain_python(mode: Mode, monkeypatch
     if mode is checkpointed:
         expected, found = ([each for each in side if "computed again" not in each[0]] for side in (expected, found))
     assert found == expected
+
+
+def test_each_function_in_place_of_torch_s_is_hidden_or_has_its_name() -> None:
+    with watched() as seen:
+        for _, _, original, ours, _ in seen.probe.hooks._patches:
+            assert is_hidden(ours.__code__) or ours.__code__.co_filename == original.__code__.co_filename
