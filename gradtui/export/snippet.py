@@ -3,7 +3,8 @@
 The code counts executed steps by hooks on the optimizers and does its part as soon as a step has ended; the session did it as
 the next iteration began, and nothing of torch's own happens in between. It freezes as a command does: a gradient that is
 zero or stale still moves a parameter under momentum or weight decay, None does not; what no optimizer owned joins the group
-that it joined in the session, without `add_param_group`, which breaks LR schedulers that counted the groups.
+that it joined in the session, without `add_param_group`, which breaks LR schedulers that counted the groups; and it leaves
+that group when it is frozen again, so that the optimizer's checkpoint is the script's own, and its state waits.
 
 What the code does not do stands in it as a comment: interventions that froze and unfroze nothing, telling apart the
 boundaries around a step that a loss scaler left out, and giving back the state that a freeze had dropped when that is undone.
@@ -90,6 +91,7 @@ def follow_schedule(model, *optimizers):
         for name, parameter in root.named_parameters(prefix=prefix, remove_duplicate=False):
             parameters[name.replace("_orig_mod.", "")] = parameter
     waiting, steps = list(SCHEDULE), 0
+    added, states = {}, {}
     # HOLD
 
     def act():
@@ -99,11 +101,20 @@ def follow_schedule(model, *optimizers):
                 parameters[name].requires_grad_(trainable)
                 # A gradient that is zero or stale would still move it under momentum or weight decay.
                 parameters[name].grad = None
+                if not trainable and name in added:
+                    # A checkpoint of the optimizer is the script's own again; its state waits for the next unfreeze.
+                    optimizer, group = added.pop(name)
+                    members = optimizers[optimizer].param_groups[group]["params"]
+                    members[:] = [member for member in members if member is not parameters[name]]
+                    states[name] = optimizers[optimizer].state.pop(parameters[name], {})
             # HOLDS
             for name, optimizer, group in joins:
                 # Not add_param_group: LR schedulers have counted the groups.
                 optimizers[optimizer].param_groups[group]["params"].append(parameters[name])
-                if isinstance(optimizers[optimizer], torch.optim.Adagrad):
+                added[name] = optimizer, group
+                if states.get(name):
+                    optimizers[optimizer].state[parameters[name]] = states.pop(name)
+                elif isinstance(optimizers[optimizer], torch.optim.Adagrad):
                     start = optimizers[optimizer].defaults["initial_accumulator_value"]
                     total = torch.full_like(parameters[name].detach(), start)
                     optimizers[optimizer].state[parameters[name]] = {"step": torch.tensor(0.0), "sum": total}
@@ -148,4 +159,5 @@ _FORGETS = """\
             for optimizer in optimizers if forgets else ():
                 for name in names:
                     optimizer.state.pop(parameters[name], None)
+                    states.pop(name, None)
 """

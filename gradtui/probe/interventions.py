@@ -15,9 +15,11 @@ from torch import nn
 from gradtui.probe import optimizer_membership as membership
 from gradtui.probe import refusals
 from gradtui.probe.applied import Applied
+from gradtui.probe.joined_parameters import joined_words, left_words
 from gradtui.probe.module_tree import ModuleTree
 from gradtui.probe.optimizer_state import OptimizerStates, Treated
 from gradtui.probe.refusals import Refused, Training
+from gradtui.probe.sizes import size_words
 from gradtui.probe.torch_private import compiled_in_place, compiled_module
 from gradtui.protocol.commands import SetTrainable
 from gradtui.state import selection as selections
@@ -68,50 +70,64 @@ def set_trainable(
     *,
     trainable: bool,
     shown: str,
+    step: int,
     state: str = "keep",
 ) -> tuple[Applied, Treated]:
     """Freeze or unfreeze parameters. Raises `Refused` and changes nothing where that would break the run.
 
-    `shown` is the path they were named by, `state` what becomes of the optimizers' state of what is frozen. Also returned is
-    what became of it.
+    `shown` is the path they were named by, `step` the step at the boundary, `state` what becomes of the optimizers' state of
+    what is frozen. Also returned is what became of it.
     """
     refusals.refuse_several_ranks(tree)
     refusals.refuse_special(chosen, tree)
     if trainable:
-        treated = Treated(_unfreeze(chosen, tree, training, states), None)
+        treated = Treated(_unfreeze(chosen, tree, training, states, step), None)
     else:
-        treated = _freeze(chosen, tree, training, states, state)
+        treated = _freeze(chosen, tree, training, states, state, step)
     text = f"{'unfroze' if trainable else 'froze'} {shown or 'the model'}: {extent(shown, chosen, tree)}{treated.words}"
     return Applied(text + _of_compiled(chosen, tree), tuple(chosen)), treated
 
 
 def _freeze(
-    chosen: dict[int, torch.Tensor], tree: ModuleTree, training: Training, states: OptimizerStates, state: str
+    chosen: dict[int, torch.Tensor],
+    tree: ModuleTree,
+    training: Training,
+    states: OptimizerStates,
+    state: str,
+    step: int,
 ) -> Treated:
     optimizers = training.optimizers
     refusals.refuse_by_hand(training)
     refusals.refuse_lbfgs(chosen, optimizers, "it moves frozen parameters too, along a direction it remembers")
     refusals.refuse_to_end_training(chosen, tree, training)
+    leaving = [tensor for tensor in chosen.values() if states.joined.holds(tensor)]
+    staying = [tensor for tensor in chosen.values() if not states.joined.holds(tensor)]
     with _all_or_nothing(chosen.values()):
         for tensor in chosen.values():
             tensor.requires_grad_(False)
             # A zero or stale gradient still moves a parameter under momentum or weight decay; None does not.
             tensor.grad = None
-        return states.treat(chosen.values(), optimizers, state)
+        # The state of what leaves its optimizer waits elsewhere.
+        treated = states.treat(staying if state == "keep" else chosen.values(), optimizers, state)
+    words = treated.words + left_words(states.joined.leave(leaving, step))
+    kept = states.joined.waiting_bytes(leaving) if state == "keep" else 0
+    return treated._replace(words=words + (f"; {size_words(kept)} of state wait for the next unfreeze" if kept else ""))
 
 
-def _unfreeze(chosen: dict[int, torch.Tensor], tree: ModuleTree, training: Training, states: OptimizerStates) -> str:
-    optimizers = training.optimizers
+def _unfreeze(
+    chosen: dict[int, torch.Tensor], tree: ModuleTree, training: Training, states: OptimizerStates, step: int
+) -> str:
+    optimizers, joined = training.optimizers, states.joined
     refusals.refuse_lbfgs(chosen, optimizers, "it remembers directions of the parameters it began with")
     refusals.refuse_untrainable(chosen, tree, optimizers)
     owners = membership.owners(optimizers)
     orphans = {place: tensor for place, tensor in chosen.items() if id(tensor) not in owners}
     refusals.refuse_joining_in_backward(orphans, tree, training)
     try:
-        joining = membership.plan(orphans, tree, optimizers)
+        joining = joined.plan(orphans, tree, optimizers)
     except ValueError as reason:
         raise Refused(str(reason)) from None
-    with _all_or_nothing(chosen.values()):
+    with _all_or_nothing(chosen.values()), joined.joining(joining, step):
         back = states.bring_back(chosen.values())
         for tensor in chosen.values():
             # What a gradient of before the freeze left behind would be added to the first new one.
@@ -119,11 +135,9 @@ def _unfreeze(chosen: dict[int, torch.Tensor], tree: ModuleTree, training: Train
             tensor.requires_grad_(True)
             if id(tensor) in owners:
                 membership.begin(*owners[id(tensor)], tensor)
-        membership.join(joining)
     done = f"; the state of {len(back)} is back where it was" if back else ""
     if joining:
-        names = dict.fromkeys(type(member.optimizer).__name__ for member in joining)
-        return f"{done}; {len(joining)} joined {' and '.join(names)}"
+        return done + joined_words(joining, joined)
     if orphans:
         there = "since there is none yet: they will not move until one owns them"
         return f"{done}; {len(orphans)} belong to no optimizer, {there}"

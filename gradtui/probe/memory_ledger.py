@@ -169,13 +169,19 @@ class MemoryLedger:
         return ended
 
     def take(
-        self, tree: ModuleTree, optimizers: Iterable[Optimizer], batches: Iterable[Any] = (), *, stepped: bool
+        self,
+        tree: ModuleTree,
+        optimizers: Iterable[Optimizer],
+        batches: Iterable[Any] = (),
+        *,
+        stepped: bool,
+        waiting: Iterable[object] = (),
     ) -> tuple[Taking, int | None, bool]:
         """What is held now, the phase's peak, and whether that peak is exact.
 
         `batches` are the storages of the step's batches; `stepped` says that an optimizer has just run, so its state is
-        looked at anew. Where the allocator keeps no peak of its own, the peak is the larger of the phase's two ends: a
-        lower bound.
+        looked at anew. `waiting` is optimizer state that is kept outside of the optimizers. Where the allocator keeps no
+        peak of its own, the peak is the larger of the phase's two ends: a lower bound.
         """
         reading = self.allocator.read()
         home = self.allocator.device_type
@@ -186,7 +192,7 @@ class MemoryLedger:
         parameters = count.add(held)
         buffers = count.add([buffer for _, buffer in buffers_of(tree)])
         gradients = count.add(grads)
-        state, on_host = self._state_bytes(optimizers, count, stepped=stepped)
+        state, on_host = self._state_bytes(optimizers, list(waiting), count, stepped=stepped)
         if home != "cpu":
             host = StorageCount("cpu")
             on_host += host.add(held) + host.add(grads)
@@ -208,16 +214,19 @@ class MemoryLedger:
             return reading.peak, True
         return ends, False
 
-    def _state_bytes(self, optimizers: list[Optimizer], count: StorageCount, *, stepped: bool) -> tuple[int, int]:
+    def _state_bytes(
+        self, optimizers: list[Optimizer], waiting: list[object], count: StorageCount, *, stepped: bool
+    ) -> tuple[int, int]:
         """Bytes at the models' home and, if that is a device, on the host."""
-        key = tuple((id(optimizer), len(optimizer.state)) for optimizer in optimizers)
+        key = (*((id(optimizer), len(optimizer.state)) for optimizer in optimizers), (0, len(waiting)))
         if not stepped and self._optimizer_state is not None and self._optimizer_state[0] == key:
             return self._optimizer_state[1]
-        size = count.add(tensor for optimizer in optimizers for tensor in state_tensors(optimizer.state))
+        states = [*(optimizer.state for optimizer in optimizers), *waiting]
+        size = count.add(tensor for state in states for tensor in state_tensors(state))
         host = 0
         if self.allocator.device_type != "cpu":
             # An optimizer counts its steps in tensors of one element, which stay on the host by default.
-            tensors = (tensor for optimizer in optimizers for tensor in state_tensors(optimizer.state))
+            tensors = (tensor for state in states for tensor in state_tensors(state))
             host = StorageCount("cpu").add(tensor for tensor in tensors if tensor.dim() > 0)
         self._optimizer_state = (key, (size, host))
         return size, host

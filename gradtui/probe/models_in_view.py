@@ -17,6 +17,7 @@ from torch.optim import Optimizer
 from gradtui.no_collection import no_collection
 from gradtui.probe.discovery import Discovery
 from gradtui.probe.group_reader import read_groups
+from gradtui.probe.joined_parameters import JoinedParameters
 from gradtui.probe.module_tree import ModuleTree
 from gradtui.probe.run_clock import RunClock
 from gradtui.probe.torch_private import current_graph_task_id, is_being_traced, unseen_by_function_modes
@@ -62,6 +63,8 @@ class ModelsInView:
     def __init__(self, emit: Callable[[Event], None], clock: RunClock, changed: Callable[[], None]) -> None:
         self.tree = ModuleTree()
         self.discovery = Discovery()
+        self.joined = JoinedParameters(self.live_optimizers)
+        """What commands have added to the optimizers."""
         self.found_at = 0
         """The step after which the present models were found."""
         self.round_length = 1

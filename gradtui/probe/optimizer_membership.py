@@ -104,17 +104,15 @@ def plan(orphans: Mapping[int, torch.Tensor], tree: ModuleTree, optimizers: Sequ
     return planned
 
 
-def join(planned: Iterable[Membership]) -> None:
-    """Append parameters to their groups.
+def append(member: Membership) -> None:
+    """Add a parameter to its group, behind the others.
 
     An existing group is extended, because `add_param_group` breaks LR schedulers that counted the groups when they were
     made (LambdaLR, OneCycleLR, SequentialLR and others compare lengths strictly).
     """
-    for optimizer, group, tensor, name in planned:
-        begin(optimizer, group, tensor)
-        group["params"].append(tensor)
-        if "param_names" in group:
-            group["param_names"].append(name)
+    member.group["params"].append(member.tensor)
+    if "param_names" in member.group:
+        member.group["param_names"].append(member.name)
 
 
 def begin(optimizer: Optimizer, group: Mapping[str, Any], tensor: torch.Tensor) -> None:

@@ -1,8 +1,9 @@
 """What becomes of the optimizer's state of a parameter that is frozen: kept, offloaded to host memory, or dropped.
 
-The state stays in `optimizer.state` under its parameter while it is offloaded, so a checkpoint that the script saves meanwhile
-has it. An optimizer skips what has no gradient, so it never meets a tensor of the wrong device. Dropped state is written to
-an unnamed temporary file first, so that the command can be taken back to the bit. Training thread only, at a boundary.
+The state of a parameter that the script gave to its optimizer stays in `optimizer.state` while it is offloaded, so a checkpoint
+that the script saves meanwhile has it. An optimizer skips what has no gradient, so it never meets a tensor of the wrong device.
+The state of a parameter that a command had added to the optimizer waits in `JoinedParameters`. Dropped state is written to an
+unnamed temporary file first, so that the command can be taken back to the bit. Training thread only, at a boundary.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import torch
 from torch.optim import Optimizer
 
 from gradtui.probe import optimizer_membership as membership
+from gradtui.probe.joined_parameters import JoinedParameters
 from gradtui.probe.refusals import Refused
 from gradtui.probe.sizes import size_words
 
@@ -44,7 +46,9 @@ class _Offloaded(NamedTuple):
 class OptimizerStates:
     """Treats the state of what is frozen, and brings it back."""
 
-    def __init__(self) -> None:
+    def __init__(self, joined: JoinedParameters) -> None:
+        self.joined = joined
+        """What commands have added to the optimizers."""
         self._offloaded: dict[int, _Offloaded] = {}
         """By id of the parameter."""
 
@@ -60,7 +64,7 @@ class OptimizerStates:
         if how == "offload":
             return Treated("".join(self._offload(found)), None)
         words = "".join(_kept(found) if how == "keep" else _dropped(found))
-        return Treated(words, _drop(found) if how == "drop" else None)
+        return Treated(words, _drop(found, self.joined.put) if how == "drop" else None)
 
     def bring_back(self, tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
         """Move the state of these parameters back to where it was; says which of them had any in host memory.
@@ -73,7 +77,7 @@ class OptimizerStates:
                 continue
             entry = self._offloaded[id(tensor)]
             optimizer = entry.optimizer()
-            state = optimizer.state.get(tensor) if optimizer is not None else None
+            state = self.joined.state(optimizer, tensor) if optimizer is not None else None
             if isinstance(state, dict):
                 # All or nothing: a parameter with half of its state on another device could not be trained.
                 state.update({name: state[name].to(device) for name, device in entry.devices.items() if name in state})
@@ -157,8 +161,8 @@ def _dropped(found: Iterable[_State]) -> Iterator[str]:
     return (f"; dropped {name}'s state, which frees {size_words(size)}" for name, size in _sizes(found).items())
 
 
-def _drop(found: Sequence[_State]) -> Callable[[], None]:
-    """Take the state out of the optimizers; how to put it back."""
+def _drop(found: Sequence[_State], put: Callable[[Optimizer, torch.Tensor, Any], None]) -> Callable[[], None]:
+    """Take the state out of the optimizers; how to put it back, with `put`."""
     file: Any = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as what may want it
     try:
         torch.save([state.entries for state in found], file)
@@ -179,7 +183,7 @@ def _drop(found: Sequence[_State]) -> Callable[[], None]:
         for (optimizer_reference, tensor_reference), entries in zip(owners, kept):
             optimizer, tensor = optimizer_reference(), tensor_reference()
             if optimizer is not None and tensor is not None:
-                optimizer.state[tensor] = entries
+                put(optimizer, tensor, entries)
 
     # Closed by us: Python warns of a file that is left to the garbage collector.
     weakref.finalize(put_back, file.close)

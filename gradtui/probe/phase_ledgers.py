@@ -134,7 +134,10 @@ class PhaseLedgers:
     def tell(self, phase: Phase, kept: GraphFacts | None, *, stepped: bool = False) -> Peak:
         """Take the ledger at the end of a phase, where autograd keeps `kept`. The peak since the reading before."""
         optimizers = self._view.live_optimizers()
-        taking, highest, is_exact = self.ledger.take(self._view.tree, optimizers, self.batches.alive(), stepped=stepped)
+        waiting = [entries for _, entries in self._view.joined.states()]
+        taking, highest, is_exact = self.ledger.take(
+            self._view.tree, optimizers, self.batches.alive(), stepped=stepped, waiting=waiting
+        )
         peak, peak_exact = self._peaks.of(phase, (highest, is_exact))
         if self._traces.current is not None:
             # What a kernel itself allocates is not seen, so this is a lower bound too, if a much closer one.

@@ -68,7 +68,7 @@ class Toggling:
         self._missing: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
         """What it names that was not there: its model may be seen later."""
         self.freezes = Freezes(emit, clock, view, self._training)
-        self.states = OptimizerStates()
+        self.states = OptimizerStates(view.joined)
 
     def tree_changed(self) -> None:
         """Parameters have other places now."""
@@ -214,6 +214,7 @@ class Toggling:
                 trainable=wish.trainable,
                 shown=wish.shown,
                 state=wish.state,
+                step=self._here()[0],
             )
         self._changed(wish, chosen, modules)
         words = running_statistics.words(modules, held=not wish.trainable)

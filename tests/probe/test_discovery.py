@@ -555,7 +555,7 @@ def test_in_a_new_fold_a_command_is_for_its_optimizer_not_for_the_last_folds() -
         seen.submit(lambda id_: SetTrainable(id_, names[0], True))
         steps(model, second)
         (applied,) = seen.all(CommandApplied)
-        assert applied.text.endswith("2 joined SGD")
+        assert applied.text.endswith("2 joined SGD, whose state_dict() holds 4 parameters instead of 2")
         assert len(second.param_groups[0]["params"]) == 4
         assert len(first.param_groups[0]["params"]) == 4
 

@@ -96,7 +96,9 @@ def test_what_was_just_unfrozen_is_tried_only_when_its_own_optimizer_has_stepped
                 g.step()
                 g.zero_grad()
     first, second, third = answers(seen)
-    assert first == "unfroze Sequential.0: 2 tensors, 40 parameters; 2 joined Adam"
+    assert first == (
+        "unfroze Sequential.0: 2 tensors, 40 parameters; 2 joined Adam, whose state_dict() holds 4 parameters instead of 2"
+    )
     assert "what was just unfrozen counts once" in second
     assert third.startswith("froze Sequential.4")
 

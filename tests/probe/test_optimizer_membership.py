@@ -18,6 +18,7 @@ from torch.optim import lr_scheduler
 from watched import Watched, watched
 
 from gradtui.probe import optimizer_membership as membership
+from gradtui.probe.joined_parameters import JoinedParameters
 from gradtui.probe.tree_builder import build
 from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.events import CommandApplied, CommandRejected, FreezeVerified, OptimizersFound
@@ -67,6 +68,11 @@ def answer(seen: Watched) -> str:
     return event.text if isinstance(event, CommandApplied) else event.reason
 
 
+def join(planned: list[membership.Membership]) -> None:
+    with JoinedParameters(list).joining(planned, 0):
+        pass
+
+
 def bits(model: nn.Module) -> list[list[float]]:
     return [parameter.detach().flatten().tolist() for parameter in model.parameters()]
 
@@ -90,7 +96,9 @@ def test_what_joins_an_optimizer_trains_as_if_it_had_always_been_there(name: str
                     seen.submit(unfreeze("0"))
                 step(model, optimizer)
         assert answer(seen) == "unfroze 0: 1 tensor, 16 parameters" + (
-            "" if known else f"; 1 joined {type(optimizer).__name__}"
+            ""
+            if known
+            else f"; 1 joined {type(optimizer).__name__}, whose state_dict() holds 3 parameters instead of 2"
         )
         assert seen.letters() == {"0.weight": "T", "1.weight": "T", "2.weight": "T"}
         return bits(model)
@@ -126,7 +134,7 @@ def test_the_state_that_adagrad_is_given_is_the_one_it_makes_itself() -> None:
             tensor = nn.Parameter(torch.ones(2, 3, dtype=dtype))
             made = torch.optim.Adagrad([tensor], **options)
             joined = torch.optim.Adagrad([nn.Parameter(torch.zeros(1))], **options)
-            membership.join([membership.Membership(joined, joined.param_groups[0], tensor, "x")])
+            join([membership.Membership(joined, joined.param_groups[0], tensor, "x")])
             for key, value in made.state[tensor].items():
                 ours = joined.state[tensor][key]
                 assert (ours.dtype, ours.device, ours.shape) == (value.dtype, value.device, value.shape)
@@ -229,14 +237,14 @@ TAKEN: dict[str, tuple[Callable[[Parts], list[torch.optim.Optimizer]], str, str]
 def test_of_several_optimizers_one_that_can_is_joined(case: str) -> None:
     make, frozen, expected = TAKEN[case]
     told, model = trained(make, frozen)
-    assert told.endswith(expected)
+    assert f"; 1 {expected}, whose state_dict()" in told
     assert not torch.equal(model.get_parameter(frozen), Parts().get_parameter(frozen)) or frozen != "vector"
     assert model.get_parameter(frozen).requires_grad
 
 
 def test_a_dense_table_joins_like_any_matrix() -> None:
     told, _ = trained(lambda m: [torch.optim.Adam([m.matrix.weight])], "table.weight", sparse=False)
-    assert told.endswith("joined Adam")
+    assert told.endswith("joined Adam, whose state_dict() holds 2 parameters instead of 1")
 
 
 def test_one_that_cannot_join_keeps_all_from_joining() -> None:
@@ -291,7 +299,7 @@ def test_lbfgs_beside_another_optimizer_is_not_joined() -> None:
                 seen.submit(freeze("parts.a.bias"))
     told = [event.text if isinstance(event, CommandApplied) else event.reason
             for event in seen.events if isinstance(event, (CommandApplied, CommandRejected))]  # fmt: skip
-    assert told[0].endswith("2 joined SGD")
+    assert "; 2 joined SGD, whose" in told[0]
     assert "LBFGS cannot be changed while it runs" in told[1]
     assert [len(group["params"]) for group in fast.param_groups] == [4]
 
@@ -386,7 +394,7 @@ def test_an_optimizer_around_another_shares_its_groups_and_gets_one_entry() -> N
     inner = torch.optim.SGD(model[2].parameters(), lr=0.1)
     outer = torch.optim.SGD(inner.param_groups, lr=0.1)
     tree = build([("model", model)])
-    membership.join(membership.plan({0: model[0].weight}, tree, [outer, inner]))
+    join(membership.plan({0: model[0].weight}, tree, [outer, inner]))
     assert len(inner.param_groups[0]["params"]) == len(outer.param_groups[0]["params"]) == 2
 
 
@@ -399,7 +407,7 @@ def test_unfreezing_a_large_encoder_is_quick() -> None:
     optimizer = torch.optim.SGD(parameters[:3_000], lr=0.1)
     orphans = dict(enumerate(parameters[3_000:], 3_000))
     began = time.thread_time()
-    membership.join(membership.plan(orphans, tree, [optimizer]))
+    join(membership.plan(orphans, tree, [optimizer]))
     assert time.thread_time() - began < 0.5
     assert len(optimizer.param_groups[0]["params"]) == 6_000
 
@@ -422,7 +430,7 @@ def test_named_parameters_of_one_of_two_models_keep_the_scripts_names() -> None:
             head(body(X)).square().mean().backward()
             first.step()
             second.step()
-    assert answer(seen).endswith("1 joined SGD")
+    assert "; 1 joined SGD, whose" in answer(seen)
     assert first.param_groups[0]["param_names"] == ["1.weight", "2.weight", "0.weight"]
     assert second.param_groups[0]["param_names"] == ["weight", "bias"]
     assert first.state_dict()["param_groups"][0]["param_names"][-1] == "0.weight"

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from watched import Watched, watched
 
 from gradtui.probe import optimizer_state
+from gradtui.probe.joined_parameters import JoinedParameters
 from gradtui.probe.optimizer_state import OptimizerStates
 from gradtui.probe.refusals import Refused
 from gradtui.probe.sizes import size_words
@@ -156,7 +157,7 @@ def test_offloaded_state_stays_in_the_optimizer_and_goes_back_to_the_bit(monkeyp
     model, optimizer = on_a_device(monkeypatch)
     weight = model[2].weight
     before = copy.deepcopy({name: value.tolist() for name, value in optimizer.state[weight].items()})
-    states = OptimizerStates()
+    states = OptimizerStates(JoinedParameters(list))
     treated = states.treat([weight], [optimizer], "offload")
     size = 2 * weight.nbytes
     assert treated.words == f"; Adam's state waits in host memory, which frees {size_words(size)} of cuda:0"
@@ -177,7 +178,7 @@ def test_offloaded_state_stays_in_the_optimizer_and_goes_back_to_the_bit(monkeyp
 def test_what_a_device_has_no_room_for_stays_on_the_host_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     model, optimizer = on_a_device(monkeypatch)
     weight = model[2].weight
-    states = OptimizerStates()
+    states = OptimizerStates(JoinedParameters(list))
     states.treat([weight], [optimizer], "offload")
     moved = Tensor.to
     calls = []
@@ -200,7 +201,7 @@ def test_what_a_device_has_no_room_for_stays_on_the_host_whole(monkeypatch: pyte
 def test_a_checkpoint_that_is_loaded_meanwhile_is_what_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     model, optimizer = on_a_device(monkeypatch)
     weight = model[2].weight
-    states = OptimizerStates()
+    states = OptimizerStates(JoinedParameters(list))
     states.treat([weight], [optimizer], "offload")
     optimizer.state[weight] = {"step": torch.tensor(7.0)}
     assert states.bring_back([weight]) == [weight]
@@ -209,4 +210,4 @@ def test_a_checkpoint_that_is_loaded_meanwhile_is_what_counts(monkeypatch: pytes
 
 def test_an_unknown_way_is_no_way() -> None:
     with pytest.raises(Refused):
-        OptimizerStates().treat([], [], "lose")
+        OptimizerStates(JoinedParameters(list)).treat([], [], "lose")

@@ -28,7 +28,9 @@ def test_what_was_frozen_before_the_optimizer_was_made_joins_its_nearest_group()
         seen.submit(unfreeze("2"))
         step(model, optimizer)
         step(model, optimizer)
-    assert answers(seen) == ["unfroze 2: 2 tensors, 72 parameters; 2 joined SGD"]
+    assert answers(seen) == [
+        "unfroze 2: 2 tensors, 72 parameters; 2 joined SGD, whose state_dict() holds 6 parameters instead of 4"
+    ]
     assert len(optimizer.param_groups) == 2
     assert sum(len(group["params"]) for group in optimizer.param_groups) == 6
     assert bits(model)["2.weight"] != before["2.weight"]
