@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections import UserDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import is_dataclass
 from itertools import islice
@@ -39,6 +39,8 @@ class BatchStorages:
     def __init__(self) -> None:
         self.on = True
         """The present step is looked at, or the first has not begun: arguments of model calls are wanted."""
+        self.from_iterator: Callable[[Any], None] = lambda _: None
+        """Called with the iterator of a DataLoader that has given a batch."""
         self._next: dict[int, _Reference] = {}
         """Of what came last: the next step may begin with it."""
         self._of_step: dict[int, _Reference] = {}
@@ -49,8 +51,10 @@ class BatchStorages:
         self._of_step = self._next if on else {}
         self._next = {}
 
-    def fetched(self, now: int, batch: Any) -> None:  # noqa: ARG002 - as every callback of a hook
-        """A DataLoader has given a batch."""
+    def fetched(self, now: int, batch: Any, iterator: Any = None) -> None:  # noqa: ARG002 - as every callback of a hook
+        """A DataLoader has given a batch by this iterator."""
+        if iterator is not None:
+            self.from_iterator(iterator)
         self._next = _storages(batch)
         if self.on:
             self._add(self._next)

@@ -55,6 +55,10 @@ class Boundary:
         """Whether nothing is waiting and nothing is to be held: the usual case, told as cheaply as possible."""
         return self._hold_at is None and not self._stop and not self._commands
 
+    def holds_within(self, executed: int, steps: int) -> bool:
+        """Whether the run is to be held after at most so many `steps` more than the `executed` ones."""
+        return self._hold_at is not None and 0 < self._hold_at - executed <= steps
+
     def hold(self) -> None:
         """Hold when the next boundary is crossed, if there is anybody who could let the run go on."""
         self._hold_at = 0

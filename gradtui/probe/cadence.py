@@ -77,18 +77,26 @@ class Cadence:
         """Measure the next `steps` steps whatever they cost: something has just changed."""
         self._forced = max(self._forced, steps)
 
-    def is_due(self, executed: int, round_length: int = 1, *, wanted: bool = False) -> bool:
+    def is_due(self, executed: int, round_length: int = 1, *, wanted: bool = False, early: bool = False) -> bool:
         """Whether to measure the step after `executed` ones, in rounds of `round_length` optimizer steps.
 
-        Asked once a step. What is `wanted` for another reason is measured, and the next measurement counted from it.
+        Asked once a step. What is `wanted` for another reason is measured, and the next measurement counted from it. So is
+        what comes `early`: the part of the interval that is left is owed.
         """
         began = executed - executed % round_length
         due = began == self._measured or began >= self._measured + self._interval * round_length
+        if early and not due and not self._is_too_long():
+            due = True
+            self._owed += self._paid * (1 - (began - self._measured) / (self._interval * round_length))
         if wanted or self._is_forced(executed) or (due and not self._is_too_long()):
             self._is_free = self._is_forced(executed)
             self._measured = began
             return True
         return False
+
+    def too_early(self, executed: int, most: int) -> int:
+        """By how many steps the one after `executed` ones comes too early, where it may come `most` steps early."""
+        return max(0, self._measured + self._interval - most - executed)
 
     def rests(self, executed: int) -> int:
         """How many steps in a row are not to be measured after the one that follows `executed` ones, in rounds of one step."""

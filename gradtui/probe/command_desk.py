@@ -52,6 +52,9 @@ from gradtui.protocol.events import CommandApplied, CommandRejected, Event, Sche
 from gradtui.state.command_words import command_words
 from gradtui.transport.in_process import CommandQueue
 
+_FEW = 10
+"""Steps that a person sees one by one when the run is held after the last of them."""
+
 
 class CommandDesk:
     """Applies, answers and verifies commands."""
@@ -137,6 +140,10 @@ class CommandDesk:
         """Whether crossing the boundary after so many executed steps would change nothing."""
         is_quiet = self._boundary.is_idle and not self.schedule.is_due(step)
         return is_quiet and not self.freezes.wants_boundary and not self.checkpointing.waits
+
+    def holds_soon(self, executed: int) -> bool:
+        """Whether the run is held after the step that follows `executed` ones, or after one of the next few."""
+        return self._boundary.holds_within(executed, _FEW)
 
     def rests(self, executed: int) -> int:
         """How many steps after the one that follows `executed` ones nobody here wants to look at; negative for that one too."""

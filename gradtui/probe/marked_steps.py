@@ -46,19 +46,20 @@ class MarkedSteps:
         self._steps = steps
         self._cost = cost
         self._told = told
-        self._optimizer: Callable[[], Optimizer | None] = lambda: None
-        """The one that stepped last, and its place among all that were seen."""
+        self.optimizer: Callable[[], Optimizer | None] = lambda: None
+        """The one that stepped last."""
         self._place = 0
+        """Its place among all that were seen."""
         phases.marked = self.marks.phase
         self._hooks.first = self.marks.leave
 
     def stepped(self, optimizer: Optimizer, place: int) -> None:
         """The probe itself has seen a step of this optimizer."""
-        self._optimizer, self._place = weakref.ref(optimizer), place
+        self.optimizer, self._place = weakref.ref(optimizer), place
 
     def begin(self, now: int, model: nn.Module, rests: int, *, is_bare: bool) -> None:
         """A step begins that nobody looks at, and so many `rests` after it: marks are enough if nothing else is going on."""
-        optimizer = self._optimizer()
+        optimizer = self.optimizer()
         is_plain = not self._steps and self._view.round_length == 1 and not self._view.discovery.dirty
         if optimizer is not None and is_plain and rests >= 0:
             self.marks.begin(now, model, optimizer, rests, is_bare=is_bare)
@@ -84,7 +85,7 @@ class MarkedSteps:
             # Where a telling ends within a step its backward may be told already.
             have_one_backward = told.are_alike and abs(told.backwards - len(ends)) <= 1
             self.marks.are_short = have_one_backward and self._are_felt(len(marks) // 2 - 2 * told.outlined, told)
-        optimizer = self._optimizer()
+        optimizer = self.optimizer()
         if optimizer is not None and ends:
             self._view.stepped(optimizer, self._counter.steps, self._counter.micro_steps)
         if optimizer is not None and marks[-2] == STEP:

@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 from gradtui.probe.bad_step import BadSteps
 from gradtui.probe.cadence import Cadence
 from gradtui.probe.clipping import Clippings
+from gradtui.probe.epochs import Epochs
 from gradtui.probe.gradient_meter import GradientMeter, NormReading
 from gradtui.probe.gradient_statistics import GradientStatistics
 from gradtui.probe.micro_steps import MicroSteps
@@ -45,6 +46,7 @@ class NormReader:
         clock: RunClock,
         view: ModelsInView,
         cadence: Cadence,
+        epochs: Epochs,
         guard: Callable[..., None],
         aside: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
@@ -52,6 +54,13 @@ class NormReader:
         """Whether the present step is measured."""
         self._wanted = True
         """It is measured for the sake of an examination, which bears its cost."""
+        self._is_free = True
+        """Its cost is not the cadence's."""
+        self._newest = 0
+        """The step that was measured last."""
+        self._late = 0
+        """A step whose gradients were read after it, when they may have been set to zero."""
+        self.epochs = epochs
         self.latest: dict[int, float] = {}
         """Parameter index -> its norm, as its optimizer applied it last. On a device one reading old."""
         self.bad_steps = BadSteps(emit, clock, view)
@@ -106,17 +115,21 @@ class NormReader:
         """A GradScaler multiplies a loss of this step; it is shown without that factor."""
         self._scaled_by = weakref.ref(scaler)
 
-    def begin_step(self, executed: int, *, wanted: bool) -> None:
+    def begin_step(self, executed: int, *, wanted: bool, expected: bool) -> None:
         """The step after so many executed ones begins. `wanted` says that it is examined: then its norms are needed too.
 
-        A step is measured as often as the reading itself can be paid: the hooks around it run at every step.
+        `expected` says that a person will look at it. A step is measured as often as the reading itself can be paid: the
+        hooks around it run at every step. The last step of an epoch may be measured early: it may be that of the run.
         """
-        follows = self._every_step
-        if self.is_due and not self._wanted and not follows:
+        if self.is_due and not self._is_free:
             self._cadence.spent(self._reading_ns / 1e9)
         self._reading_ns = 0
         self._wanted = wanted
-        self.is_due = self._cadence.is_due(executed, self._view.round_length, wanted=wanted or follows)
+        self._is_free = wanted or expected or self._every_step
+        early = self._ends_epoch_within(executed) == 0
+        if early:
+            self.epochs.ends()
+        self.is_due = self._cadence.is_due(executed, self._view.round_length, wanted=self._is_free, early=early)
         self.clippings.begin(on=self.is_due)
         self.poll()
 
@@ -125,8 +138,19 @@ class NormReader:
 
         Behind a loss scaler each is looked at: it may be left out.
         """
-        looks = self.is_due or self.is_scaled or self._every_step
-        return -1 if looks else self._cadence.rests(executed)
+        if self.is_due or self.is_scaled or self._every_step:
+            return -1
+        rests, left = self._cadence.rests(executed), self._ends_epoch_within(executed)
+        return rests if left is None else min(rests, left - 1)
+
+    def _ends_epoch_within(self, executed: int) -> int | None:
+        """How many steps after the next one the last step of an epoch comes that is to be measured. None if there is none."""
+        left = self.epochs.steps_left
+        if left is None or self._view.round_length > 1:
+            return None
+        steps = self.epochs.steps
+        # Of short epochs not each.
+        return left + steps * math.ceil(self._cadence.too_early(executed + left, steps) / steps)
 
     def poll(self) -> None:
         """Send the readings that a device has finished."""
@@ -182,7 +206,16 @@ class NormReader:
                 self._measure(step, optimizer, has_run)
         self._reading_ns += perf_counter_ns() - began
 
+    def measure_late(self, step: int, optimizer: Optimizer) -> None:
+        """Measure the newest step, which is over, if nobody has: its gradients may still be there."""
+        if step <= self._newest or self.is_scaled:
+            return
+        if any(parameter.grad is not None for _, parameter in self._applied_by(optimizer)):
+            self._loss, self._wanted, self._late = None, False, step
+            self.measure(step, optimizer, has_run=True)
+
     def _measure(self, step: int, optimizer: Optimizer | None, has_run: bool) -> None:
+        self._newest = step
         self._guard("first bad step", partial(self.bad_steps.measuring, has_run=has_run), step, optimizer)
         applied = self._applied_by(optimizer)
         gradients, clipping = self._gradients(applied), self.clippings.take()
@@ -265,6 +298,8 @@ class NormReader:
         ]
 
     def _deliver(self, reading: NormReading) -> None:
+        if reading.step == self._late and not reading.total:
+            return
         self._guard("first bad step", self.bad_steps.read, reading)
         self._readings += 1
         self.latest.update(reading.norms)

@@ -12,6 +12,7 @@ from gradtui.probe import clipping, torch_hooks
 from gradtui.probe.allocators import Allocator
 from gradtui.probe.cadence import Cadence
 from gradtui.probe.command_desk import CommandDesk
+from gradtui.probe.epochs import Epochs
 from gradtui.probe.evaluation import EvaluationGuess
 from gradtui.probe.grad_scalers import GradScalers
 from gradtui.probe.hook_set import HookSet
@@ -56,7 +57,10 @@ class Probe:
         self.examiner = StepExaminer(
             emit, self.clock, self.view, self.phases, self.counter, allocator, rarely, self._traces, self.hooks
         )
-        self.norms = NormReader(emit, self.clock, self.view, often, self.hooks.guard, self._traces.aside)
+        self.norms = NormReader(
+            emit, self.clock, self.view, often, Epochs(self.counter), self.hooks.guard, self._traces.aside
+        )
+        self.examiner.batches.from_iterator = self.norms.epochs.fetched
         self.desk = CommandDesk(
             emit, self.clock, self.view, self.norms, self.examiner, self.counter, commands, self._hold, time
         )
@@ -78,6 +82,7 @@ class Probe:
         """Take the hooks off and emit what is left to say. The script's objects keep nothing of ours."""
         self.hooks.remove()
         self._marked.marks.leave()
+        self.hooks.guard("gradient norms", self._measure_newest)
         self.hooks.guard("gradient norms", self.norms.finish)
         self.hooks.guard("ledger", self.examiner.finish)
         self.hooks.guard("freezes", self.desk.toggling.detach)
@@ -86,8 +91,15 @@ class Probe:
     def report(self) -> None:
         """Emit what has been counted and measured so far. Training thread."""
         self._marked.marks.leave()
+        self.hooks.guard("gradient norms", self._measure_newest)
         self.hooks.guard("gradient norms", self.norms.catch_up)
         self._flush(self.clock.now())
+
+    def _measure_newest(self) -> None:
+        """Between two steps the gradients of the newest one may still be there, as they were applied."""
+        optimizer = self._marked.optimizer()
+        if optimizer is not None and self._boundary_open and not self.counter.left_out:
+            self.norms.measure_late(self.counter.steps, optimizer)
 
     def root_entered(self, now: int, module: nn.Module) -> bool:
         """A module is called from outside any other. Says whether it matters when it returns."""
@@ -289,7 +301,8 @@ class Probe:
         cost = self._cost.of_step()
         self.hooks.guard("commands", self.desk.cross, executed, self._is_by_hand())
         self.hooks.guard("examination", self.examiner.begin_step, executed, cost)
-        self.norms.begin_step(executed, wanted=self.examiner.examination is not None)
+        expected = self.counter.is_last(executed) or self.desk.holds_soon(executed)
+        self.norms.begin_step(executed, wanted=self.examiner.examination is not None, expected=expected)
 
     def _hold(self, held: bool) -> None:
         now = self.clock.now()

@@ -214,7 +214,7 @@ def _next_batch(
             hooks.passes(error)
             raise
         if hooks.active and not marks.marks_go_on:
-            hooks.run("batches", batches.fetched, batch)
+            hooks.run("batches", batches.fetched, batch, self)
         return batch
 
     return leave_to_python(hide(__next__))

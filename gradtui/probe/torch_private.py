@@ -101,6 +101,23 @@ def data_loader_iterator() -> Any | None:
     return getattr(dataloader, "_BaseDataLoaderIter", None)
 
 
+def batches_given(iterator: Any) -> int:
+    """How many batches a DataLoader's iterator has given."""
+    return int(getattr(iterator, "_num_yielded", 0))
+
+
+def batches_of_epoch(iterator: Any) -> int | None:
+    """How many batches a DataLoader's iterator gives in all. None where that is not known, or only the script's code knows."""
+    sampler = getattr(iterator, "_index_sampler", None)
+    inner = getattr(sampler, "sampler", sampler)
+    if not all(type(each).__module__.startswith("torch.utils.data.") for each in (sampler, inner)):
+        return None
+    try:
+        return len(sampler)  # type: ignore[arg-type]
+    except Exception:  # noqa: BLE001 - that of the data set is the script's, and a stream has none
+        return None
+
+
 _ACCUMULATE: type | None = getattr(getattr(torch._C, "_functions", None), "AccumulateGrad", None)
 
 

@@ -100,7 +100,7 @@ def test_labels_that_no_model_sees_count_when_a_loader_gave_them() -> None:
 def test_the_batch_of_a_step_between_two_examined_ones_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     fetched: list[int] = []
     real = BatchStorages.fetched
-    monkeypatch.setattr(BatchStorages, "fetched", lambda self, now, batch: (fetched.append(1), real(self, now, batch)))
+    monkeypatch.setattr(BatchStorages, "fetched", lambda *given: (fetched.append(1), real(*given)))
     data = TensorDataset(torch.ones(3_000, WIDTH))
     model = nn.Linear(WIDTH, 4)
     with watched(budget=1e-9) as seen:

@@ -1,0 +1,195 @@
+"""The newest norms of a run are those of its last step, wherever they can be read."""
+
+# mypy: disable-error-code="no-untyped-call"
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+from watched import ScriptedCommands, Watched, watched
+
+from gradtui.probe import norm_reader
+from gradtui.probe.boundary import RunStopped
+from gradtui.protocol.commands import Pause, Resume, RunSteps
+from gradtui.protocol.events import GradientsMeasured
+
+X = torch.linspace(-1, 1, 24).view(6, 4)
+SELDOM = 1e-9
+"""A budget with which nothing is measured that does not have to be, after the first steps."""
+
+
+@pytest.fixture(autouse=True)
+def few_at_the_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(norm_reader, "_AFTER_A_CHANGE", 1)
+
+
+def steps_measured(seen: Watched) -> list[int]:
+    return [event.step for event in seen.all(GradientsMeasured) if event.total is not None]
+
+
+def total(model: nn.Module) -> float:
+    return torch.stack([p.grad.norm() for p in model.parameters() if p.grad is not None]).norm().item()
+
+
+class Loop:
+    """Steps of a small model, and the norm of all its gradients in each."""
+
+    def __init__(self) -> None:
+        torch.manual_seed(0)
+        self.model = nn.Linear(4, 2)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1, momentum=0.9)
+        self.totals: list[float] = []
+
+    def step(self, x: torch.Tensor = X, *, clears_after: bool = False) -> None:
+        if not clears_after:
+            self.optimizer.zero_grad()
+        self.model(x).square().mean().backward()
+        self.totals.append(total(self.model))
+        self.optimizer.step()
+        if clears_after:
+            self.optimizer.zero_grad()
+
+    def steps(self, count: int, *, clears_after: bool = False) -> None:
+        for _ in range(count):
+            self.step(clears_after=clears_after)
+
+
+@pytest.mark.parametrize("leaves", ["detach", "report"])
+def test_gradients_that_are_still_there_are_read_as_of_the_last_step(leaves: str) -> None:
+    loop = Loop()
+    with watched(budget=SELDOM) as seen:
+        for _ in range(200):
+            loop.step()
+        if leaves == "report":
+            seen.probe.report()
+            assert steps_measured(seen)[-1] == 200
+    assert steps_measured(seen)[-1] == 200
+    assert len(steps_measured(seen)) < 50
+    assert seen.state.gradient_norm.last == pytest.approx(loop.totals[-1], rel=1e-5)
+    assert seen.norms() == {
+        name: pytest.approx(parameter.grad.norm().item(), rel=1e-5)  # type: ignore[union-attr]
+        for name, parameter in loop.model.named_parameters()
+    }
+
+
+@pytest.mark.parametrize("after", ["cleared", "zeroed", "half a step", "another backward"])
+def test_gradients_that_are_not_those_of_the_last_step_are_not_read(after: str) -> None:
+    loop = Loop()
+    with watched(budget=SELDOM) as seen:
+        for _ in range(200):
+            loop.step(clears_after=after == "cleared")
+        if after == "zeroed":
+            loop.optimizer.zero_grad(set_to_none=False)
+        elif after == "half a step":
+            loop.model(X)
+        elif after == "another backward":
+            loop.model(X).sum().backward()
+    assert steps_measured(seen)[-1] < 200
+    norms = [each for each in seen.norms().values() if each is not None]
+    assert len(norms) == 2
+    assert 0 not in norms
+
+
+def test_of_so_many_steps_the_last_one_is_measured() -> None:
+    loop = Loop()
+    with watched(budget=SELDOM, stop_after=150) as seen, pytest.raises(RunStopped):
+        loop.steps(300, clears_after=True)
+    assert steps_measured(seen)[-1] == 150
+    assert seen.state.gradient_norm.last == pytest.approx(loop.totals[-1], rel=1e-5)
+
+
+def test_steps_that_a_person_runs_one_by_one_are_measured() -> None:
+    acts: list[Callable[..., object]] = [
+        lambda queue: queue.submit(lambda number: RunSteps(number, 1)) for _ in range(3)
+    ]
+    acts.append(lambda queue: queue.submit(lambda number: RunSteps(number, 60)))
+    commands = ScriptedCommands([*acts, lambda queue: queue.submit(Resume)])
+    loop = Loop()
+    with watched(budget=SELDOM, commands=commands) as seen:
+        for number in range(200):
+            if number == 100:
+                seen.submit(Pause)
+            loop.step()
+    measured = set(steps_measured(seen))
+    assert {101, 102, 103} <= measured
+    # Of sixty those that a person sees the end of.
+    assert set(range(154, 164)) <= measured
+    assert not set(range(105, 150)) & measured
+
+
+class Epochs(Loop):
+    """Epochs of `batches` batches, with evaluations between and within them."""
+
+    def run(self, batches: int, epochs: int, *, evaluates: bool = False) -> None:
+        loader = DataLoader(TensorDataset(torch.randn(6 * batches, 4)), batch_size=6, shuffle=True)
+        evaluation = DataLoader(TensorDataset(torch.randn(30, 4)), batch_size=6)
+        for _ in range(epochs):
+            for number, (x,) in enumerate(loader):
+                self.step(x, clears_after=True)
+                if evaluates and number in (batches // 2, batches - 1):
+                    self.model.eval()
+                    with torch.no_grad():
+                        for (part,) in evaluation:
+                            self.model(part)
+                    self.model.train()
+
+
+@pytest.mark.parametrize("evaluates", [False, True])
+def test_the_last_batch_of_an_epoch_is_measured(evaluates: bool) -> None:
+    loop = Epochs()
+    with watched(budget=SELDOM) as seen:
+        seen.probe.norms._cadence.is_due = interval_of(seen, 60)  # type: ignore[method-assign]
+        loop.run(100, 3, evaluates=evaluates)
+    assert {100, 200, 300} <= set(steps_measured(seen))
+    assert seen.state.gradient_norm.last == pytest.approx(loop.totals[-1], rel=1e-5)
+
+
+def interval_of(seen: Watched, steps: int) -> Callable[..., bool]:
+    """The cadence has this interval, whatever a measurement costs."""
+    cadence = seen.probe.norms._cadence
+    original = cadence.is_due
+
+    def is_due(*args: int, **named: bool) -> bool:
+        cadence.every = steps
+        return original(*args, **named)
+
+    return is_due
+
+
+def test_short_epochs_are_not_measured_each() -> None:
+    loop = Epochs()
+    with watched(budget=SELDOM) as seen:
+        seen.probe.norms._cadence.is_due = interval_of(seen, 60)  # type: ignore[method-assign]
+        loop.run(10, 60)
+    measured = [step for step in steps_measured(seen) if step > 30]
+    assert len(measured) <= 600 // 50 + 1
+    assert sum(step % 10 == 0 for step in measured) >= len(measured) - 2
+
+
+def test_a_step_of_several_batches_ends_the_epoch_with_the_last_of_them() -> None:
+    loop = Loop()
+    loader = DataLoader(TensorDataset(torch.randn(800, 4)), batch_size=2)
+    with watched(budget=SELDOM) as seen:
+        seen.probe.norms._cadence.is_due = interval_of(seen, 60)  # type: ignore[method-assign]
+        for _ in range(2):
+            for number, (x,) in enumerate(loader):
+                loop.model(x).square().mean().backward()
+                if number % 4 == 3:
+                    loop.optimizer.step()
+                    loop.optimizer.zero_grad()
+    assert {100, 200} <= set(steps_measured(seen))
+
+
+def test_a_script_that_keeps_an_iterator_that_is_used_up_is_not_measured_at_every_step() -> None:
+    loop = Loop()
+    iterator = iter(DataLoader(TensorDataset(torch.randn(600, 4)), batch_size=6))
+    with watched(budget=SELDOM) as seen:
+        seen.probe.norms._cadence.is_due = interval_of(seen, 60)  # type: ignore[method-assign]
+        for (x,) in iterator:
+            loop.step(x)
+        for _ in range(100):
+            loop.step()
+    assert len([step for step in steps_measured(seen) if step > 100]) <= 4
