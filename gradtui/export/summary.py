@@ -4,7 +4,9 @@ Schema 1. Bytes, seconds and counts; `null` wherever something is unknown, and i
 (NaN, infinity). `steps` counts the executed optimizer steps of all optimizers together, `micro_steps` outermost backward
 calls. `state` is the letter of `gradtui.protocol.vocabulary.ParameterState`, null while it is unknown; `state_reason` says in
 words why the parameter is in that state (why backward does not reach it, what moves it while it is frozen, why its state is
-unknown), null where the state says it all. `local_count` are the elements that this process
+unknown), null where the state says it all. `same_storage` are the paths of other parameters that are different objects over
+the same memory: an optimizer that has several of them updates that memory once for each. `local_count` are the elements that
+this process
 holds of a tensor spread over several, of which its norms are; null for any other. `gradient` has what was seen of it last
 beyond its norm (see `gradtui.protocol.vocabulary.GradientFigures`); of a module and of the whole run it is that of all
 parameters that train together, as many of the `of` as `tensors` says, each as it was in the last step that looked at it
@@ -242,6 +244,7 @@ def _parameters(state: RunState) -> list[dict[str, Any]]:
             {
                 "path": parameter.path,
                 "names": list(parameter.names),
+                "same_storage": list(parameter.same_storage),
                 "shape": list(parameter.shape),
                 "local_count": parameter.local_count,
                 "dtype": parameter.dtype,

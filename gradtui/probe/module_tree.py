@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from gradtui.probe.graph_facts import Leaf
+from gradtui.probe.same_storage import memory_of
 from gradtui.probe.torch_private import is_lazy
 from gradtui.protocol.vocabulary import ModelInfo, ModuleInfo, ParameterInfo
 
@@ -52,6 +53,9 @@ class ModuleTree:
     """Aligned with `modules`."""
     layouts: list[tuple[torch.Size | None, torch.dtype]] = field(default_factory=list)
     """Shape (None while a lazy module has not given it one) and type, aligned with `parameters`."""
+
+    same_storage: list[tuple[int, ...]] = field(default_factory=list)
+    """Places of parameters that are different objects over the same memory."""
 
     def live_parameters(self) -> Iterator[tuple[int, torch.Tensor]]:
         """(place, tensor) of every parameter that is still alive."""
@@ -112,6 +116,13 @@ class ModuleTree:
             if [*map(id, own)] != listed.parameters or [*map(id, children)] != listed.children:
                 # A stand-in for the time of one call: what it stands in for comes back.
                 return any(not isinstance(held, nn.Parameter) for held in own if held is not None)
+        return self._shares_memory_as_listed()
+
+    def _shares_memory_as_listed(self) -> bool:
+        for places in self.same_storage:
+            tensors = [tensor for place in places if (tensor := self.parameter_refs[place]()) is not None]
+            if len({memory_of(tensor) for tensor in tensors}) > 1:
+                return False
         return True
 
     def is_same(self, other: ModuleTree) -> bool:

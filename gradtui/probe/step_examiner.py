@@ -309,6 +309,10 @@ class StepExaminer:
         here = [each for each in still if each[0] not in elsewhere]
         known = self._frozen.moved.copy()
         moved = self._frozen.step_ended(step, optimizer, here, elsewhere, norms)
+        # The step of one Parameter moves all others over the same memory.
+        moved |= {
+            place: StateReason.NONE for group in examination.tree.same_storage for place in group if place in moved
+        }
         if any(cause is StateReason.NONE for place, cause in moved.items() if place not in known):
             # Two steps in a row show what moves it.
             self._cadence.force(_AFTER_A_TOGGLE * self._view.round_length)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -14,6 +15,7 @@ from torch import nn
 
 from gradtui.probe.module_tree import Contents, ModuleTree, shape_of
 from gradtui.probe.plain_tensors import plain_tensors
+from gradtui.probe.same_storage import groups
 from gradtui.probe.torch_private import compiled_module
 from gradtui.protocol.vocabulary import ModelInfo, ModuleInfo, ParameterInfo
 
@@ -75,9 +77,13 @@ class _Builder:
             tree.wrapper_refs.append(weakref.ref(wrapper))
         tree.models = tuple(found)
         tree.modules = tuple([ModuleInfo(*known, *size) for known, size in zip(self._modules, self._sizes)])
-        tree.parameters = tuple(
-            [ParameterInfo(names[0], names, *known) for names, known in zip(self._names, self._parameters)]
-        )
+        rows = [ParameterInfo(names[0], names, *known) for names, known in zip(self._names, self._parameters)]
+        tree.same_storage = groups(tree.live_parameters())
+        for places in tree.same_storage:
+            for place in places:
+                others = tuple(rows[other].path for other in places if other != place)
+                rows[place] = replace(rows[place], same_storage=others)
+        tree.parameters = tuple(rows)
         return tree
 
     def _unwrapped(self, module: nn.Module) -> nn.Module:

@@ -204,6 +204,8 @@ class ParameterInfo:
     local_count: int | None = None
     """Elements that this process holds of a tensor that is spread over several (a DTensor): norms are of these alone, since
     the whole would take a collective. None for any other tensor."""
+    same_storage: tuple[str, ...] = ()
+    """Paths of other parameters (other objects, not other names) that use the same memory."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from gradtui.state.out_of_memory import headline
 from gradtui.state.reconciliation import reconcile
 from gradtui.state.reducer import apply
 from gradtui.state.run_state import ModelRecord, PhaseRecord, RunState
+from gradtui.state.same_storage import same_storage_lines
 from gradtui.state.state_reasons import problem_lines
 from gradtui.transport.channel import EventSource
 
@@ -191,7 +192,7 @@ def closing_lines(state: RunState) -> list[str]:
     named = [f"{count} {STATE_NAMES[ParameterState(letter)]}" for letter, count in letters.items()]
     if named:
         lines.append("parameter tensors: " + ", ".join(named))
-    lines += problem_lines(tree)
+    lines += problem_lines(tree) + same_storage_lines(tree, state.optimizers)
     lines += _phase_lines(state)
     lines += _device_words(state)
     lines += _gradient_lines(state)

@@ -7,6 +7,7 @@ from collections import Counter
 from gradtui.protocol.vocabulary import STATE_NAMES, ModuleInfo, ParameterState
 from gradtui.state.freeze_words import contending_words, holding_words
 from gradtui.state.run_state import RunState
+from gradtui.state.same_storage import same_storage_words
 from gradtui.state.selectors import (
     has_trained,
     pending_parameters,
@@ -59,6 +60,7 @@ def _parameter(state: RunState, index: int) -> list[Fact]:
     ]
     if len(info.names) > 1:
         facts += said("", f"One tensor under {len(info.names)} names (tied); it counts once in every sum.", "muted")
+    facts += said("memory", _same_storage(state, index))
     facts += [
         Fact("module", ((_module_words(state, info.module), "text"),)),
         *said("", f"Saved in it: {_lower(saved_words(state, info.module))}", "muted"),
@@ -71,6 +73,11 @@ def _parameter(state: RunState, index: int) -> list[Fact]:
         *toggle_facts(state, range(index, index + 1)),
     ]
     return facts
+
+
+def _same_storage(state: RunState, index: int) -> str | None:
+    words = same_storage_words(state.tree, index, state.optimizers)
+    return f"{printable(words)}." if words is not None else None
 
 
 def _module(state: RunState, index: int) -> list[Fact]:

@@ -38,7 +38,7 @@ KEYS = {
                       "micro_steps", "gradient"},
     "modules": {"path", "type", "gradient_norm", "gradient", "saved_bytes", "subtree_saved_bytes"},
     "parameters": {
-        "path", "names", "shape", "local_count",
+        "path", "names", "same_storage", "shape", "local_count",
         "dtype", "bytes", "trainable", "state", "state_reason", "gradient_norm", "gradient", "saved_bytes",
     },
     "cost": {

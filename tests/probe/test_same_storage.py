@@ -1,0 +1,100 @@
+"""Different Parameter objects over the same memory: found, told of, and told of no longer when they are separate."""
+
+# mypy: disable-error-code="no-untyped-call,no-any-return,union-attr,assignment"
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from watched import Watched, watched
+
+from gradtui.probe.tree_builder import build
+from gradtui.state.same_storage import same_storage_lines
+from gradtui.state.state_reasons import cause_of
+
+TOKENS = torch.tensor([0, 1, 2, 3, 4, 1])
+
+
+class Tied(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.head = nn.Embedding(5, 3), nn.Linear(3, 5, bias=False)
+        self.head.weight = self.embed.weight
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.head(self.embed(tokens))
+
+
+def assigned() -> Tied:
+    """One Parameter under two names comes back as two Parameters over one storage."""
+    torch.manual_seed(0)
+    model = Tied()
+    model.load_state_dict(Tied().state_dict(), assign=True)
+    return model
+
+
+def step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    optimizer.zero_grad()
+    model(TOKENS).square().mean().backward()
+    optimizer.step()
+
+
+def shared(seen: Watched) -> dict[str, tuple[str, ...]]:
+    return {info.path: info.same_storage for info in seen.state.tree.parameters}
+
+
+def test_two_parameters_over_one_storage_are_named() -> None:
+    model = assigned()
+    with watched() as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        before = model.embed.weight.detach().clone()
+        step(model, optimizer)
+    # What is said: both gradients are subtracted from the one memory.
+    assert model.embed.weight.grad is not None
+    assert model.head.weight.grad is not None
+    both = before - 0.1 * (model.embed.weight.grad + model.head.weight.grad)
+    torch.testing.assert_close(model.embed.weight.detach(), both)
+    assert shared(seen) == {"embed.weight": ("head.weight",), "head.weight": ("embed.weight",)}
+    (line,) = same_storage_lines(seen.state.tree, seen.state.optimizers)
+    assert line.startswith("embed.weight, head.weight are 2 Parameter objects over the same memory: ")
+    assert "an optimizer step updates it 2 times" in line
+
+
+def test_where_only_one_trains_the_memory_is_updated_once() -> None:
+    model = assigned()
+    model.embed.requires_grad_(False)
+    with watched() as seen:
+        optimizer = torch.optim.SGD([model.head.weight], lr=0.1)
+        for _ in range(3):
+            step(model, optimizer)
+    (line,) = same_storage_lines(seen.state.tree, seen.state.optimizers)
+    assert "what changes one changes the others" in line
+    # It moves with the other one: no write of the script's is the cause.
+    assert (seen.letters()["embed.weight"], cause_of(seen.state.tree, 0)) == ("M", None)
+
+
+def test_one_parameter_under_two_names_is_tied_and_no_such_case() -> None:
+    model = Tied()
+    with watched() as seen:
+        step(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    assert shared(seen) == {"embed.weight": ()}
+    assert same_storage_lines(seen.state.tree, seen.state.optimizers) == []
+
+
+def test_parts_of_one_storage_are_not_the_same_memory() -> None:
+    flat = torch.zeros(12)
+    model = nn.ParameterList([nn.Parameter(flat[:6]), nn.Parameter(flat[6:]), nn.Parameter(flat[6:].view(2, 3))])
+    model.append(nn.Parameter(torch.empty(0)))
+    model.append(nn.Parameter(torch.empty(0)))
+    assert [info.same_storage for info in build([("model", model)]).parameters] == [(), ("2",), ("1",), (), ()]
+
+
+def test_when_they_are_separated_nothing_is_said_any_more() -> None:
+    model = assigned()
+    with watched() as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        step(model, optimizer)
+        assert same_storage_lines(seen.state.tree, seen.state.optimizers)
+        model.head.weight.data = model.head.weight.data.clone()
+        step(model, optimizer)
+        step(model, optimizer)
+    assert shared(seen) == {"embed.weight": (), "head.weight": ()}
