@@ -43,7 +43,8 @@ them last, then those there are now. Of each, as of `measured_step`: `trainable`
 `gradient_bytes`, what `.grad` holds when a step has ended; `activation_bytes`, what autograd keeps for backward in the model's
 own operations (the loss is none of them); `bucket_bytes`, the buckets of DistributedDataParallel that hold the gradients once
 more, which a ledger has in `other`; `run_under`, the elements that require a gradient and that do not by the grad mode
-their module ran under (`grad`, `no_grad`, `inference_mode`, `not_run`, `unknown`): this tells apart all ways of leaving a part
+their module ran under (`grad`, `no_grad`, `inference_mode`, `not_run`, `unknown`, or `reentrant_checkpoint`: within one, no
+input of which requires a gradient): this tells apart all ways of leaving a part
 alone. `backward` is the freeze frontier: `stops_at`, the paths where backward stops although
 something with parameters ran before in the same model, `never_enters`, the topmost modules with parameters that ran and that
 backward never enters, and both `in_words`; empty and null where the gradient has not been followed.

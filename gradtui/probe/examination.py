@@ -52,16 +52,16 @@ class Examination:
         except TooDeepError:
             return None
         facts.is_whole = self._is_whole(facts)
-        recomputation.expect(facts, known)
         self.graphs = self.graphs or GraphsOfStep()
         self.graphs.add(facts)
+        recomputation.expect(facts, known, self.trace, self.graphs)
         if self._largest is None or facts.total > self._largest.total:
             self._largest = facts
         return facts
 
     def _is_whole(self, facts: GraphFacts) -> bool:
         """Whether every model with trainable parameters that autograd has recorded in this step is in this graph."""
-        if facts.opaque:
+        if facts.opaque or facts.regions.hidden:
             return True
         owners, roots = self.tree.owners, self.tree.roots
         recorded = {module for module, mode in self.trace.grad_modes.items() if mode == _GRAD} & {

@@ -33,6 +33,7 @@ class GradientPassing:
         self._called = called
         self._ancestors = Ancestors(tree)
         self._ran_between = evaluated
+        self._opaque = graphs.opaque
         self._known: dict[int, Answer] = {}
 
     @cached_property
@@ -57,7 +58,9 @@ class GradientPassing:
             return True, StateReason.NONE
         if module in graphs.active:
             return False, StateReason.NONE
-        if is_hidden(module, graphs.opaque, self._ancestors):
+        if any(region.leads_on and module in region.entered for region in graphs.regions.values()):
+            return True, StateReason.NONE
+        if is_hidden(module, self._opaque, self._ancestors):
             return None, StateReason.HIDDEN
         if module in self._called or any(place in self._evaluated for place in self._ancestors.up_from(module)):
             return False, StateReason.NONE

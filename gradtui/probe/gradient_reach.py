@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from gradtui.probe.graph_facts import GraphFacts
+from gradtui.probe.graph_facts import GraphFacts, HiddenRegion
 from gradtui.probe.memory_ledger import StorageCount
 from gradtui.probe.module_trace import OUTSIDE, ModuleTrace
 from gradtui.probe.module_tree import ModuleTree
@@ -24,15 +24,43 @@ class GraphsOfStep:
 
     active: set[int] = field(default_factory=set)
     passing: set[int] = field(default_factory=set)
-    opaque: set[int] = field(default_factory=set)
+    compiled: set[int] = field(default_factory=set)
+    """Modules with an operation that stands for several modules' code, and that nothing takes apart."""
     edges: set[tuple[int, int]] = field(default_factory=set)
+    regions: dict[int, HiddenRegion] = field(default_factory=dict)
+    """Reentrant checkpoints by the number of their node, as long as their inside was not seen."""
+
+    @property
+    def opaque(self) -> set[int]:
+        """Modules with an operation that hides what several modules did."""
+        return self.compiled | {region.module for region in self.regions.values()}
 
     def add(self, facts: GraphFacts) -> None:
         """Take in one more backward."""
         self.active |= facts.active
         self.passing |= facts.passing
-        self.opaque |= facts.opaque
+        self.compiled |= facts.opaque
         self.edges |= facts.edges
+        self.regions |= facts.regions.hidden
+
+    def add_region(self, number: int, inside: GraphFacts) -> None:
+        """Take in the graph that backward has made of a reentrant checkpoint."""
+        region = self.regions.pop(number)
+
+        def own(module: int) -> int:
+            return region.module if module == OUTSIDE else module
+
+        self.active |= set(map(own, inside.active))
+        self.passing |= set(map(own, inside.passing))
+        self.compiled |= set(map(own, inside.opaque))
+        self.edges |= {(own(begin), own(end)) for begin, end in inside.edges}
+        self.regions |= {
+            key: hidden._replace(module=own(hidden.module)) for key, hidden in inside.regions.hidden.items()
+        }
+
+    def copy(self) -> GraphsOfStep:
+        """What is known by now."""
+        return GraphsOfStep({*self.active}, {*self.passing}, {*self.compiled}, {*self.edges}, {**self.regions})
 
 
 class Ancestors:
@@ -64,7 +92,7 @@ def reach_letters(tree: ModuleTree, graphs: GraphsOfStep, trace: ModuleTrace, ev
     entered = ancestors.with_all(graphs.active | graphs.passing | {place for _, place in graphs.edges})
     # A module of a frozen weight that another module's operation uses (the output projection of nn.MultiheadAttention).
     through = ancestors_left(graphs.edges, ancestors) | (graphs.passing - graphs.active)
-    ran = ancestors.with_all(trace.grad_modes)
+    ran, opaque = ancestors.with_all(trace.grad_modes), graphs.opaque
     for place in evaluated:
         if place not in entered:
             ran.update(range(place, place + tree.modules[place].subtree_modules))
@@ -72,7 +100,7 @@ def reach_letters(tree: ModuleTree, graphs: GraphsOfStep, trace: ModuleTrace, ev
     for place in range(len(tree.modules)):
         if place in entered:
             reach = Reach.THROUGH if place in through else Reach.ENDS
-        elif is_hidden(place, graphs.opaque, ancestors):
+        elif is_hidden(place, opaque, ancestors):
             reach = Reach.UNKNOWN
         else:
             reach = Reach.NOT_ENTERED if place in ran else Reach.NOT_RUN

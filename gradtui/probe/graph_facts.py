@@ -32,6 +32,17 @@ class KnownTensors:
     """By module: the one around it, -1 if there is none."""
 
 
+class HiddenRegion(NamedTuple):
+    """A reentrant checkpoint: one operation in place of all that its modules did."""
+
+    module: int
+    """Whose code called it."""
+    entered: frozenset[int]
+    """The modules that ran in it."""
+    leads_on: bool
+    """The gradient goes on from it to another operation or to a parameter."""
+
+
 @dataclass
 class Regions:
     """Checkpointed regions of one graph: parts of the forward that backward computes again."""
@@ -47,6 +58,8 @@ class Regions:
     """Storage key -> that storage as long as it is alive, of `inputs`: backward frees one region's and uses its memory anew."""
     reentrant: dict[int, int] = field(default_factory=dict)
     """Number of a reentrant region's node -> module."""
+    hidden: dict[int, HiddenRegion] = field(default_factory=dict)
+    """Likewise: what is known of it before backward runs it again."""
 
 
 @dataclass
@@ -60,7 +73,8 @@ class GraphFacts:
     passing: set[int] = field(default_factory=set)
     """Modules through which a gradient passes on to something outside them."""
     opaque: set[int] = field(default_factory=set)
-    """Modules with an operation that stands for several modules' code: a compiled region, a reentrant checkpoint."""
+    """Modules with an operation that stands for several modules' code, as a compiled region. Reentrant checkpoints are
+    in `regions`."""
     upstream: dict[int, int] = field(default_factory=dict)
     """Module -> the place of a trainable parameter whose gradient is computed through it: why autograd keeps anything there
     beside what the module's own parameters need. The one that is fewest operations away from forward's end."""

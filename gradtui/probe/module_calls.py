@@ -109,6 +109,7 @@ class _Outermost:
         self._hooks = hooks
         self._listener = listener
         self._tracer = examiner.tracer
+        self._recomputation = examiner.recomputation
         self._batches = examiner.batches
         self._held = held
 
@@ -116,7 +117,8 @@ class _Outermost:
         hooks, held, tracer, thread = self._hooks, self._held, self._tracer, get_ident()
         # A forward inside backward is a checkpoint being recomputed, on CUDA in a thread of the engine's.
         if not is_marked and (not hooks.active or current_graph_task_id() != -1):
-            return call(*args, **kwargs)
+            is_traced = hooks.active and tracer.on and self._recomputation.traces
+            return self._again(module, call, args, kwargs) if is_traced else call(*args, **kwargs)
         is_awaited = is_heard = is_holding = False
         try:
             is_awaited = not is_marked and self._entered(module, (args, kwargs))
@@ -139,6 +141,15 @@ class _Outermost:
             if is_awaited:
                 hooks.run("forward", self._listener.root_left, module)
 
+    def _again(self, module: nn.Module, call: Function, args: Any, kwargs: Any) -> Any:
+        """Call a module of a reentrant checkpoint within the backward of an examined step: it is traced."""
+        hooks, tracer = self._hooks, self._tracer
+        hooks.run("modules", tracer.entered, module)
+        try:
+            return call(*args, **kwargs)
+        finally:
+            hooks.run("modules", tracer.left)
+
     def _entered(self, module: nn.Module, arguments: Any) -> Any:
         """Tell of it. Its batch is noted first, so that it is known at the end of `load` too."""
         hooks, batches = self._hooks, self._batches
@@ -151,6 +162,7 @@ class _Outermost:
         return is_awaited
 
 
-hide(_Outermost.call)
-if CAN_TELL:
-    leave_frame_to_python(_Outermost.call)
+for frames in (_Outermost.call, _Outermost._again):  # noqa: SLF001
+    hide(frames)
+    if CAN_TELL:
+        leave_frame_to_python(frames)

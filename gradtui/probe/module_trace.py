@@ -14,11 +14,13 @@ from dataclasses import dataclass, field
 import torch
 from torch import nn
 
+from gradtui.probe.saved_hooks import reentrant_needs_gradient
 from gradtui.probe.torch_private import sequence_number
 from gradtui.protocol.vocabulary import GradMode
 
 # An enumeration's values by names of this module's own: this is asked at every module call of an examined step.
 _GRAD, _NO_GRAD, _INFERENCE = GradMode.GRAD.value, GradMode.NO_GRAD.value, GradMode.INFERENCE.value
+_NOT_CHECKPOINTED = GradMode.NOT_CHECKPOINTED.value
 
 OUTSIDE = -1
 """The module index of operations outside any known module."""
@@ -36,6 +38,8 @@ class ModuleTrace:
     grad_modes: dict[int, str] = field(default_factory=dict)
     """Module -> `GradMode` letter it was called under, in the order of first calls; one that was ever recorded counts so."""
     _open: list[int] = field(default_factory=list)
+    _modes: list[tuple[str, bool]] = field(default_factory=list)
+    """Of each that is running: its letter, and whether it is within a reentrant checkpoint."""
 
     @property
     def now(self) -> int:
@@ -44,19 +48,33 @@ class ModuleTrace:
 
     def entered(self, module: int) -> None:
         """A module's forward begins."""
-        self._open.append(module)
         self.numbers.append(sequence_number())
         self.modules.append(module)
+        mode, inside = grad_mode(), False
+        if mode == _NO_GRAD:
+            mode, inside = self._without_grad()
+        self._open.append(module)
+        self._modes.append((mode, inside))
         if self.grad_modes.get(module) != _GRAD:
-            self.grad_modes[module] = joined(self.grad_modes.get(module), grad_mode())
+            self.grad_modes[module] = joined(self.grad_modes.get(module), mode)
 
     def left(self) -> None:
         """The innermost module's forward ends."""
         around = self._open
         if around:
             around.pop()
+            self._modes.pop()
         self.numbers.append(sequence_number())
         self.modules.append(around[-1] if around else OUTSIDE)
+
+    def _without_grad(self) -> tuple[str, bool]:
+        """As `_modes`, of a module that is called under no_grad: a reentrant checkpoint runs its modules so at first."""
+        if self._modes and (self._modes[-1][1] or self._modes[-1][0] == _NO_GRAD):
+            return self._modes[-1]
+        needs = reentrant_needs_gradient()
+        if needs is None:
+            return _NO_GRAD, False
+        return _GRAD if needs else _NOT_CHECKPOINTED, True
 
     def module_of(self, number: int) -> int:
         """The module whose code made the node with this sequence number."""

@@ -93,9 +93,8 @@ class ReachReader:
 
     def _letters(self, graphs: GraphsOfStep, trace: ModuleTrace) -> tuple[str, str, tuple[int, ...]]:
         """Reach, grad modes and order of calls."""
-        # Copies: a second backward within the same step adds to these.
-        found = GraphsOfStep({*graphs.active}, {*graphs.passing}, {*graphs.opaque}, {*graphs.edges})
-        basis = found, [*trace.grad_modes.items()], {**self._evaluated}
+        # A copy: a second backward within the same step adds to these.
+        basis = graphs.copy(), [*trace.grad_modes.items()], {**self._evaluated}
         if self._last is None or self._last[0] != basis:
             tree = self._view.tree
             reach = reach_letters(tree, graphs, trace, self._evaluated)

@@ -8,6 +8,7 @@ that graph is read as any other. Runs on the thread that backward runs on, which
 from __future__ import annotations
 
 import functools
+from _thread import get_ident
 from collections.abc import Callable, Sequence
 from time import perf_counter_ns
 from typing import Any
@@ -16,6 +17,7 @@ import torch
 
 from gradtui.own_frames import hide
 from gradtui.probe.dynamo_frames import leave_to_python
+from gradtui.probe.gradient_reach import GraphsOfStep
 from gradtui.probe.graph_facts import GraphFacts, KnownTensors
 from gradtui.probe.hook_set import HookSet
 from gradtui.probe.module_trace import OUTSIDE, ModuleTrace
@@ -32,22 +34,28 @@ class Recomputation:
         self.on = False
         """A backward over a graph with checkpointed regions may be running."""
         self._charge = charge
+        self.traces = False
+        """Modules that run again within backward are traced: there are reentrant regions."""
         self._facts = GraphFacts()
         self._known = KnownTensors({}, {})
+        self._trace, self._graphs, self._thread = ModuleTrace(), GraphsOfStep(), 0
         self._seen: dict[int, set[int]] = {}
         """Storages that each region has saved anew, by the region's id(). Regions may use the same memory, one by one."""
 
-    def expect(self, facts: GraphFacts, known: KnownTensors) -> None:
-        """Backward over this graph is about to run."""
+    def expect(self, facts: GraphFacts, known: KnownTensors, trace: ModuleTrace, graphs: GraphsOfStep) -> None:
+        """Backward over this graph is about to run; of reentrant regions `graphs` is told what is in them."""
         self._facts = facts
         self._known = known
+        self._trace, self._graphs, self._thread = trace, graphs, get_ident()
         self._seen = {}
         self.on = bool(facts.regions.recomputed)
+        self.traces = bool(facts.regions.hidden)
 
     def stop(self) -> None:
         """Nothing more is wanted of that graph."""
-        self.on = False
+        self.on = self.traces = False
         self._facts, self._known, self._seen = GraphFacts(), KnownTensors({}, {}), {}
+        self._trace, self._graphs, self._thread = ModuleTrace(), GraphsOfStep(), 0
 
     def saved(self, tensor: torch.Tensor, frame: Any, group: Any) -> None:
         """A region that is not reentrant is about to save this tensor anew."""
@@ -68,14 +76,28 @@ class Recomputation:
         """A backward within backward is about to run on these: that of a reentrant region, if it is one."""
         began = perf_counter_ns()
         number = number_in_backward()
-        module = self._facts.regions.reentrant.get(number) if number is not None else None
-        if module is not None:
-            sequence = outputs if isinstance(outputs, Sequence) else (outputs,)
-            roots = [output for output in sequence if isinstance(output, torch.Tensor)]
-            inputs = {key: OUTSIDE for key in self._facts.regions.kept if self._is_kept(key)}
-            known = KnownTensors({**self._known.excluded, **inputs}, {})
-            self._add(module, walk(roots, ModuleTrace(), known).total)
+        if number is not None:
+            self._nested(number, outputs)
         self._charge(perf_counter_ns() - began)
+
+    def _nested(self, number: int, outputs: Any) -> None:
+        module = self._facts.regions.reentrant.get(number)
+        # Another thread (one of the engine's, for a device) has numbers of its own, and its modules are not traced.
+        is_traced = number in self._graphs.regions and get_ident() == self._thread
+        if module is None and not is_traced:
+            return
+        sequence = outputs if isinstance(outputs, Sequence) else (outputs,)
+        roots = [output for output in sequence if isinstance(output, torch.Tensor)]
+        inputs = {key: OUTSIDE for key in self._facts.regions.kept if self._is_kept(key)}
+        excluded = {**self._known.excluded, **inputs}
+        if is_traced:
+            known = KnownTensors(excluded, self._known.leaves, parents=self._known.parents)
+            found = walk(roots, self._trace, known)
+            self._graphs.add_region(number, found)
+        else:
+            found = walk(roots, ModuleTrace(), KnownTensors(excluded, {}))
+        if module is not None:
+            self._add(module, found.total)
 
     def _is_kept(self, key: int) -> bool:
         """Whether this is a parameter, a buffer or what a region keeps: that is not computed again."""

@@ -7,10 +7,12 @@ missing nothing is said. Any thread.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from inspect import signature
+from types import FrameType
 from typing import Any
 
 import torch
@@ -139,6 +141,26 @@ def recomputation_hook() -> Any | None:
     It is made with (a weak reference to the frame, the group), and has its pack hook as `pack_hook`.
     """
     return getattr(checkpointing, "_recomputation_hook", None)
+
+
+_FRAMES = 40
+"""Between a module's call and the reentrant checkpoint around it there are fewer."""
+
+
+def reentrant_needs_gradient() -> bool | None:
+    """Whether an input of the reentrant checkpoint that this thread runs requires a gradient; None where it runs none.
+
+    It is known by the frame of its forward. Without such an input autograd records nothing, and torch warns of that.
+    """
+    code = getattr(getattr(getattr(checkpointing, "CheckpointFunction", None), "forward", None), "__code__", None)
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - the only way to a caller's frame
+    for _ in range(_FRAMES):
+        if frame is None or code is None:
+            break
+        if frame.f_code is code:
+            return any(getattr(frame.f_locals.get("ctx"), "needs_input_grad", ()))
+        frame = frame.f_back
+    return None
 
 
 def is_reentrant_checkpoint(node: Any) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from gradtui.probe.graph_depth import TooDeepError, deepest, is_too_deep
-from gradtui.probe.graph_facts import GraphFacts, KnownTensors, Leaf
+from gradtui.probe.graph_facts import GraphFacts, HiddenRegion, KnownTensors, Leaf
 from gradtui.probe.module_trace import OUTSIDE, ModuleTrace
 from gradtui.probe.plain_tensors import PLAIN, plain_tensors
 from gradtui.probe.saved_hooks import (
@@ -119,10 +119,10 @@ class _Walk:
         facts, places = self._facts, self._places
         facts.active.add(module)
         if hides_modules(node):
-            facts.opaque.add(module)
             if is_reentrant_checkpoint(node):
-                self._count_reentrant(node, number, module)
+                self._count_reentrant(node, number, module, following)
                 return
+            facts.opaque.add(module)
         elif module not in facts.passing:
             for next_node in following:
                 if places[next_node] != module:
@@ -186,8 +186,11 @@ class _Walk:
             facts.offloaded[key] = storage.nbytes()
             facts.references[key] = weakref.ref(storage)
 
-    def _count_reentrant(self, node: GraphNode, number: int, module: int) -> None:
-        around = self._around(self._trace.entered_within(number, module) or {module})
+    def _count_reentrant(self, node: GraphNode, number: int, module: int, following: list[GraphNode]) -> None:
+        entered = self._trace.entered_within(number, module)
+        leads_on = any(self._leaves.get(each, _KNOWN).parameter >= 0 for each in following)
+        self._facts.regions.hidden[number] = HiddenRegion(module, frozenset(entered), leads_on)
+        around = self._around(entered or {module})
         self._facts.regions.reentrant[number] = around
         self._facts.regions.recomputed[around] = None
         data = (saved_data(saved) for saved in saved_tensors(node))
@@ -255,4 +258,5 @@ class _Walk:
                 second[node] = other
 
 
+_KNOWN = Leaf(0, OUTSIDE)
 _UNKNOWN = Leaf(-1, OUTSIDE)

@@ -101,11 +101,13 @@ ENTERED = Reach.THROUGH.value + Reach.ENDS.value
 
 
 class GradMode(str, Enum):
-    """Whether autograd recorded a module's operations: PyTorch's own three modes, by a letter."""
+    """Whether autograd recorded a module's operations: PyTorch's own three modes and reentrant checkpoints, by a letter."""
 
     GRAD = "g"
     NO_GRAD = "n"
     INFERENCE = "i"
+    NOT_CHECKPOINTED = "r"
+    """Under the no_grad of a reentrant checkpoint no input of which requires a gradient: backward never runs it again."""
     NOT_RUN = " "
     UNKNOWN = "?"
 

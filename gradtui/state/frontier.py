@@ -142,6 +142,8 @@ def _why(tree: TreeState, places: Sequence[int]) -> str:
     it = "it" if len(places) == 1 else "they"
     if kinds == {_NO_GRAD}:
         return f"{it} {'runs' if len(places) == 1 else 'run'} {_mode_words(tree, places[0])}"
+    if kinds == {_NOT_CHECKPOINTED}:
+        return f"{it} {'runs' if len(places) == 1 else 'run'} {_WITHOUT_INPUT}"
     if kinds == {_DETACHED}:
         return f"what {it} computed is detached from the loss, or not used in it"
     if kinds == {_NEW}:
@@ -158,6 +160,8 @@ def _why_before(tree: TreeState, line: Frontier) -> str:
     one = len(line.stops) + len(line.stop_parameters) == 1
     if _NO_GRAD in kinds:
         return f"what comes before {'it' if one else 'them'} runs {_mode_words(tree, kinds[_NO_GRAD])}"
+    if _NOT_CHECKPOINTED in kinds:
+        return f"what comes before {'it' if one else 'them'} runs {_WITHOUT_INPUT}"
     if _DETACHED in kinds:
         return f"what {called(tree, kinds[_DETACHED])} computed is detached from the loss, or not used in it"
     if _NEW in kinds:
@@ -166,6 +170,8 @@ def _why_before(tree: TreeState, line: Frontier) -> str:
 
 
 _NO_GRAD, _DETACHED, _NEW, _FROZEN = "no_grad", "detached", "newly trainable", "frozen"
+_NOT_CHECKPOINTED = "not checkpointed"
+_WITHOUT_INPUT = "in a reentrant checkpoint, no input of which requires a gradient; use_reentrant=False records it"
 
 
 def _kind(tree: TreeState, place: int) -> str:
@@ -173,6 +179,8 @@ def _kind(tree: TreeState, place: int) -> str:
     if GradMode.GRAD.value not in modes and modes & {GradMode.NO_GRAD.value, GradMode.INFERENCE.value}:
         return _NO_GRAD
     trains = {tree.states[index] for index in subtree(tree.modules[place]) if tree.trainable[index] == "1"}
+    if trains and GradMode.GRAD.value not in modes and GradMode.NOT_CHECKPOINTED.value in modes:
+        return _NOT_CHECKPOINTED
     if trains == {ParameterState.UNKNOWN.value}:
         return _NEW
     return _DETACHED if trains else _FROZEN

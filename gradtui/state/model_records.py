@@ -15,6 +15,7 @@ MODE_WORDS: dict[str, str] = {
     GradMode.GRAD.value: "grad",
     GradMode.NO_GRAD.value: "no_grad",
     GradMode.INFERENCE.value: "inference_mode",
+    GradMode.NOT_CHECKPOINTED.value: "reentrant_checkpoint",
     GradMode.NOT_RUN.value: "not_run",
     GradMode.UNKNOWN.value: "unknown",
 }
@@ -66,6 +67,7 @@ def _regime_words(record: ModelRecord) -> dict[str, int]:
 _MODE_SUFFIXES = {
     GradMode.NO_GRAD.value: " under no_grad",
     GradMode.INFERENCE.value: " in inference mode",
+    GradMode.NOT_CHECKPOINTED.value: " in a reentrant checkpoint without a gradient",
     GradMode.NOT_RUN.value: " not run",
 }
 

@@ -16,6 +16,10 @@ _MODES = {
     GradMode.GRAD.value: "With autograd recording",
     GradMode.NO_GRAD.value: "Under no_grad: autograd records nothing, whatever requires_grad says",
     GradMode.INFERENCE.value: "In inference mode: autograd records nothing, whatever requires_grad says",
+    GradMode.NOT_CHECKPOINTED.value: (
+        "In a reentrant checkpoint, no input of which requires a gradient: autograd records nothing, "
+        "whatever requires_grad says"
+    ),
 }
 
 

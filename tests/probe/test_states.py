@@ -13,15 +13,21 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
-from watched import watched
+from watched import Watched, watched
 from zoo import SPECIMENS
 
+from gradtui.probe.gradient_passing import GradientPassing
+from gradtui.probe.gradient_reach import GraphsOfStep
+from gradtui.probe.graph_facts import HiddenRegion
 from gradtui.probe.models_in_view import ModelsInView
 from gradtui.probe.parameter_states import Classified
 from gradtui.probe.run_clock import RunClock
 from gradtui.probe.told_states import ToldStates
+from gradtui.probe.tree_builder import build
 from gradtui.protocol.events import ParametersClassified
-from gradtui.protocol.vocabulary import StateReason
+from gradtui.protocol.vocabulary import Reach, StateReason
+from gradtui.state.frontier import sentence
+from gradtui.state.state_reasons import state_reason
 
 X = torch.linspace(-1, 1, 24).view(6, 4)
 
@@ -237,22 +243,91 @@ def test_a_frozen_teacher_is_cut() -> None:
     assert sorted(seen.letters().values()) == ["C", "C", "T", "T"]
 
 
-def test_what_a_reentrant_checkpoint_hides_is_unknown() -> None:
-    class Model(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.prompt = nn.Parameter(X.clone())
-            self.encoder, self.head = nn.Linear(4, 4).requires_grad_(False), nn.Linear(4, 2)
+class Reentrant(nn.Module):
+    """A frozen encoder within a reentrant checkpoint, behind `first` or behind nothing that requires a gradient."""
 
-        def forward(self, x: Tensor) -> Tensor:
-            return self.head(checkpoint(self.encoder, self.prompt * x, use_reentrant=True))
+    def __init__(self, *, frozen_first: bool = False, dummy: bool = False, depth: int = 1) -> None:
+        super().__init__()
+        self.first = nn.Linear(4, 4).requires_grad_(not frozen_first)
+        self.encoder = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4)).requires_grad_(False)
+        self.adapter, self.head = nn.Linear(4, 4), nn.Linear(4, 2)
+        self.dummy, self.depth = dummy, depth
 
-    model = Model()
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        return self.head(self.region(x, torch.ones(1, requires_grad=self.dummy), self.depth))
+
+    def region(self, x: Tensor, dummy: Tensor, depth: int) -> Tensor:
+        if depth == 0:
+            return self.adapter(self.encoder(x))
+        return checkpoint(self.region, x, dummy, depth - 1, use_reentrant=True)
+
+
+def reentrant(model: Reentrant) -> Watched:
     with watched() as seen:
         steps(model, torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1))
+    return seen
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_a_gradient_passes_what_is_frozen_within_a_reentrant_checkpoint(depth: int) -> None:
+    seen = reentrant(Reentrant(depth=depth))
     letters = seen.letters()
-    assert of(letters, "encoder") == {"-"}
+    assert of(letters, "encoder") == {"F"}
+    assert of(letters, "first") == of(letters, "adapter") == of(letters, "head") == {"T"}
+    tree = seen.state.tree
+    assert tree.reach is not None
+    reach = {info.path: letter for info, letter in zip(tree.modules, tree.reach.reach)}
+    assert reach["encoder"] == reach["encoder.0"] == reach["adapter"] == Reach.THROUGH.value
+    assert sentence(tree) == "Backward runs through every module that ran and has parameters."
+
+
+def test_a_dummy_input_makes_a_reentrant_checkpoint_train_what_is_behind_the_frozen_part() -> None:
+    """The usual way around "none of the inputs requires a gradient": the dummy is not used, so nothing passes the encoder."""
+    seen = reentrant(Reentrant(frozen_first=True, dummy=True))
+    letters = seen.letters()
+    assert of(letters, "first") == of(letters, "encoder") == {"C"}
+    assert of(letters, "adapter") == of(letters, "head") == {"T"}
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad=True")
+def test_a_reentrant_checkpoint_without_an_input_that_requires_a_gradient_is_named() -> None:
+    seen = reentrant(Reentrant(frozen_first=True))
+    letters = seen.letters()
+    assert of(letters, "adapter") == {"U"}
+    assert of(letters, "encoder") == {"C"}
     assert of(letters, "head") == {"T"}
+    adapter = next(i for i, info in enumerate(seen.state.tree.parameters) if info.path == "adapter.weight")
+    for words in (state_reason(seen.state.tree, adapter), sentence(seen.state.tree)):
+        assert words is not None
+        assert "in a reentrant checkpoint, no input of which requires a gradient" in words
+        assert "no_grad" not in words
+
+
+def test_what_a_reentrant_checkpoint_computed_and_nothing_uses_is_detached() -> None:
+    class Detached(Reentrant):
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.first(x)
+            return self.head(x + self.region(x, torch.ones(1), 1).detach())
+
+    seen = reentrant(Detached())
+    adapter = next(i for i, info in enumerate(seen.state.tree.parameters) if info.path == "adapter.weight")
+    assert seen.letters()["adapter.weight"] == "U"
+    assert state_reason(seen.state.tree, adapter) == "what it computed is detached from the loss, or not used in it"
+
+
+def test_on_another_thread_a_region_is_judged_by_its_inputs() -> None:
+    """On a device backward runs on threads of the engine's, where nobody traces the modules that run again."""
+    model = Reentrant()
+    tree = build([("model", model)])
+    places = {info.path: place for place, info in enumerate(tree.modules)}
+    graphs = GraphsOfStep(active={0}, passing={0})
+    inside = frozenset(places[path] for path in ("encoder", "encoder.0", "adapter"))
+    for leads_on, expected in ((True, True), (False, None)):
+        graphs.regions = {7: HiddenRegion(0, inside, leads_on)}
+        passing = GradientPassing(tree, graphs, {0, *inside}, ())
+        assert passing.through(places["encoder.0"])[0] is expected
+        assert passing.through(places["head"])[0] is None
 
 
 def test_orphan() -> None:
