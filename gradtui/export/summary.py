@@ -13,7 +13,9 @@ parameters that train together, as many of the `of` as `tensors` says, each as i
 (`first_step` to `last_step`; see `gradtui.state.joint_figures`). `gradient_norm` is of the gradients as they were applied;
 its `micro_steps` has what had accumulated after each micro-step of the last step, before clipping, where a person follows
 that. `dropped_readings` counts steps and micro-steps that were not measured because a device had not finished the readings
-before, `steps_with_estimated_phases` those so short that their phases were estimated by other steps'. `bytes_end` is null for
+before, `steps_with_estimated_phases` those so short that their phases were estimated by other steps'.
+`steps_exempt_from_budget` counts steps that were examined whatever the budget (the first ones, and those after a change);
+`share_of_other_steps` is what measuring took of the others, null where there are none. `bytes_end` is null for
 a phase whose end was never measured, one that did not occur included. Its categories count each storage once; with `other`
 they add up to `total`, except that `offloaded` is no part of it where `offload_outside` is true: the models are on a device,
 and what is offloaded on the host. `other_at_load` is what was in no category when the first forward began (imports, data
@@ -282,7 +284,9 @@ def _cost(state: RunState, dropped: int) -> dict[str, Any]:
     cost = state.cost
     return {
         "us_per_step": cost.own_seconds * 1e6 / cost.steps if cost.steps else None,
-        "share_of_step": cost.own_seconds / cost.step_seconds if cost.step_seconds else None,
+        "share_of_step": cost.share,
+        "steps_exempt_from_budget": cost.exempt_steps,
+        "share_of_other_steps": cost.share_of_others,
         "setup_seconds": cost.setup_seconds,
         "dropped_events": dropped,
         "dropped_readings": cost.readings_dropped,

@@ -67,8 +67,8 @@ class Cadence:
         self._costs: deque[float] = deque(maxlen=5)
         self._alone: deque[float] = deque(maxlen=5)
         """Of these, what the measurement made its own step longer by."""
-        self._is_free = False
-        """The last measurement was one whatever it costs."""
+        self.is_exempt = False
+        """The last measurement was made whatever the budget."""
         self._paid = 0.0
         """What the interval before the next measurement is to pay for."""
         self._owed = 0.0
@@ -89,7 +89,7 @@ class Cadence:
             due = True
             self._owed += self._paid * (1 - (began - self._measured) / (self._interval * round_length))
         if wanted or self._is_forced(executed) or (due and not self._is_too_long()):
-            self._is_free = self._is_forced(executed)
+            self.is_exempt = self._is_forced(executed)
             self._measured = began
             return True
         return False
@@ -130,7 +130,7 @@ class Cadence:
         seconds += beside
         self._costs.append(seconds)
         typical = statistics.median(self._costs)
-        if not self._is_free:
+        if not self.is_exempt:
             self._owed = max(0.0, min(self._owed + seconds - (self._paid or typical), _MOST_OWED * typical))
         self._paid = typical + min(self._owed, typical)
         allowed = self._budget * self._step_time.mean

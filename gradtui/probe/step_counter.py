@@ -23,6 +23,9 @@ class StepCounter:
         """Steps that a loss scaler has left out since the last executed one."""
         self.outlined = 0
         """Steps since the last event whose phases were not timed themselves."""
+        self.setup_steps = 0
+        """Steps that the first event with any told of: what they cost counts as setting up."""
+        self._exempt_steps, self._exempt_seconds = 0, 0.0
         self._flushed = (0, 0)
         self._stop_after = stop_after
         self._skipped = 0
@@ -70,6 +73,12 @@ class StepCounter:
         self._skipped += 1
         self.left_out += 1
 
+    def examined_exempt(self, seconds: float) -> None:
+        """The newest step was examined whatever the budget, and took our hooks so long."""
+        if self._flushed[0] and self.steps > self.setup_steps:
+            self._exempt_steps += 1
+            self._exempt_seconds += seconds
+
     def is_due(self, now: int) -> bool:
         """Whether it is time for an event, at this time in nanoseconds."""
         return now - self._flushed_at >= FLUSH_NS
@@ -99,7 +108,12 @@ class StepCounter:
             ledger_every,
             readings_dropped,
             self.outlined,
+            self._exempt_steps,
+            self._exempt_seconds,
         )
+        if not steps:
+            self.setup_steps = self.steps
+        self._exempt_steps, self._exempt_seconds = 0, 0.0
         self._flushed = (self.steps, self.micro_steps)
         self._skipped = self.outlined = 0
         self._by_optimizer = [0] * len(self._by_optimizer)

@@ -112,6 +112,11 @@ class StepExaminer:
         return self._cadence.every
 
     @property
+    def is_exempt(self) -> bool:
+        """Whether the present step is examined whatever the budget."""
+        return self.examination is not None and self._cadence.is_exempt
+
+    @property
     def device_index(self) -> int:
         """Torch's number of the CUDA device that most of the models are on; 0 where there is none. Any thread."""
         return self._ledgers.ledger.device_index

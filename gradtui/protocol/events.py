@@ -164,6 +164,10 @@ class Progress(Event):
     readings before."""
     outlined: int = 0
     """How many of `steps` are so short that their phases were not timed: these are an estimate by steps just before."""
+    exempt_steps: int = 0
+    exempt_seconds: float = 0.0
+    """Steps that were examined whatever the budget (the first ones, and those after a change), and what our hooks took in
+    them. One of these steps may be reported in the event after the one that counts it in `steps`."""
 
 
 @dataclass(frozen=True, slots=True)

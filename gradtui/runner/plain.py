@@ -25,7 +25,7 @@ from gradtui.state.most_saved import most_saved_words
 from gradtui.state.out_of_memory import headline
 from gradtui.state.reconciliation import reconcile
 from gradtui.state.reducer import apply
-from gradtui.state.run_state import ModelRecord, PhaseRecord, RunState
+from gradtui.state.run_state import CostRecord, ModelRecord, PhaseRecord, RunState
 from gradtui.state.same_storage import same_storage_lines
 from gradtui.state.state_reasons import problem_lines
 from gradtui.transport.channel import EventSource
@@ -198,8 +198,7 @@ def closing_lines(state: RunState) -> list[str]:
     lines += _gradient_lines(state)
     cost = state.cost
     if cost.steps:
-        share = 100 * cost.own_seconds / cost.step_seconds if cost.step_seconds else 0.0
-        lines.append(f"measuring took {cost.own_seconds * 1e6 / cost.steps:.0f} µs a step, {share:.1f} %")
+        lines.append(_cost_words(cost))
     return lines + endings
 
 
@@ -225,6 +224,18 @@ def _phase_lines(state: RunState) -> list[str]:
         size = state.traced.peak / 2**20
         lines.append(f"within a step memory was highest in {state.traced.peak_phase}{where}: {size:.1f} MiB")
     return lines
+
+
+def _cost_words(cost: CostRecord) -> str:
+    """What measuring took, and why that may be above the budget: some steps are exempt from it."""
+    share = f"{100 * (cost.share or 0.0):.1f} %"
+    words = f"measuring took {cost.own_seconds * 1e6 / cost.steps:.0f} µs a step, {share}"
+    others = "" if cost.share_of_others is None else f"{100 * cost.share_of_others:.1f} %"
+    if not cost.exempt_steps or others == share:
+        return words
+    exempt = f"{min(cost.exempt_steps, cost.steps):,} of {cost.steps:,} steps were exempt from the budget"
+    which = "(the first steps, and steps after a change, are always examined)"
+    return f"{words}: {exempt} {which}" + (f"; in the others measuring took {others}" if others else "")
 
 
 def _gradient_lines(state: RunState) -> list[str]:

@@ -135,14 +135,18 @@ def _progress(state: RunState, event: ev.Progress) -> None:
     cost.own_seconds += event.own_seconds
     cost.steps += event.steps
     cost.step_seconds += elapsed
+    cost.exempt_steps += event.exempt_steps
+    cost.exempt_seconds += event.exempt_seconds
     cost.unended_seconds += elapsed
     cost.unended_own_seconds += event.own_seconds
     if not event.steps:
         return
     if cost.unended_seconds > 0:
-        state.steps_per_second = _smooth(state.steps_per_second, event.steps / cost.unended_seconds)
-        cost.recent_us = _smooth(cost.recent_us, cost.unended_own_seconds * 1e6 / event.steps)
-        cost.recent_share = _smooth(cost.recent_share, cost.unended_own_seconds / cost.unended_seconds)
+        newest = (float(event.steps), cost.unended_seconds, cost.unended_own_seconds)
+        cost.lately = tuple(map(_smooth, cost.lately or newest, newest))  # type: ignore[assignment]  # three of them
+        count, seconds, own_seconds = cost.lately or newest
+        state.steps_per_second = count / seconds
+        cost.recent_us, cost.recent_share = own_seconds * 1e6 / count, own_seconds / seconds
     cost.unended_seconds = cost.unended_own_seconds = 0.0
 
 
@@ -233,8 +237,8 @@ def _count(number: int, what: str) -> str:
     return f"1 {what}" if number == 1 else f"{number:,} {what}s"
 
 
-def _smooth(old: float | None, new: float) -> float:
-    return new if old is None else old + _SMOOTHING * (new - old)
+def _smooth(old: float, new: float) -> float:
+    return old + _SMOOTHING * (new - old)
 
 
 _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {

@@ -181,6 +181,9 @@ class CostRecord:
     step_seconds: float = 0.0
     setup_seconds: float = 0.0
     """Up to the end of the first step."""
+    exempt_steps: int = 0
+    exempt_seconds: float = 0.0
+    """Of `steps` and `own_seconds`: steps that were examined whatever the budget."""
     norms_every: int = 1
     ledger_every: int = 1
     readings_dropped: int = 0
@@ -194,6 +197,21 @@ class CostRecord:
     unended_seconds: float = 0.0
     unended_own_seconds: float = 0.0
     """What was told since the last step ended: a long step is told in parts, and its rate is that of the whole."""
+    lately: tuple[float, float, float] | None = None
+    """Moving averages of the steps in an event, their seconds and our own of these. Rates are ratios of these averages, so that
+    an event counts by its time: a mean of rates would be too high where steps differ in length."""
+
+    @property
+    def share(self) -> float | None:
+        """Share of the steps' time."""
+        return self.own_seconds / self.step_seconds if self.step_seconds else None
+
+    @property
+    def share_of_others(self) -> float | None:
+        """The same of the steps that are not exempt from the budget; None if there is none."""
+        if self.steps <= self.exempt_steps or self.step_seconds <= self.exempt_seconds:
+            return None
+        return max(0.0, self.own_seconds - self.exempt_seconds) / (self.step_seconds - self.exempt_seconds)
 
 
 @dataclass

@@ -42,7 +42,8 @@ KEYS = {
         "dtype", "bytes", "trainable", "state", "state_reason", "gradient_norm", "gradient", "saved_bytes",
     },
     "cost": {
-        "us_per_step", "share_of_step", "setup_seconds", "dropped_events", "dropped_readings", "steps_with_estimated_phases",
+        "us_per_step", "share_of_step", "steps_exempt_from_budget", "share_of_other_steps", "setup_seconds",
+        "dropped_events", "dropped_readings", "steps_with_estimated_phases",
     },
 }  # fmt: skip
 

@@ -14,6 +14,7 @@ from gradtui.probe.cadence import Cadence, StepTime
 from gradtui.probe.hook_set import HookSet
 from gradtui.probe.own_cost import OwnCost
 from gradtui.protocol.commands import SetTrainable
+from gradtui.protocol.events import Progress
 
 MS = 1_000_000
 
@@ -168,3 +169,22 @@ def test_the_budget_holds_for_the_time_that_steps_really_take() -> None:
     assert 4 < len(extra) < 1_000
     # Twice: what comes after a measurement is slower too, and a machine that is busy with other things adds its part.
     assert sum(extra) < 2 * budget * sum(times) + 2 * max(extra)
+
+
+def test_steps_examined_whatever_the_budget_are_counted_as_such() -> None:
+    """With next to no budget no step is examined but the first ones. What is told with the first steps is setting up."""
+    model = nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    examined = []
+    with watched(budget=1e-9) as seen:
+        for _ in range(30):
+            loss = model(torch.ones(2, 4)).sum()
+            examined.append(seen.probe.examiner.examination is not None)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    setup = next(event.steps for event in seen.all(Progress) if event.steps)
+    cost = seen.state.cost
+    assert cost.exempt_steps == sum(examined[setup:]) > 0
+    assert not examined[-1]
+    assert 0 < cost.exempt_seconds <= cost.own_seconds

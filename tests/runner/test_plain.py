@@ -134,6 +134,22 @@ def test_norms_that_were_left_out_because_a_device_was_behind_are_counted() -> N
     assert "read at 3 steps; 1,234 left out, since the device was behind" in closing(*coop_run(3), behind)
 
 
+def test_what_measuring_took_is_explained_where_steps_were_exempt_from_the_budget() -> None:
+    def told(exempt_steps: int, exempt_seconds: float) -> str:
+        first = ev.Progress(1.0, 1, 1, 1, 0, (1,), (), 0.5, 1, 1)
+        time = (ev.PhaseTime(Phase.FORWARD, 2.0, 100),)
+        rest = ev.Progress(
+            9.0, 101, 100, 100, 0, (100,), time, 0.26, 1, 1, exempt_steps=exempt_steps, exempt_seconds=exempt_seconds
+        )
+        return next(line for line in closing(started(), first, rest).splitlines() if line.startswith("measuring took"))
+
+    alone = "measuring took 2600 µs a step, 13.0 %"
+    assert told(0, 0.0) == alone
+    exempt = "steps were exempt from the budget (the first steps, and steps after a change, are always examined)"
+    assert told(15, 0.25) == f"{alone}: 15 of 100 {exempt}; in the others measuring took 0.6 %"
+    assert told(100, 0.26) == f"{alone}: 100 of 100 {exempt}"
+
+
 def test_phases_that_are_an_estimate_are_said_to_be() -> None:
     short = ev.Progress(9.0, 5_000, 4_000, 4_000, 0, (4_000,), (), 0.0, 1, 1, outlined=3_500)
     assert "estimate" not in closing(*coop_run(3))

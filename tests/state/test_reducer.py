@@ -111,6 +111,33 @@ def test_the_rate_of_a_step_told_in_parts_is_that_of_the_whole() -> None:
     assert state.cost.recent_share == pytest.approx(0.1)
 
 
+@pytest.mark.parametrize("short", [0.002, 0.05, 2.0])
+def test_rates_weigh_steps_by_the_time_they_take(short: float) -> None:
+    """Steps of 4 s and shorter ones by turns, as on a busy machine: the mean of their rates would be far too high."""
+    state = state_of(progress(1))
+    for pair in range(60):
+        for step, seconds in ((2 * pair + 2, short), (2 * pair + 3, 4.0)):
+            apply(state, progress(step, phases=(ev.PhaseTime(Phase.FORWARD, seconds, 1),), own_seconds=seconds / 10))
+    # The newest weigh 0.3, 0.3·0.7, 0.3·0.7², …: the long steps 1 / 1.7 of all, the short ones the rest.
+    typical = (4.0 + 0.7 * short) / 1.7
+    assert state.steps_per_second == pytest.approx(1 / typical)
+    assert state.cost.recent_share == pytest.approx(0.1)
+    assert state.cost.recent_us == pytest.approx(typical * 1e5)
+
+
+def test_steps_exempt_from_the_budget_are_kept_apart() -> None:
+    phases = (ev.PhaseTime(Phase.FORWARD, 1.0, 1),)
+    state = state_of(
+        progress(1, phases=phases, own_seconds=0.5, exempt_steps=1, exempt_seconds=0.5),
+        progress(4, 3, phases=phases, own_seconds=0.3, exempt_steps=2, exempt_seconds=0.25),
+        progress(8, 4, phases=phases, own_seconds=0.01, exempt_steps=1, exempt_seconds=0.04),
+    )
+    cost = state.cost
+    assert (cost.exempt_steps, cost.exempt_seconds) == (3, pytest.approx(0.29))
+    assert cost.share == pytest.approx(0.31 / 2)
+    assert cost.share_of_others == pytest.approx(0.02 / 1.71)
+
+
 def test_progress_without_a_step_leaves_the_rates_alone() -> None:
     state = state_of(progress(1), progress(2, phases=(ev.PhaseTime(Phase.DATA, 0.1, 1),)))
     rate = state.steps_per_second
