@@ -12,6 +12,7 @@ from gradtui.probe import clipping, torch_hooks
 from gradtui.probe.allocators import Allocator
 from gradtui.probe.cadence import Cadence
 from gradtui.probe.command_desk import CommandDesk
+from gradtui.probe.construction import is_constructing
 from gradtui.probe.epochs import Epochs
 from gradtui.probe.evaluation import EvaluationGuess
 from gradtui.probe.grad_scalers import GradScalers
@@ -104,6 +105,8 @@ class Probe:
 
     def root_entered(self, now: int, module: nn.Module) -> bool:
         """A module is called from outside any other. Says whether it matters when it returns."""
+        if not self.counter.micro_steps and is_constructing():
+            return False
         has_parameters = self.view.discovery.saw_root(module)
         if self.view.discovery.dirty and has_parameters:
             # While other tensors stand in for a model's parameters (torch.func), nobody could say whose they are.

@@ -1,0 +1,48 @@
+"""Whether a module is being constructed: what its constructor calls belongs to loading. Training thread."""
+
+from __future__ import annotations
+
+import sys
+from types import CodeType, FrameType
+from weakref import WeakKeyDictionary
+
+from torch import nn
+
+
+def is_constructing() -> bool:
+    """Whether the constructor of a module is running on this thread.
+
+    The frames' code decides: reading `f_locals` would keep the script's variables alive.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        if code.co_name == "__init__":
+            known = _constructs_module.get(code)
+            if known is None:
+                known = _constructs_module[code] = code in _constructors()
+            if known:
+                return True
+        frame = frame.f_back
+    return False
+
+
+_constructs_module: WeakKeyDictionary[CodeType, bool] = WeakKeyDictionary()
+
+
+def _constructors() -> set[CodeType]:
+    """The code of the constructors of all module classes, those behind decorators included."""
+    found: set[CodeType] = set()
+    waiting, seen = [nn.Module], {nn.Module}
+    while waiting:
+        kind = waiting.pop()
+        new = [each for each in type.__subclasses__(kind) if each not in seen]
+        seen.update(new)
+        waiting += new
+        function = vars(kind).get("__init__")
+        while function is not None:
+            code = getattr(function, "__code__", None)
+            if isinstance(code, CodeType):
+                found.add(code)
+            function = getattr(function, "__wrapped__", None)
+    return found
