@@ -14,7 +14,7 @@ def is_constructing() -> bool:
 
     The frames' code decides: reading `f_locals` would keep the script's variables alive.
     """
-    frame: FrameType | None = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001
     while frame is not None:
         code = frame.f_code
         if code.co_name == "__init__":
