@@ -27,6 +27,10 @@ bound. `peak_models` are the models that had run in the step of that peak, by na
 is `name #2`. `saved_bytes` of a row of `modules` is what autograd keeps for backward in the module's own operations;
 `subtree_saved_bytes` adds the modules within it. `saved_bytes` of a parameter is that of the module that owns it. A storage is
 charged to the operation that saved it first in the forward.
+`living_graphs` are the graphs of `forwards` calls of root modules that are alive at the end of `step` although no backward of
+that step reached them (collected losses, evaluation without `no_grad`), null where there are none: the step of the oldest one,
+0 before the first step, and the bytes they keep, which are activations. Where `at_least` is true there may be more of them, and
+the oldest may be of a later step.
 `checkpointed` has the modules with operations in checkpointed regions: bytes that backward computes again there (null if not
 seen), and the inputs that a region keeps, under the innermost module that it is within.
 
@@ -96,6 +100,7 @@ def summarise(state: RunState, *, dropped: int) -> dict[str, Any]:
         "step_peak": _step_peak(state),
         "device_memory": device_memory(state),
         "checkpointed": _checkpointed(state),
+        "living_graphs": _living_graphs(state),
         "gradient_norm": gradients.gradient_norm(state),
         "bad_step": bad_step(state),
         "modules": gradients.modules(state),
@@ -156,6 +161,19 @@ def _step_peak(state: RunState) -> dict[str, Any] | None:
             }
             for holding in step.holdings
         ],
+    }
+
+
+def _living_graphs(state: RunState) -> dict[str, Any] | None:
+    graphs = state.graphs
+    if graphs is None or not graphs.forwards:
+        return None
+    return {
+        "step": graphs.step,
+        "forwards": graphs.forwards,
+        "at_least": graphs.at_least,
+        "since_step": graphs.since_step,
+        "bytes": graphs.bytes,
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -105,6 +105,10 @@ class GraphFacts:
             offloaded={key: size for key, size in self.offloaded.items() if key in alive},
             is_whole=self.is_whole,
         )
+
+    def joined(self, storages: Mapping[int, int]) -> GraphFacts:
+        """With what other graphs keep."""
+        return replace(self, storages={**self.storages, **storages}) if storages else self
 
     def freed(self) -> GraphFacts:
         """What is kept once backward has freed this graph."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 from gradtui.probe.allocators import Allocator
 from gradtui.probe.batch_storages import BatchStorages
 from gradtui.probe.graph_facts import NOTHING_KEPT, GraphFacts
+from gradtui.probe.living_graphs import Living, LivingGraphs
 from gradtui.probe.memory_ledger import MemoryLedger, Taking
 from gradtui.probe.models_in_view import ModelsInView
 from gradtui.probe.phase_peaks import Peak, PhasePeaks
@@ -15,8 +16,8 @@ from gradtui.probe.run_clock import RunClock
 from gradtui.probe.step_counter import StepCounter
 from gradtui.probe.step_traces import StepTraces
 from gradtui.probe.torch_private import sequence_number
-from gradtui.protocol.events import DeviceFound, Event, LedgerTaken
-from gradtui.protocol.vocabulary import Phase
+from gradtui.protocol.events import DeviceFound, Event, GraphsAlive, LedgerTaken
+from gradtui.protocol.vocabulary import MemoryBytes, Phase
 
 
 class PhaseLedgers:
@@ -33,6 +34,9 @@ class PhaseLedgers:
     ) -> None:
         self.ledger = MemoryLedger(allocator)
         self.batches = BatchStorages()
+        self.graphs = LivingGraphs()
+        self._living = Living()
+        """What was told of those last."""
         self._emit = emit
         self._clock = clock
         self._view = view
@@ -149,16 +153,52 @@ class PhaseLedgers:
             kept = kept.alive([*taking.claimed, *taking.batches])
         # Where a part of a graph is alive, what is may also be held by the script.
         known = kept is not None and kept.is_whole and (kept is whole or not kept.storages)
-        exact = self.ledger.allocator.exact and known
         # Before the first step no batch is known, and there may be none yet.
-        held = taking.divided(kept, knows_batches=self.batches.on or phase is Phase.LOAD)
+        held, explained = self._held(phase, taking, kept, knows_batches=self.batches.on or phase is Phase.LOAD)
+        exact = self.ledger.allocator.exact and known and explained
         step = 0 if phase is Phase.LOAD else max(self._step, self._counter.steps)
         taken = LedgerTaken(self._clock.at(), step, phase, held, peak, peak_exact, exact, self._models())
         if kept is None:
             self._unsettled.append((taken, taking, sequence_number()))
-        else:
-            self._tell(taken)
+            return highest, is_exact
+        self._tell(taken)
+        self._tell_living(taken, taking)
         return highest, is_exact
+
+    def _held(
+        self, phase: Phase, taking: Taking, kept: GraphFacts | None, *, knows_batches: bool
+    ) -> tuple[MemoryBytes, bool]:
+        """What is held, with the graphs that backward does not reach; and whether all of those are known to be alive."""
+        others = self.graphs.storages()
+        held = taking.divided(kept and kept.joined(others), knows_batches=knows_batches)
+        if phase is Phase.LOAD:
+            self.graphs.explained(phase, held)
+        if kept is None or not self.graphs.is_wanted(phase, held):
+            return held, not others
+        is_explained = False
+        # The output of an evaluation is young. All objects are looked at only where those do not explain it.
+        for young in (True, False) if phase is Phase.EVAL else (False,):
+            if not young and not self.graphs.may_search():
+                break
+            apart = {**self.ledger.excluded_storages(self._view.tree), **kept.storages}
+            self.graphs.search(self._view.tree, self._counter.steps, apart, self.ledger.home, young=young)
+            held = taking.divided(kept.joined(self.graphs.storages()), knows_batches=knows_batches)
+            is_explained = not self.graphs.is_wanted(phase, held)
+            if is_explained:
+                break
+        else:
+            self.graphs.explained(phase, held)
+            is_explained = True
+        return held, is_explained
+
+    def _tell_living(self, taken: LedgerTaken, taking: Taking) -> None:
+        if taken.phase not in (Phase.OPTIMIZER, Phase.EVAL):
+            return
+        living = self.graphs.living(taking.claimed)
+        # The output of the evaluation itself is still there when it ends.
+        if living != self._living and (taken.phase is Phase.OPTIMIZER or living.forwards > 1):
+            self._living = living
+            self._emit(GraphsAlive(taken.at, taken.step, **asdict(living)))
 
     def _models(self) -> tuple[int, ...]:
         tree = self._view.tree
@@ -177,6 +217,7 @@ class PhaseLedgers:
         for taken, taking, number in unsettled:
             if kept is not None:
                 exact = self.ledger.allocator.exact and number == sequence_number()
-                self._tell(replace(taken, held=taking.divided(kept), exact=exact))
+                held = taking.divided(kept.joined(self.graphs.storages()))
+                self._tell(replace(taken, held=held, exact=exact))
             else:
                 self._emit(taken)

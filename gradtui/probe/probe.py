@@ -129,6 +129,7 @@ class Probe:
         if not self.examiner.tracer.on:
             return False
         self.examiner.tracer.entered(now, module)
+        self.examiner.forward_began()
         self._traces.enter()
         return True
 

@@ -8,7 +8,7 @@ operation the one before it that does.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import torch
 
@@ -17,6 +17,9 @@ from gradtui.probe.module_trace import OUTSIDE, ModuleTrace
 from gradtui.probe.module_tree import ModuleTree
 from gradtui.probe.running_module import nearest_leaf
 from gradtui.probe.torch_private import GraphNode, leaf_of, number_of, saved_data, saved_tensors
+
+_BATCH = 1_000
+"""Nodes between two looks at the clock."""
 
 
 class SavedOwners:
@@ -28,8 +31,12 @@ class SavedOwners:
         self._numbers: list[int] = []
         self._modules: list[int] = []
         """The numbers of the operations that take a parameter, in order, and the modules that own it."""
+        self.is_cut = False
+        """The last walk was ended before it had seen every node, or must not see them."""
 
-    def nodes_of(self, tensors: Iterable[torch.Tensor]) -> Iterator[GraphNode]:
+    def nodes_of(
+        self, tensors: Iterable[torch.Tensor], is_late: Callable[[], bool] = lambda: False
+    ) -> Iterator[GraphNode]:
         """Every node behind these tensors, once; none where it would do harm to look at them (see `graph_depth`).
 
         They are yielded when all are known, so that names can be told, in the order of the forward: of several operations that
@@ -50,15 +57,18 @@ class SavedOwners:
             node = waiting.pop()
             visited += 1
             if visited == most and is_too_deep(tops, most):
+                self.is_cut = True
                 return
+            if visited % _BATCH == 0 and is_late():
+                self.is_cut = True
+                break
             for following, _ in node.next_functions:
                 if following is not None and following not in seen and leaf_of(following) is None:
                     seen.add(following)
                     waiting.append(following)
-            if self._trace is None:
-                place = nearest_leaf(node, self._tree.owns)
-                if place is not None:
-                    anchors.append((number_of(node), self._tree.parameters[place].module))
+            place = nearest_leaf(node, self._tree.owns) if self._trace is None else None
+            if place is not None:
+                anchors.append((number_of(node), self._tree.parameters[place].module))
         anchors.sort()
         self._numbers, self._modules = [number for number, _ in anchors], [module for _, module in anchors]
         yield from sorted(seen, key=number_of)

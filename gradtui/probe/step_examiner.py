@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from time import perf_counter_ns
 from typing import Any, TypeVar, cast
 
+import torch
 from torch import nn
 from torch.optim import Optimizer
 
@@ -240,8 +241,14 @@ class StepExaminer:
             return
         self._ledgers.take(phase, stepped=phase is Phase.OPTIMIZER)
 
+    def forward_began(self) -> None:
+        """A root module is called in training, in a step whose module calls are noted."""
+        self._ledgers.graphs.called(self._counter.steps + 1)
+
     def evaluation_began(self, root: nn.Module) -> None:
         """A forward that is no training begins. Its bytes are taken once a second at most, examined step or not."""
+        if torch.is_grad_enabled():
+            self._ledgers.graphs.called(self._counter.steps)
         self._reach.evaluation_began(root)
         if not self._may_look():
             return

@@ -106,6 +106,20 @@ class LedgerTaken(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class GraphsAlive(Event):
+    """Graphs are alive although no backward of `step` has reached them, or after an evaluation; sent when that changes."""
+
+    forwards: int
+    """How many calls of root modules have made them; 0 when the last of them is gone."""
+    at_least: bool
+    """There may be more: not every call is noted, and a search may end early."""
+    since_step: int
+    """The step of the oldest one; where `at_least`, perhaps a later one. 0: before the first step."""
+    bytes: int
+    """What they keep, which the ledger counts as activations."""
+
+
+@dataclass(frozen=True, slots=True)
 class SavedBytesMeasured(Event):
     """Bytes that autograd keeps for backward, by the module whose own operations saved them (not its children's)."""
 

@@ -20,6 +20,7 @@ from gradtui.protocol.vocabulary import STATE_NAMES, ParameterState, Phase
 from gradtui.runner.descriptors import duplicate_aside
 from gradtui.state.bad_step_words import bad_step_words
 from gradtui.state.frontier import sentence
+from gradtui.state.graph_words import graph_lines
 from gradtui.state.model_records import model_labels, model_records, peak_owner, record_words
 from gradtui.state.most_saved import most_saved_words
 from gradtui.state.out_of_memory import headline
@@ -194,6 +195,7 @@ def closing_lines(state: RunState) -> list[str]:
         lines.append("parameter tensors: " + ", ".join(named))
     lines += problem_lines(tree) + same_storage_lines(tree, state.optimizers)
     lines += _phase_lines(state)
+    lines += graph_lines(state)
     lines += _device_words(state)
     lines += _gradient_lines(state)
     cost = state.cost

@@ -119,6 +119,10 @@ def ledger_taken(state: RunState, event: ev.LedgerTaken) -> None:
             record.peak, record.peak_exact, record.peak_models = event.peak, event.peak_exact, event.models
 
 
+def graphs_alive(state: RunState, event: ev.GraphsAlive) -> None:
+    state.graphs = event
+
+
 def step_traced(state: RunState, event: ev.StepTraced) -> None:
     if len(event.highest) == len(state.tree.modules):
         state.traced = event

@@ -254,6 +254,7 @@ _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     ev.MicroStepMeasured: lambda state, event: state.micro_norms.take(event),
     ev.GradientHistogramsMeasured: measured.histograms_measured,
     ev.LedgerTaken: measured.ledger_taken,
+    ev.GraphsAlive: measured.graphs_alive,
     ev.SavedBytesMeasured: measured.saved_bytes,
     ev.GradientReachMeasured: measured.reach,
     ev.StepTraced: measured.step_traced,

@@ -12,6 +12,7 @@ from gradtui.protocol.events import (
     FreezesInForce,
     GradientReachMeasured,
     GradientTraced,
+    GraphsAlive,
     GroupsRead,
     LedgerTaken,
     OptimizerStateRead,
@@ -271,6 +272,8 @@ class RunState:
     """The step that was taken apart last, of these models."""
     unexplained_first: int | None = None
     """Bytes in no category at the end of the first optimizer step; None before that."""
+    graphs: GraphsAlive | None = None
+    """Graphs that are alive although no backward of the step reached them, as told last."""
     growth: GrowthWatch = field(default_factory=GrowthWatch)
     """Whether memory at the end of a step rises and rises."""
     out_of_memory: list[OutOfMemory] = field(default_factory=list)

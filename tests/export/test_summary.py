@@ -21,6 +21,7 @@ from gradtui.state.run_state import RunState
 TOP = {
     "schema", "script", "arguments", "exit_code", "seconds", "device", "ledger", "torch",
     "steps", "micro_steps", "skipped_steps", "models", "optimizers", "phases", "step_peak", "device_memory", "checkpointed",
+    "living_graphs",
     "gradient_norm", "bad_step", "modules", "parameters", "freezes",
     "interventions", "interventions_dropped", "out_of_memory", "findings", "cost",
 }  # fmt: skip
@@ -296,3 +297,14 @@ def test_every_module_has_what_autograd_saves_in_it_and_below_it() -> None:
     assert rows["image_encoder"]["subtree_saved_bytes"] == 0
     before = round_trip(run(*coop_run(1)))["modules"][0]
     assert (before["saved_bytes"], before["subtree_saved_bytes"]) == (None, None)
+
+
+def test_graphs_that_no_backward_reaches_are_told_as_long_as_they_live() -> None:
+    state = run(*coop_run(3))
+    assert round_trip(state)["living_graphs"] is None
+    apply(state, ev.GraphsAlive(9.0, 3, 12, True, 2, 5 * MIB))
+    assert round_trip(state)["living_graphs"] == {
+        "step": 3, "forwards": 12, "at_least": True, "since_step": 2, "bytes": 5 * MIB,
+    }  # fmt: skip
+    apply(state, ev.GraphsAlive(9.5, 4, 0, False, 0, 0))
+    assert round_trip(state)["living_graphs"] is None

@@ -122,6 +122,20 @@ def test_the_peak_within_a_step_names_its_model_where_several_ran() -> None:
     assert "highest in forward at text_encoder of student: 3.0 MiB" in closing(*coop_run(3), other, traced)
 
 
+def test_graphs_that_a_script_holds_are_told_with_their_number_and_age() -> None:
+    alive = ev.GraphsAlive(9.0, 3, 12, True, 2, 5 << 20)
+    words = "the script holds the graphs of at least 12 forwards that no backward has reached, since step 2: 5.0 MiB"
+    assert words in closing(*coop_run(3), alive)
+    early = dataclasses.replace(alive, forwards=1, at_least=False, since_step=0)
+    assert "the graphs of 1 forward that no backward has reached, since before the first" in closing(
+        *coop_run(3), early
+    )
+    assert "the script holds" not in closing(*coop_run(3), alive, dataclasses.replace(alive, forwards=0))
+    last = next(e for e in reversed(coop_run(3)) if isinstance(e, ev.LedgerTaken) and e.phase is Phase.FORWARD)
+    recorded = dataclasses.replace(last, phase=Phase.EVAL)
+    assert "evaluation did not run under torch.no_grad(): 38.0 MiB of activations" in closing(*coop_run(3), recorded)
+
+
 def test_norms_of_two_models_are_not_run_together() -> None:
     other = dataclasses.replace(coop_model(blocks=1), step=3)
     text = closing(*coop_run(3), other, ev.GradientsMeasured(9.0, 4, 0.5, None, None))
