@@ -63,6 +63,8 @@ class _Held:
     """What was going on when its version was first seen to have changed."""
     told: bool = False
     """It has been told that this one moved."""
+    enforced: bool = True
+    """It is frozen again if the script makes it trainable. If not, it is only verified, and only while it is frozen."""
 
 
 @dataclass(frozen=True)
@@ -111,9 +113,31 @@ class FreezeWatch:
         self._statistics = [held for held in self._statistics if id(held.tensor()) not in changed]
         self._looked()
 
+    def leave_to_script(self, tensors: Iterable[torch.Tensor]) -> None:
+        """The script may make these trainable. They are verified until it does."""
+        left = {id(tensor) for tensor in tensors}
+        for held in self._held:
+            held.enforced = held.enforced and id(held.tensor()) not in left
+        self._looked()
+
+    def forget_what_the_script_trains(self) -> None:
+        """Verify no longer what was left to the script and what it has made trainable."""
+        trained = [
+            tensor
+            for held in self._held
+            if not held.enforced and (tensor := held.tensor()) is not None and tensor.requires_grad
+        ]
+        if trained:
+            self.forget(trained)
+
     def parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """(path, parameter) of what is still there and part of it."""
-        return ((held.path, tensor) for held in self._held if (tensor := held.tensor()) is not None)
+        """(path, parameter) of what is still there and must stay frozen."""
+        return ((held.path, tensor) for held in self._held if held.enforced and (tensor := held.tensor()) is not None)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing of what was frozen is left."""
+        return all(held.tensor() is None for held in self._held)
 
     def is_disturbed(self) -> bool:
         """Whether a flag was set back or anything was written to since the last look. Asked at every step."""
@@ -139,7 +163,7 @@ class FreezeWatch:
     def _looked(self) -> None:
         """As the tensors are now is how they are expected to be at the next step."""
         held = (*self._held, *self._statistics)
-        self._owned = [each.tensor for each in self._held]
+        self._owned = [each.tensor for each in self._held if each.enforced]
         self._references = [each.tensor for each in held]
         self._seen: list[int | None] = [None if each.shared else each.seen for each in held]
         self._part = max(_SMALLEST_PART, -(-len(held) // _LOOKS))

@@ -135,6 +135,13 @@ class Freezes:
         self.statistics.release(released)
         self._is_told = False
 
+    def leave_to_script(self, tensors: Iterable[torch.Tensor]) -> None:
+        """The script froze these itself: it may make them trainable again. Until then they are verified as the others are."""
+        left = list(tensors)
+        for watch in self.watches:
+            watch.leave_to_script(left)
+        self._is_told = False
+
     def tree_changed(self) -> None:
         """Parameters and modules have other places now."""
         self._in_force, self._is_told = ((), (), ()), False
@@ -154,6 +161,7 @@ class Freezes:
     def _look(self, cause: str, of_statistics: str | None = None) -> None:
         self._seen_in_part = False
         for watch in self.watches:
+            watch.forget_what_the_script_trains()
             watch.look(cause, of_statistics)
 
     def _seen_late(self, cause: str) -> str:
@@ -216,12 +224,12 @@ class Freezes:
     def report(self, step: int) -> None:
         """Say what there is to say at a boundary."""
         self._report(step, with_verdicts=False)
-        self.watches[:] = [watch for watch in self.watches if any(True for _ in watch.parameters()) or watch.is_young]
+        self.watches[:] = [watch for watch in self.watches if not watch.is_empty or watch.is_young]
         self._tell_what_is_in_force(step)
 
     def check(self) -> Checked:
         """Compare everything with what it was, the checksums too; waits for a device. Raises `Refused` if nothing is frozen."""
-        if not any(True for _ in self.parameters()):
+        if all(watch.is_empty for watch in self.watches):
             raise Refused("nothing has been frozen from here")
         verdicts = [watch.wait() for watch in self.watches]
         return Checked(

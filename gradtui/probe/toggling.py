@@ -226,15 +226,13 @@ class Toggling:
         back = _Wish(wish.command, not wish.trainable, wish.shown, "offload" if offloaded else "keep")
 
         def undo() -> Applied:
-            def leave() -> None:
-                # The script had switched these off itself: they are left to it.
-                self.freezes.forget([tensor for reference in off if (tensor := reference()) is not None])
-
+            # The script had switched these off itself: they are left to it.
+            left = [tensor for reference in off if (tensor := reference()) is not None]
             if not wish.trainable:
-                leave()
+                self.freezes.forget(left)
             done = self._set_back(back, references, statistics, treated)
             if wish.trainable:
-                leave()
+                self.freezes.leave_to_script(left)
             return done
 
         joined = tuple(

@@ -1,0 +1,74 @@
+"""The undo of an unfreeze is a freeze: it is verified and reported as one, and the script may train its tensors again."""
+
+# Modules, parameters and optimizers are more loosely typed in torch than a test uses them.
+# mypy: disable-error-code="operator,union-attr,no-untyped-call,unused-ignore,arg-type"
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pytest
+import torch
+from toggling import answers, freeze, small, step, unfreeze
+from torch import nn
+from watched import Watched, watched
+
+from gradtui.protocol.commands import Command, Undo, VerifyFreeze
+from gradtui.protocol.events import FreezeContended, FreezesInForce, FreezeVerified
+
+At = Mapping[int, Callable[[int], Command]]
+
+
+def train(
+    at: At, meanwhile: Callable[[nn.Module, int], None] | None = None, steps: int = 16
+) -> tuple[nn.Module, Watched]:
+    """Train a model that froze its middle layer, which is in no optimizer; `meanwhile` runs between two steps."""
+    model = small()
+    model[2].requires_grad_(False)
+    with watched() as seen:
+        optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1, momentum=0.9)
+        for number in range(steps):
+            if number in at:
+                seen.submit(at[number])
+            step(model, optimizer)
+            if meanwhile is not None:
+                meanwhile(model, number)
+    return model, seen
+
+
+def verdicts(seen: Watched) -> list[tuple[int, int, int, tuple[str, ...]]]:
+    return [(event.step, event.parameters, event.steps, event.moved) for event in seen.all(FreezeVerified)]
+
+
+@pytest.mark.parametrize("back", ["freeze", "undo"])
+def test_an_undo_is_verified_as_the_equivalent_freeze_is(back: str) -> None:
+    _, seen = train({2: unfreeze("2"), 4: freeze("2") if back == "freeze" else Undo})
+    assert verdicts(seen) == [(14, 2, 10, ())]
+    assert [entry.text for entry in seen.state.log if entry.kind == "verified"] == ["2 tensors held still for 10 steps"]
+
+
+@pytest.mark.parametrize("back", ["freeze", "undo"])
+def test_what_moves_after_it_is_reported_as_after_a_freeze(back: str) -> None:
+    def write(model: nn.Module, number: int) -> None:
+        if number == 7:
+            with torch.no_grad():
+                model[2].weight.add_(1)
+
+    _, seen = train({2: unfreeze("2"), 4: freeze("2") if back == "freeze" else Undo}, write)
+    assert verdicts(seen) == [(14, 2, 10, ("2.weight",))]
+
+
+def test_it_can_be_verified_on_request() -> None:
+    _, seen = train({2: unfreeze("2"), 4: Undo, 8: VerifyFreeze})
+    assert answers(seen)[-1] == "2 tensors held still for 4 steps, by counters and checksums"
+
+
+def test_the_script_may_train_them_itself_afterwards() -> None:
+    def set_back(model: nn.Module, number: int) -> None:
+        if number == 6:
+            model[2].requires_grad_(True)
+
+    model, seen = train({2: unfreeze("2"), 4: Undo}, set_back)
+    assert model[2].weight.requires_grad
+    assert seen.all(FreezeContended) == []
+    assert verdicts(seen) == []
+    assert all(event.frozen == () for event in seen.all(FreezesInForce))
