@@ -35,7 +35,10 @@ the oldest may be of a later step.
 seen), and the inputs that a region keeps, under the innermost module that it is within.
 
 `freezes` is what commands hold frozen at the end: paths of parameters, of those the ones that the script has set back to
-trainable since (they were frozen again), and of modules whose running statistics are held.
+trainable since (they were frozen again), and of modules whose running statistics are held. `added_to_optimizers` lists the
+optimizers that hold parameters which commands have added: `own` counts the script's own parameters, `added` has the paths of
+the others. `trained_and_taken_out` are the paths of parameters that have trained because of a command and that are frozen
+again: their weights differ from those that the script keeps frozen.
 `interventions` are the newest changes that were applied, by whomever: `command` and its fields as a schedule file has them
 (`gradtui.protocol.codec`), when `step` steps had been executed and a loss scaler had left out `skipped` since, and the paths of
 the parameters that were frozen or unfrozen by it; older ones are counted in `interventions_dropped`. `out_of_memory` are the

@@ -26,6 +26,7 @@ from gradtui.probe.run_file import WriteFile
 from gradtui.probe.step_counter import StepCounter
 from gradtui.probe.step_examiner import StepExaminer
 from gradtui.probe.toggling import Toggling
+from gradtui.probe.told_additions import ToldAdditions
 from gradtui.probe.torch_private import operations_are_observed
 from gradtui.probe.undo_stack import UndoStack
 from gradtui.protocol.commands import (
@@ -80,29 +81,12 @@ class CommandDesk:
         self.toggling = Toggling(emit, clock, view, norms, examiner, lambda: (self._step, self._by_hand), commands)
         self.freezes = self.toggling.freezes
         self.statistics = self.freezes.statistics
+        self._additions = ToldAdditions(emit, clock, view)
         self.checkpointing = Checkpointing(emit, clock, view, examiner, step_time)
         self._directory = os.getcwd()
-        handlers: dict[type[Command], Handler] = {
-            SetTrainable: self.toggling.set_trainable,
-            TakeUpFreezes: self.toggling.take_up,
-            VerifyFreeze: self.toggling.verify,
-            TrainOnly: self.toggling.train_only,
-            Undo: lambda _: self._undo.take_back(),
-            SetCheckpointing: self.checkpointing.set,
-            SetMode: lambda command: set_mode(command, view.tree),
-            SetGroup: lambda command: set_group(command, view.discovery.optimizers()),
-            ZeroGradients: self._clear_gradients,
-            SaveCheckpoint: self._save_checkpoint,
-            TraceStep: self._trace,
-            FollowMicroSteps: norms.micro_steps.set,
-            Watch: lambda command: self._watch(norms, command),
-            TraceGradient: examiner.gradients.ask,
-            PauseAtBadStep: norms.bad_steps.set_pause,
-            SaveAllocatorSnapshot: lambda _: allocator_snapshot.save(self.write_file),
-        }
         self._boundary = Boundary(
             commands,
-            handlers={kind: self._looking_first(handler) for kind, handler in handlers.items()},
+            handlers={kind: self._looking_first(handler) for kind, handler in self._handlers(norms).items()},
             applied=self._applied,
             rejected=self._rejected,
             held=held,
@@ -120,6 +104,27 @@ class CommandDesk:
         self._looked = False
         """The models have been compared with the tree at this boundary."""
 
+    def _handlers(self, norms: NormReader) -> dict[type[Command], Handler]:
+        view = self._view
+        return {
+            SetTrainable: self.toggling.set_trainable,
+            TakeUpFreezes: self.toggling.take_up,
+            VerifyFreeze: self.toggling.verify,
+            TrainOnly: self.toggling.train_only,
+            Undo: lambda _: self._undo.take_back(),
+            SetCheckpointing: self.checkpointing.set,
+            SetMode: lambda command: set_mode(command, view.tree),
+            SetGroup: lambda command: set_group(command, view.discovery.optimizers()),
+            ZeroGradients: self._clear_gradients,
+            SaveCheckpoint: self._save_checkpoint,
+            TraceStep: self._trace,
+            FollowMicroSteps: norms.micro_steps.set,
+            Watch: lambda command: self._watch(norms, command),
+            TraceGradient: self._examiner.gradients.ask,
+            PauseAtBadStep: norms.bad_steps.set_pause,
+            SaveAllocatorSnapshot: lambda _: allocator_snapshot.save(self.write_file),
+        }
+
     def cross(self, step: int, by_hand: bool) -> None:
         """The training thread is at a step boundary. Raises `RunStopped` if the person, or the schedule, ends the run.
 
@@ -135,6 +140,7 @@ class CommandDesk:
             self._replay()
         self._boundary.cross(step)
         self.freezes.report(step)
+        self._additions.tell(step)
 
     def is_idle_at(self, step: int) -> bool:
         """Whether crossing the boundary after so many executed steps would change nothing."""

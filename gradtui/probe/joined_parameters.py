@@ -70,6 +70,10 @@ class JoinedParameters:
         self._added: dict[int, _Added] = {}
         """By the id of the parameter."""
 
+    def __bool__(self) -> bool:
+        """Whether a command has ever added a parameter that still lives."""
+        return bool(self._added)
+
     def plan(
         self, orphans: Mapping[int, torch.Tensor], tree: ModuleTree, optimizers: Sequence[Optimizer]
     ) -> list[Membership]:

@@ -29,6 +29,7 @@ from gradtui.protocol.measurements import (
 )
 from gradtui.protocol.vocabulary import (
     Changed,
+    ExtendedOptimizer,
     GroupSettings,
     ModelInfo,
     ModuleInfo,
@@ -59,6 +60,7 @@ __all__ = [
     "MicroStepMeasured",
     "ModelsFound",
     "OptimizerStateRead",
+    "OptimizersExtended",
     "OptimizersFound",
     "OutOfMemory",
     "ParametersClassified",
@@ -230,6 +232,18 @@ class FreezesInForce(Event):
     frozen: tuple[int, ...]
     contending: tuple[int, ...]
     holding: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OptimizersExtended(Event):
+    """The optimizers that hold parameters which commands have added, whole; emitted when it changes.
+
+    `taken_out` are the paths of parameters that have trained because of a command and are out of the optimizer again: their
+    weights differ from those that the script keeps frozen.
+    """
+
+    optimizers: tuple[ExtendedOptimizer, ...]
+    taken_out: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

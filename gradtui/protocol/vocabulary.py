@@ -256,6 +256,15 @@ class Changed:
 
 
 @dataclass(frozen=True, slots=True)
+class ExtendedOptimizer:
+    """An optimizer to which commands have added parameters, by path; `own` counts the script's own."""
+
+    type_name: str
+    own: int
+    added: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class OptimizerInfo:
     """An optimizer and which of the known parameters it owns (indices into the tree's parameters)."""
 

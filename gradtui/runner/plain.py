@@ -19,6 +19,7 @@ from typing import TypeVar
 from gradtui.protocol.vocabulary import STATE_NAMES, ParameterState, Phase
 from gradtui.runner.descriptors import duplicate_aside
 from gradtui.state.bad_step_words import bad_step_words
+from gradtui.state.checkpoint_words import checkpoint_lines
 from gradtui.state.frontier import sentence
 from gradtui.state.graph_words import graph_lines
 from gradtui.state.model_records import model_labels, model_records, peak_owner, record_words
@@ -124,6 +125,7 @@ class PlainReporter:
                 "growth",
                 "out of memory",
                 "probe",
+                "checkpoint",
             ):
                 self.say(f"step {entry.step:,}: {entry.text}")
         self._seen = self.state.log_count
@@ -201,7 +203,7 @@ def closing_lines(state: RunState) -> list[str]:
     cost = state.cost
     if cost.steps:
         lines.append(_cost_words(cost))
-    return lines + endings
+    return lines + checkpoint_lines(state) + endings
 
 
 def _model_lines(state: RunState) -> list[str]:

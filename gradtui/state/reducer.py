@@ -20,6 +20,7 @@ from gradtui.protocol.commands import (
     Watch,
 )
 from gradtui.state import measured
+from gradtui.state.checkpoint_words import checkpoint_lines
 from gradtui.state.command_words import command_words
 from gradtui.state.freeze_words import contended_words, verified_words
 from gradtui.state.growth import GrowthWatch
@@ -198,6 +199,14 @@ def _in_force(state: RunState, event: ev.FreezesInForce) -> None:
     state.tree.freezes = event if event.frozen or event.holding else None
 
 
+def _extended(state: RunState, event: ev.OptimizersExtended) -> None:
+    said = checkpoint_lines(state)
+    state.extended = event if event.optimizers or event.taken_out else None
+    for line in checkpoint_lines(state):
+        if line not in said:
+            note(state, event, "checkpoint", line)
+
+
 def _contended(state: RunState, event: ev.FreezeContended) -> None:
     note(state, event, "contending", contended_words(event))
 
@@ -268,6 +277,7 @@ _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     ev.FreezeVerified: _verified,
     ev.FreezesInForce: _in_force,
     ev.FreezeContended: _contended,
+    ev.OptimizersExtended: _extended,
     ev.CheckpointingChanged: _checkpointing,
     ev.GroupsRead: _groups,
     ev.ReceiptTaken: _receipt,

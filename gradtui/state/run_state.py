@@ -15,6 +15,7 @@ from gradtui.protocol.events import (
     GraphsAlive,
     GroupsRead,
     LedgerTaken,
+    OptimizersExtended,
     OptimizerStateRead,
     OutOfMemory,
     RunEnded,
@@ -167,7 +168,7 @@ class LogEntry:
     at: float
     step: int
     kind: str
-    """"applied", "rejected", "verified", "moved", "not finite", "growth", "out of memory", "schedule", "probe",
+    """"applied", "rejected", "verified", "moved", "not finite", "growth", "out of memory", "schedule", "probe", "checkpoint",
     "run" or "model"."""
     text: str
 
@@ -252,6 +253,8 @@ class RunState:
     models: dict[int, ModelRecord] = field(default_factory=dict)
     """By number: models that were listed before; `model_records` puts them together with the present ones."""
     optimizers: tuple[OptimizerInfo, ...] = ()
+    extended: OptimizersExtended | None = None
+    """What commands have added to the optimizers; None where that is nothing."""
     groups: GroupsRead | None = None
     """Learning rates and the like, as they were read last."""
     optimizer_steps: list[int] = field(default_factory=list)

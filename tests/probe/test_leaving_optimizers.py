@@ -18,8 +18,10 @@ from toggling import step as step_of
 from torch import nn
 from watched import Watched, watched
 
+from gradtui.export.summary import summarise
 from gradtui.protocol.commands import Command, SetTrainable, TrainOnly, Undo
 from gradtui.protocol.vocabulary import Phase
+from gradtui.runner.plain import closing_lines
 
 Make = Callable[[list[Any]], torch.optim.Optimizer]
 At = Mapping[int, Callable[[int], Command]]
@@ -242,3 +244,59 @@ def test_the_receipt_says_what_the_checkpoint_holds() -> None:
         "froze 0: 1 tensor, 16 parameters; 1 left Adam, whose state_dict() is the script's own again; 132 B of state wait "
         "for the next unfreeze",
     ]
+
+
+def said(seen: Watched) -> list[tuple[int, str]]:
+    return [(entry.step, entry.text) for entry in seen.state.log if entry.kind == "checkpoint"]
+
+
+RESUME = (
+    "Adam's state_dict() holds 3 parameters: 2 of the script and 1 that an unfreeze added (0.weight). A checkpoint of it "
+    "loads only after the same unfreeze: give the resumed run the schedule of this one (--schedule), or freeze before the "
+    "script saves"
+)
+
+
+def test_while_something_is_added_the_events_and_the_closing_lines_say_what_the_checkpoint_holds() -> None:
+    weights = (
+        "the trained weights of 0.weight are in the script's checkpoint only if it saves the modules they are in; "
+        "save_checkpoint (ctrl+p) writes all weights and optimizers"
+    )
+    frozen = weights.replace(
+        "the trained weights of 0.weight", "0.weight trained while unfrozen and is frozen again: the trained weights"
+    )
+    _, _, seen = trained(torch.optim.Adam, {2: unfreeze("0")})
+    assert said(seen) == [(2, RESUME), (2, weights)]
+    assert closing_lines(seen.state)[-2:] == [RESUME, weights]
+    _, _, seen = trained(torch.optim.Adam, BACK["undo"])
+    assert said(seen)[2:] == [(5, frozen)]
+    assert closing_lines(seen.state)[-1] == frozen
+    assert RESUME not in closing_lines(seen.state)
+    _, _, seen = trained(torch.optim.Adam, {2: freeze("1"), 4: unfreeze("1")})
+    assert said(seen) == []
+
+
+def test_what_never_trained_is_not_told_to_have_trained() -> None:
+    _, _, seen = trained(torch.optim.Adam, {2: lambda id_: SetTrainable(id_, "0", True), 3: freeze("0")}, steps=9)
+    assert len(said(seen)) == 3
+    model = stack()
+    model[0].requires_grad_(False)
+    with watched() as seen:
+        optimizer = torch.optim.Adam([model[1].weight, model[2].weight])
+        for number in range(4):
+            if number == 2:
+                seen.submit(unfreeze("0"))
+                seen.submit(Undo)
+            step(model, optimizer)
+    assert said(seen) == []
+
+
+def test_the_summary_has_what_was_added_and_what_trained_outside() -> None:
+    _, _, seen = trained(torch.optim.Adam, {2: unfreeze("0")})
+    found = summarise(seen.state, dropped=0)["freezes"]
+    assert found["added_to_optimizers"] == [{"optimizer": "Adam", "own": 2, "added": ["0.weight"]}]
+    assert found["trained_and_taken_out"] == []
+    _, _, seen = trained(torch.optim.Adam, BACK["freeze"])
+    found = summarise(seen.state, dropped=0)["freezes"]
+    assert found["added_to_optimizers"] == []
+    assert found["trained_and_taken_out"] == ["0.weight"]

@@ -17,6 +17,7 @@ GLYPHS: dict[str, tuple[str, str]] = {
     "not finite": ("!", "error"),
     "growth": ("!", "warning"),
     "out of memory": ("✖", "error"),
+    "checkpoint": ("!", "warning"),
     "schedule": ("✖", "error"),
     "probe": ("!", "warning"),
     "run": ("▶", "accent"),

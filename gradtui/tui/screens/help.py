@@ -85,6 +85,7 @@ _GLYPH_WORDS = {
         "no memory",
         "an allocation failed, whether the script caught it or not; who held what is in the file",
     ),
+    "checkpoint": ("checkpoint", "what the script's checkpoints hold and lack while something is unfrozen"),
     "schedule": ("schedule", "what became of the file of --schedule, where it was not all carried out"),
     "probe": ("gradtui", "a part of gradtui failed; training was not touched"),
     "run": ("run", "started, held, went on, ended"),
