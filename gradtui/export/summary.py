@@ -44,7 +44,8 @@ again: their weights differ from those that the script keeps frozen.
 the parameters that were frozen or unfrozen by it; older ones are counted in `interventions_dropped`. `out_of_memory` are the
 failed allocations, whether or not the script caught what they raised: the first few with who held the memory then, of many
 more only some. `bad_step` (see `gradtui.export.bad_step`) is where NaN or Inf appeared first, null if they did not.
-`exit_code` is null while the run goes on. `device_memory` (see `gradtui.export.device_memory`) is null where
+`exit_code` is null while the run goes on; `child_cpu_seconds`, the CPU time of the script's child processes, is null unless
+nothing was trained in this process. `device_memory` (see `gradtui.export.device_memory`) is null where
 no CUDA device was in use.
 
 `models` are in the order they were found: at most the last 64 that are gone (`current` false), with what was measured of
@@ -90,6 +91,7 @@ def summarise(state: RunState, *, dropped: int) -> dict[str, Any]:
         "script": started.script if started else None,
         "arguments": list(started.arguments) if started else [],
         "exit_code": ended.exit_code if ended else None,
+        "child_cpu_seconds": ended.child_cpu_seconds if ended else None,
         "seconds": state.seconds,
         "device": started.device if started else None,
         "ledger": started.ledger if started else None,

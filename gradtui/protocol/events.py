@@ -296,3 +296,5 @@ class RunEnded(Event):
 
     exit_code: int
     error: str | None
+    child_cpu_seconds: float | None = None
+    """CPU time of the script's child processes; asked for only where nothing was trained in this process."""

@@ -40,6 +40,9 @@ _DRAIN_S = 0.25
 _MODELS_SHOWN = 8
 """Models that the closing lines tell of, where the run had more than are there now; the summary has more."""
 
+_BUSY_CHILDREN_S = 0.5
+"""Child processes that have used less CPU time in all have trained nothing: to import torch takes longer."""
+
 T = TypeVar("T")
 
 
@@ -175,10 +178,7 @@ def closing_lines(state: RunState) -> list[str]:
     endings = [f"step {event.step:,}: {headline(event)}" for event in state.out_of_memory if event.categories]
     endings += [f"schedule: {note}" for note in state.schedule_notes]
     if state.step == 0 and state.micro_steps == 0:
-        failed = state.ended is not None and (state.ended.error is not None or state.ended.exit_code != 0)
-        happened = "failed before it trained anything" if failed else "ran to its end without training anything"
-        happened = "was stopped before it trained anything" if failed and state.schedule_notes else happened
-        return [f"the script {happened}: no backward, no optimizer step", *endings]
+        return [*_untrained_lines(state), *endings]
     by_hand = " without an optimizer" if state.step and not sum(state.optimizer_steps) else ""
     lines = [
         f"{state.step} steps{by_hand}, {state.micro_steps} micro-steps in {state.seconds:.1f} s"
@@ -227,6 +227,20 @@ def _phase_lines(state: RunState) -> list[str]:
         where = _traced_place(state, state.traced.peak_module)
         size = state.traced.peak / 2**20
         lines.append(f"within a step memory was highest in {state.traced.peak_phase}{where}: {size:.1f} MiB")
+    return lines
+
+
+def _untrained_lines(state: RunState) -> list[str]:
+    failed = state.ended is not None and (state.ended.error is not None or state.ended.exit_code != 0)
+    happened = "failed before it trained anything" if failed else "ran to its end without training anything"
+    happened = "was stopped before it trained anything" if failed and state.schedule_notes else happened
+    lines = [f"the script {happened} in this process: no backward, no optimizer step"]
+    elsewhere = state.ended.child_cpu_seconds if state.ended is not None else None
+    if elsewhere is not None and elsewhere >= _BUSY_CHILDREN_S:
+        lines.append(
+            f"its child processes used {elsewhere:.1f} s of CPU time; gradtui watches one process only, "
+            "and does not show what they trained"
+        )
     return lines
 
 

@@ -10,12 +10,13 @@ import signal
 import sys
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
 from gradtui.protocol.commands import PauseAtBadStep
 from gradtui.protocol.events import ProbeFailed, RunEnded, RunStarted, TorchImported
+from gradtui.runner.child_processes import cpu_seconds
 from gradtui.runner.ending import Outcome
 from gradtui.runner.run_files import RunFiles
 from gradtui.runner.script import Program, run
@@ -65,8 +66,13 @@ class TrainingRun:
                 arrival.forget()
             step = self._leave()
         at_end()
-        self.events.put(RunEnded((perf_counter_ns() - self._began) / 1e9, step, outcome.exit_code, outcome.error))
+        ended = RunEnded((perf_counter_ns() - self._began) / 1e9, step, outcome.exit_code, outcome.error)
+        self.events.put(ended if self._has_trained() else replace(ended, child_cpu_seconds=cpu_seconds()))
         return outcome
+
+    def _has_trained(self) -> bool:
+        counter = self._watched[0].counter if self._watched is not None else None
+        return counter is not None and counter.steps + counter.micro_steps > 0
 
     def _ends(self, error: BaseException) -> None:
         """This ends the script."""

@@ -24,13 +24,21 @@ def closing(*events: ev.Event) -> str:
 @pytest.mark.parametrize(
     ("ending", "words"),
     [
-        (ev.RunEnded(1.0, 0, 0, None), "ran to its end without training"),
-        (ev.RunEnded(1.0, 0, 1, "Traceback\nValueError: x"), "failed before it trained"),
-        (ev.RunEnded(1.0, 0, 3, None), "failed before it trained"),
+        (ev.RunEnded(1.0, 0, 0, None), "ran to its end without training anything in this process: no backward"),
+        (ev.RunEnded(1.0, 0, 1, "Traceback\nValueError: x"), "failed before it trained anything in this process"),
+        (ev.RunEnded(1.0, 0, 3, None), "failed before it trained anything in this process"),
     ],
 )
 def test_a_run_that_never_trained(ending: ev.RunEnded, words: str) -> None:
     assert words in closing(started(), ending)
+    assert "child processes" not in closing(started(), ending)
+
+
+@pytest.mark.parametrize(("seconds", "told"), [(0.0, False), (0.3, False), (34.56, True)])
+def test_child_processes_that_may_have_trained_are_mentioned(seconds: float, told: bool) -> None:
+    text = closing(started(), ev.RunEnded(1.0, 0, 0, None, seconds))
+    words = f"its child processes used {seconds:.1f} s of CPU time; gradtui watches one process only"
+    assert (words in text) == told
 
 
 def test_states_are_a_list_that_can_be_read() -> None:

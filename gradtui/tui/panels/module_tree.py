@@ -131,7 +131,7 @@ class ModuleTree(ScrollLines):
         elif has_trained(self._state):
             text = "The script trained something, but no module was found."
         else:
-            text = "The script ended without training: no module was called and no optimizer was made."
+            text = "The script ended without training in this process: no module was called and no optimizer was made."
         return [((" ", ""), *line) for line in wrap(((text, "muted"),), max(1, width - 2))]
 
     # Cursor
