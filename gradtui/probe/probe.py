@@ -71,6 +71,8 @@ class Probe:
         self._evaluation = EvaluationGuess()
         self._boundary_open = True
         """A step has ended (or none has begun), and nothing of the next one has run yet."""
+        self._stepped: set[int] = set()
+        """Places of the optimizers that have stepped in this iteration."""
         parts = self.phases, self.counter, self.view, self._steps, self._cost
         self._marked = MarkedSteps(commands.waiting, self.desk.freezes, *parts, self._marks_told)
 
@@ -186,12 +188,13 @@ class Probe:
     def step_began(self, now: int, optimizer: Optimizer, with_closure: bool) -> None:
         """`Optimizer.step` is called; a subclass that calls its parent's step reports twice."""
         self._steps.drop_lost(besides=1)
-        self.view.discovery.saw_optimizer(optimizer)
+        place = self.view.discovery.saw_optimizer(optimizer)
         if self.view.discovery.dirty:
             self.hooks.guard("models", self.view.refresh, self.counter.steps)
-        if with_closure and self._boundary_open:
-            # The whole iteration runs within this step.
-            self._cross_boundary()
+        if self._boundary_open and (with_closure or place in self._stepped):
+            # With a closure the whole iteration runs within this step. Where no forward or backward was seen, as with
+            # torch.func, it is over: that is no moment for commands.
+            self._cross_boundary(for_commands=with_closure)
         if self._steps.began(optimizer, with_closure).nested:
             return
         self.hooks.guard("freezes", self.desk.freezes.before_step, self.counter.steps, with_closure)
@@ -233,6 +236,7 @@ class Probe:
             place = self.view.stepped(optimizer, self.counter.steps + 1, self.counter.micro_steps)
             self.counter.stepped(place)
             self._marked.stepped(optimizer, place)
+            self._stepped.add(place)
         self._cost.steps_ended((now,))
         self.norms.stepped()
         if self.examiner.examination is not None:
@@ -294,17 +298,19 @@ class Probe:
     def _failed(self, part: str, error: str, disabled: bool) -> None:
         self._emit(ProbeFailed(self.clock.at(), self.counter.steps, part, error, disabled))
 
-    def _cross_boundary(self) -> None:
+    def _cross_boundary(self, *, for_commands: bool = True) -> None:
         if self._steps.are_running():
             return
         self._boundary_open = False
+        self._stepped.clear()
         executed = self.counter.steps
         if self._is_by_hand():
             # Not when its backward ended: what the script does with the gradients is part of its step.
             self.counter.stop_if_done()
         # Read before the run may be held: the time of that is taken off only when it goes on.
         cost = self._cost_of_step()
-        self.hooks.guard("commands", self.desk.cross, executed, self._is_by_hand())
+        if for_commands:
+            self.hooks.guard("commands", self.desk.cross, executed, self._is_by_hand())
         self.hooks.guard("examination", self.examiner.begin_step, executed, cost)
         expected = self.counter.is_last(executed) or self.desk.holds_soon(executed)
         self.norms.begin_step(executed, wanted=self.examiner.examination is not None, expected=expected)

@@ -330,6 +330,48 @@ def test_on_another_thread_a_region_is_judged_by_its_inputs() -> None:
         assert passing.through(places["head"])[0] is None
 
 
+def by_function(model: nn.Module, optimizers: list[torch.optim.Optimizer], count: int, factor: float = 1.0) -> None:
+    """Steps with gradients from `torch.func.grad`: there is no backward, and other tensors stand in for the parameters."""
+
+    def loss(parameters: dict[str, Tensor], x: Tensor) -> Tensor:
+        return torch.func.functional_call(model, parameters, (x,)).square().mean() * factor
+
+    for _ in range(count):
+        gradients = torch.func.grad(loss)({name: p.detach() for name, p in model.named_parameters()}, X)
+        for name, parameter in model.named_parameters():
+            parameter.grad = gradients[name]
+        for optimizer in optimizers:
+            optimizer.step()
+
+
+@pytest.mark.parametrize(("factor", "letter"), [(1.0, "T"), (0.0, "Z"), (math.inf, "N")])
+def test_gradients_that_the_script_assigns_itself(factor: float, letter: str) -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
+    with watched() as seen:
+        by_function(model, [torch.optim.SGD(model.parameters(), lr=0.1)], 3, factor)
+    assert set(seen.letters().values()) == {letter}
+
+
+def test_gradients_that_the_script_assigns_itself_to_parameters_of_two_optimizers() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2), nn.Linear(2, 2))
+    with watched() as seen:
+        by_function(model, [torch.optim.SGD(part.parameters(), lr=0.1) for part in (model[0], model[1])], 3)
+    assert seen.letters() == {f"{part}.{name}": "TTO"[part] for part in range(3) for name in ("weight", "bias")}
+
+
+def test_steps_without_a_forward_keep_to_the_budget() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
+    with watched(budget=1e-9) as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        by_function(model, [optimizer], 40)
+        examined = 0
+        for _ in range(20):
+            by_function(model, [optimizer], 1)
+            examined += seen.probe.examiner.examination is not None
+    assert examined < 3
+    assert set(seen.letters().values()) == {"T"}
+
+
 def test_orphan() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
     with watched() as seen:
