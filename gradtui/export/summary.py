@@ -31,6 +31,8 @@ charged to the operation that saved it first in the forward.
 that step reached them (collected losses, evaluation without `no_grad`), null where there are none: the step of the oldest one,
 0 before the first step, and the bytes they keep, which are activations. Where `at_least` is true there may be more of them, and
 the oldest may be of a later step.
+`buffers` are the tensors of modules that are no parameters, as they were when the models were listed; `state_dict` has those
+that are `persistent`.
 `checkpointed` has the modules with operations in checkpointed regions: bytes that backward computes again there (null if not
 seen), and the inputs that a region keeps, under the innermost module that it is within.
 
@@ -74,7 +76,7 @@ from gradtui.export.bad_step import bad_step
 from gradtui.export.device_memory import device_memory
 from gradtui.export.interventions import freezes, interventions
 from gradtui.protocol.events import OutOfMemory
-from gradtui.protocol.vocabulary import Phase
+from gradtui.protocol.vocabulary import BufferInfo, Phase
 from gradtui.state.model_records import MODE_WORDS, model_labels, model_records
 from gradtui.state.run_state import ModelRecord, PhaseRecord, RunState
 from gradtui.state.selectors import unexplained_growth, unexplained_parts
@@ -110,6 +112,7 @@ def summarise(state: RunState, *, dropped: int) -> dict[str, Any]:
         "bad_step": bad_step(state),
         "modules": gradients.modules(state),
         "parameters": _parameters(state),
+        "buffers": [_buffer(info) for info in state.tree.buffers],
         "freezes": freezes(state),
         "interventions": interventions(state),
         "interventions_dropped": state.intervention_count - len(state.interventions),
@@ -284,6 +287,16 @@ def _parameters(state: RunState) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+def _buffer(info: BufferInfo) -> dict[str, Any]:
+    return {
+        "path": info.path,
+        "shape": list(info.shape),
+        "dtype": info.dtype,
+        "bytes": info.bytes,
+        "persistent": info.persistent,
+    }
 
 
 def _out_of_memory(event: OutOfMemory) -> dict[str, Any]:

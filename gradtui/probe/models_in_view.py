@@ -146,7 +146,7 @@ class ModelsInView:
         if not tree.is_same(self.tree):
             self.tree, self.found_at = tree, step
             self._changed()
-            self._emit(ModelsFound(self._clock.at(), step, tree.models, tree.modules, tree.parameters))
+            self._emit(ModelsFound(self._clock.at(), step, tree.models, tree.modules, tree.parameters, tree.buffers))
         self.describe_optimizers(step)
 
     def describe_optimizers(self, step: int) -> None:

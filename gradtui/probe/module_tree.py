@@ -17,7 +17,7 @@ from torch import nn
 from gradtui.probe.graph_facts import Leaf
 from gradtui.probe.same_storage import memory_of
 from gradtui.probe.torch_private import is_lazy
-from gradtui.protocol.vocabulary import ModelInfo, ModuleInfo, ParameterInfo
+from gradtui.protocol.vocabulary import BufferInfo, ModelInfo, ModuleInfo, ParameterInfo
 
 T = TypeVar("T")
 
@@ -39,6 +39,8 @@ class ModuleTree:
     models: tuple[ModelInfo, ...] = ()
     modules: tuple[ModuleInfo, ...] = ()
     parameters: tuple[ParameterInfo, ...] = ()
+    buffers: tuple[BufferInfo, ...] = ()
+    """As they were when they were listed: scripts replace them, and register more, at any time."""
     module_refs: list[weakref.ref[nn.Module]] = field(default_factory=list)
     parameter_refs: list[weakref.ref[torch.Tensor]] = field(default_factory=list)
     module_index: dict[int, int] = field(default_factory=dict)

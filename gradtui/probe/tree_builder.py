@@ -17,7 +17,7 @@ from gradtui.probe.module_tree import Contents, ModuleTree, shape_of
 from gradtui.probe.plain_tensors import plain_tensors
 from gradtui.probe.same_storage import groups
 from gradtui.probe.torch_private import compiled_module
-from gradtui.protocol.vocabulary import ModelInfo, ModuleInfo, ParameterInfo
+from gradtui.protocol.vocabulary import BufferInfo, ModelInfo, ModuleInfo, ParameterInfo
 
 _MOST_NAMES = 32
 """A parameter has at most so many names: modules shared at every level have twice as many paths at each."""
@@ -60,6 +60,8 @@ class _Builder:
         """By module: parameters and modules of its subtree, zeros as long as its children are being listed."""
         self._parameters: list[_Parameter] = []
         self._names: list[tuple[str, ...]] = []
+        self._buffers: dict[int, BufferInfo] = {}
+        """By id()."""
         self._wrappers: list[tuple[nn.Module, nn.Module]] = []
         """(wrapper, what it wraps) of compiled modules."""
         self._repeats = 0
@@ -84,6 +86,7 @@ class _Builder:
                 others = tuple(rows[other].path for other in places if other != place)
                 rows[place] = replace(rows[place], same_storage=others)
         tree.parameters = tuple(rows)
+        tree.buffers = tuple(self._buffers.values())
         return tree
 
     def _unwrapped(self, module: nn.Module) -> nn.Module:
@@ -122,6 +125,10 @@ class _Builder:
         for own_name, parameter in module._parameters.items():  # noqa: SLF001 - keeps order, adds nothing
             if parameter is not None:
                 self._add_parameter(parameter, _join(path, own_name), place)
+        for own_name, buffer in module._buffers.items():  # noqa: SLF001
+            if buffer is not None and id(buffer) not in self._buffers:
+                persistent = own_name not in module._non_persistent_buffers_set  # noqa: SLF001
+                self._buffers[id(buffer)] = _buffer_info(buffer, _join(path, own_name), place, persistent=persistent)
         depth = self._depths[parent] + 1 if parent >= 0 else 0
         self._depths.append(depth)
         own = len(self._parameters) - first
@@ -177,6 +184,12 @@ class _Builder:
         """Whether the listing of this module is complete."""
         place = self._tree.module_index.get(id(module))
         return place is not None and self._sizes[place] != (0, 0)
+
+
+def _buffer_info(buffer: torch.Tensor, path: str, module: int, *, persistent: bool) -> BufferInfo:
+    shape, dtype = shape_of(buffer), str(buffer.dtype).removeprefix("torch.")
+    count, size = (buffer.numel(), buffer.nbytes) if shape is not None else (0, 0)
+    return BufferInfo(path, tuple(shape or ()), dtype, count, size, module, persistent)
 
 
 def _contents(module: nn.Module) -> Contents:

@@ -28,6 +28,7 @@ from gradtui.protocol.measurements import (
     StepTraced,
 )
 from gradtui.protocol.vocabulary import (
+    BufferInfo,
     Changed,
     ExtendedOptimizer,
     GroupSettings,
@@ -112,6 +113,7 @@ class ModelsFound(Event):
     models: tuple[ModelInfo, ...]
     modules: tuple[ModuleInfo, ...]
     parameters: tuple[ParameterInfo, ...]
+    buffers: tuple[BufferInfo, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -211,6 +211,21 @@ class ParameterInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class BufferInfo:
+    """One buffer: a tensor of a module that is no parameter. Buffers of one module stand together, in the order of modules."""
+
+    path: str
+    shape: tuple[int, ...]
+    dtype: str
+    count: int
+    bytes: int
+    module: int
+    """Index of the owning module in the tree."""
+    persistent: bool
+    """Whether `state_dict` has it."""
+
+
+@dataclass(frozen=True, slots=True)
 class ModuleInfo:
     """One module, in depth-first order.
 

@@ -62,7 +62,8 @@ def _models_found(state: RunState, event: ev.ModelsFound) -> None:
     keep_records(state)
     before = {model.number for model in state.tree.models}
     tree = state.tree
-    tree.models, tree.modules, tree.parameters = event.models, event.modules, event.parameters
+    tree.models, tree.modules = event.models, event.modules
+    tree.parameters, tree.buffers = event.parameters, event.buffers
     tree.is_sharded = any(info.local_count is not None for info in event.parameters)
     unknown = len(event.parameters)
     tree.states, tree.trainable, tree.reasons = "-" * unknown, "-" * unknown, ""

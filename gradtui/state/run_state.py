@@ -24,7 +24,15 @@ from gradtui.protocol.events import (
     StepTraced,
 )
 from gradtui.protocol.histogram import GradientHistogram
-from gradtui.protocol.vocabulary import GradientFigures, ModelInfo, ModuleInfo, OptimizerInfo, ParameterInfo, Phase
+from gradtui.protocol.vocabulary import (
+    BufferInfo,
+    GradientFigures,
+    ModelInfo,
+    ModuleInfo,
+    OptimizerInfo,
+    ParameterInfo,
+    Phase,
+)
 from gradtui.state.growth import GrowthWatch
 from gradtui.state.micro_steps import MicroStepNorms
 from gradtui.state.ratio_history import RatioHistory
@@ -64,6 +72,7 @@ class TreeState:
     models: tuple[ModelInfo, ...] = ()
     modules: tuple[ModuleInfo, ...] = ()
     parameters: tuple[ParameterInfo, ...] = ()
+    buffers: tuple[BufferInfo, ...] = ()
     is_sharded: bool = False
     """Whether any of them is spread over processes."""
     states: str = ""

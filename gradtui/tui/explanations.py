@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from gradtui.protocol.vocabulary import STATE_NAMES, ModuleInfo, ParameterState
+from gradtui.protocol.vocabulary import STATE_NAMES, BufferInfo, ModuleInfo, ParameterState
 from gradtui.state.freeze_words import contending_words, holding_words
 from gradtui.state.run_state import RunState
 from gradtui.state.same_storage import same_storage_words
@@ -34,11 +34,29 @@ from gradtui.tui.palette import state_letter
 from gradtui.tui.reach_words import backward_words, mode_words, model_lines, saved_words
 from gradtui.tui.row_history import norm_history, ratio_history, toggle_facts
 from gradtui.tui.state_meanings import MEANINGS, why_so
+from gradtui.tui.tree_rows import buffer_at
 
 
 def explain(state: RunState, row: int) -> list[Fact]:
-    """Everything there is to say about a row of the tree: a module's index, or a parameter's inverted."""
+    """Everything there is to say about a row of the tree (see `tree_rows`)."""
+    buffer = buffer_at(state.tree, row)
+    if buffer is not None:
+        return _buffer(state, buffer)
     return _module(state, row) if row >= 0 else _parameter(state, ~row)
+
+
+def _buffer(state: RunState, info: BufferInfo) -> list[Fact]:
+    tensor = f"{shape_text(info.shape)} {info.dtype}, {_elements(info.count)}, {bytes_text(info.bytes).strip()}"
+    kept = (
+        "It is persistent: state_dict has it." if info.persistent else "It is not persistent: state_dict leaves it out."
+    )
+    return [
+        Fact("state", (("buffer", "strong"),)),
+        Fact("", (("No gradient is computed for it, and no optimizer updates it. Only code writes to it.", "text"),)),
+        Fact("", ((kept, "text"),)),
+        Fact("tensor", ((tensor, "text"),)),
+        Fact("module", ((_module_words(state, info.module), "text"),)),
+    ]
 
 
 def _parameter(state: RunState, index: int) -> list[Fact]:

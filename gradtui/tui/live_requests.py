@@ -17,7 +17,8 @@ from gradtui.protocol.commands import (
     ZeroGradients,
 )
 from gradtui.state.run_state import RunState
-from gradtui.tui.requests import OVER, Make, Refusal
+from gradtui.tui.requests import OVER, Make, Refusal, is_buffer
+from gradtui.tui.tree_rows import buffer_at, row_path
 
 
 def checkpointing(state: RunState, row: int | None) -> Make | Refusal:
@@ -47,9 +48,9 @@ def mode(state: RunState, row: int | None) -> Make | Refusal:
 
 def follow_gradient(state: RunState, row: int) -> Make | None:
     """Find how the gradient comes to a row; None where that is asked for already, or nothing is to come any more."""
-    path = state.tree.parameters[~row].path if row < 0 else state.tree.modules[row].path
+    path = row_path(state.tree, row)
     asked = any(isinstance(c, TraceGradient) and c.path == path for c in state.pending.values())
-    if state.ended is not None or asked:
+    if state.ended is not None or asked or buffer_at(state.tree, row) is not None:
         return None
     return lambda number: TraceGradient(number, path)
 
@@ -69,7 +70,9 @@ def _freeze(state: RunState, row: int | None, fate: Literal["drop", "offload"]) 
         return Refusal("There is no model yet.")
     if state.ended is not None:
         return Refusal(OVER)
-    path = state.tree.parameters[~row].path if row < 0 else state.tree.modules[row].path
+    if buffer_at(state.tree, row) is not None:
+        return is_buffer(state, row)
+    path = row_path(state.tree, row)
     return lambda number: SetTrainable(number, path, False, fate)
 
 
@@ -117,5 +120,6 @@ def _module(state: RunState, row: int | None) -> int | Refusal:
     if state.ended is not None:
         return Refusal(OVER)
     if row < 0:
-        return Refusal(f"{state.tree.parameters[~row].path} is a parameter; this is for modules.")
+        kind = "parameter" if buffer_at(state.tree, row) is None else "buffer"
+        return Refusal(f"{row_path(state.tree, row)} is a {kind}; this is for modules.")
     return row

@@ -16,6 +16,7 @@ from gradtui.protocol.commands import (
 )
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import RunStatus, run_status, subtree, trainable_wish
+from gradtui.tui.tree_rows import buffer_at, row_path
 
 Make = Callable[[int], Command]
 
@@ -37,6 +38,8 @@ def toggle(state: RunState, row: int | None) -> Make | Refusal:
     if state.ended is not None:
         return Refusal(OVER)
     tree = state.tree
+    if buffer_at(tree, row) is not None:
+        return is_buffer(state, row)
     if row < 0:
         path, parameters = tree.parameters[~row].path, range(~row, ~row + 1)
     else:
@@ -48,6 +51,11 @@ def toggle(state: RunState, row: int | None) -> Make | Refusal:
     if wish is None:
         return Refusal(f"Whether {name} trains is not known before the first step.")
     return lambda number: SetTrainable(number, path, wish)
+
+
+def is_buffer(state: RunState, row: int) -> Refusal:
+    """Why a buffer is never frozen or unfrozen."""
+    return Refusal(f"{row_path(state.tree, row)} is a buffer: it has no gradient, and no optimizer updates it.")
 
 
 def objection_to_freezing(state: RunState) -> Refusal | None:

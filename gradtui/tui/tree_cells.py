@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gradtui.protocol.vocabulary import BufferInfo, ParameterInfo
 from gradtui.state.run_state import TreeState
 from gradtui.tui.formatting import bytes_text, count_text, dtype_text, norm_text, shape_text
 from gradtui.tui.lines import Line, Span, compact, elide, fit, pad, pad_start, printable, width_of
@@ -12,7 +13,7 @@ from gradtui.tui.pending_marks import NOTHING_PENDING
 from gradtui.tui.sparkline import sparkline
 from gradtui.tui.tree_columns import MARK_WIDTH, SPARK_WIDTH, Columns
 from gradtui.tui.tree_reach import TreeReach
-from gradtui.tui.tree_rows import TreeRows
+from gradtui.tui.tree_rows import TreeRows, buffer_at
 from gradtui.tui.tree_totals import TreeTotals
 
 TIED = "≡"
@@ -69,6 +70,8 @@ class TreeCells:
 
     def _basis(self, row: int) -> object:
         """Everything in a row that can change while its structure and columns stay, but for what was measured of gradients."""
+        if buffer_at(self.tree, row) is not None:
+            return None
         if row < 0:
             return self.tree.states[~row], self._pending_mark(row), self._rail(row)
         module, totals = self.tree.modules[row], self.totals
@@ -110,6 +113,8 @@ class TreeCells:
     def state_cell(self, row: int) -> Line:
         """State letters, with a mark while a toggle is on its way."""
         width = self.columns.state
+        if buffer_at(self.tree, row) is not None:
+            return fit((), width)
         pending = self._pending_mark(row)
         letters = self.totals.letters(self.tree.modules[row]) if row >= 0 else self.tree.states[~row]
         spans: list[Span] = [(pending or " ", "pending")]
@@ -131,6 +136,11 @@ class TreeCells:
         indent = " " * min(self._indent * self.rows.depth(row), max(0, width - 8))
         if row >= 0:
             return fit(self._module_name(row, indent, width), width)
+        buffer = buffer_at(self.tree, row)
+        if buffer is not None:
+            name, word = printable(buffer.path.rpartition(".")[2]), " buffer"
+            shown = elide(name, max(1, width - len(indent) - len(word)))
+            return fit([(indent, ""), (shown, "text"), (word, "buffers")], width)
         info = self.tree.parameters[~row]
         name = printable(info.path.rpartition(".")[2])
         tied = 3 if len(info.names) > 1 else 0
@@ -175,24 +185,28 @@ class TreeCells:
         return ((pad_start(text, width), role),)
 
     def _parameter_cell(self, key: str, width: int, index: int) -> Line:
+        buffer = buffer_at(self.tree, ~index)
+        if buffer is not None:
+            return ((pad_start(_tensor_text(key, buffer), width), "text"),)
         info = self.tree.parameters[index]
         if key == "norm":
             return _norm_cell(self.tree.norms[index] if self.tree.norms is not None else None, width, "text")
         if key == "spark":
             return sparkline(self.totals.recent_of_parameter(index), SPARK_WIDTH)
-        text = ""
-        if key == "count":
-            text = count_text(info.count)
-        elif key == "bytes":
-            text = bytes_text(info.bytes)
-        elif key == "shape":
-            text = shape_text(info.shape)
-        elif key == "dtype":
-            text = dtype_text(info.dtype)
-        return ((pad_start(text, width), "text"),)
+        return ((pad_start(_tensor_text(key, info), width), "text"),)
 
     def _norms_shown(self, parameters: int) -> bool:
         return parameters > 0 and self.tree.norms is not None
+
+
+def _tensor_text(key: str, info: ParameterInfo | BufferInfo) -> str:
+    if key == "count":
+        return count_text(info.count)
+    if key == "bytes":
+        return bytes_text(info.bytes)
+    if key == "shape":
+        return shape_text(info.shape)
+    return dtype_text(info.dtype) if key == "dtype" else ""
 
 
 def _norm_cell(norm: float | None, width: int, role: str) -> Line:

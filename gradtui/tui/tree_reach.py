@@ -6,6 +6,7 @@ from gradtui.protocol.vocabulary import ENTERED, ParameterState, Reach
 from gradtui.state.frontier import Frontier, called, frontier, stop_words, why_there, with_ancestors
 from gradtui.state.run_state import TreeState
 from gradtui.tui.lines import elide_start, printable, width_of
+from gradtui.tui.tree_rows import buffer_at
 
 RUNS, STOPS, PARTLY, WITHIN, HIDDEN = "│", "┯", "┆", "╪", "?"
 _LEAST_ROOM = 4
@@ -39,7 +40,7 @@ class TreeReach:
     def mark(self, row: int, *, folded: bool) -> str:
         """One cell for a row (see `tree_rows`): blank where backward never comes, or where that is not known."""
         letters = self._tree.reach.reach if self._tree.reach is not None else ""
-        if not letters:
+        if not letters or buffer_at(self._tree, row) is not None:
             return " "
         if row < 0:
             return self._parameter_mark(~row, letters[self._tree.parameters[~row].module])

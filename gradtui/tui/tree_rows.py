@@ -1,6 +1,7 @@
 """Which rows of the model tree are visible: the structure, minus what is folded, minus what the filter leaves out. Pure.
 
-A row is a number: a module's index as it is, a parameter's index inverted (`~index`, so always negative).
+A row is a number: a module's index as it is, a parameter's index inverted (`~index`, so always negative). Buffers are numbered
+after the parameters, and inverted too.
 """
 
 from __future__ import annotations
@@ -12,11 +13,23 @@ from fnmatch import translate
 from functools import cached_property
 from itertools import chain, compress
 
-from gradtui.protocol.vocabulary import ModuleInfo, ParameterInfo
+from gradtui.protocol.vocabulary import BufferInfo, ModuleInfo, ParameterInfo
 from gradtui.state.run_state import TreeState
 
 _FIRST_ROOM = 40
 """Rows that a tree may have at first without being folded, where the caller names no number."""
+
+
+def buffer_at(tree: TreeState, row: int) -> BufferInfo | None:
+    """The buffer of a row; None for a module or a parameter."""
+    return tree.buffers[~row - len(tree.parameters)] if ~row >= len(tree.parameters) else None
+
+
+def row_path(tree: TreeState, row: int) -> str:
+    """The path of a row's module, parameter or buffer."""
+    if row >= 0:
+        return tree.modules[row].path
+    return (buffer_at(tree, row) or tree.parameters[~row]).path
 
 
 class TreeRows:
@@ -25,6 +38,9 @@ class TreeRows:
     def __init__(self, tree: TreeState, folded: frozenset[str] | None = None, room: int = _FIRST_ROOM) -> None:
         self._modules: Sequence[ModuleInfo] = tree.modules
         self._parameters: Sequence[ParameterInfo] = tree.parameters
+        self._tensors: Sequence[ParameterInfo | BufferInfo] = [*tree.parameters, *tree.buffers]
+        self._buffers = _by_module(tree)
+        """The rows of each module's buffers."""
         self._names: tuple[list[str], list[str]] | None = None
         self._folded = self._first_folds(room) if folded is None else self._folds_at(folded)
         self._folded_in_filter: set[int] = set()
@@ -51,20 +67,20 @@ class TreeRows:
     def has_children(self, module: int) -> bool:
         """Whether a module has anything below it."""
         info = self._modules[module]
-        return info.own_parameters > 0 or info.subtree_modules > 1
+        return info.own_parameters > 0 or info.subtree_modules > 1 or module in self._buffers
 
     def parent(self, row: int) -> int | None:
         """The module row that a row stands under, None for a root."""
-        parent = self._modules[row].parent if row >= 0 else self._parameters[~row].module
+        parent = self._modules[row].parent if row >= 0 else self._tensors[~row].module
         return parent if parent >= 0 else None
 
     def depth(self, row: int) -> int:
         """How deep a row stands; roots are at 0."""
-        return self._modules[row].depth if row >= 0 else self._modules[self._parameters[~row].module].depth + 1
+        return self._modules[row].depth if row >= 0 else self._modules[self._tensors[~row].module].depth + 1
 
     def path(self, row: int) -> str:
-        """The module or parameter path of a row."""
-        return self._modules[row].path if row >= 0 else self._parameters[~row].path
+        """The path of a row's module, parameter or buffer."""
+        return self._modules[row].path if row >= 0 else self._tensors[~row].path
 
     def position(self, row: int) -> int | None:
         """Where a row stands among the visible ones, None if it is hidden."""
@@ -137,7 +153,7 @@ class TreeRows:
 
     def _lower_names(self) -> tuple[list[str], list[str]]:
         if self._names is None:
-            self._names = [m.path.lower() for m in self._modules], [p.path.lower() for p in self._parameters]
+            self._names = [m.path.lower() for m in self._modules], [t.path.lower() for t in self._tensors]
         return self._names
 
     def _with_ancestors(self, hits: list[bool]) -> list[bool]:
@@ -167,7 +183,7 @@ class TreeRows:
 
     @cached_property
     def _owners(self) -> list[int]:
-        return [parameter.module for parameter in self._parameters]
+        return [tensor.module for tensor in self._tensors]
 
     @cached_property
     def _unfolded(self) -> Sequence[int]:
@@ -178,6 +194,8 @@ class TreeRows:
             if module.own_parameters:
                 first = module.first_parameter
                 rows.extend(range(~first, ~(first + module.own_parameters), -1))
+            if index in self._buffers:
+                rows.extend(self._buffers[index])
         return rows
 
     def _walk(self) -> Iterator[int]:
@@ -190,6 +208,7 @@ class TreeRows:
                 continue
             first = module.first_parameter
             yield from range(~first, ~(first + module.own_parameters), -1)
+            yield from self._buffers.get(index, ())
             index += 1
 
     def _walk_matches(self, matched: list[bool]) -> Iterator[int]:
@@ -206,6 +225,7 @@ class TreeRows:
                 continue
             first = module.first_parameter
             yield from (~i for i in range(first, first + module.own_parameters) if hits[i])
+            yield from (row for row in self._buffers.get(index, ()) if hits[~row])
             index += 1
 
     def _folds_at(self, paths: frozenset[str]) -> set[int]:
@@ -214,14 +234,23 @@ class TreeRows:
     def _first_folds(self, room: int) -> set[int]:
         """Fold below the deepest level at which the whole tree still fits into `room` rows; the first level always shows."""
         sizes: dict[int, int] = {}
-        for module in self._modules:
+        for index, module in enumerate(self._modules):
             sizes[module.depth] = sizes.get(module.depth, 0) + 1
-            sizes[module.depth + 1] = sizes.get(module.depth + 1, 0) + module.own_parameters
+            below = module.own_parameters + len(self._buffers.get(index, ()))
+            sizes[module.depth + 1] = sizes.get(module.depth + 1, 0) + below
         level, rows = 1, sizes.get(0, 0) + sizes.get(1, 0)
         while level + 1 in sizes and rows + sizes[level + 1] <= room:
             level += 1
             rows += sizes[level]
         return {i for i, module in enumerate(self._modules) if module.depth >= level and self.has_children(i)}
+
+
+def _by_module(tree: TreeState) -> dict[int, range]:
+    rows: dict[int, range] = {}
+    for row, buffer in enumerate(tree.buffers, len(tree.parameters)):
+        first = rows[buffer.module].start if buffer.module in rows else ~row
+        rows[buffer.module] = range(first, ~row - 1, -1)
+    return rows
 
 
 def _hits(names: list[str], text: str) -> list[bool]:

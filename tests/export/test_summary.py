@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from fakes import GIB, MIB, coop_model, coop_run, coop_states, device_sample, he
 from gradtui.export.summary import SCHEMA, summarise, write
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable
-from gradtui.protocol.vocabulary import Changed, GradientFigures, Holding, Phase, StateReason
+from gradtui.protocol.vocabulary import BufferInfo, Changed, GradientFigures, Holding, Phase, StateReason
 from gradtui.state.reducer import INTERVENTIONS_KEPT, apply
 from gradtui.state.run_state import RunState
 
@@ -22,7 +23,7 @@ TOP = {
     "schema", "script", "arguments", "exit_code", "child_cpu_seconds", "seconds", "device", "ledger", "torch",
     "steps", "micro_steps", "skipped_steps", "models", "optimizers", "phases", "step_peak", "device_memory", "checkpointed",
     "living_graphs",
-    "gradient_norm", "bad_step", "modules", "parameters", "freezes",
+    "gradient_norm", "bad_step", "modules", "parameters", "buffers", "freezes",
     "interventions", "interventions_dropped", "out_of_memory", "findings", "cost",
 }  # fmt: skip
 BYTES = {"parameters", "buffers", "gradients", "optimizer_state", "activations", "input", "offloaded",
@@ -308,3 +309,13 @@ def test_graphs_that_no_backward_reaches_are_told_as_long_as_they_live() -> None
     }  # fmt: skip
     apply(state, ev.GraphsAlive(9.5, 4, 0, False, 0, 0))
     assert round_trip(state)["living_graphs"] is None
+
+
+def test_buffers_are_listed() -> None:
+    found = coop_model()
+    info = BufferInfo("token_prefix", (4, 256), "float32", 1024, 4096, 0, persistent=False)
+    state = run(*coop_run(1), replace(found, buffers=(info,)))
+    assert round_trip(state)["buffers"] == [
+        {"path": "token_prefix", "shape": [4, 256], "dtype": "float32", "bytes": 4096, "persistent": False}
+    ]
+    assert round_trip(run(*coop_run(1)))["buffers"] == []

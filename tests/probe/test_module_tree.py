@@ -345,3 +345,26 @@ def test_a_tree_keeps_nothing_alive() -> None:
     assert not tree.is_current()
     assert list(tree.live_parameters()) == []
     assert list(tree.live_modules()) == []
+
+
+def test_buffers_are_listed_with_their_module_and_whether_a_checkpoint_has_them() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = nn.BatchNorm1d(3)
+            self.register_buffer("mask", torch.ones(2, 5, dtype=torch.bool), persistent=False)
+            self.register_buffer("none", None)
+            self.register_buffer("again", self.norm.running_mean)
+
+    net = Net()
+    tree = build([("net", net)])
+    # `again` is the running mean, which is listed once, at the first of its paths.
+    assert [(each.path, each.shape, each.dtype, each.bytes, each.persistent) for each in tree.buffers] == [
+        ("mask", (2, 5), "bool", 10, False),
+        ("again", (3,), "float32", 12, True),
+        ("norm.running_var", (3,), "float32", 12, True),
+        ("norm.num_batches_tracked", (), "int64", 8, True),
+    ]
+    assert [each.module for each in tree.buffers] == [0, 0, 1, 1]
+    net.mask = torch.zeros(2, 5, dtype=torch.bool)
+    assert tree.is_current()

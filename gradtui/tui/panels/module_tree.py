@@ -20,7 +20,7 @@ from gradtui.tui.pending_marks import NOTHING_PENDING, PendingMarks
 from gradtui.tui.tree_cells import TreeCells
 from gradtui.tui.tree_columns import SPARK_WIDTH, columns_for
 from gradtui.tui.tree_reach import TreeReach
-from gradtui.tui.tree_rows import TreeRows
+from gradtui.tui.tree_rows import TreeRows, buffer_at
 from gradtui.tui.tree_totals import TreeTotals
 from gradtui.tui.widgets.line_view import LineView, ScrollLines
 
@@ -59,6 +59,12 @@ class ModuleTree(ScrollLines):
     def current(self) -> int | None:
         """The row under the cursor (see `tree_rows`), None while there is none."""
         return self.rows.rows[self.cursor] if self.cursor < len(self.rows) else None
+
+    @property
+    def measured(self) -> int | None:
+        """The row under the cursor if gradients are measured for it; None for a buffer."""
+        row = self.current
+        return row if row is None or buffer_at(self._state.tree, row) is None else None
 
     @property
     def totals(self) -> TreeTotals:

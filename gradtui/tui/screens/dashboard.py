@@ -150,7 +150,7 @@ class Dashboard(Screen[None]):
 
     def select(self) -> None:
         """Take the row under the tree's cursor over into the gradient panel."""
-        row, tree = self.tree_view.current, self._state.tree
+        row, tree = self.tree_view.measured, self._state.tree
         chosen = selection_of(tree, row) if row is not None else None
         # The whole model's curve is the total's, which is drawn anyway.
         drawn = row is not None and chosen is not None and (row < 0 or is_part(tree, chosen))

@@ -7,6 +7,7 @@ from gradtui.tui.explanations import explain
 from gradtui.tui.facts import detail_lines
 from gradtui.tui.lines import elide_start, printable
 from gradtui.tui.screens.text_dialog import TextDialog
+from gradtui.tui.tree_rows import row_path
 
 _TITLE_WIDTH = 60
 
@@ -19,11 +20,7 @@ class DetailDialog(TextDialog):
     def __init__(self, state: RunState, row: int) -> None:
         self._state, self._row = state, row
         self._structure = state.tree.version
-        path = (
-            state.tree.modules[row].path or state.tree.modules[row].name
-            if row >= 0
-            else state.tree.parameters[~row].path
-        )
+        path = row_path(state.tree, row) or state.tree.modules[row].name
         title = elide_start(printable(path), _TITLE_WIDTH)
         super().__init__(title, lambda width: detail_lines(explain(self._state, self._row), width))
 

@@ -45,7 +45,7 @@ class PlotView(LineView):
     @property
     def look(self) -> Look:
         """What is looked at now."""
-        return self._choices.look(self._state.tree, self._tree.current)
+        return self._choices.look(self._state.tree, self._tree.measured)
 
     @property
     def plot(self) -> Plot | None:
@@ -225,7 +225,7 @@ class PlotScreen(ModalScreen[None]):
         self._chosen()
 
     def action_pin(self) -> None:
-        trouble = self._choices.pin(self._state.tree, self._tree.current)
+        trouble = self._choices.pin(self._state.tree, self._tree.measured)
         if trouble is not None:
             self.notify(trouble, timeout=4, markup=False)
         self._chosen()
