@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from gradtui.probe import interventions, running_statistics
+from gradtui.probe import interventions, rounded_updates, running_statistics
 from gradtui.probe import optimizer_membership as membership
 from gradtui.probe.applied import Applied, Changed
 from gradtui.probe.freezes import Freezes
@@ -93,7 +93,9 @@ class Toggling:
     def set_trainable(self, command: SetTrainable) -> Applied:
         """Freeze or unfreeze what the command names. Raises `Refused`."""
         path, named = interventions.select(command, self._view.tree)
-        return self._set(command, path, named)
+        done = self._set(command, path, named)
+        chosen = {place: named[place] for place in done.parameters} if command.trainable else {}
+        return self._warned(done, chosen)
 
     def train_only(self, command: TrainOnly) -> Applied:
         """Unfreeze what the command names and freeze all the rest. Raises `Refused`, and then neither is done."""
@@ -111,7 +113,13 @@ class Toggling:
         size = sum(tree.parameters[place].count for place in wanted)
         counts = f"{'1 tensor' if len(wanted) == 1 else f'{len(wanted)} tensors'}, {size:,} parameters"
         words = running_statistics.changed_words(done.changed, self._module)
-        return replace(done, text="; ".join((f"trains only {shown or 'the model'}: {counts}", *words)))
+        done = replace(done, text="; ".join((f"trains only {shown or 'the model'}: {counts}", *words)))
+        return self._warned(done, wanted)
+
+    def _warned(self, done: Applied, unfrozen: dict[int, torch.Tensor]) -> Applied:
+        """What was done, with a warning where the dtype of what was unfrozen is too coarse for its updates."""
+        words = rounded_updates.warning(unfrozen, self._view.tree, self._view.live_optimizers(), self._norms.latest)
+        return replace(done, text=f"{done.text}; {words}") if words else done
 
     def _set(self, command: SetTrainable, path: str, named: dict[int, torch.Tensor]) -> Applied:
         """Freeze or unfreeze what of these is not yet as the command asks. Raises `Refused`."""
