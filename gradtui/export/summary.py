@@ -50,6 +50,9 @@ more only some. `bad_step` (see `gradtui.export.bad_step`) is where NaN or Inf a
 nothing was trained in this process. `device_memory` (see `gradtui.export.device_memory`) is null where
 no CUDA device was in use.
 
+`unregistered` are modules that run inside a model without being registered with it (a Python list of layers): the path of their
+`caller`, `model` where they are shown as a model by themselves, and elements of their parameters. As of the last examined step.
+
 `models` are in the order they were found: at most the last 64 that are gone (`current` false), with what was measured of
 them last, then those there are now. Of each, as of `measured_step`: `trainable`, the elements that require a gradient;
 `gradient_bytes`, what `.grad` holds when a step has ended; `activation_bytes`, what autograd keeps for backward in the model's
@@ -118,6 +121,7 @@ def summarise(state: RunState, *, dropped: int) -> dict[str, Any]:
         "interventions_dropped": state.intervention_count - len(state.interventions),
         "out_of_memory": [_out_of_memory(event) for event in state.out_of_memory],
         "findings": [],
+        "unregistered": [asdict(module) for module in state.unregistered],
         "cost": _cost(state, dropped),
     }
 

@@ -6,9 +6,10 @@ ends tells, by bisection, whose operation a node is: exact, and far cheaper than
 
 from __future__ import annotations
 
+import weakref
 from _thread import get_ident
 from bisect import bisect_right
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -113,7 +114,7 @@ def joined(before: str | None, now: str) -> str:
 class ModuleTracer:
     """Fills one trace at a time, with what happens on the thread that began it."""
 
-    __slots__ = ("_places", "_thread", "_trace", "inside", "minds", "on", "passes")
+    __slots__ = ("_parents", "_places", "_thread", "_trace", "calls", "inside", "minds", "on", "passes")
 
     def __init__(self) -> None:
         self.on = False
@@ -127,6 +128,9 @@ class ModuleTracer:
         """The thread that is listened to while it is within an outermost module call, else 0."""
         self.minds = False
         """Some modules are called in another way, so that every call has to be looked at."""
+        self.calls: dict[int, tuple[weakref.ref[nn.Module], int]] = {}
+        """By id: each module that another module has called and that is no child of a known one, with the caller's place."""
+        self._parents: Sequence[int] = ()
         self._trace = ModuleTrace()
         self._places: Mapping[int, int] = {}
         self._thread = 0
@@ -136,8 +140,19 @@ class ModuleTracer:
         """What is being filled; an empty one while that is nothing."""
         return self._trace
 
-    def begin(self, places: Mapping[int, int], onto: ModuleTrace | None = None) -> ModuleTrace:
-        """Begin a new trace, or go on with `onto`; `places` holds the index of each known module by its id()."""
+    def begin(
+        self, places: Mapping[int, int], onto: ModuleTrace | None = None, parents: Sequence[int] = ()
+    ) -> ModuleTrace:
+        """Begin a new trace, or go on with `onto`.
+
+        Args:
+            places: index of each known module by its id().
+            onto: an earlier trace of the same modules.
+            parents: by module, the index of its parent; without them `calls` stays empty.
+        """
+        if onto is None:
+            self.calls.clear()
+        self._parents = parents
         self._trace, self._places, self._thread = onto or ModuleTrace(), places, get_ident()
         self.on = True
         self.passes = False
@@ -152,7 +167,10 @@ class ModuleTracer:
     def entered(self, now: int, module: nn.Module) -> None:  # noqa: ARG002 - as every callback of a hook
         """A module is called."""
         if self.on and get_ident() == self._thread:
-            self._trace.entered(self._places.get(id(module), OUTSIDE))
+            place, caller = self._places.get(id(module), OUTSIDE), self._trace.now
+            if caller >= 0 and self._parents and (place < 0 or self._parents[place] < 0):
+                self.calls[id(module)] = weakref.ref(module), caller
+            self._trace.entered(place)
 
     def left(self, now: int) -> None:  # noqa: ARG002
         """The module that was entered last has returned or raised."""

@@ -30,6 +30,7 @@ from gradtui.probe.step_counter import StepCounter
 from gradtui.probe.step_traces import StepTraces
 from gradtui.probe.told_states import ToldStates
 from gradtui.probe.torch_private import operations_are_observed
+from gradtui.probe.unregistered import Unregistered
 from gradtui.protocol.events import Event
 from gradtui.protocol.vocabulary import Phase, StateReason
 
@@ -93,6 +94,7 @@ class StepExaminer:
         self.gradients = GradientTraces(emit, clock, view, cadence)
         self.states = ToldStates(emit, clock, view)
         self._frozen = FrozenValues()
+        self._unregistered = Unregistered(emit, clock)
         self._reach = ReachReader(emit, clock, view, counter)
         self._is_graph_known = False
         """The phase that is about to end does so with a backward whose graph was walked."""
@@ -185,7 +187,7 @@ class StepExaminer:
         # What one optimizer's step has computed may be used by the next one's: a GAN's generated images.
         same_round = before is not None and before.tree is tree and step % self._view.round_length > 0
         onto = before.trace if before is not None and same_round else None
-        self.examination = Examination(tree, self.tracer.begin(tree.module_index, onto))
+        self.examination = Examination(tree, self.tracer.begin(tree.module_index, onto, tree.parents))
         self._ledgers.follow(self.examination.trace.grad_modes)
         total = self._ledgers.ledger.total
         if traced and total is not None:
@@ -301,6 +303,8 @@ class StepExaminer:
         self._view.read_groups(self._counter.steps)
         self._reach.step_ended(optimizer, examination.graphs, examination.trace, self._ledgers.device_type)
         self._guard("gradient chain", self.gradients.step_ended, examination, self._counter.steps)
+        found = self.tracer.calls, examination.tree, self._view.live_optimizers(), self._counter.steps
+        self._guard("unregistered modules", self._unregistered.step_ended, *found)
         saved = examination.saved_bytes(self._clock.at(), self._counter.steps)
         if saved is not None:
             self.activations = saved.total

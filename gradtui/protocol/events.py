@@ -37,6 +37,7 @@ from gradtui.protocol.vocabulary import (
     OptimizerInfo,
     ParameterInfo,
     Phase,
+    UnregisteredModule,
 )
 
 __all__ = [
@@ -174,6 +175,14 @@ class Progress(Event):
     exempt_seconds: float = 0.0
     """Steps that were examined whatever the budget (the first ones, and those after a change), and what our hooks took in
     them. One of these steps may be reported in the event after the one that counts it in `steps`."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnregisteredFound(Event):
+    """All modules known to run inside a model without being registered with it; `more` are not described."""
+
+    modules: tuple[UnregisteredModule, ...]
+    more: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -339,3 +339,20 @@ class GradientHop:
     """What autograd calls the first few different ones, in the order of backward."""
     hidden: bool = False
     """One of them stands for the code of several modules: a compiled region, a reentrant checkpoint."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnregisteredModule:
+    """A module that runs inside a model without being registered with it. Parameters are counted by their elements."""
+
+    caller: str
+    """Path of the module that calls it, or the model's name where that is the root."""
+    type_name: str
+    model: str | None
+    """What it is called where it is shown as a model by itself; None where it is not shown."""
+    parameters: int
+    """Of those that the caller's model does not have as well."""
+    trainable: int
+    in_optimizer: int
+    with_gradient: int
+    """Parameters whose `.grad` was not None after the step."""

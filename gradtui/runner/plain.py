@@ -30,6 +30,7 @@ from gradtui.state.reducer import apply
 from gradtui.state.run_state import CostRecord, ModelRecord, PhaseRecord, RunState
 from gradtui.state.same_storage import same_storage_lines
 from gradtui.state.state_reasons import problem_lines
+from gradtui.state.unregistered_words import unregistered_lines
 from gradtui.transport.channel import EventSource
 
 PROGRESS_S = 5.0
@@ -195,6 +196,7 @@ def closing_lines(state: RunState) -> list[str]:
     named = [f"{count} {STATE_NAMES[ParameterState(letter)]}" for letter, count in letters.items()]
     if named:
         lines.append("parameter tensors: " + ", ".join(named))
+    lines += unregistered_lines(state.unregistered)
     lines += problem_lines(tree) + same_storage_lines(tree, state.optimizers)
     lines += _phase_lines(state)
     lines += graph_lines(state)

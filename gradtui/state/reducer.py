@@ -29,6 +29,7 @@ from gradtui.state.notes import note
 from gradtui.state.out_of_memory import headline
 from gradtui.state.run_state import RunState
 from gradtui.state.series import Series
+from gradtui.state.unregistered_words import unregistered_lines
 
 INTERVENTIONS_KEPT = 1_000
 _SMOOTHING = 0.3
@@ -236,6 +237,13 @@ def _schedule_noted(state: RunState, event: ev.ScheduleNoted) -> None:
     note(state, event, "schedule", event.text)
 
 
+def _unregistered(state: RunState, event: ev.UnregisteredFound) -> None:
+    before, state.unregistered = set(unregistered_lines(state.unregistered)), event.modules
+    for line in unregistered_lines(event.modules):
+        if line not in before:
+            note(state, event, "model", line)
+
+
 def _run_ended(state: RunState, event: ev.RunEnded) -> None:
     state.ended = event
     state.paused = False
@@ -258,6 +266,7 @@ _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     ev.DeviceFound: _device_found,
     ev.OptimizersFound: _optimizers_found,
     ev.Progress: _progress,
+    ev.UnregisteredFound: _unregistered,
     ev.GradientsMeasured: measured.gradients_measured,
     ev.BadStepFound: measured.bad_step_found,
     ev.GradientFiguresMeasured: measured.figures_measured,

@@ -32,6 +32,7 @@ from gradtui.protocol.vocabulary import (
     OptimizerInfo,
     ParameterInfo,
     Phase,
+    UnregisteredModule,
 )
 from gradtui.state.growth import GrowthWatch
 from gradtui.state.micro_steps import MicroStepNorms
@@ -238,6 +239,8 @@ class RunState:
     micro_steps: int = 0
     skipped_steps: int = 0
     steps_per_second: float | None = None
+    unregistered: tuple[UnregisteredModule, ...] = ()
+    """Modules that run inside a model without being registered with it."""
     phase: Phase = Phase.LOAD
     paused: bool = False
     single_steps: bool = False
