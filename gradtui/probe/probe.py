@@ -85,7 +85,7 @@ class Probe:
         """Take the hooks off and emit what is left to say. The script's objects keep nothing of ours."""
         self.hooks.remove()
         self._marked.marks.leave()
-        self._cost_of_step()
+        self._examined(self._cost.of_step())
         self.hooks.guard("gradient norms", self._measure_newest)
         self.hooks.guard("gradient norms", self.norms.finish)
         self.hooks.guard("ledger", self.examiner.finish)
@@ -308,18 +308,18 @@ class Probe:
             # Not when its backward ended: what the script does with the gradients is part of its step.
             self.counter.stop_if_done()
         # Read before the run may be held: the time of that is taken off only when it goes on.
-        cost = self._cost_of_step()
+        cost = self._cost.of_step()
+        if self.examiner.examination is not None:
+            self._examined(cost)
         if for_commands:
             self.hooks.guard("commands", self.desk.cross, executed, self._is_by_hand())
         self.hooks.guard("examination", self.examiner.begin_step, executed, cost)
         expected = self.counter.is_last(executed) or self.desk.holds_soon(executed)
         self.norms.begin_step(executed, wanted=self.examiner.examination is not None, expected=expected)
 
-    def _cost_of_step(self) -> float:
-        cost = self._cost.of_step()
+    def _examined(self, cost: float) -> None:
         if self.examiner.is_exempt:
             self.counter.examined_exempt(cost)
-        return cost
 
     def _hold(self, held: bool) -> None:
         now = self.clock.now()
