@@ -129,3 +129,44 @@ def test_the_demo_holds_still_or_drifts_and_a_schedule_does_what_it_does(tmp_pat
     told = re.search(r"step ([\d,]+): fc2.weight and fc2.bias moved while frozen by the script", naive.stderr)
     assert told is not None
     assert 100 < int(told[1].replace(",", "")) <= 3100  # the steps that the demo freezes it for
+
+
+PROMPT = """
+import sys, torch
+torch.manual_seed(0)
+model = torch.nn.ModuleDict({"prompt": torch.nn.Linear(4, 6), "encoder": torch.nn.Linear(6, 2)})
+model["encoder"].requires_grad_(False)
+optimizer = torch.optim.Adam(model["prompt"].parameters(), lr=0.01)
+x, file = torch.linspace(-1, 1, 24).view(6, 4), sys.argv[1]
+if "--resume" in sys.argv:
+    saved = torch.load(file)
+    model["prompt"].load_state_dict(saved["prompt"])
+    optimizer.load_state_dict(saved["optimizer"])
+for number in range(8):
+    optimizer.zero_grad()
+    model["encoder"](model["prompt"](x).tanh()).square().mean().backward()
+    optimizer.step()
+torch.save({"prompt": model["prompt"].state_dict(), "optimizer": optimizer.state_dict()}, file)
+print(len(optimizer.param_groups[0]["params"]), len(optimizer.state))
+"""
+
+
+def test_a_checkpoint_is_resumed_with_the_schedule_and_after_an_undo_without(tmp_path: Path) -> None:
+    script = tmp_path / "prompt.py"
+    script.write_text(PROMPT)
+    schedule = tmp_path / "s.toml"
+    schedule.write_text('[[do]]\nstep = 3\ncommand = "unfreeze"\npath = "encoder"\n')
+    kept = str(tmp_path / "kept.pt")
+    first = gradtui(tmp_path, "--schedule", str(schedule), str(script), kept)
+    assert first.stdout == "4 4\n"
+    assert "the trained weights of encoder.weight, encoder.bias are in the script's checkpoint only if" in first.stderr
+    alone = gradtui(tmp_path, str(script), kept, "--resume")
+    assert alone.returncode == 1
+    assert "the script failed before it trained anything" in alone.stderr
+    assert "schedule: Adam has 2 parameters and the script loads a state of 4: if an unfreeze added" in alone.stderr
+    again = gradtui(tmp_path, "--schedule", str(schedule), str(script), kept, "--resume")
+    assert (again.returncode, again.stdout) == (0, "4 4\n")
+    schedule.write_text(schedule.read_text() + '[[do]]\nstep = 6\ncommand = "undo"\n')
+    assert gradtui(tmp_path, "--schedule", str(schedule), str(script), kept).stdout == "2 2\n"
+    plain = subprocess.run([sys.executable, str(script), kept, "--resume"], capture_output=True, text=True, check=True)
+    assert plain.stdout == "2 2\n"

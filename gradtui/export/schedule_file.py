@@ -50,6 +50,12 @@ def schedule_text(state: RunState, run: str) -> str:
         f"# What was done to {script} while it ran. To do the same again: gradtui --schedule THIS_FILE {one_line(run)}",
         "# `step = 30` is when 30 optimizer steps have been executed, before the next one begins.",
     ]
+    if any(changed.joined for applied in state.interventions for changed in applied.changed):
+        lines += [
+            "# To resume from a checkpoint that the script saved while an entry had added parameters to its optimizer, give",
+            "# this file to the resumed run too. Before the script loads that checkpoint, the entries up to the first that makes",
+            "# it fit are applied. All others count the steps of the resumed run: delete those that are not wanted there.",
+        ]
     dropped = state.intervention_count - len(state.interventions)
     if dropped:
         lines.append(f"# Not complete: {dropped} earlier ones were not kept, so a replay will not be the same run.")

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from typing import Any
 
-from gradtui.probe import allocator_snapshot, checkpoint_file, gradient_clearing
+from torch.optim import Optimizer
+
+from gradtui.probe import allocator_snapshot, checkpoint_file, gradient_clearing, schedule_at_load
 from gradtui.probe import optimizer_membership as membership
 from gradtui.probe.applied import Applied
 from gradtui.probe.bad_step import Surroundings
@@ -139,6 +142,24 @@ class CommandDesk:
         if self.schedule.is_due(step):
             self._replay()
         self._boundary.cross(step)
+        self.freezes.report(step)
+        self._additions.tell(step)
+
+    def loading(self, step: int, optimizer: Optimizer, state: Any) -> None:
+        """The script is about to load a saved state into an optimizer."""
+        saved = schedule_at_load.saved_sizes(state)
+        if step or saved is None or not schedule_at_load.is_larger(saved, optimizer):
+            return
+        self._step, self._looked = step, False
+        self._look()
+        note = schedule_at_load.apply_before(
+            self.schedule,
+            optimizer,
+            saved,
+            self.toggling.apply,
+            lambda command: self._boundary.carry_out(command, step),
+        )
+        self._emit(ScheduleNoted(self._clock.at(), step, note, False))
         self.freezes.report(step)
         self._additions.tell(step)
 

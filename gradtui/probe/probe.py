@@ -185,6 +185,11 @@ class Probe:
         """An optimizer was constructed."""
         self.view.discovery.saw_optimizer(optimizer)
 
+    def state_loading(self, now: int, optimizer: Optimizer, state: Any) -> None:  # noqa: ARG002
+        """The script is about to load a saved state into an optimizer."""
+        self.view.discovery.saw_optimizer(optimizer)
+        self.desk.loading(self.counter.steps, optimizer, state)
+
     def step_began(self, now: int, optimizer: Optimizer, with_closure: bool) -> None:
         """`Optimizer.step` is called; a subclass that calls its parent's step reports twice."""
         self._steps.drop_lost(besides=1)

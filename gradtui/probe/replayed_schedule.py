@@ -40,6 +40,10 @@ class ReplayedSchedule:
             return self._left.popleft()
         return None
 
+    def take_first(self, count: int) -> list[Scheduled]:
+        """The next entries, whenever they are due."""
+        return [self._left.popleft() for _ in range(count)]
+
     def objection(self, tree: Listing) -> str | None:
         """Why the first entry that names something unknown cannot be carried out; None if there is none.
 

@@ -22,7 +22,7 @@ from gradtui.probe.refusals import AlreadySo, Gone, Refused, Training
 from gradtui.probe.run_clock import RunClock
 from gradtui.probe.step_examiner import StepExaminer
 from gradtui.probe.together import in_order
-from gradtui.protocol.commands import SetTrainable, TakeUpFreezes, TrainOnly, VerifyFreeze
+from gradtui.protocol.commands import Command, SetTrainable, TakeUpFreezes, TrainOnly, VerifyFreeze
 from gradtui.protocol.events import Event
 from gradtui.transport.in_process import CommandQueue
 
@@ -89,6 +89,15 @@ class Toggling:
         """Leave nothing of ours in the script's objects: they stay as they are, and its own."""
         self.freezes.statistics.modules = []
         self.states.bring_all_back()
+
+    def apply(self, command: Command) -> Applied:
+        """Carry out one of the commands that freeze and unfreeze. Raises `Refused`."""
+        if isinstance(command, SetTrainable):
+            return self.set_trainable(command)
+        if isinstance(command, TrainOnly):
+            return self.train_only(command)
+        assert isinstance(command, TakeUpFreezes)
+        return self.take_up(command)
 
     def set_trainable(self, command: SetTrainable) -> Applied:
         """Freeze or unfreeze what the command names. Raises `Refused`."""

@@ -55,6 +55,7 @@ def install(
     hooks.patch(owner, name, lambda original: _backward(original, hooks, listener, examiner, marks, statistics))
     recomputation.install(hooks, examiner.recomputation)
     hooks.patch(Optimizer, "__init__", lambda original: _init(original, hooks, "optimizer", listener.optimizer_made))
+    hooks.patch(Optimizer, "load_state_dict", lambda original: _load_state(original, hooks, listener))
     for clearing in (Optimizer, nn.Module):
         hooks.patch(clearing, "zero_grad", lambda original: _zero_grad(original, hooks, listener, marks))
     scaler = torch.amp.GradScaler
@@ -142,6 +143,20 @@ def _init(
             hooks.run(part, made, self)
 
     return leave_to_python(hide(__init__))
+
+
+def _load_state(original: Function, hooks: HookSet, listener: Listener) -> Function:
+    @functools.wraps(original)
+    def load_state_dict(self: Any, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
+        if hooks.active:
+            hooks.run("resume", listener.state_loading, self, state_dict)
+        try:
+            return original(self, state_dict, *args, **kwargs)
+        except BaseException as error:
+            hooks.passes(error)
+            raise
+
+    return leave_to_python(load_state_dict)
 
 
 def _zero_grad(

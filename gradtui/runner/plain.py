@@ -235,7 +235,7 @@ def _phase_lines(state: RunState) -> list[str]:
 def _untrained_lines(state: RunState) -> list[str]:
     failed = state.ended is not None and (state.ended.error is not None or state.ended.exit_code != 0)
     happened = "failed before it trained anything" if failed else "ran to its end without training anything"
-    happened = "was stopped before it trained anything" if failed and state.schedule_notes else happened
+    happened = "was stopped before it trained anything" if failed and state.schedule_failed else happened
     lines = [f"the script {happened} in this process: no backward, no optimizer step"]
     elsewhere = state.ended.child_cpu_seconds if state.ended is not None else None
     if elsewhere is not None and elsewhere >= _BUSY_CHILDREN_S:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from gradtui.protocol.vocabulary import ExtendedOptimizer
 from gradtui.state.run_state import RunState
 
-_MOST_NAMES = 3
+_MOST_NAMES = 2
 _ONLY_IF = (
-    "are in the script's checkpoint only if it saves the modules they are in; save_checkpoint (ctrl+p) writes all weights and "
-    "optimizers"
+    "are in the script's checkpoint only if it saves the modules they are in. The command save_checkpoint (ctrl+p) writes the "
+    'weights of all models: torch.load(FILE)["models"]'
 )
 
 
@@ -40,6 +41,9 @@ def _extended_words(optimizer: ExtendedOptimizer) -> str:
 
 
 def _names(paths: Sequence[str]) -> str:
-    return ", ".join(paths[:_MOST_NAMES]) + (
-        f" and {len(paths) - _MOST_NAMES:,} more" if len(paths) > _MOST_NAMES else ""
-    )
+    """The paths, or where they are many the innermost module that holds all of them."""
+    if len(paths) <= _MOST_NAMES:
+        return ", ".join(paths)
+    parts = [path.split(".") for path in paths]
+    shared = [same[0] for same in itertools.takewhile(lambda same: len(set(same)) == 1, zip(*parts))]
+    return f"{len(paths):,} tensors in {'.'.join(shared)}" if shared else f"{', '.join(paths[:_MOST_NAMES])} …"

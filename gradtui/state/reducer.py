@@ -234,6 +234,7 @@ def _out_of_memory(state: RunState, event: ev.OutOfMemory) -> None:
 
 def _schedule_noted(state: RunState, event: ev.ScheduleNoted) -> None:
     state.schedule_notes.append(event.text)
+    state.schedule_failed |= event.failed
     note(state, event, "schedule", event.text)
 
 

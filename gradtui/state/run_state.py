@@ -293,6 +293,8 @@ class RunState:
     """Whether memory at the end of a step rises and rises."""
     out_of_memory: list[OutOfMemory] = field(default_factory=list)
     """Failed allocations, as far as they were told; never more than the probe tells, a few dozen."""
+    schedule_failed: bool = False
+    """The run was stopped since it could not be what its schedule says."""
     schedule_notes: list[str] = field(default_factory=list)
     """What became of the schedule that is replayed, as far as it is not what it asks for."""
     problems: dict[str, str] = field(default_factory=dict)

@@ -259,8 +259,8 @@ RESUME = (
 
 def test_while_something_is_added_the_events_and_the_closing_lines_say_what_the_checkpoint_holds() -> None:
     weights = (
-        "the trained weights of 0.weight are in the script's checkpoint only if it saves the modules they are in; "
-        "save_checkpoint (ctrl+p) writes all weights and optimizers"
+        "the trained weights of 0.weight are in the script's checkpoint only if it saves the modules they are in. The "
+        'command save_checkpoint (ctrl+p) writes the weights of all models: torch.load(FILE)["models"]'
     )
     frozen = weights.replace(
         "the trained weights of 0.weight", "0.weight trained while unfrozen and is frozen again: the trained weights"
