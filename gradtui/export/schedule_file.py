@@ -53,8 +53,8 @@ def schedule_text(state: RunState, run: str) -> str:
     if any(changed.joined for applied in state.interventions for changed in applied.changed):
         lines += [
             "# To resume from a checkpoint that the script saved while an entry had added parameters to its optimizer, give",
-            "# this file to the resumed run too. Before the script loads that checkpoint, the entries up to the first that makes",
-            "# it fit are applied. All others count the steps of the resumed run: delete those that are not wanted there.",
+            "# this file to the resumed run too. Before the script loads that checkpoint, the entries up to the first that",
+            "# makes it fit are applied. All others count the steps of the resumed run: delete those that are not wanted.",
         ]
     dropped = state.intervention_count - len(state.interventions)
     if dropped:
