@@ -35,6 +35,8 @@ class Clippings:
     def __init__(self, coming: Callable[[], None] = lambda: None) -> None:
         """`coming` is called before each, on steps whose gradients are measured."""
         self.on = False
+        self.done: Callable[[], None] = lambda: None
+        """Called after each, likewise."""
         self.coming = coming
         self._calls: list[Clipping] = []
 
@@ -49,13 +51,18 @@ class Clippings:
             known = float(threshold) if isinstance(threshold, (int, float)) else None
             self._calls.append(Clipping(total.detach(), known))
 
-    def take(self) -> Clipping | None:
-        """What an optimizer's gradients were clipped by, None unless there was exactly one call.
+    @property
+    def only(self) -> Clipping | None:
+        """What the gradients were clipped by, None unless there was exactly one call.
 
         Several may be about different parameters or the same ones again: their norms do not add up.
         """
-        calls, self._calls = self._calls, []
-        return calls[0] if len(calls) == 1 else None
+        return self._calls[0] if len(self._calls) == 1 else None
+
+    def take(self) -> Clipping | None:
+        """The same, of an optimizer: what follows is another one's."""
+        only, self._calls = self.only, []
+        return only
 
 
 def install(hooks: HookSet, clippings: Clippings) -> None:
@@ -94,6 +101,7 @@ def _listening(original: Callable[..., Any], hooks: HookSet, clippings: Clipping
             total = result if returns_total else (args[0] if args else kwargs.get("total_norm"))
             norm_type = (args[0] if args else kwargs.get("norm_type", 2.0)) if returns_total else 2.0
             hooks.guard("clipping", clippings.saw, total, max_norm, norm_type)
+            clippings.done()
         return result
 
     return hide(clip)

@@ -40,6 +40,8 @@ class NormReading:
     """The total before the script clipped, None if it did not."""
     clipped_at: float | None = None
     """What the script clipped it at."""
+    is_applied: bool = True
+    """False where the script may have changed the gradients since, before it applied them."""
 
 
 @dataclass

@@ -23,6 +23,7 @@ from gradtui.probe.micro_steps import MicroSteps
 from gradtui.probe.models_in_view import ModelsInView
 from gradtui.probe.peak_counters import of_this_process
 from gradtui.probe.run_clock import RunClock
+from gradtui.probe.step_by_hand import StepByHand
 from gradtui.probe.torch_private import loss_scale, operations_are_observed
 from gradtui.probe.watched_gradients import WatchedGradients
 from gradtui.protocol.events import Event, GradientFiguresMeasured, GradientHistogramsMeasured, GradientsMeasured
@@ -61,10 +62,12 @@ class NormReader:
         self._late = 0
         """A step whose gradients were read after it, when they may have been set to zero."""
         self.epochs = epochs
+        self.by_hand = StepByHand(self._all_gradients, self._measure_by_hand, self._saw_first, self._tell)
         self.latest: dict[int, float] = {}
         """Parameter index -> its norm, as its optimizer applied it last. On a device one reading old."""
         self.bad_steps = BadSteps(emit, clock, view)
         self.clippings = Clippings(partial(guard, "first bad step", self.bad_steps.clipping))
+        self.clippings.done = partial(guard, "gradient norms", self._clipped)
         self.micro_steps = MicroSteps(emit, clock)
         self._emit = emit
         self._clock = clock
@@ -206,7 +209,7 @@ class NormReader:
                 self._measure(step, optimizer, has_run)
         self._reading_ns += perf_counter_ns() - began
 
-    def measure_late(self, step: int, optimizer: Optimizer) -> None:
+    def measure_late(self, step: int, optimizer: Optimizer | None) -> None:
         """Measure the newest step, which is over, if nobody has: its gradients may still be there."""
         if step <= self._newest or self.is_scaled:
             return
@@ -216,9 +219,12 @@ class NormReader:
 
     def _measure(self, step: int, optimizer: Optimizer | None, has_run: bool) -> None:
         self._newest = step
-        self._guard("first bad step", partial(self.bad_steps.measuring, has_run=has_run), step, optimizer)
+        # A script without an optimizer has not updated the weights when its backward has ended.
+        has_moved = has_run and optimizer is not None
+        self._guard("first bad step", partial(self.bad_steps.measuring, has_run=has_moved), step, optimizer)
         applied = self._applied_by(optimizer)
-        gradients, clipping = self._gradients(applied), self.clippings.take()
+        gradients = self._gradients(applied)
+        clipping = self.clippings.only if optimizer is None else self.clippings.take()
         scale = getattr(optimizer, "grad_scale", None)
         scale = scale if isinstance(scale, torch.Tensor) else None
         self._devices = {gradient.device.index for _, gradient in gradients if gradient.is_cuda}
@@ -233,6 +239,21 @@ class NormReader:
     def measure_after(self, step: int, optimizer: Optimizer | None) -> None:
         """As `measure`, where what moves the parameters is over or is not a step of an optimizer's."""
         self.measure(step, optimizer, has_run=True)
+
+    def _measure_by_hand(self, step: int) -> None:
+        self.measure(step, None, has_run=True)
+
+    def _clipped(self) -> None:
+        """The script has clipped its gradients, which are those of a step by hand or of an optimizer's."""
+        if self.by_hand.step:
+            self.by_hand.clipped()
+            self._statistics.after_step()
+
+    def end_by_hand(self) -> None:
+        """What follows a step without an optimizer begins."""
+        # Other figures than norms would be of what the script has left, such as zeros.
+        self._wanted = False
+        self.by_hand.end()
 
     def stepped(self) -> None:
         """A step has ended, executed or not."""
@@ -254,6 +275,7 @@ class NormReader:
         self._statistics.tree_changed()
         self.bad_steps.tree_changed()
         self._watched.tree_changed()
+        self.by_hand.tree_changed()
         self._unsent = None
 
     def finish(self) -> None:
@@ -268,6 +290,10 @@ class NormReader:
         last, self._unsent = self._unsent, None
         if last is not None:
             self._emit(GradientsMeasured(self._clock.at(), last.step, None, None, self._rows()))
+
+    def _all_gradients(self) -> list[torch.Tensor]:
+        gradients = (parameter.grad for _, parameter in self._view.tree.live_parameters())
+        return [gradient for gradient in gradients if gradient is not None]
 
     def _loss_scale(self) -> torch.Tensor | None:
         scaler = self._scaled_by() if self._scaled_by is not None else None
@@ -300,7 +326,16 @@ class NormReader:
     def _deliver(self, reading: NormReading) -> None:
         if reading.step == self._late and not reading.total:
             return
+        if not self.by_hand.takes(reading):
+            self._saw_first(reading)
+            self._tell(reading)
+
+    def _saw_first(self, reading: NormReading) -> None:
+        """A reading has arrived, the only one of its step or that of what backward has left."""
         self._guard("first bad step", self.bad_steps.read, reading)
+        self.latest.update(reading.norms)
+
+    def _tell(self, reading: NormReading) -> None:
         self._readings += 1
         self.latest.update(reading.norms)
         now = self._clock.now()
@@ -311,8 +346,8 @@ class NormReader:
             rows = self._rows()
             self._rows_at = now
         self._unsent = reading if rows is None else None
-        clipping = (reading.before_clipping, reading.clipped_at)
-        self._emit(GradientsMeasured(self._clock.at(), reading.step, reading.total, reading.loss, rows, *clipping))
+        further = (reading.before_clipping, reading.clipped_at, reading.is_applied)
+        self._emit(GradientsMeasured(self._clock.at(), reading.step, reading.total, reading.loss, rows, *further))
 
     def _deliver_figures(self, step: int, figures: tuple[GradientFigures, ...]) -> None:
         self._emit(GradientFiguresMeasured(self._clock.at(), step, figures))

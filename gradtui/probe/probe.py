@@ -101,8 +101,10 @@ class Probe:
 
     def _measure_newest(self) -> None:
         """Between two steps the gradients of the newest one may still be there, as they were applied."""
+        self._end_by_hand()
         optimizer = self._marked.optimizer()
-        if optimizer is not None and self._boundary_open and not self.counter.left_out:
+        may_be_there = optimizer is not None or self._is_by_hand()
+        if may_be_there and self._boundary_open and not self.counter.left_out:
             self.norms.measure_late(self.counter.steps, optimizer)
 
     def root_entered(self, now: int, module: nn.Module) -> bool:
@@ -149,6 +151,7 @@ class Probe:
             self.phases.grad_began(now)
             self._traces.enter()
             return
+        self._end_by_hand()
         trained_ns = self._evaluation.backward(now)
         if trained_ns is not None:
             # Its forward was the boundary, and went by unnoticed: what is asked for waits for the next.
@@ -178,7 +181,7 @@ class Probe:
         self.hooks.guard("micro-steps", self.norms.backward_ended, self.counter.steps + 1)
         if self._is_by_hand():
             if self.norms.is_due:
-                self.hooks.guard("gradient norms", self.norms.measure_after, self.counter.steps + 1, None)
+                self.hooks.guard("gradient norms", self.norms.by_hand.backward_ended, self.counter.steps + 1)
             self._after_step(now, None)
 
     def optimizer_made(self, now: int, optimizer: Optimizer) -> None:  # noqa: ARG002
@@ -272,8 +275,13 @@ class Probe:
         executed = self.counter.steps
         return min(self.counter.rests(), *(part.rests(executed) for part in (self.norms, self.examiner, self.desk)))
 
+    def _end_by_hand(self) -> None:
+        if self.norms.by_hand.step:
+            self.hooks.guard("gradient norms", self.norms.end_by_hand)
+
     def zero_grad_began(self, now: int) -> None:
         """Gradients are being cleared."""
+        self._end_by_hand()
         self.phases.zero_grad_began(now)
 
     def zero_grad_ended(self, now: int) -> None:
@@ -308,6 +316,7 @@ class Probe:
             return
         self._boundary_open = False
         self._stepped.clear()
+        self._end_by_hand()
         executed = self.counter.steps
         if self._is_by_hand():
             # Not when its backward ended: what the script does with the gradients is part of its step.

@@ -24,6 +24,9 @@ class GradientsMeasured(Event):
     """The total before the script clipped it by norm, None if it did not, or more than once."""
     clipped_at: float | None = None
     """The norm it clipped at."""
+    as_applied: bool = True
+    """False in a script without an optimizer that has cleared its gradients by itself: they were read when backward ended,
+    and it may have changed them before it applied them."""
 
 
 @dataclass(frozen=True, slots=True)

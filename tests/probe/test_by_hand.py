@@ -4,6 +4,7 @@
 # mypy: disable-error-code="operator,union-attr,arg-type,no-any-return,no-untyped-call,unused-ignore"
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import pytest
@@ -168,3 +169,87 @@ def test_states_of_a_hand_made_loop_are_known_words() -> None:
     with watched() as seen:
         train(model_of_two(), 2)
     assert {ParameterState(letter) for letter in seen.state.tree.states} == {ParameterState.TRAINED}
+
+
+HALF = 0.5
+
+
+def norm_of_all(model: nn.Module) -> float:
+    return math.sqrt(sum(parameter.grad.square().sum().item() for parameter in model.parameters()))
+
+
+def clip_by_hand(model: nn.Module) -> None:
+    for parameter in model.parameters():
+        parameter.grad.mul_(HALF)
+
+
+def clip_anew(model: nn.Module) -> None:
+    for parameter in model.parameters():
+        parameter.grad = parameter.grad * HALF
+
+
+def to_none(model: nn.Module) -> None:
+    for parameter in model.parameters():
+        parameter.grad = None
+
+
+def to_zero(model: nn.Module) -> None:
+    for parameter in model.parameters():
+        parameter.grad.zero_()
+
+
+def keep(model: nn.Module) -> None:
+    pass
+
+
+def clear_before_the_forward(model: nn.Module) -> None:
+    model.zero_grad()
+
+
+CLIP = {
+    "none": lambda model: None,
+    "torch": lambda model: nn.utils.clip_grad_norm_(model.parameters(), 0.25),
+    "value": lambda model: nn.utils.clip_grad_value_(model.parameters(), 0.01),
+    "by hand": clip_by_hand,
+    "anew": clip_anew,
+}
+CLEAR = {"to none": to_none, "to zero": to_zero, "zero_grad": clear_before_the_forward, "before backward": keep}
+
+
+@pytest.mark.parametrize("clear", CLEAR)
+@pytest.mark.parametrize("clip", CLIP)
+def test_the_norm_is_that_of_what_is_applied(clip: str, clear: str) -> None:
+    """Or the data say that it may not be."""
+    model = model_of_two()
+    before: list[float] = []
+    applied: list[float] = []
+    with watched() as seen:
+        for _ in range(5):
+            loss = 10 * model(X).square().mean()
+            if clear == "before backward":
+                model.zero_grad()
+            loss.backward()
+            before.append(norm_of_all(model))
+            CLIP[clip](model)
+            applied.append(norm_of_all(model))
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    parameter -= 0.01 * parameter.grad
+            CLEAR[clear](model)
+    events = [event for event in seen.all(GradientsMeasured) if event.total is not None]
+    assert [event.step for event in events] == [1, 2, 3, 4, 5]
+    assert None not in [event.loss for event in events]
+    is_known = clear in ("zero_grad", "before backward") or (clear == "to zero" and clip in ("none", "torch"))
+    assert {event.as_applied for event in events} == {is_known}
+    is_read = is_known or clip in ("none", "torch")
+    assert [event.total for event in events] == pytest.approx(applied if is_read else before, rel=1e-5)
+    clipped = [event.before_clipping for event in events]
+    assert clipped == ([pytest.approx(total, rel=1e-5) for total in before] if clip == "torch" else [None] * 5)
+
+
+def test_the_gradients_of_the_last_step_are_read_at_the_end() -> None:
+    model = model_of_two()
+    with watched(budget=1e-9) as seen:
+        train(model, 100)
+    last = [event for event in seen.all(GradientsMeasured) if event.total is not None][-1]
+    assert (last.step, last.total) == (100, pytest.approx(norm_of_all(model), rel=1e-5))
