@@ -11,7 +11,7 @@ from typing import Any
 from gradtui.protocol.vocabulary import GradientFigures
 from gradtui.state.joint_figures import JointFigures, joint_figures, joint_figures_of_modules
 from gradtui.state.run_state import RunState
-from gradtui.state.selectors import subtree_saved_bytes
+from gradtui.state.selectors import norm_steps_of, subtree, subtree_saved_bytes
 from gradtui.state.series import joint_norm
 
 
@@ -21,10 +21,16 @@ def gradient_norm(state: RunState) -> dict[str, Any]:
     return {
         "since_step": norms.since_step,
         "first": number(norms.first),
+        "first_step": norms.first_step,
         "last": number(norms.last),
+        "last_step": norms.last_step,
         "min": norms.smallest,
+        "min_step": norms.smallest_step,
         "max": norms.largest,
+        "max_step": norms.largest_step,
         "measured_steps": norms.measured_steps,
+        "of_steps": max(state.step - norms.since_step, norms.measured_steps),
+        "unconfirmed_steps": norms.unconfirmed_steps,
         "not_finite_steps": norms.not_finite_steps,
         "micro_steps": _micro_steps(state),
         "gradient": _joint(state, range(len(state.tree.parameters))),
@@ -40,6 +46,7 @@ def modules(state: RunState) -> list[dict[str, Any]]:
             "path": module.path,
             "type": module.type_name,
             "gradient_norm": number(norm),
+            "gradient_norm_steps": norm_steps(state, subtree(module)),
             "gradient": _plain(joint, _JOINT) if joint is not None else None,
             "saved_bytes": saved,
             "subtree_saved_bytes": in_subtree,
@@ -70,6 +77,12 @@ def figures(state: RunState, parameter: int) -> dict[str, Any] | None:
     """What was seen of one parameter's gradient last; None if nobody looked."""
     step, seen = state.tree.figures.get(parameter, (0, None))
     return {"step": step, **_plain(seen, _FIGURES)} if seen is not None else None
+
+
+def norm_steps(state: RunState, parameters: range) -> list[int] | None:
+    """The first and the last step that these norms were read at, None where there are none."""
+    steps = norm_steps_of(state.tree, parameters)
+    return list(steps) if steps is not None else None
 
 
 def number(value: float | None) -> float | None:

@@ -10,9 +10,14 @@ this process
 holds of a tensor spread over several, of which its norms are; null for any other. `gradient` has what was seen of it last
 beyond its norm (see `gradtui.protocol.vocabulary.GradientFigures`); of a module and of the whole run it is that of all
 parameters that train together, as many of the `of` as `tensors` says, each as it was in the last step that looked at it
-(`first_step` to `last_step`; see `gradtui.state.joint_figures`). `gradient_norm` is of the gradients as they were applied;
-its `micro_steps` has what had accumulated after each micro-step of the last step, before clipping, where a person follows
-that. `dropped_readings` counts steps and micro-steps that were not measured because a device had not finished the readings
+(`first_step` to `last_step`; see `gradtui.state.joint_figures`). `gradient_norm` is of the gradients as they were applied. Not
+every step is measured: `first`, `last`, `min` and `max` are of `measured_steps` out of `of_steps` executed steps since
+`since_step`, and each states its step (`first_step` and so on). `unconfirmed_steps` counts those of a script without an
+optimizer that cleared its gradients by itself: they were read when backward ended, and the script may have changed them
+before its update. `gradient_norm_step` is the step that a parameter's norm was read at, `gradient_norm_steps` the first and
+the last step of a module's; `gradient` of the same row may be of another step, which it states. `micro_steps` of
+`gradient_norm` has what had accumulated after each micro-step of the last step, before clipping, where a person follows that.
+`dropped_readings` counts steps and micro-steps that were not measured because a device had not finished the readings
 before, `steps_with_estimated_phases` those so short that their phases were estimated by other steps'.
 `steps_exempt_from_budget` counts steps that were examined whatever the budget (the first ones, and those after a change);
 `share_of_other_steps` is what measuring took of the others, null where there are none. `bytes_end` is null for
@@ -82,7 +87,7 @@ from gradtui.protocol.events import OutOfMemory
 from gradtui.protocol.vocabulary import BufferInfo, Phase
 from gradtui.state.model_records import MODE_WORDS, model_labels, model_records
 from gradtui.state.run_state import ModelRecord, PhaseRecord, RunState
-from gradtui.state.selectors import unexplained_growth, unexplained_parts
+from gradtui.state.selectors import norm_steps_of, unexplained_growth, unexplained_parts
 from gradtui.state.state_reasons import state_reason
 
 SCHEMA = 1
@@ -286,6 +291,7 @@ def _parameters(state: RunState) -> list[dict[str, Any]]:
                 "state": None if letter == "-" else letter,
                 "state_reason": state_reason(tree, index),
                 "gradient_norm": gradients.number(tree.norms[index]) if tree.norms is not None else None,
+                "gradient_norm_step": steps[0] if (steps := norm_steps_of(tree, range(index, index + 1))) else None,
                 "gradient": gradients.figures(state, index),
                 "saved_bytes": tree.saved.by_module[parameter.module] if tree.saved is not None else None,
             }

@@ -81,10 +81,15 @@ class GradientMeter:
             return
         with torch.no_grad():
             groups = _norms(gradients)
-            indices = [index for group in groups for index in group[0]]
+            indices: list[int] = []
+            scaled: list[list[torch.Tensor]] = []
+            for places, norms in groups:
+                indices += places
+                scaled.append(norms)
             with_loss = loss is not None and loss.numel() == 1
-            scaled = [norms for _, norms in groups] + ([[clipping.total]] if clipping is not None else [])
-            plain = [[loss.detach()]] if with_loss and loss is not None else []
+            if clipping is not None:
+                scaled.append([clipping.total.reshape(())])
+            plain = [[loss.detach().reshape(())]] if with_loss and loss is not None else []
             if not scaled and not plain:
                 return
             values = _joined(scaled, plain, scale)
@@ -126,10 +131,15 @@ def _joined(
 
     Where all are of one device and dtype this is a single operation: each costs more than its numbers on short steps.
     """
-    lists = [[value if value.dim() == 0 else value.reshape(()) for value in each] for each in scaled + plain]
-    first = lists[0][0]
-    if scale is None and all(each[0].device == first.device and each[0].dtype is first.dtype for each in lists):
-        return torch.stack([value for each in lists for value in each])
+    lists = scaled + plain
+    values: list[torch.Tensor] = []
+    kinds = set()
+    for each in lists:
+        values += each
+        kinds.add((each[0].device, each[0].dtype))
+    first = values[0]
+    if scale is None and len(kinds) == 1:
+        return torch.stack(values)
     home = next((each[0].device for each in lists if each[0].is_cuda), first.device)
     stacked = [torch.stack(each).to(wide(each[0].device)) for each in lists]
     if scale is not None:

@@ -65,6 +65,8 @@ class NormReader:
         self.by_hand = StepByHand(self._all_gradients, self._measure_by_hand, self._saw_first, self._tell)
         self.latest: dict[int, float] = {}
         """Parameter index -> its norm, as its optimizer applied it last. On a device one reading old."""
+        self._read_at: dict[int, int] = {}
+        """Parameter index -> the step that its norm is of."""
         self.bad_steps = BadSteps(emit, clock, view)
         self.clippings = Clippings(partial(guard, "first bad step", self.bad_steps.clipping))
         self.clippings.done = partial(guard, "gradient norms", self._clipped)
@@ -272,6 +274,7 @@ class NormReader:
         """Parameters have other places now."""
         self._cadence.force(_AFTER_A_CHANGE)
         self.latest.clear()
+        self._read_at.clear()
         self._statistics.tree_changed()
         self.bad_steps.tree_changed()
         self._watched.tree_changed()
@@ -289,7 +292,8 @@ class NormReader:
         self._guard("micro-steps", self.micro_steps.finish)
         last, self._unsent = self._unsent, None
         if last is not None:
-            self._emit(GradientsMeasured(self._clock.at(), last.step, None, None, self._rows()))
+            steps = self._steps_of_rows(last.step)
+            self._emit(GradientsMeasured(self._clock.at(), last.step, None, None, self._rows(), norm_steps=steps))
 
     def _all_gradients(self) -> list[torch.Tensor]:
         gradients = (parameter.grad for _, parameter in self._view.tree.live_parameters())
@@ -337,6 +341,7 @@ class NormReader:
 
     def _tell(self, reading: NormReading) -> None:
         self._readings += 1
+        self._read_at |= dict.fromkeys([place for place, _ in reading.norms], reading.step)
         self.latest.update(reading.norms)
         now = self._clock.now()
         rows = None
@@ -347,13 +352,22 @@ class NormReader:
             self._rows_at = now
         self._unsent = reading if rows is None else None
         further = (reading.before_clipping, reading.clipped_at, reading.is_applied)
-        self._emit(GradientsMeasured(self._clock.at(), reading.step, reading.total, reading.loss, rows, *further))
+        steps = self._steps_of_rows(reading.step) if rows is not None else None
+        self._emit(
+            GradientsMeasured(self._clock.at(), reading.step, reading.total, reading.loss, rows, *further, steps)
+        )
 
     def _deliver_figures(self, step: int, figures: tuple[GradientFigures, ...]) -> None:
         self._emit(GradientFiguresMeasured(self._clock.at(), step, figures))
 
     def _deliver_histograms(self, step: int, histograms: tuple[GradientHistogram, ...]) -> None:
         self._emit(GradientHistogramsMeasured(self._clock.at(), step, histograms))
+
+    def _steps_of_rows(self, step: int) -> tuple[int | None, ...] | None:
+        if set(map(self._read_at.get, self.latest)) <= {step}:
+            return None
+        places = range(len(self._view.tree.parameters))
+        return tuple([self._read_at.get(place) if place in self.latest else None for place in places])
 
     def _rows(self) -> tuple[float | None, ...]:
         # Parameters of the other optimizers keep what their own last step had.

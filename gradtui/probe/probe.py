@@ -101,7 +101,8 @@ class Probe:
 
     def _measure_newest(self) -> None:
         """Between two steps the gradients of the newest one may still be there, as they were applied."""
-        self._end_by_hand()
+        if self.norms.by_hand.step:
+            self.norms.end_by_hand()
         optimizer = self._marked.optimizer()
         may_be_there = optimizer is not None or self._is_by_hand()
         if may_be_there and self._boundary_open and not self.counter.left_out:
@@ -151,7 +152,8 @@ class Probe:
             self.phases.grad_began(now)
             self._traces.enter()
             return
-        self._end_by_hand()
+        if self.norms.by_hand.step:
+            self.hooks.guard("gradient norms", self.norms.end_by_hand)
         trained_ns = self._evaluation.backward(now)
         if trained_ns is not None:
             # Its forward was the boundary, and went by unnoticed: what is asked for waits for the next.
@@ -275,13 +277,10 @@ class Probe:
         executed = self.counter.steps
         return min(self.counter.rests(), *(part.rests(executed) for part in (self.norms, self.examiner, self.desk)))
 
-    def _end_by_hand(self) -> None:
-        if self.norms.by_hand.step:
-            self.hooks.guard("gradient norms", self.norms.end_by_hand)
-
     def zero_grad_began(self, now: int) -> None:
         """Gradients are being cleared."""
-        self._end_by_hand()
+        if self.norms.by_hand.step:
+            self.hooks.guard("gradient norms", self.norms.end_by_hand)
         self.phases.zero_grad_began(now)
 
     def zero_grad_ended(self, now: int) -> None:
@@ -316,7 +315,8 @@ class Probe:
             return
         self._boundary_open = False
         self._stepped.clear()
-        self._end_by_hand()
+        if self.norms.by_hand.step:
+            self.hooks.guard("gradient norms", self.norms.end_by_hand)
         executed = self.counter.steps
         if self._is_by_hand():
             # Not when its backward ended: what the script does with the gradients is part of its step.

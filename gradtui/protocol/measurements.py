@@ -27,6 +27,9 @@ class GradientsMeasured(Event):
     as_applied: bool = True
     """False in a script without an optimizer that has cleared its gradients by itself: they were read when backward ended,
     and it may have changed them before it applied them."""
+    norm_steps: tuple[int | None, ...] | None = None
+    """Aligned with `norms`: the step that each is of. None where all are of `step`. In a GAN a parameter keeps the norm of its
+    own optimizer's last step."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from gradtui.state.most_saved import most_saved_words
 from gradtui.state.out_of_memory import headline
 from gradtui.state.reconciliation import reconcile
 from gradtui.state.reducer import apply
-from gradtui.state.run_state import CostRecord, ModelRecord, PhaseRecord, RunState
+from gradtui.state.run_state import CostRecord, ModelRecord, NormSummary, PhaseRecord, RunState
 from gradtui.state.same_storage import same_storage_lines
 from gradtui.state.state_reasons import problem_lines
 from gradtui.state.unregistered_words import unregistered_lines
@@ -158,14 +158,18 @@ def progress_line(state: RunState) -> str:
     if state.steps_per_second is not None:
         parts.append(f"{state.steps_per_second:.3g}/s")
     if state.loss.last is not None:
-        parts.append(f"loss {state.loss.last:.4g}")
+        parts.append(f"loss {state.loss.last:.4g}{_of_step(state, state.loss.steps[-1])}")
     if state.gradient_norm.last is not None:
-        parts.append(f"gradient norm {state.gradient_norm.last:.3g}")
+        parts.append(f"gradient norm {state.gradient_norm.last:.3g}{_of_step(state, state.gradient_norm.steps[-1])}")
     total = _largest_total(state)
     if total is not None:
         parts.append(f"{total / 2**20:.1f} MiB")
     parts.append(str(state.phase))
     return "  ".join(parts)
+
+
+def _of_step(state: RunState, step: int) -> str:
+    return f" (step {step:,})" if step != state.step else ""
 
 
 def _largest_total(state: RunState) -> int | None:
@@ -262,10 +266,28 @@ def _gradient_lines(state: RunState) -> list[str]:
     lines = []
     norms = state.norm_summary
     if norms.last is not None:
-        since = f" since the models changed at step {norms.since_step:,}" if norms.since_step else ""
-        steps = "1 step" if norms.measured_steps == 1 else f"{norms.measured_steps:,} steps"
-        lines.append(f"gradient norm {norms.first:.3g} → {norms.last:.3g}, read at {steps}{since}{_left_out(state)}")
+        lines.append(_norm_line(state, norms))
     return lines if state.bad_step is None else [*lines, bad_step_words(state.bad_step)]
+
+
+def _norm_line(state: RunState, norms: NormSummary) -> str:
+    """`gradient norm 5.99 (step 1) → 3.78 (step 40), min 1.72 (step 31), max 6.1 (step 2), read at 33 of 40 steps`."""
+    ends = [
+        f"{norm:.3g} (step {step:,})" for norm, step in ((norms.first, norms.first_step), (norms.last, norms.last_step))
+    ]
+    parts = [" → ".join(ends) if norms.measured_steps > 1 else ends[0]]
+    if norms.measured_steps > 2:
+        named = (("min", norms.smallest, norms.smallest_step), ("max", norms.largest, norms.largest_step))
+        parts += [f"{name} {norm:.3g} (step {step:,})" for name, norm, step in named if norm is not None]
+    steps = max(state.step - norms.since_step, norms.measured_steps)
+    since = f" since the models changed at step {norms.since_step:,}" if norms.since_step else ""
+    read = "1 step" if steps == 1 else f"{norms.measured_steps:,} of {steps:,} steps"
+    line = f"gradient norm {', '.join(parts)}, read at {read}{since}{_left_out(state)}"
+    if norms.unconfirmed_steps:
+        line += (
+            f"; at {norms.unconfirmed_steps:,} as backward left it: the script may have clipped it before its update"
+        )
+    return line
 
 
 def _model_words(model: ModelRecord, label: str) -> str:

@@ -35,21 +35,28 @@ def gradients_measured(state: RunState, event: ev.GradientsMeasured) -> None:
         state.gradient_norm.append(event.step, event.total)
         if state.norm_summary.of_earlier_models:
             state.norm_summary = NormSummary(since_step=state.norm_summary.replaced_at)
-        summary = state.norm_summary
-        summary.first = event.total if summary.first is None else summary.first
-        summary.last = event.total
-        summary.measured_steps += 1
-        if math.isfinite(event.total):
-            summary.smallest = event.total if summary.smallest is None else min(summary.smallest, event.total)
-            summary.largest = event.total if summary.largest is None else max(summary.largest, event.total)
-        else:
-            summary.not_finite_steps += 1
+        _summarise(state.norm_summary, event.step, event.total, as_applied=event.as_applied)
     if event.norms is not None and len(event.norms) == len(state.tree.parameters):
-        state.tree.norms, state.tree.norms_step = event.norms, event.step
+        state.tree.norms, state.tree.norms_step, state.tree.norm_steps = event.norms, event.step, event.norm_steps
         state.history.append(event.step, event.norms)
         # Gone through once, not at every step of a run that is lost.
         if was_finite and event.total is not None and not math.isfinite(event.total):
             _tell_not_finite(state.tree, event.norms)
+
+
+def _summarise(summary: NormSummary, step: int, total: float, *, as_applied: bool) -> None:
+    if summary.first is None:
+        summary.first, summary.first_step = total, step
+    summary.last, summary.last_step = total, step
+    summary.measured_steps += 1
+    summary.unconfirmed_steps += not as_applied
+    if not math.isfinite(total):
+        summary.not_finite_steps += 1
+        return
+    if summary.smallest is None or total < summary.smallest:
+        summary.smallest, summary.smallest_step = total, step
+    if summary.largest is None or total > summary.largest:
+        summary.largest, summary.largest_step = total, step
 
 
 def _tell_not_finite(tree: TreeState, norms: Sequence[float | None]) -> None:

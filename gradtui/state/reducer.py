@@ -68,7 +68,7 @@ def _models_found(state: RunState, event: ev.ModelsFound) -> None:
     tree.is_sharded = any(info.local_count is not None for info in event.parameters)
     unknown = len(event.parameters)
     tree.states, tree.trainable, tree.reasons = "-" * unknown, "-" * unknown, ""
-    tree.norms, tree.norms_step, tree.saved = None, None, None
+    tree.norms, tree.norms_step, tree.norm_steps, tree.saved = None, None, None, None
     tree.reach, tree.steps, tree.measured = None, (), 0
     tree.turns.clear()
     for told in (tree.figures, tree.ratios, tree.histograms, tree.chains, tree.optimizer_state, tree.followed):

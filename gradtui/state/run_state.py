@@ -82,6 +82,8 @@ class TreeState:
     """A letter of `vocabulary.StateReason` per parameter; empty where no cause was seen of any."""
     norms: tuple[float | None, ...] | None = None
     norms_step: int | None = None
+    norm_steps: tuple[int | None, ...] | None = None
+    """The step of each of `norms`; None where all are of `norms_step`."""
     figures: dict[int, tuple[int, GradientFigures]] = field(default_factory=dict)
     """By parameter: the step in which it was looked at last, and what was seen."""
     ratios: RatioHistory = field(default_factory=RatioHistory)
@@ -164,11 +166,17 @@ class NormSummary:
     replaced_at: int = 0
     """The step at which they were found."""
     first: float | None = None
+    first_step: int | None = None
     last: float | None = None
+    last_step: int | None = None
     smallest: float | None = None
+    smallest_step: int | None = None
     largest: float | None = None
+    largest_step: int | None = None
     measured_steps: int = 0
     not_finite_steps: int = 0
+    unconfirmed_steps: int = 0
+    """Measured steps whose gradients may have changed between the reading and the update."""
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from gradtui.protocol.events import CommandApplied
 from gradtui.protocol.vocabulary import PROBLEM_STATES, MemoryBytes, ModuleInfo, ParameterState, Phase
 from gradtui.state.run_state import PhaseRecord, RunState, TreeState
 from gradtui.state.selection import NothingSelected, find
-from gradtui.state.series import joint_norm
+from gradtui.state.series import Series, joint_norm
 
 
 @dataclass(frozen=True)
@@ -253,12 +253,27 @@ def highest_peak(state: RunState) -> tuple[Phase, PhaseRecord] | None:
     return max(known, key=lambda entry: entry[1].peak or 0, default=None)
 
 
+def norm_steps_of(tree: TreeState, parameters: range) -> tuple[int, int] | None:
+    """The first and the last step that the norms of these parameters are of. None where none has a norm."""
+    if tree.norms is None or tree.norms_step is None:
+        return None
+    if tree.norm_steps is None:
+        is_known = any(tree.norms[place] is not None for place in parameters)
+        return (tree.norms_step, tree.norms_step) if is_known else None
+    steps = [step for place in parameters if (step := tree.norm_steps[place]) is not None]
+    return (min(steps), max(steps)) if steps else None
+
+
 def total_norm_at(state: RunState, step: int | None) -> float | None:
     """The norm of all gradients together at a step, None where it was not read then.
 
     Totals may be read more often than the norms of single parameters: a part must not be set beside a later whole.
     """
-    curve = state.gradient_norm
+    return value_at(state.gradient_norm, step)
+
+
+def value_at(curve: Series, step: int | None) -> float | None:
+    """The value of a curve at a step, None where it has none there."""
     place = bisect_left(curve.steps, step) if step is not None else len(curve)
     return curve.values[place] if place < len(curve) and curve.steps[place] == step else None
 

@@ -37,11 +37,13 @@ KEYS = {
     "phase": {"seconds", "count", "bytes_end", "other_at_load", "other_first_step", "other_since",
               "bytes_peak", "peak_exact", "peak_models", "exact"},
     "gradient_norm": {"since_step", "first", "last", "min", "max", "measured_steps", "not_finite_steps",
+                      "first_step", "last_step", "min_step", "max_step", "of_steps", "unconfirmed_steps",
                       "micro_steps", "gradient"},
-    "modules": {"path", "type", "gradient_norm", "gradient", "saved_bytes", "subtree_saved_bytes"},
+    "modules": {"path", "type", "gradient_norm", "gradient_norm_steps", "gradient", "saved_bytes", "subtree_saved_bytes"},
     "parameters": {
         "path", "names", "same_storage", "shape", "local_count",
-        "dtype", "bytes", "trainable", "state", "state_reason", "gradient_norm", "gradient", "saved_bytes",
+        "dtype", "bytes", "trainable", "state", "state_reason", "gradient_norm", "gradient_norm_step", "gradient",
+        "saved_bytes",
     },
     "cost": {
         "us_per_step", "share_of_step", "steps_exempt_from_budget", "share_of_other_steps", "setup_seconds",
@@ -110,6 +112,30 @@ def test_an_empty_run_is_null_where_nothing_is_known() -> None:
     for phase in summary["phases"].values():
         assert (phase["bytes_end"], phase["bytes_peak"], phase["exact"], phase["peak_exact"]) == (None,) * 4
     assert (summary["cost"]["us_per_step"], summary["cost"]["share_of_step"]) == (None, None)
+
+
+def test_every_norm_states_the_step_it_was_read_at() -> None:
+    model = coop_model(blocks=1)
+    count = len(model.parameters)
+    steps = (7, 8, None, *[8] * (count - 3))
+    state = run(
+        started(),
+        model,
+        ev.GradientsMeasured(1.0, 2, 3.0, 1.0, None),
+        ev.GradientsMeasured(2.0, 8, 2.0, 1.0, (1.0, 1.0, None, *[1.0] * (count - 3)), norm_steps=steps),
+        ev.GradientsMeasured(3.0, 9, 5.0, 1.0, None, as_applied=False),
+        ev.Progress(3.5, 11, 11, 11, 0, (11,), (), 0.0, 1, 1),
+    )
+    summary = round_trip(state)
+    norm = summary["gradient_norm"]
+    assert [norm[f"{name}_step"] for name in ("first", "last", "min", "max")] == [2, 9, 8, 9]
+    assert (norm["measured_steps"], norm["of_steps"], norm["unconfirmed_steps"]) == (3, 11, 1)
+    assert [row["gradient_norm_step"] for row in summary["parameters"][:4]] == [7, 8, None, 8]
+    assert summary["modules"][0]["gradient_norm_steps"] == [7, 8]
+    apply(state, ev.GradientsMeasured(4.0, 10, 5.0, 1.0, (None, *[1.0] * (count - 1))))
+    summary = round_trip(state)
+    assert [row["gradient_norm_step"] for row in summary["parameters"][:2]] == [None, 10]
+    assert summary["modules"][0]["gradient_norm_steps"] == [10, 10]
 
 
 def test_what_is_not_finite_or_not_measured_is_null() -> None:

@@ -545,3 +545,22 @@ def test_the_parameters_of_the_first_norm_that_is_not_finite_are_always_sent(mon
     assert broken[0].step == 51
     assert broken[0].norms is not None
     assert all(event.norms is None for event in broken[1:-1])
+
+
+def test_the_norms_of_two_optimizers_are_of_two_steps() -> None:
+    """Each parameter keeps the norm of its own optimizer's last step, and the data say which step that is."""
+    first, second = nn.Linear(3, 2), nn.Linear(2, 1)
+    with watched() as seen:
+        optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in (first, second)]
+        for number in range(6):
+            for optimizer in optimizers:
+                optimizer.zero_grad()
+            second(first(torch.ones(1, 3))).sum().backward()
+            optimizers[number % 2].step()
+    tree = seen.state.tree
+    assert tree.norms_step == 6
+    of_each = {id(p): step for model, step in ((first, 5), (second, 6)) for p in model.parameters()}
+    expected = [of_each[id(p)] for _, p in seen.probe.view.tree.live_parameters()]
+    assert tree.norm_steps is not None
+    assert list(tree.norm_steps) == expected
+    assert seen.all(GradientsMeasured)[0].norm_steps is None

@@ -147,13 +147,26 @@ def test_graphs_that_a_script_holds_are_told_with_their_number_and_age() -> None
 def test_norms_of_two_models_are_not_run_together() -> None:
     other = dataclasses.replace(coop_model(blocks=1), step=3)
     text = closing(*coop_run(3), other, ev.GradientsMeasured(9.0, 4, 0.5, None, None))
-    assert "gradient norm 0.5 → 0.5, read at 1 step since the models changed at step 3" in text
+    assert "gradient norm 0.5 (step 4), read at 1 step since the models changed at step 3" in text
+
+
+def test_a_range_of_norms_is_one_of_the_steps_that_were_read() -> None:
+    readings = [(3, 6.0), (10, 2.0), (20, 7.5), (33, 4.5)]
+    events = [ev.GradientsMeasured(9.0, step, total, None, None) for step, total in readings]
+    end = ev.Progress(9.5, 40, 40, 40, 0, (40,), (), 0.0, 1, 1)
+    text = closing(*events, end)
+    expected = "gradient norm 6 (step 3) → 4.5 (step 33), min 2 (step 10), max 7.5 (step 20), read at 4 of 40 steps"
+    assert expected in text.splitlines()
+    unsure = ev.GradientsMeasured(9.0, 40, 4.0, None, None, as_applied=False)
+    assert "; at 1 as backward left it: the script may have clipped it before its update" in closing(
+        *events, unsure, end
+    )
 
 
 def test_norms_that_were_left_out_because_a_device_was_behind_are_counted() -> None:
     behind = ev.Progress(9.0, 4, 1, 1, 0, (1,), (), 0.0, 1, 1, 1_234)
     assert "left out" not in closing(*coop_run(3))
-    assert "read at 3 steps; 1,234 left out, since the device was behind" in closing(*coop_run(3), behind)
+    assert "read at 3 of 4 steps; 1,234 left out, since the device was behind" in closing(*coop_run(3), behind)
 
 
 def test_what_measuring_took_is_explained_where_steps_were_exempt_from_the_budget() -> None:

@@ -154,6 +154,7 @@ def test_extremes_of_the_norm_leave_out_what_is_not_finite() -> None:
     )
     summary = state.norm_summary
     assert (summary.first, summary.last, summary.smallest, summary.largest) == (2.0, 1.0, 1.0, 8.0)
+    assert (summary.first_step, summary.last_step, summary.smallest_step, summary.largest_step) == (0, 4, 4, 2)
     assert (summary.measured_steps, summary.not_finite_steps) == (5, 2)
     assert len(state.gradient_norm) == 5
 

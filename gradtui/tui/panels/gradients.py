@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from textual.message import Message
 
 from gradtui.state.run_state import RunState
-from gradtui.state.selectors import total_norm_at
+from gradtui.state.selectors import total_norm_at, value_at
 from gradtui.tui.bad_step_lines import bad_step_lines
 from gradtui.tui.formatting import NORM_WIDTH, norm_text
 from gradtui.tui.gradient_words import joined, micro_step_words, norms_awaited
@@ -55,13 +55,19 @@ def gradient_request(state: RunState, row: RowNorms | None, width: int, height: 
     return PlotRequest(width, height, tuple(series), y_scale="log")
 
 
-def legend_line(state: RunState, total: float | None, row: RowNorms | None, width: int) -> Line:
-    """The curves' names and newest values. It is not left to the plotter: values in its labels would make every picture new.
+def step_shown(state: RunState) -> int | None:
+    """The step whose norms stand in the tree: totals are read more often. The newest one where the tree has none."""
+    step, newest = state.tree.norms_step, state.gradient_norm.steps
+    return step if total_norm_at(state, step) is not None else newest[-1] if newest else None
 
-    What the script clips is told where there is room for it.
+
+def legend_line(state: RunState, step: int | None, row: RowNorms | None, width: int) -> Line:
+    """The curves' names and values at `step`. It is not left to the plotter: values in its labels would make every picture new.
+
+    The step, and what the script clips, are named where there is room.
     """
-    spans: list[Span] = [(_SAMPLE, TOTAL_ROLE), ("total ", "muted"), (_steady(total), "text")]
-    clipping = _clipping(state)
+    spans: list[Span] = [(_SAMPLE, TOTAL_ROLE), ("total ", "muted"), (_steady(total_norm_at(state, step)), "text")]
+    clipping = _clipping(state, step)
     least = line_width(spans) + width_of(_GAP + _SAMPLE + " ") + NORM_WIDTH + _LEAST_NAME if row is not None else 0
     if line_width(spans) + line_width(clipping) + least <= width:
         spans += clipping
@@ -70,7 +76,8 @@ def legend_line(state: RunState, total: float | None, row: RowNorms | None, widt
         room = width - line_width(spans) - width_of(_GAP + _SAMPLE + " " + now)
         name = elide_start(printable(row.name), max(_LEAST_NAME, room))
         spans += [(_GAP, ""), (_SAMPLE, ROW_ROLE), (name + " ", "muted"), (now, "text")]
-    return tuple(spans)
+    when = f"{_GAP}step {step:,}" if step is not None else ""
+    return (*spans, (when, "faint")) if line_width(spans) + width_of(when) <= width else tuple(spans)
 
 
 def micro_step_line(state: RunState, width: int) -> list[Line]:
@@ -85,8 +92,8 @@ def micro_step_line(state: RunState, width: int) -> list[Line]:
     return [((label, "muted"), (next(fitting, elide_start(joined(norms[-1:]), max(1, width - len(label)))), "text"))]
 
 
-def _clipping(state: RunState) -> list[Span]:
-    """What the total was before the script clipped it, and at what; nothing if it does not clip."""
+def _clipping(state: RunState, step: int | None) -> list[Span]:
+    """What the total was at `step` before the script clipped it, and at what; nothing if it does not clip."""
     if not len(state.before_clipping):
         return []
     at = "" if state.clipped_at is None else f" at {state.clipped_at:g}"
@@ -94,7 +101,7 @@ def _clipping(state: RunState) -> list[Span]:
         (_GAP, ""),
         (_SAMPLE, CLIP_ROLE),
         (f"before clipping{at} ", "muted"),
-        (_steady(state.before_clipping.last), "text"),
+        (_steady(value_at(state.before_clipping, step)), "text"),
     ]
 
 
@@ -123,9 +130,9 @@ class GradientPanel(LineView):
         self._pictures = pictures
         self._norms = NormCurve()
         self._curve = HeldRequest()
-        # What the curves end with stands in the legend, so it is of the same moment as they are.
+        # What stands in the legend is of the moment at which the curves were made, and of the step whose norms are in the tree.
         self._row: RowNorms | None = None
-        self._total: float | None = None
+        self._step: int | None = None
         self.selection: Selection | None = None
 
     def lines_for(self, width: int, height: int) -> Sequence[Line]:
@@ -135,13 +142,12 @@ class GradientPanel(LineView):
         alarm, micro_steps = bad_step_lines(self._state, width, height // 3), micro_step_line(self._state, width)
         request = self._curve.request(width, height - 1 - len(alarm) - len(micro_steps), self._request)
         picture: Sequence[Line] = () if request is None else self._pictures.picture("gradients", request).lines
-        return [*alarm, legend_line(self._state, self._total, self._row, width), *micro_steps, *picture]
+        return [*alarm, legend_line(self._state, self._step, self._row, width), *micro_steps, *picture]
 
     def _request(self, width: int, height: int) -> PlotRequest:
-        chosen, self._row, self._total = self.selection, None, self._state.gradient_norm.last
+        chosen, self._row, self._step = self.selection, None, step_shown(self._state)
         if chosen is not None:
             self._row = RowNorms(chosen.name, *self._norms.points(self._state.history, chosen.first, chosen.last))
-            self._total = total_norm_at(self._state, self._row.steps[-1]) if self._row.steps else self._total
         return gradient_request(self._state, self._row, width, height)
 
     def on_click(self) -> None:

@@ -18,6 +18,7 @@ from gradtui.tui.panels.gradients import (
     gradient_title,
     legend_line,
     micro_step_line,
+    step_shown,
     waiting_text,
 )
 from gradtui.tui.plotting.plotter import Plotter
@@ -47,7 +48,7 @@ def test_anything_a_float_can_be_can_be_drawn(rows: list[tuple[float | None, ...
     picture = PLOTTER.picture("fuzz", gradient_request(state, row, width, height))
     assert len(picture.lines) == height
     assert all(line_width(line) == width for line in picture.lines)
-    assert line_width(legend_line(state, state.gradient_norm.last, row, 60)) <= 60
+    assert line_width(legend_line(state, step_shown(state), row, 60)) <= 60
 
 
 def test_the_total_and_the_row_are_two_curves_on_a_log_axis() -> None:
@@ -67,7 +68,7 @@ def test_labels_are_the_same_whatever_the_values_so_that_pictures_stay_comparabl
 
 def test_the_legend_names_the_row_by_the_end_of_its_path() -> None:
     row = RowNorms("text_encoder.blocks.3.mlp.0.weight", [1], [0.5])
-    legend = "".join(text for text, _ in legend_line(RunState(), 1.0, row, 50))
+    legend = "".join(text for text, _ in legend_line(RunState(), None, row, 50))
     assert ".mlp.0.weight" in legend
     assert "5.00e-1" in legend
     assert len(legend) <= 50
@@ -81,14 +82,32 @@ def test_what_the_script_clips_is_a_curve_of_its_own_and_told_where_there_is_roo
     request = gradient_request(state, None, 60, 10)
     assert [(series.color, series.ys[-1]) for series in request.series] == [("curve-3", 4.5), ("curve-1", 1.0)]
     row = RowNorms("text_encoder.blocks.3.mlp.0.weight", [42], [0.5])
-    wide, narrow = ("".join(text for text, _ in legend_line(state, 1.0, row, width)) for width in (90, 40))
+    wide, narrow = ("".join(text for text, _ in legend_line(state, 42, row, width)) for width in (90, 40))
     assert "before clipping at 1 4.50e0" in wide
     assert "clipping" not in narrow
     assert "weight" in narrow
 
 
+def test_the_legend_is_of_the_step_that_the_tree_shows() -> None:
+    """Totals are sent at every reading, the norms of the tree ten times a second at most."""
+    state = state_after(found(Node("M", "M", (("a", (2,)), ("b", (2,))))))
+    apply(state, ev.GradientsMeasured(1.0, 7, 5.0, None, (3.0, 4.0), 50.0, 5.0))
+    apply(state, ev.GradientsMeasured(1.1, 8, 2.0, None, None, 20.0, 2.0))
+    assert (state.tree.norms_step, step_shown(state)) == (7, 7)
+    legend = text_of([legend_line(state, step_shown(state), None, 90)])
+    assert "total 5.00e0" in legend
+    assert "before clipping at 2 5.00e1" in legend
+    assert legend.endswith("step 7")
+
+
+def test_the_newest_total_is_shown_where_the_tree_has_no_norms() -> None:
+    state = state_after(ev.GradientsMeasured(1.0, 7, 5.0, None, None), ev.GradientsMeasured(1.1, 8, 2.0, None, None))
+    assert step_shown(state) == 8
+    assert step_shown(RunState()) is None
+
+
 def test_a_row_without_gradient_is_a_dash() -> None:
-    assert "–" in "".join(text for text, _ in legend_line(RunState(), 1.0, RowNorms("frozen", [1], [None]), 60))
+    assert "–" in "".join(text for text, _ in legend_line(RunState(), None, RowNorms("frozen", [1], [None]), 60))
 
 
 def test_an_empty_panel_says_what_will_fill_it() -> None:
