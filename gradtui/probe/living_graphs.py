@@ -7,10 +7,11 @@ Training thread.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import weakref
 from bisect import bisect_right
-from collections.abc import Container, Iterator
+from collections.abc import Container
 from dataclasses import dataclass, field
 from time import perf_counter_ns
 from typing import Any
@@ -171,13 +172,16 @@ def _tensors(*, young: bool) -> list[torch.Tensor]:
     return [each for each in objects if kinds[type(each)]]
 
 
-def _saved(node: GraphNode, home: torch.device) -> Iterator[tuple[Any, int]]:
+def _saved(node: GraphNode, home: torch.device) -> list[tuple[Any, int]]:
     """The storages that a node keeps, with their keys; none once it is freed."""
-    try:
+    # What a custom Function kept is gone once it is freed, and functorch's wrappers have no storage.
+    with contextlib.suppress(Exception):
         kept = [data for saved in saved_tensors(node) if (data := saved_data(saved)) is not None]
-    except Exception:  # noqa: BLE001 - a custom Function's that is freed
-        return
-    for tensor in kept:
-        for plain in plain_tensors(tensor):
-            if plain.device == home and not is_number(plain):
-                yield plain.untyped_storage(), storage_key(plain)
+        # A stand-in of a compiler's calls itself a tensor of this device, and its storage is of none.
+        return [
+            (storage, storage_key(plain))
+            for tensor in kept
+            for plain in plain_tensors(tensor)
+            if plain.device == home == (storage := plain.untyped_storage()).device and not is_number(plain)
+        ]
+    return []

@@ -133,3 +133,18 @@ def test_a_search_has_a_budget(model: nn.Module, monkeypatch: pytest.MonkeyPatch
             allocator.total += SAVED
             train(model, optimizer)
     assert not any(ledger.exact for ledger in seen.ledgers(Phase.OPTIMIZER)[1:])
+
+
+def test_stand_ins_of_a_compiler_hold_nothing(model: nn.Module) -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        fake = nn.Linear(4, 4)(torch.ones(2, 4)).exp()
+    allocator = CountingAllocator()
+    with watched(allocator=allocator) as seen:
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        for _ in range(2):
+            allocator.total += SAVED
+            train(model, optimizer)
+    assert fake.grad_fn is not None
+    assert not seen.all(GraphsAlive)
