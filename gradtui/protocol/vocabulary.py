@@ -66,7 +66,8 @@ class StateReason(str, Enum):
     HIDDEN = "h"
     """Unknown: one operation of the graph stands for the code of several modules."""
     ZERO_GRADIENT = "z"
-    """Moved: an optimizer step with a gradient of zeros; optimizer state such as momentum moves the parameter."""
+    """Moved: an optimizer step with a gradient of zeros; optimizer state such as momentum, and any weight decay, move the
+    parameter."""
     DECAY = "d"
     """Moved: an optimizer step with a gradient of zeros and no optimizer state; weight decay moves the parameter."""
     STALE_GRADIENT = "s"

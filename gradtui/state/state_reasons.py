@@ -16,8 +16,8 @@ CAUSES: dict[StateReason, str] = {
         "record it"
     ),
     StateReason.ZERO_GRADIENT: (
-        "the optimizer steps with a gradient of zeros, and its state, such as momentum, moves the parameter; "
-        "with .grad = None it would not move"
+        "the optimizer steps with a gradient of zeros, and its state (such as momentum) and any weight decay move the "
+        "parameter; with .grad = None it would not move"
     ),
     StateReason.DECAY: (
         "the optimizer steps with a gradient of zeros, and weight decay moves the parameter; "

@@ -10,6 +10,8 @@ from watched import Watched, watched
 from gradtui.probe.tree_builder import build
 from gradtui.state.same_storage import same_storage_lines
 from gradtui.state.state_reasons import cause_of
+from gradtui.tui.explanations import explain
+from gradtui.tui.facts import detail_lines
 
 TOKENS = torch.tensor([0, 1, 2, 3, 4, 1])
 
@@ -57,6 +59,7 @@ def test_two_parameters_over_one_storage_are_named() -> None:
     (line,) = same_storage_lines(seen.state.tree, seen.state.optimizers)
     assert line.startswith("embed.weight, head.weight are 2 Parameter objects over the same memory: ")
     assert "an optimizer step updates it 2 times" in line
+    assert line in "".join(text for facts in detail_lines(explain(seen.state, ~0), 1000) for text, _ in facts)
 
 
 def test_where_only_one_trains_the_memory_is_updated_once() -> None:

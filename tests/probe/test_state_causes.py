@@ -12,6 +12,8 @@ from watched import Watched, watched
 
 from gradtui.protocol.vocabulary import StateReason
 from gradtui.state.state_reasons import CAUSES, problem_lines
+from gradtui.tui.explanations import explain
+from gradtui.tui.facts import detail_lines
 
 X = torch.linspace(-1, 1, 24).view(6, 4)
 Clear = Callable[[torch.optim.Optimizer], object]
@@ -70,6 +72,9 @@ def test_what_moves_a_frozen_parameter_is_named(train: Callable[[], Watched], ca
     assert causes(seen, "1.") == {("T", StateReason.NONE.value)}
     said = [entry.text for entry in seen.state.log if entry.kind == "moved"]
     assert any(CAUSES[cause] in text for text in said)
+    row = next(place for place, info in enumerate(seen.state.tree.parameters) if info.path == "0.weight")
+    detail = "".join(text for line in detail_lines(explain(seen.state, ~row), 1000) for text, _ in line)
+    assert CAUSES[cause][1:] in detail
 
 
 def test_what_holds_still_has_no_cause() -> None:
