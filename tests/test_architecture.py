@@ -86,4 +86,4 @@ def test_ci_runs_the_commands_of_the_readme() -> None:
 
 
 def test_the_architecture_page_stays_readable() -> None:
-    assert (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").count("\n") <= 120
+    assert (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").count("\n") <= 140

@@ -58,8 +58,17 @@ no CUDA device was in use.
 `unregistered` are modules that run inside a model without being registered with it (a Python list of layers): the path of their
 `caller`, `model` where they are shown as a model by themselves, and elements of their parameters. As of the last examined step.
 
+`parameters`, `modules` and `gradient_norm` are of the models that trained last, even where all of these are gone and others
+have been evaluated since.
+
+`optimizers` has every optimizer that was made or stepped, in order, each with its own number of `steps`; `freed` says that it
+no longer exists. After the first 1,000 a new one takes the place of one that was freed, and its steps are added: `sharing` is
+how many share a row.
+
 `models` are in the order they were found: at most the last 64 that are gone (`current` false), with what was measured of
-them last, then those there are now. Of each, as of `measured_step`: `trainable`, the elements that require a gradient;
+them last, then those there are now. `evaluated_only` says that the model ran for evaluation, and that no optimizer owns and no
+gradient reached a parameter of it. `part_of` names the model that its modules are in, where it is no model of its own any
+more. Of each, as of `measured_step`: `trainable`, the elements that require a gradient;
 `gradient_bytes`, what `.grad` holds when a step has ended; `activation_bytes`, what autograd keeps for backward in the model's
 own operations (the loss is none of them); `bucket_bytes`, the buckets of DistributedDataParallel that hold the gradients once
 more, which a ledger has in `other`; `run_under`, the elements that require a gradient and that do not by the grad mode
@@ -75,7 +84,7 @@ from __future__ import annotations
 import json
 import os
 import threading
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -85,7 +94,7 @@ from gradtui.export.device_memory import device_memory
 from gradtui.export.interventions import freezes, interventions
 from gradtui.protocol.events import OutOfMemory
 from gradtui.protocol.vocabulary import BufferInfo, Phase
-from gradtui.state.model_records import MODE_WORDS, model_labels, model_records
+from gradtui.state.model_records import MODE_WORDS, model_labels, model_records, reported_tree
 from gradtui.state.run_state import ModelRecord, PhaseRecord, RunState
 from gradtui.state.selectors import norm_steps_of, unexplained_growth, unexplained_parts
 from gradtui.state.state_reasons import state_reason
@@ -96,6 +105,9 @@ SCHEMA = 1
 def summarise(state: RunState, *, dropped: int) -> dict[str, Any]:
     """The summary of a run; `dropped` counts the events that nobody drained in time."""
     started, ended = state.started, state.ended
+    models, optimizers = _models(state), _optimizers(state)
+    phases = {phase.value: _phase(state, state.phases[phase]) for phase in Phase}
+    state = replace(state, tree=reported_tree(state))
     return {
         "schema": SCHEMA,
         "script": started.script if started else None,
@@ -109,9 +121,9 @@ def summarise(state: RunState, *, dropped: int) -> dict[str, Any]:
         "steps": sum(state.optimizer_steps),
         "micro_steps": state.micro_steps,
         "skipped_steps": state.skipped_steps,
-        "models": _models(state),
-        "optimizers": _optimizers(state),
-        "phases": {phase.value: _phase(state, state.phases[phase]) for phase in Phase},
+        "models": models,
+        "optimizers": optimizers,
+        "phases": phases,
         "step_peak": _step_peak(state),
         "device_memory": device_memory(state),
         "checkpointed": _checkpointed(state),
@@ -216,6 +228,8 @@ def _models(state: RunState) -> list[dict[str, Any]]:
             "name": record.name,
             "type": record.type_name,
             "current": record.current,
+            "evaluated_only": record.evaluated_only,
+            "part_of": record.part_of,
             "parameters": record.parameters,
             "trainable": record.trainable,
             "measured_step": record.step,
@@ -250,6 +264,8 @@ def _optimizers(state: RunState) -> list[dict[str, Any]]:
             "parameters": len(optimizer.parameters) + optimizer.unknown_parameters,
             "groups": optimizer.groups,
             "steps": steps,
+            "freed": optimizer.freed,
+            "sharing": optimizer.sharing,
         }
         for optimizer, steps in zip(state.optimizers, state.optimizer_steps)
     ]

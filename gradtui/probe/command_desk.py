@@ -21,6 +21,7 @@ from gradtui.probe.checkpointing import Checkpointing
 from gradtui.probe.group_settings import set_group
 from gradtui.probe.models_in_view import ModelsInView
 from gradtui.probe.module_modes import set_mode
+from gradtui.probe.moved_places import Moved
 from gradtui.probe.norm_reader import NormReader
 from gradtui.probe.refusals import AlreadySo, Gone, Refused
 from gradtui.probe.replayed_schedule import ReplayedSchedule
@@ -117,7 +118,7 @@ class CommandDesk:
             Undo: lambda _: self._undo.take_back(),
             SetCheckpointing: self.checkpointing.set,
             SetMode: lambda command: set_mode(command, view.tree),
-            SetGroup: lambda command: set_group(command, view.discovery.optimizers()),
+            SetGroup: lambda command: set_group(command, view.discovery.optimizers.all()),
             ZeroGradients: self._clear_gradients,
             SaveCheckpoint: self._save_checkpoint,
             TraceStep: self._trace,
@@ -249,9 +250,9 @@ class CommandDesk:
             write_file=self.write_file,
         )
 
-    def tree_changed(self) -> None:
+    def tree_changed(self, moved: Moved) -> None:
         """Parameters and modules have other places now."""
-        self.toggling.tree_changed()
+        self.toggling.tree_changed(moved)
         self.checkpointing.tree_changed()
 
     def _applied(self, command: Command, applied: Applied) -> None:

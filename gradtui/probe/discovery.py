@@ -3,6 +3,9 @@
 Models are the outermost modules that own a parameter of a live optimizer, and root modules that were called and have
 parameters. A model whose parameters all belong to another one (the pair of encoders that a prompt learner wraps) is part
 of that one, not a model of its own. Nor is a wrapper that is made anew for every call.
+
+A walk down from the known roots lists the models again, in time linear in their size. Only what is around a root, and who owns
+a parameter that no known root has, takes a search through all objects of the process.
 """
 
 from __future__ import annotations
@@ -11,24 +14,22 @@ import gc
 import itertools
 import sys
 import weakref
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Iterator
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from gradtui.probe.optimizer_registry import OptimizerRegistry
 from gradtui.probe.torch_private import compiled_module, has_stand_ins
-
-_MOST_PLACES = 32
-"""A script that makes optimizers again and again (k-fold, meta-learning) gives its first so many a place of their own; after
-that a new one takes the place of one that was freed."""
 
 _OFTEN_GONE = 2
 """A script may replace its model by another one around the same parameters; one that does so again makes wrappers."""
 
 _Trained = Callable[[], "torch.Tensor | None"]
 """A weak reference to a parameter of an optimizer's."""
-_NEVER: tuple[int, _Trained] = (0, lambda: None)
+_NOTHING: _Trained = lambda: None  # noqa: E731 - stands for a reference to what is gone
+_NEVER: tuple[int, _Trained] = (0, _NOTHING)
 
 
 class Discovery:
@@ -36,13 +37,22 @@ class Discovery:
 
     def __init__(self) -> None:
         self.dirty = False
-        """Something new was seen since the last `models`."""
-        self._optimizers: list[weakref.ref[Optimizer]] = []
-        self._places: dict[int, int] = {}
-        """id of an optimizer -> its place in `_optimizers`, which knows whether the id is still its own."""
+        """A module, parameter or optimizer was seen or registered since the models were listed last."""
+        self.needs_search = False
+        """A listing without a search may have missed a module around those that are known."""
+        self.searches = 0
+        """How often all objects of the process were searched."""
+        self.optimizers = OptimizerRegistry(self._found_optimizer)
+        self.saw_optimizer = self.optimizers.register
+        """An optimizer was made or stepped; its place among all that were seen."""
         self._called: dict[int, weakref.ref[nn.Module]] = {}
+        self._borrowed: dict[int, weakref.ref[nn.Module]] = {}
+        """Those of `_called` that were called with other tensors in place of their parameters when they were seen first."""
         self._named: list[tuple[str, weakref.ref[nn.Module]]] = []
-        self._new: list[int] = []
+        self._listed: list[weakref.ref[nn.Module]] = []
+        """The roots of the models that were listed last."""
+        self._without_owner: dict[int, weakref.ref[torch.Tensor]] = {}
+        """Parameters of optimizers for which a search has found no module, by id."""
         self._roots: list[tuple[weakref.ref[nn.Module], type, frozenset[int], _Trained]] = []
         """What was found last: each root with its type, the ids of its parameters, and one of these that is trained."""
         self._gone: dict[type, dict[frozenset[int], tuple[int, _Trained]]] = {}
@@ -51,32 +61,11 @@ class Discovery:
         Only as long as one of them lives: the ids may be of others afterwards.
         """
 
-    def saw_optimizer(self, optimizer: Optimizer) -> int:
-        """An optimizer was made or stepped; its place in `optimizers`."""
-        known = self._places.get(id(optimizer))
-        if known is not None and self._optimizers[known]() is optimizer:
-            return known
+    def _found_optimizer(self) -> None:
         self.dirty = True
-        place = self._free_place()
-        self._places = {key: other for key, other in self._places.items() if self._optimizers[other]() is not None}
-        self._optimizers[place : place + 1] = [weakref.ref(optimizer)]
-        self._places[id(optimizer)] = place
-        self._new.append(place)
-        return place
-
-    def take_new(self) -> list[int]:
-        """Places of the optimizers that were seen for the first time since this was asked last."""
-        new, self._new = self._new, []
-        return new
-
-    def _free_place(self) -> int:
-        end = len(self._optimizers)
-        if end < _MOST_PLACES:
-            return end
-        return next((place for place, reference in enumerate(self._optimizers) if reference() is None), end)
 
     def saw_root(self, module: nn.Module) -> bool:
-        """A module was called from outside any other module; whether it has parameters (its own, not stand-ins for them)."""
+        """A module was called from outside any other module; whether it has parameters, or others that stand in for them."""
         known = self._called.get(id(module))
         if known is not None and known() is module:
             return True
@@ -86,7 +75,8 @@ class Discovery:
         if next(module.parameters(), None) is None:
             return False
         if has_stand_ins(module):
-            return False
+            # torch.func.functional_call: its own parameters are looked at when they are back in their places.
+            self._borrowed[id(module)] = weakref.ref(module)
         self._called = {key: ref for key, ref in self._called.items() if ref() is not None}
         self._called[id(module)] = weakref.ref(module)
         self.dirty |= not self._is_fleeting(module)
@@ -97,35 +87,57 @@ class Discovery:
         self._named.append((name, weakref.ref(module)))
         self.dirty = True
 
-    def optimizers(self) -> list[Optimizer | None]:
-        """Every optimizer seen, in order; None in the place of one that was freed."""
-        return [reference() for reference in self._optimizers]
+    def models(self, listed: Container[int] = (), *, may_search: bool = True) -> list[tuple[str, nn.Module]]:
+        """The models of the run now, as (name, root). Modules with the ids that are `listed` have been part of one before.
 
-    def models(self, listed: Container[int] = ()) -> list[tuple[str, nn.Module]]:
-        """The models of the run now, as (name, root). Modules with the ids that are `listed` have been part of one before."""
+        All objects of the process are searched only where that is needed: for what is around a root that has not been listed,
+        and for the owner of a parameter that no listed model has. Where that is needed and `may_search` is False, the roots
+        stand for themselves and `needs_search` stays True.
+        """
         self.dirty = False
         named = [(name, module) for name, ref in self._named if (module := ref()) is not None]
-        owned = {id(p): p for optimizer in self.optimizers() if optimizer is not None for p in _owned(optimizer)}
-        wanted = set(owned)
-        self._count_what_is_gone(wanted)
+        owned = {id(p): p for each in self.optimizers.all() if each is not None for p in _owned(each)}
+        self._count_what_is_gone(set(owned))
 
         def is_left_out(module: nn.Module) -> bool:
             return id(module) not in listed and self._is_fleeting(module)
 
         called = [module for ref in self._called.values() if (module := ref()) is not None and not is_left_out(module)]
+        called = [module for module in called if self._counts(module, owned.keys())]
         seen = [*called, *(module for _, module in named)]
-        roots = _outermost(wanted, seen, is_left_out)
         recent = {id(module): place for place, module in enumerate(called)}
-        held = {key: _parameter_ids(module) for key, module in {id(m): m for m in (*seen, *roots)}.items()}
-        needed = wanted.union(*(held[id(module)] for module in seen))
-        kept = _without_parts([(root, held[id(root)]) for root in roots], needed, recent)
-        names = {id(module): name for name, module in named}
+        roots = [root for reference in self._listed if (root := reference()) is not None and not is_left_out(root)]
+        self.needs_search |= any(id(module) not in listed for module in seen)
+        kept: list[nn.Module] = []
+        if not (self.needs_search and may_search):
+            kept, held = _chosen(_not_inside([*roots, *seen]), seen, set(owned), recent)
+            without = owned.keys() - set().union(*held.values())
+            self.needs_search |= any(self._without_owner.get(key, _NOTHING)() is not owned[key] for key in without)
+        if self.needs_search and may_search:
+            kept, held = _chosen(_outermost(set(owned), seen, is_left_out), seen, set(owned), recent)
+            self.needs_search = False
+            self.searches += 1
+            without = owned.keys() - set().union(*held.values())
+            self._without_owner = {key: weakref.ref(owned[key]) for key in without}
+        self._listed = [weakref.ref(root) for root in kept]
         self._roots = [
             (weakref.ref(root), type(root), frozenset(own), weakref.ref(owned[trained]))
             for root in kept
-            if (trained := next(iter((own := held[id(root)]) & wanted), None)) is not None
+            if (trained := next(iter((own := held[id(root)]) & owned.keys()), None)) is not None
         ]
-        return _with_names(kept, names)
+        return _with_names(kept, {id(module): name for name, module in named})
+
+    def _counts(self, module: nn.Module, owned: Container[int]) -> bool:
+        """Whether a called module is a model: not one whose own values are used nowhere, since a script keeps them elsewhere.
+
+        What is known of a module that `torch.func.functional_call` calls is that it lends its code. Its own parameters are
+        used where it is a frozen base, or where an optimizer owns them.
+        """
+        reference = self._borrowed.get(id(module))
+        if reference is None or reference() is not module:
+            return True
+        own = list(module.parameters())
+        return any(id(each) in owned for each in own) or not any(each.requires_grad or each.is_meta for each in own)
 
     def _count_what_is_gone(self, wanted: set[int]) -> None:
         """Of the roots found last; `wanted` holds the ids of what optimizers own now."""
@@ -142,6 +154,27 @@ class Discovery:
         gone = self._gone.get(type(module))
         times, trained = gone.get(frozenset(_parameter_ids(module)), _NEVER) if gone else _NEVER
         return times >= _OFTEN_GONE and trained() is not None
+
+
+def _chosen(
+    candidates: list[nn.Module], seen: list[nn.Module], wanted: set[int], recent: dict[int, int]
+) -> tuple[list[nn.Module], dict[int, set[int]]]:
+    """The candidates that are models, and the ids of the parameters of all modules that were looked at, by id."""
+    roots = list({id(module): module for module in candidates}.values())
+    held = {key: _parameter_ids(module) for key, module in {id(m): m for m in (*seen, *roots)}.items()}
+    needed = wanted.union(*(held[id(module)] for module in seen))
+    return _without_parts([(root, held[id(root)]) for root in roots], needed, recent), held
+
+
+def _not_inside(candidates: list[nn.Module]) -> list[nn.Module]:
+    """The candidates that are not inside another one; two that are inside each other both stay."""
+    roots = {id(module): module for module in candidates}
+    inside = {key: {*map(id, _modules_of(module))} for key, module in roots.items()}
+    return [
+        module
+        for key, module in roots.items()
+        if not any(key in parts and other not in inside[key] for other, parts in inside.items() if other != key)
+    ]
 
 
 def _owned(optimizer: Optimizer) -> Iterable[torch.Tensor]:
@@ -205,17 +238,23 @@ def _tops(seeds: list[nn.Module], parents: dict[int, list[nn.Module]]) -> list[n
     return tops + [seed for seed in seeds if id(seed) not in within]
 
 
-def _parameter_ids(root: nn.Module) -> set[int]:
-    """Ids of all its parameters. `root.parameters()` makes a name for each of them too, and takes three times as long."""
-    found: set[int] = set()
+def _modules_of(root: nn.Module) -> Iterator[nn.Module]:
+    """The root and all modules in it, each once. `root.modules()` makes a name for each of them, and takes longer."""
     seen, waiting = {id(root)}, [root]
     while waiting:
         module = waiting.pop()
-        found.update(map(id, module._parameters.values()))  # noqa: SLF001 - as above
-        for child in module._modules.values():  # noqa: SLF001
+        yield module
+        for child in module._modules.values():  # noqa: SLF001 - as above
             if child is not None and id(child) not in seen:
                 seen.add(id(child))
                 waiting.append(child)
+
+
+def _parameter_ids(root: nn.Module) -> set[int]:
+    """Ids of all its parameters. `root.parameters()` makes a name for each of them too, and takes three times as long."""
+    found: set[int] = set()
+    for module in _modules_of(root):
+        found.update(map(id, module._parameters.values()))  # noqa: SLF001 - as above
     found.discard(id(None))
     return found
 

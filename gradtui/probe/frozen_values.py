@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 
 from gradtui.probe.host_copy import HostCopy
 from gradtui.probe.move_causes import MoveCauses
+from gradtui.probe.moved_places import Moved
 from gradtui.probe.torch_private import shares_version, version_of
 from gradtui.protocol.vocabulary import StateReason
 
@@ -67,12 +68,12 @@ class FrozenValues:
         self._causes.settle(moved, [place for place in unwritten if place not in by_step])
         return {place: self._causes.known.get(place, StateReason.NONE) for place in self.moved}
 
-    def clear(self) -> None:
-        """Forget everything: the parameters have other places now."""
-        self.moved.clear()
-        self._causes.clear()
-        self._versions.clear()
-        self._samples.clear()
+    def tree_changed(self, moved: Moved) -> None:
+        """The parameters have other places now."""
+        self.moved = moved.parameter_set(self.moved)
+        self._causes.tree_changed(moved)
+        self._versions = moved.of_parameters(self._versions)
+        self._samples = moved.of_parameters(self._samples)
         self._under_way.clear()
 
     def look(self, frozen: Sequence[tuple[_Place, torch.Tensor]], elsewhere: Set[_Place] = frozenset()) -> None:

@@ -19,6 +19,7 @@ from gradtui.probe.discovery import Discovery
 from gradtui.probe.group_reader import read_groups
 from gradtui.probe.joined_parameters import JoinedParameters
 from gradtui.probe.module_tree import ModuleTree
+from gradtui.probe.moved_places import Moved
 from gradtui.probe.run_clock import RunClock
 from gradtui.probe.torch_private import current_graph_task_id, is_being_traced, unseen_by_function_modes
 from gradtui.probe.tree_builder import build
@@ -28,7 +29,10 @@ from gradtui.protocol.vocabulary import GroupSettings, OptimizerInfo
 _SEARCH_NS = 250_000_000
 _SEARCH_SHARE = 0.005
 """A search for models looks at every object Python tracks. Searches may take this long together, plus this share of the time:
-a script that shows something new at every step is not searched at every step."""
+a script that shows something new at every step is not searched at every step. The same holds for listings without a search."""
+
+_LEAST_LISTING_NS = 20_000_000
+"""A listing counts as at least so long: where it finds something new, the next steps are sampled."""
 
 _NEVER = -1
 """Stands for the backward passes before the first step of an optimizer: it is not known which ones serve it."""
@@ -58,9 +62,18 @@ class ModelNumbers:
 
 
 class ModelsInView:
-    """The current tree, and the events that describe it. `changed` is called when the tree has been replaced."""
+    """The current tree, and the events that describe it. `changed` is called when the tree has been replaced.
 
-    def __init__(self, emit: Callable[[Event], None], clock: RunClock, changed: Callable[[], None]) -> None:
+    `regrouped` is called when an optimizer was found, or owns other parameters than before.
+    """
+
+    def __init__(
+        self,
+        emit: Callable[[Event], None],
+        clock: RunClock,
+        changed: Callable[[Moved], None],
+        regrouped: Callable[[], None] = lambda: None,
+    ) -> None:
         self.tree = ModuleTree()
         self.discovery = Discovery()
         self.joined = JoinedParameters(self.live_optimizers)
@@ -73,9 +86,11 @@ class ModelsInView:
         self._emit = emit
         self._clock = clock
         self._changed = changed
+        self._regrouped = regrouped
         self._described: tuple[OptimizerInfo, ...] = ()
         self._groups: tuple[tuple[GroupSettings, ...], ...] = ()
-        self._held: list[list[int]] = []
+        self._sizes: list[list[int]] = []
+        """Of the groups of each optimizer, as described last."""
         self.steps_in_backward: bool | None = None
         """Whether an optimizer has stepped while backward was running; None as long as none has stepped."""
         self._stepped: dict[int, tuple[int, int]] = {}
@@ -84,11 +99,23 @@ class ModelsInView:
         One that has not stepped yet counts from the step after which it was first seen.
         """
         self._began = perf_counter_ns()
-        self._searched_ns = 0
+        self._searched_ns = self._listed_ns = 0
+
+    def lists(self, module: object) -> bool:
+        """Whether a module or parameter is listed. Asked at each registration of one, so it is quick."""
+        return id(module) in self.tree.module_index or id(module) in self.tree.parameter_index
+
+    def registered(self, holder: nn.Module) -> None:
+        """The script has registered a module or parameter with `holder`; it or `holder` is listed."""
+        if id(holder) in self.tree.module_index:
+            self.discovery.dirty = True
+        else:
+            # A listed module has become part of another one, which is a model only once it is used.
+            self.discovery.needs_search = True
 
     def live_optimizers(self) -> list[Optimizer]:
         """Every optimizer seen that is still alive."""
-        return [optimizer for optimizer in self.discovery.optimizers() if optimizer is not None]
+        return [optimizer for optimizer in self.discovery.optimizers.all() if optimizer is not None]
 
     def optimizers_in_use(self) -> list[list[Optimizer]]:
         """The live optimizers that took part in the latest steps, those together that step after one and the same backward.
@@ -98,7 +125,7 @@ class ModelsInView:
         latest = max((step for step, _ in self._stepped.values()), default=0)
         idle = max(_IDLE_STEPS, 2 * self.round_length)
         together: dict[int, list[Optimizer]] = {}
-        for place, optimizer in enumerate(self.discovery.optimizers()):
+        for place, optimizer in enumerate(self.discovery.optimizers.all()):
             step, backwards = self._stepped.get(place, (-idle, _NEVER))
             if optimizer is not None and latest - step < idle:
                 together.setdefault(backwards, []).append(optimizer)
@@ -112,85 +139,78 @@ class ModelsInView:
         return place
 
     def refresh(self, step: int, *, look_closer: bool = False, at_any_cost: bool = False) -> None:
-        """Search again if something new was seen, or (`look_closer`) if a model is no longer what it was.
+        """List the models again if something new was seen, or (`look_closer`) if a model is no longer what it was.
 
-        What searches have cost so far may put it off, unless it is wanted `at_any_cost`.
+        What this has cost so far may put it off, unless it is wanted `at_any_cost`: then it is done at a later call.
         """
         if not (self.discovery.dirty or look_closer) or is_being_traced():
             return
         with unseen_by_function_modes():
-            if self.discovery.dirty or not self.tree.is_current():
-                self._search_within_budget(step, at_any_cost=at_any_cost)
-            elif self._holdings() != self._held:
+            may_search = at_any_cost or self._may_search
+            is_due = self.discovery.dirty or (self.discovery.needs_search and may_search) or not self.tree.is_current()
+            if is_due and (at_any_cost or self._is_within(self._listed_ns)):
+                self._list_within_budget(step, may_search=may_search)
+            elif not is_due and self.discovery.optimizers.sizes() != self._sizes:
                 self.describe_optimizers(step)
 
-    def _search_within_budget(self, step: int, *, at_any_cost: bool) -> None:
-        began = perf_counter_ns()
-        if self._searched_ns > _SEARCH_NS + _SEARCH_SHARE * (began - self._began) and not at_any_cost:
+    def reconcile(self, step: int) -> None:
+        """The run ends: list what was seen and not listed, whatever that costs. What was freed meanwhile stays listed."""
+        if is_being_traced() or self.tree.is_gone():
             return
+        with unseen_by_function_modes():
+            is_complete = not (self.discovery.dirty or self.discovery.needs_search) and self.tree.is_current(freed=True)
+            if not is_complete:
+                self._list_within_budget(step, may_search=True)
+            self.describe_optimizers(step, at_end=True)
+
+    @property
+    def _may_search(self) -> bool:
+        return self._is_within(self._searched_ns)
+
+    def _is_within(self, spent_ns: int) -> bool:
+        return spent_ns < _SEARCH_NS + _SEARCH_SHARE * (perf_counter_ns() - self._began)
+
+    def _list_within_budget(self, step: int, *, may_search: bool) -> None:
+        began, searches = perf_counter_ns(), self.discovery.searches
         try:
             with no_collection():
-                self._search(step)
+                self._list(step, may_search=may_search)
         finally:
-            self._searched_ns += perf_counter_ns() - began
+            took = perf_counter_ns() - began
+            if self.discovery.searches > searches:
+                self._searched_ns += took
+            else:
+                self._listed_ns += max(took, _LEAST_LISTING_NS)
 
-    def _search(self, step: int) -> None:
-        for place in self.discovery.take_new():
+    def _list(self, step: int, *, may_search: bool) -> None:
+        for place in self.discovery.optimizers.take_new():
             self._stepped[place] = (step, _NEVER)
-        listed = {id(module) for _, module in self.tree.live_modules()}
-        tree = build(self.discovery.models(listed))
+        tree = build(self.discovery.models(self.tree.live_ids(), may_search=may_search))
         if tree.is_borrowed:
             self.discovery.dirty = True
             return
         self._numbers.number(tree)
         if not tree.is_same(self.tree):
+            moved = Moved.between(self.tree, tree)
             self.tree, self.found_at = tree, step
-            self._changed()
-            self._emit(ModelsFound(self._clock.at(), step, tree.models, tree.modules, tree.parameters, tree.buffers))
+            self._changed(moved)
+            listed = tree.models, tree.modules, tree.parameters, tree.buffers
+            self._emit(ModelsFound(self._clock.at(), step, *listed, moved.modules, moved.parameters))
         self.describe_optimizers(step)
 
-    def describe_optimizers(self, step: int) -> None:
+    def describe_optimizers(self, step: int, *, at_end: bool = False) -> None:
         """Report the optimizers if what they own has changed."""
-        described = tuple(
-            self._describe(optimizer, place) for place, optimizer in enumerate(self.discovery.optimizers())
-        )
+        described = self.discovery.optimizers.describe(self.tree.owns, at_end=at_end)
         self.round_length = max(1, len(self.live_optimizers()))
-        self._held = self._holdings()
+        self._sizes = self.discovery.optimizers.sizes()
         if described != self._described:
             self._described = described
+            self._regrouped()
             self._emit(OptimizersFound(self._clock.at(), step, described))
 
     def read_groups(self, step: int) -> None:
         """Report what the groups are set to, if that has changed."""
-        groups = read_groups(self.discovery.optimizers())
+        groups = read_groups(self.discovery.optimizers.all())
         if groups != self._groups:
             self._groups = groups
             self._emit(GroupsRead(self._clock.at(), step, groups))
-
-    def _holdings(self) -> list[list[int]]:
-        """How many parameters each group of each optimizer has: enough to tell that a script has added some."""
-        return [
-            [len(group["params"]) for group in o.param_groups] if o is not None else []
-            for o in self.discovery.optimizers()
-        ]
-
-    def _describe(self, optimizer: Optimizer | None, place: int) -> OptimizerInfo:
-        if optimizer is None:
-            known = self._described[place] if place < len(self._described) else None
-            if known is None:
-                return OptimizerInfo("freed", 0, (), 0)
-            unknown = len(known.parameters) + known.unknown_parameters
-            return replace(known, parameters=(), unknown_parameters=unknown, group_of=())
-        places = [
-            (self.tree.owns(tensor), number)
-            for number, group in enumerate(optimizer.param_groups)
-            for tensor in group["params"]
-        ]
-        listed = [(owned, number) for owned, number in places if owned is not None]
-        return OptimizerInfo(
-            type(optimizer).__name__,
-            len(optimizer.param_groups),
-            tuple(owned for owned, _ in listed),
-            len(places) - len(listed),
-            tuple(number for _, number in listed),
-        )

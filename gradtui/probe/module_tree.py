@@ -99,19 +99,31 @@ class ModuleTree:
         """Whether none of the models is alive any more; what runs now is of others, which are not listed yet."""
         return bool(self.models) and all(self.module_refs[model.root]() is None for model in self.models)
 
-    def is_current(self) -> bool:
-        """Whether the live modules still hold exactly the parameters and children listed here, in the sizes listed."""
+    def live_ids(self) -> set[int]:
+        """The ids of the listed modules that are alive, and of the wrappers around compiled ones."""
+        references = (*self.module_refs, *self.wrapper_refs)
+        return {id(module) for reference in references if (module := reference()) is not None}
+
+    def is_current(self, *, freed: bool = False) -> bool:
+        """Whether the live modules still hold exactly the parameters and children listed here, in the sizes listed.
+
+        `freed` says that what no longer exists may stay listed.
+        """
         # While what was listed is alive, no other object can have its id.
-        if any(reference() is None for reference in self.wrapper_refs):
+        if not freed and any(reference() is None for reference in self.wrapper_refs):
             return False
         for reference, (shape, dtype) in zip(self.parameter_refs, self.layouts):
             tensor = reference()
+            if tensor is None and freed:
+                continue
             if tensor is None or tensor.dtype != dtype:
                 return False
             if (tensor.shape if type(tensor) is nn.Parameter else shape_of(tensor)) != shape:
                 return False
         for module_reference, listed in zip(self.module_refs, self.contents):
             module = module_reference()
+            if module is None and freed:
+                continue
             if module is None:
                 return False
             own, children = module._parameters.values(), module._modules.values()  # noqa: SLF001 - as in `tree_builder`

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch.optim import Optimizer
 
+from gradtui.probe.moved_places import Moved
 from gradtui.probe.torch_private import shares_version, version_of
 from gradtui.protocol.vocabulary import StateReason
 
@@ -28,9 +29,9 @@ class MoveCauses:
         """Versions as the step examined last ended."""
         self._last_step = -1
 
-    def clear(self) -> None:
-        """Forget everything: the parameters have other places now."""
-        self.known.clear()
+    def tree_changed(self, moved: Moved) -> None:
+        """The parameters have other places now."""
+        self.known = moved.of_parameters(self.known)
         self._at_step, self._last = {}, {}
         self._last_step = -1
 

@@ -21,6 +21,7 @@ from gradtui.probe.gradient_meter import GradientMeter, NormReading
 from gradtui.probe.gradient_statistics import GradientStatistics
 from gradtui.probe.micro_steps import MicroSteps
 from gradtui.probe.models_in_view import ModelsInView
+from gradtui.probe.moved_places import Moved
 from gradtui.probe.peak_counters import of_this_process
 from gradtui.probe.run_clock import RunClock
 from gradtui.probe.step_by_hand import StepByHand
@@ -270,16 +271,15 @@ class NormReader:
             if not operations_are_observed():
                 self._guard("gradient figures", self._statistics.after_step)
 
-    def tree_changed(self) -> None:
-        """Parameters have other places now."""
+    def tree_changed(self, moved: Moved) -> None:
+        """Parameters have other places now; the norms of those that were listed before stay known."""
         self._cadence.force(_AFTER_A_CHANGE)
-        self.latest.clear()
-        self._read_at.clear()
+        self.latest = moved.of_parameters(self.latest)
+        self._read_at = moved.of_parameters(self._read_at)
         self._statistics.tree_changed()
         self.bad_steps.tree_changed()
         self._watched.tree_changed()
         self.by_hand.tree_changed()
-        self._unsent = None
 
     def finish(self) -> None:
         """The run is over: send what is still to be sent."""

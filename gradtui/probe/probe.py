@@ -19,6 +19,7 @@ from gradtui.probe.grad_scalers import GradScalers
 from gradtui.probe.hook_set import HookSet
 from gradtui.probe.marked_steps import MarkedSteps
 from gradtui.probe.models_in_view import ModelsInView
+from gradtui.probe.moved_places import Moved
 from gradtui.probe.norm_reader import NormReader
 from gradtui.probe.open_steps import OpenSteps
 from gradtui.probe.own_cost import OwnCost
@@ -50,7 +51,7 @@ class Probe:
         self.hooks = HookSet(self._failed)
         self.counter = StepCounter(stop_after)
         self.phases = PhaseTracker(self.clock.now())
-        self.view = ModelsInView(emit, self.clock, self._tree_changed)
+        self.view = ModelsInView(emit, self.clock, self._tree_changed, self._optimizers_changed)
         self._cost = OwnCost(self.hooks, self.clock.now())
         seldom = Cadence(budget * _TRACE_SHARE, time := self._cost.step_time, warmup=0, longest=0.5)
         rarely, often = (Cadence(budget * share, time) for share in (_EXAMINATION_SHARE, _NORM_SHARE))
@@ -86,6 +87,7 @@ class Probe:
         self.hooks.remove()
         self._marked.marks.leave()
         self._examined(self._cost.of_step())
+        self.hooks.guard("models", self.view.reconcile, self.counter.steps)
         self.hooks.guard("gradient norms", self._measure_newest)
         self.hooks.guard("gradient norms", self.norms.finish)
         self.hooks.guard("ledger", self.examiner.finish)
@@ -126,7 +128,7 @@ class Probe:
         if has_parameters:
             self._evaluation.forget()
             if self._boundary_open:
-                self._cross_boundary()
+                self._cross_boundary(module)
                 now = self.clock.now()
                 is_bare = not (self.examiner.tracer.minds or self.desk.statistics.modules)
                 self._marked.begin(now, module, self._rests(), is_bare=is_bare)
@@ -185,6 +187,14 @@ class Probe:
             if self.norms.is_due:
                 self.hooks.guard("gradient norms", self.norms.by_hand.backward_ended, self.counter.steps + 1)
             self._after_step(now, None)
+
+    def registered(self, now: int, holder: nn.Module) -> None:  # noqa: ARG002
+        """A module or parameter was registered with `holder`, and one of the two is listed."""
+        self.view.registered(holder)
+
+    def lists(self, module: object) -> bool:
+        """Whether a module or parameter is listed."""
+        return self.view.lists(module)
 
     def optimizer_made(self, now: int, optimizer: Optimizer) -> None:  # noqa: ARG002
         """An optimizer was constructed."""
@@ -299,9 +309,12 @@ class Probe:
         self.phases.steps_open(left)
         self._traces.drop()
 
-    def _tree_changed(self) -> None:
+    def _tree_changed(self, moved: Moved) -> None:
         for part in (self.examiner, self.norms, self.desk):
-            part.tree_changed()
+            part.tree_changed(moved)
+
+    def _optimizers_changed(self) -> None:
+        self.examiner.optimizers_changed()
 
     def _flush(self, now: int) -> None:
         measuring = self.norms.every, self.examiner.every, self.norms.dropped
@@ -310,7 +323,8 @@ class Probe:
     def _failed(self, part: str, error: str, disabled: bool) -> None:
         self._emit(ProbeFailed(self.clock.at(), self.counter.steps, part, error, disabled))
 
-    def _cross_boundary(self, *, for_commands: bool = True) -> None:
+    def _cross_boundary(self, root: nn.Module | None = None, *, for_commands: bool = True) -> None:
+        """The next step begins, with a call of `root` where a module begins it."""
         if self._steps.are_running():
             return
         self._boundary_open = False
@@ -327,7 +341,7 @@ class Probe:
             self._examined(cost)
         if for_commands:
             self.hooks.guard("commands", self.desk.cross, executed, self._is_by_hand())
-        self.hooks.guard("examination", self.examiner.begin_step, executed, cost)
+        self.hooks.guard("examination", self.examiner.begin_step, executed, cost, root)
         expected = self.counter.is_last(executed) or self.desk.holds_soon(executed)
         self.norms.begin_step(executed, wanted=self.examiner.examination is not None, expected=expected)
 

@@ -17,9 +17,10 @@ from gradtui.probe.gradient_reach import (
 )
 from gradtui.probe.models_in_view import ModelsInView
 from gradtui.probe.module_trace import ModuleTrace, grad_mode
+from gradtui.probe.moved_places import Moved
 from gradtui.probe.run_clock import RunClock
 from gradtui.probe.step_counter import StepCounter
-from gradtui.protocol.events import Event, GradientReachMeasured, ParametersClassified
+from gradtui.protocol.events import Event, GradientReachMeasured
 
 
 class ReachReader:
@@ -34,7 +35,9 @@ class ReachReader:
         self._counter = counter
         self._evaluated: dict[int, str] = {}
         self._trained = False
-        """Whether a step of the present tree was told of."""
+        """Whether a step of these models was reported."""
+        self._reported: dict[int, str] = {}
+        """Root modules whose evaluation was reported after a step was, with the grad mode."""
         self._last: tuple[object, str, str, tuple[int, ...]] | None = None
         """What the letters of the step before were made of, and those: most steps of a training go the same ways."""
 
@@ -43,10 +46,11 @@ class ReachReader:
         """The modules that were evaluated between steps."""
         return self._evaluated
 
-    def tree_changed(self) -> None:
+    def tree_changed(self, moved: Moved) -> None:
         """Modules have other places now."""
-        self._evaluated.clear()
-        self._trained = False
+        self._evaluated = moved.of_modules(self._evaluated)
+        self._trained = self._trained and any(former >= 0 for former in moved.modules)
+        self._reported = moved.of_modules(self._reported)
         self._last = None
 
     def evaluation_began(self, root: nn.Module) -> None:
@@ -55,19 +59,18 @@ class ReachReader:
         if place is not None:
             self._evaluated[place] = grad_mode()
 
-    def evaluation_measured(self, device_type: str) -> None:
-        """An evaluation has ended. It is told of as long as nothing has been trained."""
+    def evaluation_measured(self, device_type: str) -> bool:
+        """An evaluation has ended. Says whether it was reported: each until something has trained, then one of each root."""
+        if self._trained and self._evaluated.items() <= self._reported.items():
+            return False
         if self._trained:
-            return
+            self._reported = {**self._evaluated}
         tree = self._view.tree
         modes, flags = grad_mode_letters(tree, {}, self._evaluated, ""), training_flags(tree)
         gradients = gradient_bytes(tree, device_type)
         at, step = self._clock.at(), self._counter.steps
         self._emit(GradientReachMeasured(at, step, -1, "", modes, flags, (), gradients))
-        trainable = ["-"] * len(tree.parameters)
-        for index, tensor in tree.live_parameters():
-            trainable[index] = "1" if tensor.requires_grad else "0"
-        self._emit(ParametersClassified(at, step, "-" * len(trainable), "".join(trainable)))
+        return True
 
     def step_ended(
         self, optimizer: Optimizer | None, graphs: GraphsOfStep | None, trace: ModuleTrace, device_type: str

@@ -21,6 +21,7 @@ from gradtui.probe.graph_facts import NOTHING_KEPT
 from gradtui.probe.hook_set import HookSet
 from gradtui.probe.models_in_view import ModelsInView
 from gradtui.probe.module_trace import OUTSIDE, ModuleTracer
+from gradtui.probe.moved_places import Moved
 from gradtui.probe.phase_ledgers import PhaseLedgers
 from gradtui.probe.phase_tracker import PhaseTracker
 from gradtui.probe.reach_reader import ReachReader
@@ -42,6 +43,10 @@ _AFTER_A_CHANGE = 4
 
 _BETWEEN_SWITCHES = 2_000
 """Whether the script has frozen something is looked at so many times as seldom as looking takes."""
+
+_OF_EACH_ROOT = 3
+"""So many steps that begin with a call of the same module are sampled whatever they cost: layers that are trained one after
+the other would never be seen otherwise."""
 
 _Look = TypeVar("_Look", bound=Callable[..., Any])
 
@@ -102,6 +107,8 @@ class StepExaminer:
         """Whether module calls and batches are noted in every step."""
         self._evaluated_at = -_EVALUATION_NS
         self._switches_at = 0
+        self._begun_with: dict[int, int] = {}
+        """By place of a module: how many sampled steps began with a call of it."""
         self._hooks = hooks
         self._guard = hooks.guard
         phases.ended = self._guarded_end
@@ -124,18 +131,23 @@ class StepExaminer:
         """Torch's number of the CUDA device that most of the models are on; 0 where there is none. Any thread."""
         return self._ledgers.ledger.device_index
 
-    def tree_changed(self) -> None:
-        """Parameters and modules have other places now."""
-        self._frozen.clear()
-        self._reach.tree_changed()
+    def tree_changed(self, moved: Moved) -> None:
+        """The models were listed anew: parameters and modules have other places now."""
+        self._frozen.tree_changed(moved)
+        self._reach.tree_changed(moved)
         self._evaluated_at = -_EVALUATION_NS
-        self.states.tree_changed()
+        self.states.tree_changed(moved)
+        self._begun_with = moved.of_modules(self._begun_with)
         self.activations = None
         self.examination = None
         self.tracer.stop()
         self._traces.drop()
         self._cadence.force(_AFTER_A_CHANGE)
         self._ledgers.tree_changed(self._phases.phase)
+
+    def optimizers_changed(self) -> None:
+        """Other optimizers own the parameters now, or own others: what that makes of them is seen in the next steps."""
+        self._cadence.force(_AFTER_A_TOGGLE * self._view.round_length)
 
     def toggled(self, step: int) -> None:
         """A toggle was applied: tell who is trainable now, and look closely at the next steps."""
@@ -160,8 +172,11 @@ class StepExaminer:
         return self._traces.ask(self._ledgers.device_type)
 
     @_alone
-    def begin_step(self, step: int, cost: float) -> None:
-        """The step after so many executed ones begins; the one before took our hooks `cost` seconds."""
+    def begin_step(self, step: int, cost: float, root: nn.Module | None = None) -> None:
+        """The step after so many executed ones begins, with a call of `root` if that is known.
+
+        The one before took our hooks `cost` seconds.
+        """
         self._ledgers.settle(None)
         self.recomputation.stop()
         before = self.examination
@@ -169,7 +184,9 @@ class StepExaminer:
             self._cadence.spent(cost)
         self.examination = None
         traced = self._traces.is_due(step, self._ledgers.device_type)
-        due = self._cadence.is_due(step, self._view.round_length, wanted=traced)
+        place = self._view.tree.module_index.get(id(root), -1)
+        is_new = place >= 0 and self._begun_with.get(place, 0) < _OF_EACH_ROOT
+        due = self._cadence.is_due(step, self._view.round_length, wanted=traced or is_new)
         self._traces.drop()
         due = due and self._may_look()
         self.batches.begin(on=due or self.follows())
@@ -184,6 +201,8 @@ class StepExaminer:
         self._ledgers.begin_step(listening=listening)
         self._view.refresh(step, look_closer=True)
         tree = self._view.tree
+        place = tree.module_index.get(id(root), -1)
+        self._begun_with[place] = self._begun_with.get(place, 0) + 1
         # What one optimizer's step has computed may be used by the next one's: a GAN's generated images.
         same_round = before is not None and before.tree is tree and step % self._view.round_length > 0
         onto = before.trace if before is not None and same_round else None
@@ -284,8 +303,8 @@ class StepExaminer:
             self.batches.begin(on=False)
 
     def _tell_evaluation(self, phase: Phase) -> None:
-        if phase is Phase.EVAL:
-            self._reach.evaluation_measured(self._ledgers.device_type)
+        if phase is Phase.EVAL and self._reach.evaluation_measured(self._ledgers.device_type):
+            self.states.toggled(self._counter.steps)
 
     @_alone
     def conclude(self, optimizer: Optimizer | None, norms: Mapping[int, float], skipped: bool) -> None:

@@ -16,6 +16,7 @@ from gradtui.probe import optimizer_membership as membership
 from gradtui.probe.applied import Applied, Changed
 from gradtui.probe.freezes import Freezes
 from gradtui.probe.models_in_view import ModelsInView
+from gradtui.probe.moved_places import Moved
 from gradtui.probe.norm_reader import NormReader
 from gradtui.probe.optimizer_state import OptimizerStates, Treated
 from gradtui.probe.refusals import AlreadySo, Gone, Refused, Training
@@ -70,10 +71,10 @@ class Toggling:
         self.freezes = Freezes(emit, clock, view, self._training)
         self.states = OptimizerStates(view.joined)
 
-    def tree_changed(self) -> None:
+    def tree_changed(self, moved: Moved) -> None:
         """Parameters have other places now."""
-        self._frozen.clear()
-        self._untried.clear()
+        self._frozen = moved.parameter_set(self._frozen)
+        self._untried = moved.parameter_set(self._untried)
         self.freezes.tree_changed()
         frozen, holding = self._missing
         tree = self._view.tree

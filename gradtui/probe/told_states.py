@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from gradtui.probe.models_in_view import ModelsInView
+from gradtui.probe.moved_places import Moved
 from gradtui.probe.parameter_states import Classified
 from gradtui.probe.run_clock import RunClock
 from gradtui.protocol.events import Event, ParametersClassified
@@ -28,10 +29,10 @@ class ToldStates:
         self._clock = clock
         self._view = view
 
-    def tree_changed(self) -> None:
-        """Parameters have other places now."""
-        self.now = Classified()
-        self.switched.clear()
+    def tree_changed(self, moved: Moved) -> None:
+        """Parameters have other places now; the states of those that were listed before stay known."""
+        self.now = Classified(*(moved.letters(known) for known in self.now))
+        self.switched = Counter(moved.of_parameters(self.switched))
 
     def toggled(self, step: int) -> None:
         """A toggle was applied: tell who is trainable now; of those that changed nothing more is known."""

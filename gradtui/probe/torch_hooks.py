@@ -14,6 +14,10 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.modules.module import (
+    register_module_module_registration_hook,
+    register_module_parameter_registration_hook,
+)
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
@@ -67,6 +71,9 @@ def install(
         hooks.patch(
             iterator, "__next__", lambda original: _next_batch(original, hooks, listener, examiner.batches, marks)
         )
+    registered = _registration_hook(hooks, listener)
+    hooks.keep(register_module_module_registration_hook(registered))
+    hooks.keep(register_module_parameter_registration_hook(registered))
     hooks.keep(register_optimizer_step_pre_hook(_step_pre_hook(hooks, listener, marks)))
     hooks.keep(register_optimizer_step_post_hook(_step_post_hook(hooks, listener, marks)))
     hooks.leave_forked_children(marks.forget)
@@ -157,6 +164,16 @@ def _load_state(original: Function, hooks: HookSet, listener: Listener) -> Funct
             raise
 
     return leave_to_python(load_state_dict)
+
+
+def _registration_hook(hooks: HookSet, listener: Listener) -> Callable[..., None]:
+    """Heard whenever a module or parameter becomes a part of a module: only what concerns a listed one is passed on."""
+
+    def registered(holder: nn.Module, name: str, part: Any) -> None:  # noqa: ARG001 - as torch calls it
+        if hooks.active and (listener.lists(holder) or listener.lists(part)):
+            hooks.run("models", listener.registered, holder)
+
+    return leave_to_python(registered)
 
 
 def _zero_grad(

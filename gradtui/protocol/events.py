@@ -109,12 +109,19 @@ class TorchImported(Event):
 
 @dataclass(frozen=True, slots=True)
 class ModelsFound(Event):
-    """The models of the run, whole: it replaces whatever was known of models, modules and parameters."""
+    """The models of the run, whole: it replaces the list of models, modules and parameters that was known before.
+
+    What was measured of a module or parameter stays true where it is in both lists.
+    """
 
     models: tuple[ModelInfo, ...]
     modules: tuple[ModuleInfo, ...]
     parameters: tuple[ParameterInfo, ...]
     buffers: tuple[BufferInfo, ...] = ()
+    former_modules: tuple[int, ...] = ()
+    """Aligned with `modules`: the place of the same module object in the list before, -1 if it is new. Empty: all are new."""
+    former_parameters: tuple[int, ...] = ()
+    """Aligned with `parameters`, likewise."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -291,6 +291,10 @@ class OptimizerInfo:
     """Parameters it owns that belong to no known module."""
     group_of: tuple[int, ...] = ()
     """Aligned with `parameters`: the place of the group each is in."""
+    freed: bool = False
+    """The optimizer no longer exists; the numbers are those of its last description."""
+    sharing: int = 1
+    """How many optimizers have had this place, one after the other; more than one only where a script makes very many."""
 
 
 @dataclass(frozen=True, slots=True)

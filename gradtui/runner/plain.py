@@ -16,13 +16,20 @@ from pathlib import Path
 from time import monotonic
 from typing import TypeVar
 
-from gradtui.protocol.vocabulary import STATE_NAMES, ParameterState, Phase
+from gradtui.protocol.vocabulary import Phase
 from gradtui.runner.descriptors import duplicate_aside
 from gradtui.state.bad_step_words import bad_step_words
 from gradtui.state.checkpoint_words import checkpoint_lines
 from gradtui.state.frontier import sentence
 from gradtui.state.graph_words import graph_lines
-from gradtui.state.model_records import model_labels, model_records, peak_owner, record_words
+from gradtui.state.model_records import (
+    model_labels,
+    model_records,
+    peak_owner,
+    record_words,
+    reported_tree,
+    state_counts,
+)
 from gradtui.state.most_saved import most_saved_words
 from gradtui.state.out_of_memory import headline
 from gradtui.state.reconciliation import reconcile
@@ -179,7 +186,7 @@ def _largest_total(state: RunState) -> int | None:
 
 def closing_lines(state: RunState) -> list[str]:
     """What there is to say when the run has ended."""
-    tree = state.tree
+    tree = reported_tree(state)
     endings = [f"step {event.step:,}: {headline(event)}" for event in state.out_of_memory if event.categories]
     endings += [f"schedule: {note}" for note in state.schedule_notes]
     if state.step == 0 and state.micro_steps == 0:
@@ -196,8 +203,7 @@ def closing_lines(state: RunState) -> list[str]:
     saved = most_saved_words(tree)
     if saved is not None:
         lines.append(saved)
-    letters = {letter: tree.states.count(letter) for letter in dict.fromkeys(tree.states)}
-    named = [f"{count} {STATE_NAMES[ParameterState(letter)]}" for letter, count in letters.items()]
+    named = [f"{count} {words}" for words, count in state_counts(state, tree).items()]
     if named:
         lines.append("parameter tensors: " + ", ".join(named))
     lines += unregistered_lines(state.unregistered)
@@ -213,7 +219,9 @@ def closing_lines(state: RunState) -> list[str]:
 
 
 def _model_lines(state: RunState) -> list[str]:
-    records, labels = model_records(state), model_labels(state)
+    labels = model_labels(state)
+    # A model that became part of another one before it was trained is no model of its own.
+    records = [each for each in model_records(state) if each.part_of is None or each.has_trained]
     shown = records[-max(_MODELS_SHOWN, len(state.tree.models)) :]
     left_out = [f"{len(records) - len(shown)} models before these"] if len(shown) < len(records) else []
     return left_out + [f"model {_model_words(record, labels[record.number])}" for record in shown]

@@ -149,6 +149,8 @@ def reach(state: RunState, event: ev.GradientReachMeasured) -> None:
 def classified(state: RunState, event: ev.ParametersClassified) -> None:
     if len(event.states) == len(state.tree.parameters):
         moved = newly_moved(state, event)
+        if event.states.strip(ParameterState.UNKNOWN.value):
+            state.trained_tree = None
         state.tree.states, state.tree.trainable = event.states, event.trainable
         state.tree.reasons = event.reasons
         if moved is not None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
-from gradtui.protocol.vocabulary import GradMode, ModelInfo
+from gradtui.protocol.events import ModelsFound
+from gradtui.protocol.vocabulary import ENTERED, STATE_NAMES, GradMode, ModelInfo, ParameterState
 from gradtui.state.frontier import frontier, sentence
 from gradtui.state.run_state import ModelRecord, PhaseRecord, Regime, RunState, TreeState
-from gradtui.state.selectors import saved_bytes, totals
+from gradtui.state.selectors import saved_bytes, subtree, totals
 
 RECORDS_KEPT = 64
 
@@ -44,12 +46,35 @@ def peak_owner(state: RunState, record: PhaseRecord) -> str:
     return " and ".join(labels[number] for number in record.peak_models if number in labels) if len(labels) > 1 else ""
 
 
+def reported_tree(state: RunState) -> TreeState:
+    """The models that closing words are about: those that trained last, even if nothing of them is left."""
+    return state.trained_tree or state.tree
+
+
+def state_counts(state: RunState, tree: TreeState) -> dict[str, int]:
+    """How many parameter tensors are in each state, by its name; those of models that were only evaluated apart."""
+    evaluated: set[int] = set()
+    for place, model in enumerate(state.tree.models if tree is state.tree else ()):
+        if _is_evaluated_only(state, place):
+            evaluated.update(subtree(tree.modules[model.root]))
+    words = Counter(
+        "evaluated only"
+        if place in evaluated and letter == ParameterState.UNKNOWN.value
+        else STATE_NAMES[ParameterState(letter)]
+        for place, letter in enumerate(tree.states)
+    )
+    return dict(words)
+
+
 def record_words(record: ModelRecord) -> str:
     """The figures of a model in one clause: what trains and what does not, by grad mode, and what is held for it."""
-    parts = [f"{count:,} {words}" for words, count in _regime_words(record).items() if count]
+    parts = ["evaluated only"] if record.evaluated_only else []
+    parts += [f"{count:,} {words}" for words, count in _regime_words(record).items() if count]
     if not parts and record.trainable is not None:
         parts.append(f"{record.trainable:,} of {record.parameters:,} trainable")
     held = [("gradients", record.gradient_bytes), ("saved for backward", record.activation_bytes)]
+    if record.evaluated_only:
+        held = [(what, size) for what, size in held if size]
     parts += [f"{_size(size)} {what}" for what, size in held if size is not None]
     if record.bucket_bytes:
         parts.append(f"{_size(record.bucket_bytes)} in data-parallel buckets (counted as other)")
@@ -81,25 +106,55 @@ def _size(size: int) -> str:
     return f"{size:,} B" if unit == "B" else f"{value:.2f} {unit}"
 
 
-def keep_records(state: RunState) -> None:
-    """The tree is about to be replaced: what was measured of its models stays known."""
-    for place in range(len(state.tree.models)):
+def keep_records(state: RunState, event: ModelsFound) -> None:
+    """The list of models is about to be replaced: what was measured of those that are no longer in it stays known."""
+    hosts = _hosts(event)
+    listed = {model.number for model in event.models}
+    for place, model in enumerate(state.tree.models):
         record = _known(state, place)
         if record.step is not None or record.trainable is not None:
+            root = state.tree.modules[model.root]
+            inside = range(model.root, model.root + root.subtree_modules)
+            host = next((hosts[module] for module in inside if module in hosts), None)
+            part_of = host if model.number not in listed else None
             state.models.pop(record.number, None)
-            state.models[record.number] = replace(record, current=False)
+            state.models[record.number] = replace(record, current=False, part_of=part_of)
     for number in [*state.models][:-RECORDS_KEPT]:
         del state.models[number]
+
+
+def _hosts(event: ModelsFound) -> dict[int, str]:
+    """By the former place of a module: the name of the model that it is in now."""
+    hosts: dict[int, str] = {}
+    for model in event.models:
+        inside = range(model.root, model.root + event.modules[model.root].subtree_modules)
+        hosts |= {event.former_modules[place]: model.name for place in inside if place < len(event.former_modules)}
+    hosts.pop(-1, None)
+    return hosts
 
 
 def _known(state: RunState, place: int) -> ModelRecord:
     """The present figures of a model, or those from before it was listed anew."""
     model = state.tree.models[place]
     record = _measured(state.tree, model, place)
+    record = replace(record, evaluated_only=_is_evaluated_only(state, place))
     before = state.models.get(model.number)
     if record.step is None and before is not None and before.parameters == record.parameters:
         return replace(before, name=record.name, current=True)
     return record
+
+
+def _is_evaluated_only(state: RunState, place: int) -> bool:
+    """Whether this model was called for evaluation, and nothing has trained it."""
+    tree = state.tree
+    reach, model = tree.reach, tree.models[place]
+    inside = slice(model.root, model.root + tree.modules[model.root].subtree_modules)
+    if reach is None or not reach.grad_modes[inside].strip(GradMode.NOT_RUN.value):
+        return False
+    if any(letter in ENTERED for letter in reach.reach[inside]) or (reach.called and reach.called[model.root] > 0):
+        return False
+    own = subtree(tree.modules[model.root])
+    return not any(parameter in own for optimizer in state.optimizers for parameter in optimizer.parameters)
 
 
 def _measured(tree: TreeState, model: ModelInfo, place: int) -> ModelRecord:
@@ -113,7 +168,9 @@ def _measured(tree: TreeState, model: ModelInfo, place: int) -> ModelRecord:
         return record
     regimes = _regimes(tree, where) if known else ()
     record = replace(record, step=reach.step, gradient_bytes=reach.gradients[place], regimes=regimes)
-    if not reach.reach:
+    was_measured = place < len(tree.steps) and tree.steps[place] > 0
+    if not was_measured:
+        record = replace(record, step=tree.evaluated.get(model.number, reach.step))
         modes = set(reach.grad_modes[model.root : model.root + root.subtree_modules])
         nothing = modes <= {GradMode.NO_GRAD.value, GradMode.INFERENCE.value}
         return replace(record, activation_bytes=0 if nothing else None)
@@ -126,6 +183,7 @@ def _measured(tree: TreeState, model: ModelInfo, place: int) -> ModelRecord:
         step=tree.steps[place] if tree.steps else reach.step,
         activation_bytes=saved_bytes(tree, model.root),
         bucket_bytes=reach.buckets[place] if place < len(reach.buckets) else None,
+        has_trained=any(letter in ENTERED for letter in reach.reach[inside.start : inside.stop]),
         stops=tuple(stops),
         never_entered=tuple(tree.modules[i].path for i in line.never_entered if i in inside) if line else (),
         sentence=sentence(tree, place),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from gradtui.state.series import Series
 
@@ -42,10 +42,12 @@ class RatioHistory:
         """Places of those that have a curve."""
         return self._curves.keys()
 
-    def clear(self) -> None:
-        """Forget everything."""
-        self._curves.clear()
-        self._points = 0
+    def relisted(self, places: Mapping[int, int]) -> RatioHistory:
+        """The same curves by new places of the parameters; those that have none are left out."""
+        history = RatioHistory(self._room, self._each)
+        history._curves = {places[place]: curve for place, curve in self._curves.items() if place in places}
+        history._points = sum(len(curve) for curve in history._curves.values())
+        return history
 
     def __len__(self) -> int:
         return self._points

@@ -27,7 +27,9 @@ from gradtui.state.growth import GrowthWatch
 from gradtui.state.model_records import keep_records, record_words
 from gradtui.state.notes import note
 from gradtui.state.out_of_memory import headline
-from gradtui.state.run_state import RunState
+from gradtui.state.relisting import relisted, relisted_history, relisted_optimizer, relisted_trace
+from gradtui.state.run_state import RunState, TreeState
+from gradtui.state.selectors import is_classified
 from gradtui.state.series import Series
 from gradtui.state.unregistered_words import unregistered_lines
 
@@ -60,35 +62,39 @@ def _torch_imported(state: RunState, event: ev.TorchImported) -> None:
 
 
 def _models_found(state: RunState, event: ev.ModelsFound) -> None:
-    keep_records(state)
-    before = {model.number for model in state.tree.models}
-    tree = state.tree
-    tree.models, tree.modules = event.models, event.modules
-    tree.parameters, tree.buffers = event.parameters, event.buffers
-    tree.is_sharded = any(info.local_count is not None for info in event.parameters)
-    unknown = len(event.parameters)
-    tree.states, tree.trainable, tree.reasons = "-" * unknown, "-" * unknown, ""
-    tree.norms, tree.norms_step, tree.norm_steps, tree.saved = None, None, None, None
-    tree.reach, tree.steps, tree.measured = None, (), 0
-    tree.turns.clear()
-    for told in (tree.figures, tree.ratios, tree.histograms, tree.chains, tree.optimizer_state, tree.followed):
-        told.clear()
-    tree.freezes = None
-    tree.checkpointed = frozenset()
-    state.traced = None
-    tree.version += 1
-    state.history.clear()
+    before = state.tree
+    keep_records(state, event)
+    state.tree = relisted(before, event)
+    state.history = relisted_history(state.history, event)
+    state.traced = relisted_trace(before, state.traced, event) if state.traced is not None else None
+    new = {former: place for place, former in enumerate(event.former_parameters) if former >= 0}
+    state.interventions = [
+        replace(each, parameters=tuple(new[place] for place in each.parameters if place in new))
+        for each in state.interventions
+    ]
+    state.optimizers = tuple(relisted_optimizer(optimizer, new) for optimizer in state.optimizers)
+    if not _still_trains(before, event):
+        if is_classified(before):
+            state.trained_tree = before
+        if state.norm_summary.measured_steps:
+            state.norm_summary.of_earlier_models, state.norm_summary.replaced_at = True, event.step
     _note_gone(state, event, before)
     names = ", ".join(model.type_name for model in event.models)
-    note(state, event, "model", f"found {names} ({_count(unknown, 'tensor')})")
-    if state.norm_summary.measured_steps:
-        state.norm_summary.of_earlier_models, state.norm_summary.replaced_at = True, event.step
+    note(state, event, "model", f"found {names} ({_count(len(event.parameters), 'tensor')})")
 
 
-def _note_gone(state: RunState, event: ev.ModelsFound, before: set[int]) -> None:
-    gone = before - {model.number for model in event.models}
+def _still_trains(before: TreeState, event: ev.ModelsFound) -> bool:
+    """Whether a parameter that was known to have a gradient is in the new list."""
+    norms = before.norms or ()
+    return any(0 <= former < len(norms) and norms[former] is not None for former in event.former_parameters)
+
+
+def _note_gone(state: RunState, event: ev.ModelsFound, before: TreeState) -> None:
+    gone = {model.number for model in before.models} - {model.number for model in event.models}
     for record in [state.models[number] for number in sorted(gone) if number in state.models]:
-        if record.step is not None:
+        if record.part_of is not None and not record.has_trained:
+            note(state, event, "model", f"{record.name} is part of {record.part_of} now")
+        elif record.step is not None:
             note(state, event, "model", f"{record.name} is gone: {record_words(record)}")
 
 

@@ -102,6 +102,8 @@ class TreeState:
     """Likewise: how far the gradient comes."""
     steps: tuple[int, ...] = ()
     """Per model: the step that `saved` and `reach` are of."""
+    evaluated: dict[int, int] = field(default_factory=dict)
+    """By number of a model of which no step was measured: after which step it was evaluated last."""
     turns: dict[int, Turn] = field(default_factory=dict)
     """By place of the optimizer, the newest last."""
     measured: int = 0
@@ -153,6 +155,12 @@ class ModelRecord:
     """Those two in words."""
     current: bool = True
     """Among the models of the run now, or when it ended."""
+    evaluated_only: bool = False
+    """It was called for evaluation, and neither an optimizer owns a parameter of it nor has a gradient reached one."""
+    has_trained: bool = False
+    """A step of it was measured, in which a gradient reached it."""
+    part_of: str | None = None
+    """The name of the model that its modules are in now, where it is no model of its own any more."""
 
 
 @dataclass
@@ -270,6 +278,8 @@ class RunState:
     """What had accumulated after each micro-step, while a person follows that."""
     history: RowHistory = field(default_factory=RowHistory)
     tree: TreeState = field(default_factory=TreeState)
+    trained_tree: TreeState | None = None
+    """The models that trained last, if none of them is listed any more and none of those in `tree` has trained."""
     models: dict[int, ModelRecord] = field(default_factory=dict)
     """By number: models that were listed before; `model_records` puts them together with the present ones."""
     optimizers: tuple[OptimizerInfo, ...] = ()

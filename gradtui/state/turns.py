@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from gradtui.protocol.events import GradientReachMeasured, SavedBytesMeasured
-from gradtui.protocol.vocabulary import ENTERED, ModuleInfo, OptimizerInfo
+from gradtui.protocol.vocabulary import ENTERED, GradMode, ModuleInfo, OptimizerInfo
 from gradtui.state.run_state import TreeState, Turn
 
 _TURNS_KEPT = 32
@@ -30,10 +30,13 @@ class _Part:
 
 
 def take_reach(tree: TreeState, event: GradientReachMeasured, optimizers: Sequence[OptimizerInfo]) -> None:
-    """A step was measured; or, with an empty `reach`, an evaluation before any step."""
+    """A step was measured; or, with an empty `reach`, an evaluation."""
     if not event.reach:
-        if tree.reach is None or not tree.reach.reach:
-            tree.reach = event
+        for model in tree.models:
+            part = _part(tree.modules, model.root)
+            if event.grad_modes[part.begin : part.end].strip(GradMode.NOT_RUN.value):
+                tree.evaluated[model.number] = event.step
+        tree.reach = event if tree.reach is None or not tree.reach.reach else _with_evaluation(tree, tree.reach, event)
         return
     tree.turns.pop(event.optimizer, None)
     tree.turns[event.optimizer] = Turn(event)
@@ -60,6 +63,22 @@ def _goes_on(tree: TreeState, place: int, event: GradientReachMeasured, optimize
     if tree.measured - tree.turns[place].number >= _TURNS_KEPT or not 0 <= place < len(optimizers):
         return False
     return any(tree.trainable[parameter] != "0" for parameter in optimizers[place].parameters)
+
+
+def _with_evaluation(
+    tree: TreeState, known: GradientReachMeasured, evaluated: GradientReachMeasured
+) -> GradientReachMeasured:
+    """What is known of the last step, with the grad modes of models that no step was measured of."""
+    modes, training = list(known.grad_modes), list(known.training)
+    gradients = list(known.gradients)
+    for place, model in enumerate(tree.models):
+        if place < len(tree.steps) and tree.steps[place]:
+            continue
+        part = _part(tree.modules, model.root)
+        modes[part.begin : part.end] = evaluated.grad_modes[part.begin : part.end]
+        training[part.begin : part.end] = evaluated.training[part.begin : part.end]
+        gradients[place] = evaluated.gradients[place]
+    return replace(known, grad_modes="".join(modes), training="".join(training), gradients=tuple(gradients))
 
 
 def _merge(tree: TreeState) -> None:

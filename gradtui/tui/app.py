@@ -165,6 +165,7 @@ class GradtuiApp(LiveActions, LookingApp, FreezingApp, AnnouncingApp, KeysInOrde
             if self._awaits_look and isinstance(event, GradientHistogramsMeasured):
                 self._awaits_look = False
                 self._governor.hurry("plots")
+        tree = self.run_state.tree
         if tree.version != structure:
             # Places of modules and parameters have moved: the next key must not meet rows of the old structure.
             self._dashboard.draw("tree")

@@ -14,17 +14,19 @@ TOTAL_ROLE, CLIP_ROLE = "curve-1", "curve-3"
 
 
 class NormCurve:
-    """The curve of the parameters `first:last`; a change of either starts it anew."""
+    """The curve of the parameters `first:last`; a change of either, or of the listing of the models, starts it anew."""
 
     def __init__(self, cells: int = CELLS_A_CALL) -> None:
         self._cells = cells
+        self._history: RowHistory | None = None
         self._range = (0, 0)
         self._known: dict[int, float | None] = {}
 
     def points(self, history: RowHistory, first: int, last: int) -> tuple[list[int], list[float | None]]:
         """Steps and joint norms, oldest first; None where no parameter of the range had a gradient."""
-        if self._range != (first, last):
-            self._range, self._known = (first, last), {}
+        # Each listing of the models has a history of its own, in which the same places are of other parameters.
+        if self._history is not history or self._range != (first, last):
+            self._history, self._range, self._known = history, (first, last), {}
         budget, known = self._cells, {}
         for step, row in zip(reversed(history.steps), reversed(history.rows)):
             if step not in self._known:

@@ -30,10 +30,11 @@ BYTES = {"parameters", "buffers", "gradients", "optimizer_state", "activations",
          "offload_outside", "other", "total"}  # fmt: skip
 KEYS = {
     "models": {
-        "name", "type", "current", "parameters", "trainable", "measured_step", "gradient_bytes", "activation_bytes",
+        "name", "type", "current", "evaluated_only", "part_of",
+        "parameters", "trainable", "measured_step", "gradient_bytes", "activation_bytes",
         "bucket_bytes", "run_under", "backward",
     },
-    "optimizers": {"type", "parameters", "groups", "steps"},
+    "optimizers": {"type", "parameters", "groups", "steps", "freed", "sharing"},
     "phase": {"seconds", "count", "bytes_end", "other_at_load", "other_first_step", "other_since",
               "bytes_peak", "peak_exact", "peak_models", "exact"},
     "gradient_norm": {"since_step", "first", "last", "min", "max", "measured_steps", "not_finite_steps",

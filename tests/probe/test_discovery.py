@@ -13,7 +13,7 @@ import textwrap
 import time
 import types
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import loops
@@ -23,8 +23,9 @@ from torch import Tensor, nn
 from watched import Watched, watched
 from zoo import SPECIMENS
 
-from gradtui.probe import models_in_view
-from gradtui.probe.discovery import _MOST_PLACES, Discovery
+from gradtui.export.summary import summarise
+from gradtui.probe import models_in_view, optimizer_registry
+from gradtui.probe.discovery import Discovery
 from gradtui.probe.tree_builder import build
 from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.events import CommandApplied, ModelsFound, OptimizersFound
@@ -210,8 +211,9 @@ def test_something_new_at_every_step_is_not_searched_at_every_step(searches: lis
             steps(learner, torch.optim.SGD(learner.parameters(), lr=0.1))
     assert len(searches) < 20
     assert seen.state.step == 100
-    assert len(seen.state.optimizer_steps) <= _MOST_PLACES + 1
-    assert sum(seen.state.optimizer_steps) == 100
+    # Each optimizer has a row of its own.
+    assert seen.state.optimizer_steps == [1] * 100
+    assert [info.freed for info in seen.state.optimizers[:-2]] == [True] * 98
 
 
 def test_an_adapter_that_is_added_later_is_found() -> None:
@@ -332,16 +334,17 @@ def test_an_id_that_passed_to_another_tensor_is_not_mistaken() -> None:
     assert tree.owns(stranger) is None
 
 
-def test_a_freed_place_is_taken_only_when_there_are_many() -> None:
+def test_a_freed_place_is_taken_only_when_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(optimizer_registry, "MAX_PLACES", most := 8)
     discovery = Discovery()
     weight = nn.Parameter(torch.zeros(1))
-    for number in range(_MOST_PLACES):
+    for number in range(most):
         assert discovery.saw_optimizer(torch.optim.SGD([weight], lr=0.1)) == number
         gc.collect()
     optimizer = torch.optim.SGD([weight], lr=0.1)
     assert discovery.saw_optimizer(optimizer) == 0
-    assert discovery.saw_optimizer(optimizer) == 0
-    alive = [torch.optim.SGD([weight], lr=0.1) for _ in range(2 * _MOST_PLACES)]
+    assert discovery.optimizers.describe(lambda tensor: None)[0].sharing == 2
+    alive = [torch.optim.SGD([weight], lr=0.1) for _ in range(2 * most)]
     places = [discovery.saw_optimizer(o) for o in alive]
     assert len(set(places)) == len(places)
     assert 0 not in places
@@ -582,11 +585,14 @@ def test_a_new_module_with_parameters_every_step_stays_within_the_budget(searche
         view = seen.probe.view
         spent = [0]
 
-        def search(step: int, real: Callable[[int], None] = view._search) -> None:
-            spent.append(view._searched_ns)
-            real(step)
+        real = view._list
 
-        view._search = search  # type: ignore[method-assign]
+        def listing(step: int, *, may_search: bool) -> None:
+            if may_search:
+                spent.append(view._searched_ns)
+            real(step, may_search=may_search)
+
+        view._list = listing  # type: ignore[method-assign]
         model = small()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         view._searched_ns = models_in_view._SEARCH_NS
@@ -594,9 +600,9 @@ def test_a_new_module_with_parameters_every_step_stays_within_the_budget(searche
             fresh = nn.Linear(2, 2)
             fresh(model(X)).mean().backward()
             optimizer.step()
-        elapsed = time.perf_counter_ns() - view._began
-    # Each search began within the budget.
-    assert all(before <= models_in_view._SEARCH_NS + models_in_view._SEARCH_SHARE * elapsed for before in spent)
+        elapsed, within = time.perf_counter_ns() - view._began, [*spent]
+    # Each search but the one at the end began within the budget.
+    assert all(before <= models_in_view._SEARCH_NS + models_in_view._SEARCH_SHARE * elapsed for before in within)
     assert len(searches) < 30
     assert seen.state.step == 60
 
@@ -762,3 +768,115 @@ def test_in_a_script_of_its_own() -> None:
     code = textwrap.dedent(SCRIPT.format(tests=str(Path(__file__).parent.parent)))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
     assert done.stdout.strip() == "[('net', 'Sequential')]", done.stderr
+
+
+@pytest.fixture
+def without_searches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a process with millions of objects: no search is made again once there was one, while the script runs."""
+    monkeypatch.setattr(
+        models_in_view.ModelsInView, "_may_search", property(lambda self: not self._searched_ns), raising=True
+    )
+
+
+@pytest.mark.usefixtures("without_searches")
+def test_a_head_that_is_replaced_is_seen_at_once_without_a_search(searches: list[int]) -> None:
+    model = small()
+    with watched() as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        steps(model, optimizer, 3)
+        count = len(searches)
+        model[2] = nn.Linear(4, 7)
+        steps(model, optimizer, 2)
+        shapes = [info.shape for info in seen.state.tree.parameters]
+        assert shapes == [(4, 4), (4,), (7, 4), (7,)]
+        assert seen.letters() == {"0.weight": "T", "0.bias": "T", "2.weight": "O", "2.bias": "O"}
+        assert len(searches) == count
+        second = torch.optim.Adam(model.parameters(), lr=0.1)
+        steps(model, second, 4)
+        assert set(seen.letters().values()) == {"T"}
+    assert seen.state.optimizer_steps == [5, 4]
+
+
+@pytest.mark.usefixtures("without_searches")
+def test_a_part_that_is_written_into_the_modules_dictionary_is_seen_in_the_next_sampled_step() -> None:
+    """No registration is heard of."""
+    model = small()
+    with watched() as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        steps(model, optimizer, 3)
+        model._modules["2"] = nn.Linear(4, 7)
+        steps(model, optimizer, 1)
+    assert [info.shape for info in seen.state.tree.parameters][2:] == [(7, 4), (7,)]
+
+
+@pytest.mark.usefixtures("without_searches")
+def test_what_was_seen_late_is_listed_at_the_end() -> None:
+    model, outer = small(), None
+    with watched() as seen:
+        steps(model, torch.optim.SGD(model.parameters(), lr=0.1), 3)
+        view = seen.probe.view
+        view._listed_ns = 10**18
+        model[2] = nn.Linear(4, 7)
+        extra = nn.Linear(2, 2)
+        # The container is never called: only a search finds it.
+        outer = Wrapper(inner=extra)
+        adam = torch.optim.Adam(extra.parameters())
+        extra(torch.randn(3, 2)).mean().backward()
+        adam.step()
+        assert len(seen.state.optimizers) == 1
+        assert len(seen.state.tree.parameters) == 4
+    assert [info.type_name for info in seen.state.optimizers] == ["SGD", "Adam"]
+    assert seen.state.optimizer_steps == [3, 1]
+    assert {model.type_name for model in seen.state.tree.models} == {"Sequential", "Wrapper"}
+    assert (7, 4) in [info.shape for info in seen.state.tree.parameters]
+    assert outer is not None
+
+
+def test_two_optimizers_one_after_the_other_are_two_rows() -> None:
+    model = small()
+
+    def stage(count: int) -> None:
+        steps(model, torch.optim.Adam(model.parameters()), count)
+
+    with watched() as seen:
+        stage(2)
+        stage(60)
+    rows = summarise(seen.state, dropped=0)["optimizers"]
+    assert [(row["type"], row["steps"], row["freed"]) for row in rows] == [("Adam", 2, True), ("Adam", 60, True)]
+    assert [row["parameters"] for row in rows] == [4, 4]
+
+
+def test_a_frozen_base_that_lends_its_code_is_listed(main: types.ModuleType) -> None:
+    """A delta for each frozen weight, as LoRA written with `torch.func.functional_call`."""
+    from torch.func import functional_call
+
+    main.base = small().requires_grad_(False)
+    deltas = {name: nn.Parameter(torch.zeros_like(p)) for name, p in main.base.named_parameters()}
+    with watched() as seen:
+        optimizer = torch.optim.SGD(deltas.values(), lr=0.1)
+        for _ in range(4):
+            optimizer.zero_grad()
+            merged = {name: p + deltas[name] for name, p in main.base.named_parameters()}
+            functional_call(main.base, merged, (X,)).square().mean().backward()
+            optimizer.step()
+    assert found(seen) == [("base", "Sequential")]
+    assert set(seen.letters().values()) == {"F"}
+    saved = seen.state.tree.saved
+    assert saved is not None
+    # The batch, what Tanh keeps, and the merged weight of the last layer: no other is needed to go on backward.
+    assert saved.total - saved.unattributed == 4 * (X.numel() + 6 * 4 + 2 * 4)
+
+
+def test_a_base_whose_own_values_are_used_nowhere_is_not_listed(main: types.ModuleType) -> None:
+    """Stacked parameters in a plain dictionary, as the ensembles of torch.func have them."""
+    from torch.func import functional_call
+
+    main.base = small()
+    own = {name: p.detach().clone().requires_grad_() for name, p in main.base.named_parameters()}
+    with watched() as seen:
+        optimizer = torch.optim.SGD(own.values(), lr=0.1)
+        for _ in range(4):
+            optimizer.zero_grad()
+            functional_call(main.base, own, (X,)).square().mean().backward()
+            optimizer.step()
+    assert found(seen) == []

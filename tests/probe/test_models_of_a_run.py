@@ -1,21 +1,23 @@
 """What is told of models that come one after the other, or take turns: their figures outlive them, and are nobody else's."""
 
-# mypy: disable-error-code="no-untyped-call"
+# mypy: disable-error-code="no-untyped-call,assignment,union-attr,operator,no-any-return"
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from watched import Watched, watched
 
 from gradtui.export.summary import summarise
-from gradtui.probe import models_in_view
+from gradtui.probe import cadence, models_in_view
 from gradtui.protocol.events import SavedBytesMeasured
 from gradtui.protocol.vocabulary import Phase
+from gradtui.runner.plain import closing_lines
 from gradtui.state.model_records import RECORDS_KEPT
 
 DEMO = Path(__file__).parents[2] / "demos" / "no_grad_or_requires_grad.py"
@@ -205,3 +207,123 @@ def test_the_phases_of_a_step_bear_its_number_from_one_on() -> None:
         assert [ledger.step for ledger in seen.ledgers(phase)] == [1, 2, 3]
     assert [ledger.step for ledger in seen.ledgers(Phase.LOAD)] == [0, 0]
     assert [event.step for event in seen.all(SavedBytesMeasured)] == [1, 2, 3]
+
+
+def layers() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 4))
+
+
+def train(model: nn.Module, steps: int = 6) -> None:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        model(torch.randn(4, 8)).square().mean().backward()
+        optimizer.step()
+
+
+def evaluate(model: nn.Module) -> None:
+    with torch.no_grad():
+        model.eval()(torch.randn(4, 8))
+
+
+def update_statistics(model: nn.Module) -> None:
+    torch.optim.swa_utils.update_bn([torch.randn(4, 8)], torch.optim.swa_utils.AveragedModel(model))
+
+
+def evaluate_a_copy(model: nn.Module) -> None:
+    best = layers()
+    best.load_state_dict(model.state_dict())
+    evaluate(best)
+
+
+@pytest.mark.parametrize("at_the_end", [evaluate_a_copy, update_statistics])
+def test_a_model_that_first_runs_after_the_last_step_leaves_what_is_known(
+    at_the_end: Callable[[nn.Module], None],
+) -> None:
+    model = layers()
+    with watched() as seen:
+        train(model)
+        before = summarise(seen.state, dropped=0)
+        at_the_end(model)
+        during = summarise(seen.state, dropped=0)
+    after = summarise(seen.state, dropped=0)
+    known = [(row["state"], row["gradient_norm"], row["saved_bytes"]) for row in before["parameters"]]
+    assert [state for state, *_ in known] == ["T"] * 6
+    assert all(norm is not None and saved is not None for _, norm, saved in known)
+    for summary in (during, after):
+        rows = summary["parameters"][:6]
+        assert [(row["state"], row["gradient_norm"], row["saved_bytes"]) for row in rows] == known
+        trained, late = summary["models"]
+        assert (trained["evaluated_only"], late["evaluated_only"]) == (False, True)
+        assert trained["run_under"] == before["models"][0]["run_under"]
+        assert summary["gradient_norm"]["since_step"] == 0
+    assert model is not None
+
+
+def test_the_models_that_trained_are_reported_even_if_they_are_gone() -> None:
+    def trained() -> dict[str, Tensor]:
+        model = layers()
+        train(model)
+        return model.state_dict()
+
+    with watched() as seen:
+        best = layers()
+        best.load_state_dict(trained())
+        evaluate(best)
+    summary = summarise(seen.state, dropped=0)
+    assert [row["state"] for row in summary["parameters"]] == ["T"] * 6
+    assert all(row["gradient_norm"] is not None for row in summary["parameters"])
+    assert [(model["current"], model["evaluated_only"]) for model in summary["models"]] == [
+        (False, False),
+        (True, True),
+    ]
+    assert best is not None
+
+
+def test_layers_that_are_trained_one_after_the_other_are_all_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forward-forward training: an optimizer for each layer; nothing is sampled for its cost any more."""
+    monkeypatch.setattr(cadence, "_WARMUP_S", 0.0)
+    stack = [nn.Linear(8, 8) for _ in range(4)]
+    optimizers = [torch.optim.SGD(layer.parameters(), lr=0.1) for layer in stack]
+    with watched(budget=1e-9) as seen:
+        x = torch.randn(4, 8)
+        for layer, optimizer in zip(stack, optimizers):
+            for _ in range(30):
+                optimizer.zero_grad()
+                layer(x).square().mean().backward()
+                optimizer.step()
+            x = layer(x).detach()
+    rows = summarise(seen.state, dropped=0)["parameters"]
+    assert [row["state"] for row in rows] == ["T"] * 8
+    assert len(seen.all(SavedBytesMeasured)) < 60
+
+
+def test_a_model_whose_parts_went_into_another_one_is_not_said_to_be_gone() -> None:
+    """As in CoOp: the embedding runs in a constructor, before the model that is trained is made."""
+
+    class Prompted(nn.Module):
+        def __init__(self, pair: nn.Module) -> None:
+            super().__init__()
+            self.prompt = nn.Parameter(torch.zeros(8))
+            self.encoder = pair.encoder.requires_grad_(False)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.encoder(x + self.prompt)
+
+    pair = nn.Module()
+    pair.encoder, pair.scale = nn.Linear(8, 8), nn.Parameter(torch.ones(()))
+    with watched() as seen:
+        with torch.no_grad():
+            pair.encoder(torch.randn(2, 8))
+        model = Prompted(pair)
+        del pair
+        optimizer = torch.optim.SGD([model.prompt], lr=0.1)
+        for _ in range(3):
+            model(torch.randn(4, 8)).square().mean().backward()
+            optimizer.step()
+    models = summarise(seen.state, dropped=0)["models"]
+    assert [(row["part_of"], row["current"]) for row in models] == [("Prompted", False), (None, True)]
+    lines = [line for line in closing_lines(seen.state) if line.startswith("model ")]
+    assert len(lines) == 1
+    assert lines[0].startswith("model Prompted")
+    assert not any("gone" in entry.text for entry in seen.state.log)

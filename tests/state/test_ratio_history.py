@@ -21,6 +21,6 @@ def test_what_was_looked_at_longest_ago_gives_way() -> None:
         history.append(parameter, step, float(step))
     assert history.of(2).steps == []
     assert history.of(1).values == [0.0, 2.0, 5.0]
-    history.clear()
-    assert len(history) == 0
-    assert history.of(1).steps == []
+    moved = history.relisted({1: 7})
+    assert moved.of(7).values == [0.0, 2.0, 5.0]
+    assert (list(moved.parameters), len(moved)) == ([7], 3)

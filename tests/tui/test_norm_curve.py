@@ -47,3 +47,11 @@ def test_without_gradients_there_is_a_gap_not_a_zero() -> None:
     rows = RowHistory()
     rows.append(1, (None, None))
     assert NormCurve().points(rows, 0, 2) == ([1], [None])
+
+
+def test_the_same_places_in_another_listing_of_the_models_start_anew() -> None:
+    curve, other = NormCurve(), RowHistory()
+    curve.points(history(5, 4), 0, 2)
+    for step in range(5):
+        other.append(step, (7.0, 0.0, 1.0, 1.0))
+    assert curve.points(other, 0, 2)[1] == [7.0] * 5

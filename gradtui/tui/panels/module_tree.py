@@ -92,6 +92,7 @@ class ModuleTree(ScrollLines):
         self._waiting, self._marks = (), NOTHING_PENDING
         self.rows = TreeRows(tree, folds, room=self.content_size.height or self.app.size.height // 2)
         self._totals = TreeTotals(tree, SPARK_WIDTH)
+        self.reach = TreeReach(tree)
         self.cursor = (
             next((i for i, row in enumerate(self.rows.rows) if self.rows.path(row) == old_path), 0) if known else 0
         )

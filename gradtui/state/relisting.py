@@ -1,0 +1,155 @@
+"""The models of a run were listed anew: what was measured of the modules and parameters that are still there stays known. Pure.
+
+`ModelsFound` says where each module and parameter was in the list before. Everything that a `TreeState` holds by place moves
+along; what is new is unknown until it is measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from gradtui.protocol.events import GradientReachMeasured, ModelsFound, SavedBytesMeasured, StepTraced
+from gradtui.protocol.vocabulary import GradMode, OptimizerInfo, Reach, StateReason
+from gradtui.state.run_state import TreeState, Turn
+from gradtui.state.series import RowHistory
+
+T = TypeVar("T")
+
+
+def relisted(before: TreeState, event: ModelsFound) -> TreeState:
+    """The state of the new list of models; `before` is left as it is."""
+    tree = TreeState(event.models, event.modules, event.parameters, event.buffers, version=before.version + 1)
+    tree.is_sharded = any(info.local_count is not None for info in event.parameters)
+    unknown = "-" * len(event.parameters)
+    tree.states, tree.trainable = unknown, unknown
+    if not is_continued(event):
+        return tree
+    places = _Places(before, event)
+    tree.states = "".join(places.parameters(before.states, "-"))
+    tree.trainable = "".join(places.parameters(before.trainable, "-"))
+    tree.reasons = "".join(places.parameters(before.reasons, StateReason.NONE.value)) if before.reasons else ""
+    if before.norms is not None:
+        tree.norms, tree.norms_step = tuple(places.parameters(before.norms, None)), before.norms_step
+    if before.norm_steps is not None:
+        tree.norm_steps = tuple(places.parameters(before.norm_steps, None))
+    for place, (step, figures) in before.figures.items():
+        if place in places.new_parameters:
+            new = places.new_parameters[place]
+            tree.figures[new] = step, replace(figures, parameter=new)
+    for place, (step, histogram) in before.histograms.items():
+        if place in places.new_parameters:
+            new = places.new_parameters[place]
+            tree.histograms[new] = step, replace(histogram, parameter=new)
+    tree.ratios = before.ratios.relisted(places.new_parameters)
+    tree.saved = places.saved(before.saved) if before.saved is not None else None
+    tree.reach = places.reach(before.reach) if before.reach is not None else None
+    tree.steps = tuple(places.models(before.steps, 0)) if before.steps else ()
+    tree.turns = {
+        place: Turn(places.reach(turn.reach), places.saved(turn.saved) if turn.saved else None, turn.number)
+        for place, turn in before.turns.items()
+    }
+    tree.measured, tree.evaluated = before.measured, {**before.evaluated}
+    if before.freezes is not None:
+        freezes = before.freezes
+        tree.freezes = replace(
+            freezes,
+            frozen=tuple(sorted(places.kept_parameters(freezes.frozen))),
+            contending=tuple(sorted(places.kept_parameters(freezes.contending))),
+            holding=tuple(sorted(places.kept_modules(freezes.holding))),
+        )
+    tree.checkpointed = frozenset(places.kept_modules(before.checkpointed))
+    return tree
+
+
+def is_continued(event: ModelsFound) -> bool:
+    """Whether anything of the list before is in the new one."""
+    return any(former >= 0 for former in (*event.former_modules, *event.former_parameters))
+
+
+def relisted_history(before: RowHistory, event: ModelsFound) -> RowHistory:
+    """The norms of the parameters over steps, by their new places."""
+    history = RowHistory()
+    if is_continued(event):
+        for step, row in zip(before.steps, before.rows):
+            history.append(step, tuple(row[former] if former >= 0 else None for former in event.former_parameters))
+    return history
+
+
+def relisted_optimizer(before: OptimizerInfo, new_parameters: Mapping[int, int]) -> OptimizerInfo:
+    """The optimizer with the new places of its parameters; what is no longer listed counts as unknown."""
+    owned = [(place, number) for number, place in enumerate(before.parameters) if place in new_parameters]
+    groups = tuple(before.group_of[number] for _, number in owned) if before.group_of else ()
+    return replace(
+        before,
+        parameters=tuple(new_parameters[place] for place, _ in owned),
+        unknown_parameters=before.unknown_parameters + len(before.parameters) - len(owned),
+        group_of=groups,
+    )
+
+
+def relisted_trace(before: TreeState, traced: StepTraced, event: ModelsFound) -> StepTraced | None:
+    """The step whose memory was profiled, if all modules that it is about are still listed."""
+    places = _Places(before, event)
+    modules = {traced.peak_module, *(holding.module for holding in traced.holdings)} - {-1}
+    if not modules <= places.new_modules.keys():
+        return None
+    holdings = [replace(each, module=places.new_modules.get(each.module, -1)) for each in traced.holdings]
+    return replace(
+        traced,
+        peak_module=places.new_modules.get(traced.peak_module, -1),
+        holdings=tuple(holdings),
+        highest=tuple(places.modules(traced.highest, None)),
+    )
+
+
+class _Places:
+    """Moves what is aligned with the old list to the new one."""
+
+    def __init__(self, before: TreeState, event: ModelsFound) -> None:
+        self._former_modules, self._former_parameters = event.former_modules, event.former_parameters
+        self.new_modules = {former: place for place, former in enumerate(event.former_modules) if former >= 0}
+        self.new_parameters = {former: place for place, former in enumerate(event.former_parameters) if former >= 0}
+        old = {model.number: place for place, model in enumerate(before.models)}
+        self._former_models = [old.get(model.number, -1) for model in event.models]
+
+    def modules(self, values: Sequence[T], unknown: T) -> list[T]:
+        return _moved(values, self._former_modules, unknown)
+
+    def parameters(self, values: Sequence[T], unknown: T) -> list[T]:
+        return _moved(values, self._former_parameters, unknown)
+
+    def models(self, values: Sequence[T], unknown: T) -> list[T]:
+        return _moved(values, self._former_models, unknown)
+
+    def kept_modules(self, places: Iterable[int]) -> list[int]:
+        return [self.new_modules[place] for place in places if place in self.new_modules]
+
+    def kept_parameters(self, places: Iterable[int]) -> list[int]:
+        return [self.new_parameters[place] for place in places if place in self.new_parameters]
+
+    def reach(self, event: GradientReachMeasured) -> GradientReachMeasured:
+        return replace(
+            event,
+            reach="".join(self.modules(event.reach, Reach.NOT_RUN.value)) if event.reach else "",
+            grad_modes="".join(self.modules(event.grad_modes, GradMode.NOT_RUN.value)),
+            training="".join(self.modules(event.training, "-")),
+            called=tuple(self.modules(event.called, -1)) if event.called else (),
+            gradients=tuple(self.models(event.gradients, 0)),
+            buckets=tuple(self.models(event.buckets, 0)) if event.buckets else (),
+        )
+
+    def saved(self, event: SavedBytesMeasured) -> SavedBytesMeasured:
+        upstream = [self.new_parameters.get(place, -1) for place in self.modules(event.upstream, -1)]
+        return replace(
+            event,
+            by_module=tuple(self.modules(event.by_module, 0)),
+            upstream=tuple(upstream) if event.upstream else (),
+            recomputed=tuple(self.modules(event.recomputed, 0)) if event.recomputed else (),
+            region_inputs=tuple(self.modules(event.region_inputs, 0)) if event.region_inputs else (),
+        )
+
+
+def _moved(values: Sequence[T], former: Sequence[int], unknown: T) -> list[T]:
+    return [values[place] if 0 <= place < len(values) else unknown for place in former]

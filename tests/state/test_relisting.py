@@ -1,0 +1,126 @@
+"""What stays known when the models of a run are listed anew."""
+
+from __future__ import annotations
+
+from gradtui.protocol import events as ev
+from gradtui.protocol.commands import SetTrainable
+from gradtui.protocol.vocabulary import GradientFigures, ModelInfo, ModuleInfo, OptimizerInfo, ParameterInfo
+from gradtui.state.model_records import model_records, state_counts
+from gradtui.state.reducer import apply
+from gradtui.state.run_state import RunState
+
+
+def module(path: str, parent: int, first: int, own: int, below: int, modules: int) -> ModuleInfo:
+    return ModuleInfo(path, path, "Linear", 0, parent, first, own, below, modules)
+
+
+def parameter(path: str, place: int) -> ParameterInfo:
+    return ParameterInfo(path, (path,), (2, 2), "float32", 4, 16, place)
+
+
+def one_model() -> RunState:
+    """`m` with the children `a` and `b`, one parameter each: a step of it was measured."""
+    state = RunState()
+    modules = (module("", -1, 0, 0, 2, 3), module("a", 0, 0, 1, 1, 1), module("b", 0, 1, 1, 1, 1))
+    parameters = (parameter("a.w", 1), parameter("b.w", 2))
+    for event in (
+        ev.ModelsFound(0.0, 0, (ModelInfo("m", "Net", 0, 1),), modules, parameters),
+        ev.OptimizersFound(0.0, 0, (OptimizerInfo("SGD", 1, (0, 1), 0, (0, 0)),)),
+        ev.GradientsMeasured(1.0, 5, 5.0, 0.5, (3.0, 4.0)),
+        ev.GradientFiguresMeasured(1.0, 5, (figures(1),)),
+        ev.ParametersClassified(1.0, 5, "TZ", "11"),
+        ev.GradientReachMeasured(1.0, 5, 0, "ppe", "ggg", "111", (1, 2, 3), (32,), (0,)),
+        ev.SavedBytesMeasured(1.0, 5, (0, 64, 128), 8, 200, (-1, -1, 0)),
+        ev.FreezesInForce(1.0, 5, (1,), (), (2,)),
+        ev.CommandApplied(1.0, 5, SetTrainable(1, "b", False), "froze b", (1,)),
+    ):
+        apply(state, event)
+    return state
+
+
+def figures(place: int) -> GradientFigures:
+    return GradientFigures(place, 1.0, 0.0, 1.0, 0.0, 0, 2.0, 0.001, True)
+
+
+def late_model(state: RunState, former_modules: tuple[int, ...], former_parameters: tuple[int, ...]) -> None:
+    """`m` again, and before it a model `e` with one parameter."""
+    modules = (
+        module("e", -1, 0, 1, 1, 1), module("m", -1, 1, 0, 2, 3), module("m.a", 1, 1, 1, 1, 1), module("m.b", 1, 2, 1, 1, 1),
+    )  # fmt: skip
+    parameters = (parameter("e.w", 0), parameter("m.a.w", 2), parameter("m.b.w", 3))
+    models = (ModelInfo("e", "Net", 0, 2), ModelInfo("m", "Net", 1, 1))
+    apply(state, ev.ModelsFound(2.0, 20, models, modules, parameters, (), former_modules, former_parameters))
+
+
+def test_what_was_measured_moves_to_the_new_places() -> None:
+    state = one_model()
+    version = state.tree.version
+    late_model(state, (-1, 0, 1, 2), (-1, 0, 1))
+    tree = state.tree
+    assert (tree.states, tree.trainable) == ("-TZ", "-11")
+    assert (tree.norms, tree.norms_step) == ((None, 3.0, 4.0), 5)
+    assert tree.figures == {2: (5, figures(2))}
+    assert tree.ratios.of(2).values == [0.001]
+    assert tree.saved is not None
+    assert (tree.saved.by_module, tree.saved.upstream, tree.saved.total) == ((0, 0, 64, 128), (-1, -1, -1, 1), 200)
+    assert tree.reach is not None
+    assert (tree.reach.reach, tree.reach.gradients) == (" ppe", (0, 32))
+    assert tree.steps == (0, 5)
+    assert tree.freezes is not None
+    assert (tree.freezes.frozen, tree.freezes.holding) == ((2,), (3,))
+    assert state.history.rows == [(None, 3.0, 4.0)]
+    assert state.interventions[0].parameters == (2,)
+    assert (state.norm_summary.of_earlier_models, tree.version) == (False, version + 1)
+
+
+def test_a_parameter_that_was_replaced_is_unknown() -> None:
+    state = one_model()
+    old = state.tree
+    found = ev.ModelsFound(2.0, 20, old.models, old.modules, old.parameters, (), (0, 1, -1), (0, -1))
+    apply(state, found)
+    assert (state.tree.states, state.tree.norms) == ("T-", (3.0, None))
+    assert state.tree.freezes is not None
+    assert state.tree.freezes.frozen == ()
+    assert state.interventions[0].parameters == ()
+
+
+def test_a_model_that_was_only_evaluated_is_reported_apart() -> None:
+    state = one_model()
+    late_model(state, (-1, 0, 1, 2), (-1, 0, 1))
+    apply(state, ev.GradientReachMeasured(3.0, 20, -1, "", "n   ", "0111", (), (0, 32)))
+    apply(state, ev.ParametersClassified(3.0, 20, "-TZ", "111"))
+    records = {record.name: record for record in model_records(state)}
+    assert (records["e"].evaluated_only, records["m"].evaluated_only) == (True, False)
+    assert (records["e"].step, records["e"].activation_bytes) == (20, 0)
+    assert (records["m"].step, records["m"].activation_bytes, records["m"].gradient_bytes) == (5, 192, 32)
+    assert state_counts(state, state.tree) == {"evaluated only": 1, "trained": 1, "zero gradient": 1}
+
+
+def test_a_list_that_shares_nothing_leaves_the_models_that_trained_to_be_reported() -> None:
+    state = one_model()
+    trained = state.tree
+    model = (ModelInfo("e", "Net", 0, 2),)
+    apply(state, ev.ModelsFound(2.0, 20, model, (module("", -1, 0, 1, 1, 1),), (parameter("w", 0),)))
+    assert state.trained_tree is trained
+    assert (trained.states, trained.norms) == ("TZ", (3.0, 4.0))
+    assert state.tree.states == "-"
+    assert state.norm_summary.of_earlier_models
+    apply(state, ev.ParametersClassified(3.0, 21, "T", "1"))
+    assert state.trained_tree is None
+
+
+def test_a_model_whose_modules_are_in_another_one_is_said_to_be_part_of_it() -> None:
+    state = RunState()
+    modules = (module("", -1, 0, 0, 1, 2), module("a", 0, 0, 1, 1, 1))
+    apply(state, ev.ModelsFound(0.0, 0, (ModelInfo("clip", "CLIP", 0, 1),), modules, (parameter("a.w", 1),)))
+    apply(state, ev.GradientReachMeasured(0.5, 0, -1, "", "nn", "11", (), (0,)))
+    apply(state, ev.ParametersClassified(0.5, 0, "-", "1"))
+    found = ev.ModelsFound(
+        1.0, 0, (ModelInfo("custom", "CustomCLIP", 0, 2),), modules, (parameter("a.w", 1),), (), (-1, 1), (0,)
+    )
+    apply(state, found)
+    records = {record.name: record for record in model_records(state)}
+    assert (records["clip"].part_of, records["clip"].current) == ("custom", False)
+    texts = [entry.text for entry in state.log]
+    assert "clip is part of custom now" in texts
+    assert not any("gone" in text for text in texts)
