@@ -15,6 +15,7 @@ from gradtui.probe import interventions, rounded_updates, running_statistics
 from gradtui.probe import optimizer_membership as membership
 from gradtui.probe.applied import Applied, Changed
 from gradtui.probe.freezes import Freezes
+from gradtui.probe.lineage import Lineage, is_same_model, lineage, replaced_words
 from gradtui.probe.models_in_view import ModelsInView
 from gradtui.probe.moved_places import Moved
 from gradtui.probe.norm_reader import NormReader
@@ -237,7 +238,7 @@ class Toggling:
         self._changed(wish, chosen, modules)
         words = running_statistics.words(modules, held=not wish.trainable)
         text = "; ".join(part for part in (done.text, words) if part)
-        references = [weakref.ref(tensor) for tensor in chosen.values()]
+        toggled = [(weakref.ref(tensor), lineage(place, tree)) for place, tensor in chosen.items()]
         off = [weakref.ref(tensor) for tensor in chosen.values() if id(tensor) not in own]
         statistics = [weakref.ref(module) for module in modules]
         # What waited in host memory does so again.
@@ -248,7 +249,7 @@ class Toggling:
             left = [tensor for reference in off if (tensor := reference()) is not None]
             if not wish.trainable:
                 self.freezes.forget(left)
-            done = self._set_back(back, references, statistics, treated)
+            done = self._set_back(back, toggled, statistics, treated)
             if wish.trainable:
                 self.freezes.leave_to_script(left)
             return done
@@ -269,14 +270,17 @@ class Toggling:
     def _set_back(
         self,
         wish: _Wish,
-        references: list[weakref.ref[torch.Tensor]],
+        toggled: list[tuple[weakref.ref[torch.Tensor], Lineage]],
         statistics: list[weakref.ref[nn.Module]],
         treated: Treated,
     ) -> Applied:
-        """Freeze or unfreeze exactly these, those that are still there and still what they were made."""
+        """Freeze or unfreeze exactly these, those that are still there, in the same model, and still what they were made."""
         tree = self._view.tree
-        living = [tensor for reference in references if (tensor := reference()) is not None]
-        known = {place: tensor for tensor in living if (place := tree.owns(tensor)) is not None}
+        living = [(tensor, above) for reference, above in toggled if (tensor := reference()) is not None]
+        listed = [(place, tensor, above) for tensor, above in living if (place := tree.owns(tensor)) is not None]
+        known = {place: tensor for place, tensor, above in listed if is_same_model(above, lineage(place, tree))}
+        if listed and not known:
+            raise Gone(replaced_words(listed[0][2], lineage(listed[0][0], tree)))
         chosen = {
             place: tensor
             for place, tensor in known.items()

@@ -123,3 +123,103 @@ def test_what_the_script_has_set_back_itself_is_not_in_the_way_of_older_ones() -
     (rejected,) = seen.all(CommandRejected)
     assert rejected.reason == "unfroze 1 cannot be taken back: nothing of it is left as it was"
     assert flags(model) == [True, True, False, False, True, True]
+
+
+class Around(nn.Module):
+    """Another model that is made of the parts of the first one, and of one of its own."""
+
+    def __init__(self, first: nn.Sequential) -> None:
+        super().__init__()
+        self.own = nn.Linear(4, 4)
+        self.parts = nn.ModuleList(first)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.own(x)
+        for part in self.parts:
+            x = part(x)
+        return x
+
+
+def train_two(second: Callable[[nn.Sequential], nn.Module]) -> tuple[nn.Module, torch.optim.Optimizer, Watched]:
+    """Freeze a part of a first model, go on with a second one that has its parts, all frozen but its own, and undo there."""
+    first = model_of_three()
+    with watched() as seen:
+        optimizer = torch.optim.Adam(first.parameters(), lr=0.01)
+        model: nn.Module = first
+        for step in range(10):
+            if step == 2:
+                seen.submit(freeze("1"))
+            if step == 5:
+                first.requires_grad_(False)
+                model = second(first)
+                optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=0.01)
+            if step == 7:
+                seen.submit(Undo)
+            optimizer.zero_grad()
+            model(X).square().mean().backward()
+            optimizer.step()
+    return model, optimizer, seen
+
+
+def test_it_does_not_reach_into_another_model_that_has_the_same_parameters() -> None:
+    model, optimizer, seen = train_two(Around)
+    (rejected,) = seen.all(CommandRejected)
+    assert rejected.reason == (
+        "froze 1 cannot be taken back: it was done to Sequential, and the run trains Around now: freeze or unfreeze there"
+    )
+    assert [name for name, parameter in model.named_parameters() if parameter.requires_grad] == [
+        "own.weight",
+        "own.bias",
+    ]
+    assert len(optimizer.param_groups[0]["params"]) == 2
+
+
+def test_it_follows_a_model_into_a_wrapper() -> None:
+    def wrapped(first: nn.Sequential) -> nn.Module:
+        return nn.Sequential(first, nn.Linear(2, 2))
+
+    model, optimizer, seen = train_two(wrapped)
+    assert not seen.all(CommandRejected)
+    trained = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+    assert trained == ["0.1.weight", "0.1.bias", "1.weight", "1.bias"]
+    assert len(optimizer.param_groups[0]["params"]) == 4
+
+
+def test_it_follows_a_model_out_of_a_wrapper() -> None:
+    inner = model_of_three()
+    model: nn.Module = nn.Sequential(inner)
+    with watched() as seen:
+        optimizer = torch.optim.Adam(inner.parameters(), lr=0.01)
+        for step in range(8):
+            if step == 2:
+                seen.submit(freeze("0.1"))
+            if step == 4:
+                model = inner
+                gc.collect()
+            if step == 6:
+                seen.submit(Undo)
+            optimizer.zero_grad()
+            model(X).square().mean().backward()
+            optimizer.step()
+    assert not seen.all(CommandRejected)
+    assert flags(inner) == [True] * 6
+
+
+def test_it_follows_a_model_that_is_wrapped_anew() -> None:
+    inner = model_of_three()
+    model = nn.Sequential(inner)
+    with watched() as seen:
+        optimizer = torch.optim.Adam(inner.parameters(), lr=0.01)
+        for step in range(8):
+            if step == 2:
+                seen.submit(freeze("0.1"))
+            if step == 4:
+                model = nn.Sequential(inner)
+                gc.collect()
+            if step == 6:
+                seen.submit(Undo)
+            optimizer.zero_grad()
+            model(X).square().mean().backward()
+            optimizer.step()
+    assert not seen.all(CommandRejected)
+    assert flags(inner) == [True] * 6
