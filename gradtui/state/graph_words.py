@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gradtui.protocol.events import GraphsAlive
 from gradtui.protocol.vocabulary import Phase
+from gradtui.state.out_of_memory import size_text
 from gradtui.state.run_state import RunState
 
 
@@ -12,7 +13,7 @@ def living_words(event: GraphsAlive) -> str:
     least = "at least " if event.at_least else ""
     forwards = "1 forward" if event.forwards == 1 else f"{event.forwards:,} forwards"
     since = f"since step {event.since_step:,}" if event.since_step else "since before the first step"
-    kept = f"{event.bytes / 2**20:.1f} MiB of activations at step {event.step:,}"
+    kept = f"{size_text(event.bytes)} of activations at step {event.step:,}"
     return f"the script holds the graphs of {least}{forwards} that no backward has reached, {since}: {kept}"
 
 
@@ -21,6 +22,6 @@ def graph_lines(state: RunState) -> list[str]:
     lines = [living_words(state.graphs)] if state.graphs is not None and state.graphs.forwards else []
     last = state.phases[Phase.EVAL].last
     if last is not None and last.held.activations:
-        kept = f"{last.held.activations / 2**20:.1f} MiB of activations"
+        kept = f"{size_text(last.held.activations)} of activations"
         lines.append(f"evaluation did not run under torch.no_grad(): {kept} when a forward of it ended")
     return lines

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gradtui.state.frontier import called
+from gradtui.state.out_of_memory import size_text
 from gradtui.state.run_state import TreeState
 from gradtui.state.selectors import kept_for, saved_bytes, subtree
 
@@ -39,10 +40,8 @@ def most_saved_words(tree: TreeState) -> str | None:
     index = most_saved(tree)
     if index is None or tree.saved is None:
         return None
-    size = saved_bytes(tree, index) or 0
-    held = (
-        f"{called(tree, index)} holds {size / 2**20:.1f} of the {tree.saved.total / 2**20:.1f} MiB saved for backward"
-    )
+    size, total = size_text(saved_bytes(tree, index) or 0), size_text(tree.saved.total)
+    held = f"{called(tree, index)} holds {size} of the {total} saved for backward"
     return f"{held}{_why(tree, index)}"
 
 

@@ -32,7 +32,7 @@ def test_a_frozen_encoder_is_named_as_a_whole_with_the_parameter_it_is_kept_for(
     tree = tree_of(*coop_run(3))
     assert most_saved(tree) == row_of(coop_model(), "text_encoder")
     # Eight blocks of six modules that save half a MiB each, and the last norm.
-    held = "text_encoder holds 24.5 of the 24.5 MiB saved for backward"
+    held = "text_encoder holds 24.5 MiB of the 24.5 MiB saved for backward"
     assert most_saved_words(tree) == f"{held}: it is frozen, but the gradient of ctx passes through it"
 
 
@@ -41,7 +41,7 @@ def test_the_smallest_part_that_trains_and_holds_most_is_named() -> None:
     tree.trainable = "1" * len(tree.parameters)
     with_saved(tree, {"image_encoder.conv1": 3 * MIB, "image_encoder.conv2": MIB, "": MIB})
     assert most_saved_words(tree) == (
-        "image_encoder.conv1 holds 3.0 of the 5.0 MiB saved for backward: its own parameters need gradients"
+        "image_encoder.conv1 holds 3.0 MiB of the 5.0 MiB saved for backward: its own parameters need gradients"
     )
 
 
@@ -52,7 +52,7 @@ def test_a_module_without_parameters_has_no_reason_of_its_own() -> None:
     tree.trainable = "1" * len(tree.parameters)
     with_saved(tree, {path: 4 * MIB}, {path: ctx})
     assert most_saved_words(tree) == (
-        f"{path} holds 4.0 of the 4.0 MiB saved for backward: the gradient of ctx passes through it"
+        f"{path} holds 4.0 MiB of the 4.0 MiB saved for backward: the gradient of ctx passes through it"
     )
 
 

@@ -142,9 +142,20 @@ def _what_fits(state: RunState, chosen: Phase, width: int, room: int) -> tuple[l
     if peak and device and line_width((*peak[0], _BETWEEN, *device[0])) <= width:
         peak, device = [(*peak[0], _BETWEEN, *device[0])], []
     few = len(MAIN_PHASES) + 1
-    by_value: list[Phase | Line] = [*seen[:few], *peak, *seen[few:], *unseen, *device]
+    graphs = _graphs_line(state)
+    by_value: list[Phase | Line] = [*seen[:few], *peak, *graphs, *seen[few:], *unseen, *device]
     kept = by_value[: max(0, room)]
-    return [phase for phase in shown if phase in kept], [line for line in (*peak, *device) if line in kept]
+    return [phase for phase in shown if phase in kept], [line for line in (*peak, *graphs, *device) if line in kept]
+
+
+def _graphs_line(state: RunState) -> list[Line]:
+    """Graphs that the script holds although no backward has reached them."""
+    graphs = state.graphs
+    if graphs is None or not graphs.forwards:
+        return []
+    forwards = f"{'≥' if graphs.at_least else ''}{graphs.forwards:,} forward{'' if graphs.forwards == 1 else 's'}"
+    words = f"graphs of {forwards} held since step {graphs.since_step:,}: {bytes_text(graphs.bytes).strip()}"
+    return [(("▲ ", "warning"), (words, "muted"))]
 
 
 def _peak_line(state: RunState) -> list[Line]:
