@@ -55,7 +55,7 @@ def state_counts(state: RunState, tree: TreeState) -> dict[str, int]:
     """How many parameter tensors are in each state, by its name; those of models that were only evaluated apart."""
     evaluated: set[int] = set()
     for place, model in enumerate(state.tree.models if tree is state.tree else ()):
-        if _is_evaluated_only(state, place):
+        if is_evaluated_only(state, place):
             evaluated.update(subtree(tree.modules[model.root]))
     words = Counter(
         "evaluated only"
@@ -137,14 +137,14 @@ def _known(state: RunState, place: int) -> ModelRecord:
     """The present figures of a model, or those from before it was listed anew."""
     model = state.tree.models[place]
     record = _measured(state.tree, model, place)
-    record = replace(record, evaluated_only=_is_evaluated_only(state, place))
+    record = replace(record, evaluated_only=is_evaluated_only(state, place))
     before = state.models.get(model.number)
     if record.step is None and before is not None and before.parameters == record.parameters:
         return replace(before, name=record.name, current=True)
     return record
 
 
-def _is_evaluated_only(state: RunState, place: int) -> bool:
+def is_evaluated_only(state: RunState, place: int) -> bool:
     """Whether this model was called for evaluation, and nothing has trained it."""
     tree = state.tree
     reach, model = tree.reach, tree.models[place]

@@ -9,16 +9,19 @@ from gradtui.state.out_of_memory import size_text
 from gradtui.state.run_state import TreeState
 from gradtui.state.selectors import kept_for, saved_bytes, subtree
 
+_LEAST = 1 << 20
+"""Bytes. Less than this is no reason for a line."""
+
 
 def most_saved(tree: TreeState) -> int | None:
-    """The smallest subtree that holds more than half of the saved bytes; None if only a whole run's only model does.
+    """The smallest subtree that holds more than half of the saved bytes; None if only a model that holds all of them does.
 
     The search stops at a module whose parameters are all frozen: the reason is the same for all that it holds.
     """
     if tree.saved is None:
         return None
     half = tree.saved.total / 2
-    roots = [model.root for model in tree.models]
+    roots = [model.root for model in tree.models if saved_bytes(tree, model.root)]
     found = None
     waiting = roots if len(roots) > 1 else [child for root in roots for child in _children(tree, root)]
     while found is None or not is_frozen(tree, found):
@@ -36,9 +39,9 @@ def is_frozen(tree: TreeState, index: int) -> bool:
 
 
 def most_saved_words(tree: TreeState) -> str | None:
-    """That part with its bytes, and the reason why autograd keeps them; None where no part holds most."""
+    """That part with its bytes, and the reason why autograd keeps them; None where no part holds most, or all is little."""
     index = most_saved(tree)
-    if index is None or tree.saved is None:
+    if index is None or tree.saved is None or tree.saved.total < _LEAST:
         return None
     size, total = size_text(saved_bytes(tree, index) or 0), size_text(tree.saved.total)
     held = f"{called(tree, index)} holds {size} of the {total} saved for backward"

@@ -85,6 +85,11 @@ def subtree_saved_bytes(tree: TreeState) -> list[int | None]:
     return [sums[place + module.subtree_modules] - sums[place] for place, module in enumerate(tree.modules)]
 
 
+def model_of(tree: TreeState, index: int) -> int:
+    """The place among the models of the one that module `index` is in."""
+    return max(place for place, model in enumerate(tree.models) if model.root <= index)
+
+
 def measured_step(tree: TreeState, index: int) -> int:
     """The step in which what passes through module `index` was measured last; 0 if never."""
     for place in range(len(tree.models) - 1, -1, -1):

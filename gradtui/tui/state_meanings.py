@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from gradtui.protocol.vocabulary import ParameterState
+from gradtui.state.model_records import is_evaluated_only
 from gradtui.state.run_state import RunState
-from gradtui.state.selectors import kept_for, state_of
+from gradtui.state.selectors import kept_for, model_of, state_of
 from gradtui.state.state_reasons import cause_of, state_reason
 from gradtui.tui.lines import printable
 
@@ -46,6 +47,8 @@ def why_so(state: RunState, index: int, *, chained: bool = False) -> str | None:
     `chained` says that the way of its gradient is shown as well, which tells where that ends and why.
     """
     tree, kind = state.tree, state_of(state.tree, index)
+    if kind is ParameterState.UNKNOWN and is_evaluated_only(state, model_of(tree, tree.parameters[index].module)):
+        return "Its model was only evaluated: no optimizer owns a parameter of it, and no gradient reached one."
     if kind is ParameterState.SKIPPED:
         count = state.skipped_steps
         return f"That was so for {count:,} step{'s' if count != 1 else ''} of this run so far." if count else None

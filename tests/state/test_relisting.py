@@ -8,6 +8,7 @@ from gradtui.protocol.vocabulary import GradientFigures, ModelInfo, ModuleInfo, 
 from gradtui.state.model_records import model_records, state_counts
 from gradtui.state.reducer import apply
 from gradtui.state.run_state import RunState
+from gradtui.tui.state_meanings import why_so
 
 
 def module(path: str, parent: int, first: int, own: int, below: int, modules: int) -> ModuleInfo:
@@ -94,6 +95,8 @@ def test_a_model_that_was_only_evaluated_is_reported_apart() -> None:
     assert (records["e"].step, records["e"].activation_bytes) == (20, 0)
     assert (records["m"].step, records["m"].activation_bytes, records["m"].gradient_bytes) == (5, 192, 32)
     assert state_counts(state, state.tree) == {"evaluated only": 1, "trained": 1, "zero gradient": 1}
+    assert "was only evaluated" in (why_so(state, 0) or "")
+    assert why_so(state, 1) is None
 
 
 def test_a_list_that_shares_nothing_leaves_the_models_that_trained_to_be_reported() -> None:
