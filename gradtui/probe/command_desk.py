@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 from torch.optim import Optimizer
@@ -102,6 +103,8 @@ class CommandDesk:
         """Makes the files a person asks for; None where there is no place for any."""
         self.schedule = ReplayedSchedule()
         """What is to be done at given steps, before what a person asks for there."""
+        self._away = ExitStack()
+        """Brings back what stepped aside for a load."""
         self._step = 0
         self._by_hand = False
         self._gave_up = False
@@ -149,6 +152,10 @@ class CommandDesk:
     def loading(self, step: int, optimizer: Optimizer, state: Any) -> None:
         """The script is about to load a saved state into an optimizer."""
         saved = schedule_at_load.saved_sizes(state)
+        joined = self._view.joined
+        if saved is not None and joined and schedule_at_load.is_of_before(saved, optimizer, joined):
+            self._away.enter_context(joined.away(optimizer, self._view.tree, step))
+            return
         if step or saved is None or not schedule_at_load.is_larger(saved, optimizer):
             return
         self._step, self._looked = step, False
@@ -163,6 +170,10 @@ class CommandDesk:
         self._emit(ScheduleNoted(self._clock.at(), step, note, False))
         self.freezes.report(step)
         self._additions.tell(step)
+
+    def loaded(self) -> None:
+        """The load has ended: what stepped aside for it comes back."""
+        self._away.close()
 
     def is_idle_at(self, step: int) -> bool:
         """Whether crossing the boundary after so many executed steps would change nothing."""

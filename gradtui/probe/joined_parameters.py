@@ -124,6 +124,18 @@ class JoinedParameters:
         )
         return Left(out, stayed, still)
 
+    @contextmanager
+    def away(self, optimizer: Optimizer, tree: ModuleTree, step: int) -> Iterator[None]:
+        """Have this optimizer without what commands have added to it for a while."""
+        added = [tensor for tensor in membership.parameters(optimizer) if self.holds(tensor)]
+        self.leave(added, step)
+        try:
+            yield
+        finally:
+            orphans = {place: tensor for tensor in added if (place := tree.owns(tensor)) is not None}
+            with self.joining(self.plan(orphans, tree, [optimizer]), step):
+                pass
+
     def holds(self, tensor: torch.Tensor) -> bool:
         """Whether this parameter is in an optimizer because of a command."""
         return self._inside(tensor) is not None

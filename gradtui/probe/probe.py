@@ -205,6 +205,10 @@ class Probe:
         self.view.discovery.saw_optimizer(optimizer)
         self.desk.loading(self.counter.steps, optimizer, state)
 
+    def state_loaded(self, now: int) -> None:  # noqa: ARG002
+        """It has been loaded, or that has failed."""
+        self.desk.loaded()
+
     def step_began(self, now: int, optimizer: Optimizer, with_closure: bool) -> None:
         """`Optimizer.step` is called; a subclass that calls its parent's step reports twice."""
         self._steps.drop_lost(besides=1)

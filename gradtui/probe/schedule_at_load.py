@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 
 from gradtui.probe import optimizer_membership as membership
 from gradtui.probe.applied import Applied
+from gradtui.probe.joined_parameters import JoinedParameters
 from gradtui.probe.refusals import AlreadySo, Refused
 from gradtui.probe.replayed_schedule import ReplayedSchedule
 from gradtui.protocol.commands import Command, Intervention, SetTrainable, TakeUpFreezes, TrainOnly, Undo
@@ -49,6 +50,12 @@ def is_larger(saved: Sequence[int], optimizer: Optimizer) -> bool:
     """Whether a saved state has the optimizer's groups, and more parameters in them."""
     own = sizes(optimizer)
     return len(saved) == len(own) and saved != own and all(there >= here for there, here in zip(saved, own))
+
+
+def is_of_before(saved: Sequence[int], optimizer: Optimizer, joined: JoinedParameters) -> bool:
+    """Whether a saved state has exactly the optimizer's parameters without those that commands have added."""
+    own = [sum(not joined.holds(tensor) for tensor in group["params"]) for group in optimizer.param_groups]
+    return list(saved) == own != sizes(optimizer)
 
 
 def entries_needed(left: Sequence[Scheduled], optimizer: Optimizer, saved: Sequence[int], apply: Try) -> int:

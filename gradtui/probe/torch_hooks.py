@@ -162,6 +162,9 @@ def _load_state(original: Function, hooks: HookSet, listener: Listener) -> Funct
         except BaseException as error:
             hooks.passes(error)
             raise
+        finally:
+            if hooks.active:
+                hooks.run("resume", listener.state_loaded)
 
     return leave_to_python(load_state_dict)
 

@@ -184,3 +184,30 @@ def test_loading_during_training_applies_nothing() -> None:
         with pytest.raises(ValueError, match="doesn't match the size"):
             optimizer.load_state_dict(kept[1])
     assert seen.all(CommandApplied) == []
+
+
+def test_a_state_of_before_the_unfreeze_is_loaded_while_it_is_in_force() -> None:
+    """As a script does that goes back to its best state: what was added steps aside for the load, with its own state."""
+    with watched() as seen:
+        model, optimizer = head_only(seen, entries((2, unfreeze(MIDDLE))))
+        train(model, optimizer, 2)
+        best = copy.deepcopy(optimizer.state_dict())
+        train(model, optimizer, 4)
+        moment = optimizer.state[model[2].weight]["exp_avg"].clone()
+        optimizer.load_state_dict(best)
+        assert torch.equal(optimizer.state[model[2].weight]["exp_avg"], moment)
+        assert [optimizer.state[p]["step"].item() for p in optimizer.param_groups[0]["params"]] == [2, 2, 4, 4]
+        before = bits(model)
+        train(model, optimizer, 1)
+    assert bits(model)["2.weight"] != before["2.weight"]
+    assert notes(seen) == []
+
+
+def test_what_stepped_aside_for_a_load_that_fails_comes_back() -> None:
+    with watched() as seen:
+        model, optimizer = head_only(seen, entries((2, unfreeze(MIDDLE))))
+        train(model, optimizer, 4)
+        with pytest.raises(KeyError):
+            optimizer.load_state_dict({"param_groups": [{"params": [0, 1]}]})
+        assert len(optimizer.param_groups[0]["params"]) == 4
+        train(model, optimizer, 2)
