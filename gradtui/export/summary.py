@@ -17,6 +17,8 @@ optimizer that cleared its gradients by itself: they were read when backward end
 before its update. `gradient_norm_step` is the step that a parameter's norm was read at, `gradient_norm_steps` the first and
 the last step of a module's; `gradient` of the same row may be of another step, which it states. `micro_steps` of
 `gradient_norm` has what had accumulated after each micro-step of the last step, before clipping, where a person follows that.
+`group_settings` of an optimizer has, for each of its parameter groups, what it is set to by the optimizer's own names (`lr`,
+`momentum`, `betas`); `since_steps` are two steps, and the settings are in use since a step from the first to the second.
 `dropped_readings` counts steps and micro-steps that were not measured because a device had not finished the readings
 before, `steps_with_estimated_phases` those so short that their phases were estimated by other steps'.
 `steps_exempt_from_budget` counts steps that were examined whatever the budget (the first ones, and those after a change);
@@ -266,8 +268,22 @@ def _optimizers(state: RunState) -> list[dict[str, Any]]:
             "steps": steps,
             "freed": optimizer.freed,
             "sharing": optimizer.sharing,
+            "group_settings": _group_settings(state, place),
         }
-        for optimizer, steps in zip(state.optimizers, state.optimizer_steps)
+        for place, (optimizer, steps) in enumerate(zip(state.optimizers, state.optimizer_steps))
+    ]
+
+
+def _group_settings(state: RunState, optimizer: int) -> list[dict[str, Any]]:
+    read = state.groups.optimizers if state.groups is not None else ()
+    return [
+        {
+            "lr": settings.learning_rate,
+            "weight_decay": settings.weight_decay,
+            **dict(settings.further),
+            "since_steps": list(state.groups_since[optimizer, group]),
+        }
+        for group, settings in enumerate(read[optimizer] if optimizer < len(read) else ())
     ]
 
 

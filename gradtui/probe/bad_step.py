@@ -135,7 +135,8 @@ class BadSteps:
     def read(self, reading: NormReading) -> None:
         """A reading of loss and gradients has arrived."""
         measured = self._under_way.pop(reading.step, _Measured(False, 0))
-        loss, total = (FINITE if each is None else kind_of(each) for each in (reading.loss, reading.total))
+        loss = FINITE if reading.loss is None else kind_of(reading.loss)
+        total = FINITE if reading.total is None else kind_of(reading.total)
         if loss == total == FINITE:
             if not self._is_bad or self._bad_of in (0, measured.optimizer):
                 self._last_finite, self._is_bad, self._bad_of = reading.step, False, 0

@@ -284,7 +284,7 @@ class CommandDesk:
             self._undo.applied(applied)
         if isinstance(command, Intervention):
             self._view.describe_optimizers(self._step)
-            self._view.read_groups(self._step)
+            self._view.groups.read(self._step + 1)
             self._examiner.toggled(self._step)
 
     def _rejected(self, command: Command, reason: str) -> None:

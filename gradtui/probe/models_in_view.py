@@ -16,15 +16,15 @@ from torch.optim import Optimizer
 
 from gradtui.no_collection import no_collection
 from gradtui.probe.discovery import Discovery
-from gradtui.probe.group_reader import read_groups
+from gradtui.probe.group_reader import GroupWatch
 from gradtui.probe.joined_parameters import JoinedParameters
 from gradtui.probe.module_tree import ModuleTree
 from gradtui.probe.moved_places import Moved
 from gradtui.probe.run_clock import RunClock
 from gradtui.probe.torch_private import current_graph_task_id, is_being_traced, unseen_by_function_modes
 from gradtui.probe.tree_builder import build
-from gradtui.protocol.events import Event, GroupsRead, ModelsFound, OptimizersFound
-from gradtui.protocol.vocabulary import GroupSettings, OptimizerInfo
+from gradtui.protocol.events import Event, ModelsFound, OptimizersFound
+from gradtui.protocol.vocabulary import OptimizerInfo
 
 _SEARCH_NS = 250_000_000
 _SEARCH_SHARE = 0.005
@@ -88,9 +88,9 @@ class ModelsInView:
         self._changed = changed
         self._regrouped = regrouped
         self._described: tuple[OptimizerInfo, ...] = ()
-        self._groups: tuple[tuple[GroupSettings, ...], ...] = ()
         self._sizes: list[list[int]] = []
         """Of the groups of each optimizer, as described last."""
+        self.groups = GroupWatch(emit, clock, self.discovery.optimizers.all)
         self.steps_in_backward: bool | None = None
         """Whether an optimizer has stepped while backward was running; None as long as none has stepped."""
         self._stepped: dict[int, tuple[int, int]] = {}
@@ -207,10 +207,3 @@ class ModelsInView:
             self._described = described
             self._regrouped()
             self._emit(OptimizersFound(self._clock.at(), step, described))
-
-    def read_groups(self, step: int) -> None:
-        """Report what the groups are set to, if that has changed."""
-        groups = read_groups(self.discovery.optimizers.all())
-        if groups != self._groups:
-            self._groups = groups
-            self._emit(GroupsRead(self._clock.at(), step, groups))

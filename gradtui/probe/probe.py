@@ -89,6 +89,7 @@ class Probe:
         self._examined(self._cost.of_step())
         self.hooks.guard("models", self.view.reconcile, self.counter.steps)
         self.hooks.guard("gradient norms", self._measure_newest)
+        self.hooks.guard("optimizer settings", self.view.groups.finish, self.counter.steps + 1)
         self.hooks.guard("gradient norms", self.norms.finish)
         self.hooks.guard("ledger", self.examiner.finish)
         self.hooks.guard("freezes", self.desk.toggling.detach)
@@ -98,6 +99,7 @@ class Probe:
         """Emit what has been counted and measured so far. Training thread."""
         self._marked.marks.leave()
         self.hooks.guard("gradient norms", self._measure_newest)
+        self.hooks.guard("optimizer settings", self.view.groups.look, self.counter.steps + 1)
         self.hooks.guard("gradient norms", self.norms.catch_up)
         self._flush(self.clock.now())
 
@@ -221,6 +223,7 @@ class Probe:
             self._cross_boundary(for_commands=with_closure)
         if self._steps.began(optimizer, with_closure).nested:
             return
+        self.hooks.guard("optimizer settings", self.view.groups.look, self.counter.steps + 1)
         self.hooks.guard("freezes", self.desk.freezes.before_step, self.counter.steps, with_closure)
         if self.norms.is_due and not with_closure:
             self.hooks.guard("gradient norms", self.norms.measure, self.counter.steps + 1, optimizer)
@@ -275,7 +278,10 @@ class Probe:
 
     def _marks_told(self, now: int) -> None:
         """Steps that were only marked have been counted, up to this moment."""
-        self._boundary_open = self._marked.marks.between
+        self._boundary_open = between = self._marked.marks.between
+        if self._marked.marks.thread:
+            # Marks are told as a step or its backward ends: nothing of the script's has run since.
+            self.hooks.guard("optimizer settings", self.view.groups.look, self.counter.steps + (not between))
         self.norms.poll()
         self._tell_if_due(now)
         if self.examiner.rests(self.counter.steps) == 0:
@@ -289,7 +295,8 @@ class Probe:
     def _rests(self) -> int:
         """How many steps after the present one nobody wants to look at; negative if this one is looked at."""
         executed = self.counter.steps
-        return min(self.counter.rests(), *(part.rests(executed) for part in (self.norms, self.examiner, self.desk)))
+        of_parts = self.norms.rests(executed), self.examiner.rests(executed), self.desk.rests(executed)
+        return min(self.counter.rests(), *of_parts)
 
     def zero_grad_began(self, now: int) -> None:
         """Gradients are being cleared."""

@@ -319,7 +319,7 @@ class StepExaminer:
             self.tracer.stop()
             return
         self._classify(examination, optimizer, norms, skipped)
-        self._view.read_groups(self._counter.steps)
+        self._view.groups.read(self._counter.steps)
         self._reach.step_ended(optimizer, examination.graphs, examination.trace, self._ledgers.device_type)
         self._guard("gradient chain", self.gradients.step_ended, examination, self._counter.steps)
         found = self.tracer.calls, examination.tree, self._view.live_optimizers(), self._counter.steps

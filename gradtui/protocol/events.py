@@ -141,12 +141,14 @@ class OptimizersFound(Event):
 
 @dataclass(frozen=True, slots=True)
 class GroupsRead(Event):
-    """What the parameter groups of each optimizer were set to at this step, in the order of `OptimizersFound`.
+    """The settings of each optimizer's parameter groups have changed. `step` is the one that uses those given here.
 
-    Of an optimizer that is gone there are none.
+    They are in the order of `OptimizersFound`. Of an optimizer that is gone there are none.
     """
 
     optimizers: tuple[tuple[GroupSettings, ...], ...]
+    before: int | None = None
+    """The last step of which they were read and were the old ones: the change came after it. None at the first reading."""
 
 
 @dataclass(frozen=True, slots=True)

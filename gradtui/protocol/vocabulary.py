@@ -325,12 +325,18 @@ class GradientFigures:
     """How many of them the gradient stores; None: all."""
 
 
+Setting = float | bool | tuple[float, ...]
+"""A number, a switch, or several numbers such as Adam's `betas`."""
+
+
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
     """What a parameter group is set to; None where the optimizer has no such setting, or it lies on a device."""
 
     learning_rate: float | None
     weight_decay: float | None
+    further: tuple[tuple[str, Setting], ...] = ()
+    """The other settings by the optimizer's own names: `momentum`, `betas`, `nesterov`."""
 
 
 @dataclass(frozen=True, slots=True)

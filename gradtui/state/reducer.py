@@ -192,7 +192,14 @@ def _checkpointing(state: RunState, event: ev.CheckpointingChanged) -> None:
 
 
 def _groups(state: RunState, event: ev.GroupsRead) -> None:
-    state.groups = event
+    before = state.groups.optimizers if state.groups is not None else ()
+    changed = (event.step if event.before is None else event.before + 1, event.step)
+    since = {}
+    for place, groups in enumerate(event.optimizers):
+        for group, settings in enumerate(groups):
+            is_same = place < len(before) and group < len(before[place]) and before[place][group] == settings
+            since[place, group] = state.groups_since[place, group] if is_same else changed
+    state.groups, state.groups_since = event, since
 
 
 def _receipt(state: RunState, event: ev.ReceiptTaken) -> None:

@@ -285,6 +285,8 @@ class RunState:
     optimizers: tuple[OptimizerInfo, ...] = ()
     extended: OptimizersExtended | None = None
     """What commands have added to the optimizers; None where that is nothing."""
+    groups_since: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
+    """By optimizer and group: its settings are in use since a step between these two, both included."""
     groups: GroupsRead | None = None
     """Learning rates and the like, as they were read last."""
     optimizer_steps: list[int] = field(default_factory=list)

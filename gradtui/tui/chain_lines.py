@@ -225,7 +225,7 @@ def _letters(tree: TreeState, module: int) -> str:
 
 
 def _norm(state: RunState, parameter: int) -> str:
-    """Its norm and, of the squares of all together, its share."""
+    """Its norm, and the share of its square in the square of the norm of all gradients: those shares add up to 100 %."""
     tree = state.tree
     norm = joint_norm((tree.norms[parameter],)) if tree.norms is not None else None
     if norm is None:
@@ -233,7 +233,9 @@ def _norm(state: RunState, parameter: int) -> str:
     total = total_norm_at(state, tree.norms_step)
     if total is None or not 0 < total < float("inf"):
         return f"norm {norm_text(norm).strip()}"
-    return f"norm {norm_text(norm).strip()}, {share_text(min(1.0, (norm / total) ** 2)).strip()} of all"
+    return (
+        f"norm {norm_text(norm).strip()}, {share_text(min(1.0, (norm / total) ** 2)).strip()} of the squared total norm"
+    )
 
 
 def _names(names: Sequence[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gradtui.protocol.vocabulary import Setting
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import optimizers_of
 from gradtui.tui.facts import Fact, said
@@ -48,7 +49,19 @@ def group_words(state: RunState, optimizer: int, parameter: int) -> str | None:
         for name, value in (("learning rate", settings.learning_rate), ("weight decay", settings.weight_decay))
         if value is not None
     ]
-    return f"{which}: {', '.join(parts) or 'no learning rate that can be read'} (since step {state.groups.step:,})."
+    parts += [_setting_words(name, value) for name, value in settings.further if value is not False]
+    first, last = state.groups_since[optimizer, group]
+    since = f"since step {last:,}" if first == last else f"since a step from {first:,} to {last:,}"
+    return f"{which}: {', '.join(parts) or 'no learning rate that can be read'} ({since})."
+
+
+def _setting_words(name: str, value: Setting) -> str:
+    """As the optimizer names it; a switch that is on by its name alone."""
+    if value is True:
+        return printable(name)
+    numbers = value if isinstance(value, tuple) else (value,)
+    words = ", ".join(f"{number:g}" for number in numbers)
+    return f"{printable(name)} ({words})" if isinstance(value, tuple) else f"{printable(name)} {words}"
 
 
 def state_bytes(state: RunState, path: str) -> list[Fact]:

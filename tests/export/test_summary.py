@@ -34,7 +34,7 @@ KEYS = {
         "parameters", "trainable", "measured_step", "gradient_bytes", "activation_bytes",
         "bucket_bytes", "run_under", "backward",
     },
-    "optimizers": {"type", "parameters", "groups", "steps", "freed", "sharing"},
+    "optimizers": {"type", "parameters", "groups", "steps", "freed", "sharing", "group_settings"},
     "phase": {"seconds", "count", "bytes_end", "other_at_load", "other_first_step", "other_since",
               "bytes_peak", "peak_exact", "peak_models", "exact"},
     "gradient_norm": {"since_step", "first", "last", "min", "max", "measured_steps", "not_finite_steps",

@@ -208,6 +208,13 @@ def test_the_group_with_its_settings_and_the_bytes_of_its_state() -> None:
     two = ev.OptimizersFound(1.0, 3, (OptimizerInfo("AdamW", 2, (ctx,), 0, (1,)),))
     state = state_after(two, ev.GroupsRead(1.0, 3, ((GroupSettings(1e-3, 0.0), GroupSettings(None, 0.5)),)))
     assert "Group 1 (of 2, counted from 0): weight decay 0.5 (since step 3)." in words(state, "ctx")
+    momentum = GroupSettings(
+        2e-3, 0.01, (("momentum", 0.9), ("nesterov", True), ("maximize", False), ("betas", (0.9, 0.99)))
+    )
+    state = state_after(groups, ev.GroupsRead(2.0, 25, ((momentum,),), 20))
+    assert "weight decay 0.01, momentum 0.9, nesterov, betas (0.9, 0.99) (since a step from 21 to 25)." in words(
+        state, "ctx"
+    )
     none = state_after(ev.OptimizerStateRead(2.0, 9, "ctx", 0, ()))
     assert "No optimizer keeps any state for it (step 9)." in words(none, "ctx")
 

@@ -1,0 +1,103 @@
+"""Since when the settings of an optimizer are what they are: the step, or two steps between which they changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+from watched import Watched, watched
+
+from gradtui.probe import step_marks
+from gradtui.protocol.events import GroupsRead
+from gradtui.state.run_state import RunState
+
+OPTIMIZERS: dict[str, tuple[Callable[[nn.Module], torch.optim.Optimizer], dict[str, object]]] = {
+    "sgd": (
+        lambda model: torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, nesterov=True),
+        {"momentum": 0.9, "nesterov": True, "dampening": 0.0},
+    ),
+    "adam": (
+        lambda model: torch.optim.Adam(model.parameters(), lr=0.1, betas=(0.8, 0.99), amsgrad=True),
+        {"betas": (0.8, 0.99), "eps": 1e-8, "amsgrad": True},
+    ),
+}
+
+
+def steps(seen: Watched, count: int, each: Callable[[int, torch.optim.Optimizer], object]) -> None:
+    """So many steps; `each` is called after each one, as a scheduler is."""
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.SGD([{"params": [model.weight]}, {"params": [model.bias], "lr": 0.5}], lr=0.1)
+    for number in range(1, count + 1):
+        optimizer.zero_grad()
+        model(torch.ones(1, 3)).sum().backward()
+        optimizer.step()
+        each(number, optimizer)
+
+
+def since(state: RunState) -> list[tuple[int, int]]:
+    return [state.groups_since[0, group] for group in range(2)]
+
+
+def to_new_rate(number: int, optimizer: torch.optim.Optimizer) -> None:
+    if number == 20:
+        optimizer.param_groups[0]["lr"] = 0.02
+
+
+def test_a_rate_that_changes_is_known_at_its_step_where_each_step_is_seen() -> None:
+    with watched() as seen:
+        steps(seen, 30, to_new_rate)
+    assert [event.step for event in seen.all(GroupsRead)] == [1, 21]
+    assert since(seen.state) == [(21, 21), (1, 1)], "of the other group it is as it was"
+
+
+def test_between_two_steps_that_are_seen_it_is_known_that_it_changed_between_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(step_marks, "_TELL_NS", 10**15)
+    with watched(budget=1e-9) as seen:
+        monkeypatch.setattr(seen.probe.norms._cadence, "_warmup", 4)
+        monkeypatch.setattr(seen.probe.examiner._cadence, "_warmup", 4)
+
+        def each(number: int, optimizer: torch.optim.Optimizer) -> None:
+            to_new_rate(number, optimizer)
+            if number == 25:
+                # As five times a second.
+                seen.probe._marked.marks.tell(0)
+
+        steps(seen, 30, each)
+    first, last = since(seen.state)[0]
+    assert first <= 21 <= last == 25
+    assert seen.state.groups is not None
+    assert seen.state.groups.optimizers[0][0].learning_rate == 0.02
+
+
+def test_a_change_after_the_last_step_is_of_the_step_that_would_follow() -> None:
+    kept: list[torch.optim.Optimizer] = []
+    with watched() as seen:
+        steps(seen, 20, lambda number, optimizer: (to_new_rate(number, optimizer), kept.append(optimizer)))
+    assert since(seen.state)[0] == (21, 21)
+
+
+def test_an_optimizer_that_is_gone_when_the_run_ends_keeps_its_settings() -> None:
+    with watched() as seen:
+        steps(seen, 5, to_new_rate)
+    assert seen.state.groups is not None
+    assert [each.learning_rate for each in seen.state.groups.optimizers[0]] == [0.1, 0.5]
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_every_setting_that_the_optimizer_has_is_told(name: str) -> None:
+    make, expected = OPTIMIZERS[name]
+    model = nn.Linear(3, 2)
+    with watched() as seen:
+        optimizer = make(model)
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(torch.ones(1, 3)).sum().backward()
+            optimizer.step()
+    assert seen.state.groups is not None
+    further = dict(seen.state.groups.optimizers[0][0].further)
+    assert {key: further[key] for key in expected} == expected
+    assert not {"lr", "params", "foreach", "fused", "capturable"} & set(further)
