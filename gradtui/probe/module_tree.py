@@ -23,10 +23,12 @@ T = TypeVar("T")
 
 
 class Contents(NamedTuple):
-    """What a module held when it was listed: the ids of its own parameters and of its children, empty slots included."""
+    """What a module held when it was listed: the ids of its own parameters and of its children, empty slots included, and the
+    names of its buffers, since scripts replace these in every step."""
 
     parameters: list[int]
     children: list[int]
+    buffers: list[str]
 
 
 @dataclass
@@ -112,14 +114,8 @@ class ModuleTree:
         # While what was listed is alive, no other object can have its id.
         if not freed and any(reference() is None for reference in self.wrapper_refs):
             return False
-        for reference, (shape, dtype) in zip(self.parameter_refs, self.layouts):
-            tensor = reference()
-            if tensor is None and freed:
-                continue
-            if tensor is None or tensor.dtype != dtype:
-                return False
-            if (tensor.shape if type(tensor) is nn.Parameter else shape_of(tensor)) != shape:
-                return False
+        if not self._has_sizes_as_listed(freed=freed):
+            return False
         for module_reference, listed in zip(self.module_refs, self.contents):
             module = module_reference()
             if module is None and freed:
@@ -130,7 +126,20 @@ class ModuleTree:
             if [*map(id, own)] != listed.parameters or [*map(id, children)] != listed.children:
                 # A stand-in for the time of one call: what it stands in for comes back.
                 return any(not isinstance(held, nn.Parameter) for held in own if held is not None)
+            if [*module._buffers] != listed.buffers:  # noqa: SLF001
+                return False
         return self._shares_memory_as_listed()
+
+    def _has_sizes_as_listed(self, *, freed: bool) -> bool:
+        for reference, (shape, dtype) in zip(self.parameter_refs, self.layouts):
+            tensor = reference()
+            if tensor is None and freed:
+                continue
+            if tensor is None or tensor.dtype != dtype:
+                return False
+            if (tensor.shape if type(tensor) is nn.Parameter else shape_of(tensor)) != shape:
+                return False
+        return True
 
     def _shares_memory_as_listed(self) -> bool:
         for places in self.same_storage:
@@ -149,6 +158,7 @@ class ModuleTree:
             and _identical(self.parameter_refs, other.parameter_refs)
             and self.module_index == other.module_index
             and self.parameters == other.parameters
+            and self.buffers == other.buffers
             and self.modules == other.modules
             and self.models == other.models
         )

@@ -809,6 +809,21 @@ def test_a_part_that_is_written_into_the_modules_dictionary_is_seen_in_the_next_
     assert [info.shape for info in seen.state.tree.parameters][2:] == [(7, 4), (7,)]
 
 
+def test_a_buffer_that_is_registered_later_is_listed_and_the_rest_stays_known() -> None:
+    model = small()
+    with watched() as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        steps(model, optimizer, 3)
+        model[0].register_buffer("mask", torch.ones(4, 4))
+        steps(model, optimizer, 1)
+        assert [(info.path, info.shape) for info in seen.state.tree.buffers] == [("0.mask", (4, 4))]
+        assert len(seen.all(ModelsFound)) == 2
+        model[0].mask = torch.zeros(4, 4)
+        steps(model, optimizer, 1)
+    assert len(seen.all(ModelsFound)) == 2
+    assert set(seen.letters().values()) == {"T"}
+
+
 @pytest.mark.usefixtures("without_searches")
 def test_what_was_seen_late_is_listed_at_the_end() -> None:
     model, outer = small(), None
