@@ -116,12 +116,16 @@ class Examination:
         tree, owners = self.tree, self.tree.owners
         owner = owners_of(optimizers, stepped)
         letters, trainable, reasons = _begun(before, len(tree.parameters))
-        passing = self._passing(evaluated)
+        passing, only_evaluated = self._passing(evaluated), self._only_evaluated(evaluated, owner)
         for index, tensor in tree.live_parameters():
             trains = tensor.requires_grad
             trainable[index] = "1" if trains else "0"
             own = owner.get(id(tensor))
             if trains and own is not None and own is not stepped:
+                continue
+            if trains and owners[index] in only_evaluated:
+                # Nobody means to train it: it is no orphan.
+                letters[index], reasons[index] = _UNKNOWN, StateReason.NONE
                 continue
             has_gradient = trains and tensor.grad is not None
             norm = norms.get(index) if has_gradient else None
@@ -140,6 +144,16 @@ class Examination:
                 why = StateReason.NONE
             reasons[index] = why
         return Classified("".join(letters), "".join(trainable), "".join(reasons))
+
+    def _only_evaluated(self, evaluated: Iterable[int], owner: Mapping[int, Optimizer]) -> set[int]:
+        """The modules of models that ran for evaluation, and of which no optimizer owns and no backward reached anything."""
+        tree = self.tree
+        found = {tree.roots[place] for place in evaluated}
+        if found and self.graphs is not None:
+            found -= {tree.roots[module] for module in self.graphs.active if module >= 0}
+        if found:
+            found -= {tree.roots[tree.owners[index]] for index, each in tree.live_parameters() if id(each) in owner}
+        return {module for module, root in enumerate(tree.roots) if root in found} if found else set()
 
     def _passing(self, evaluated: Iterable[int]) -> GradientPassing | None:
         """Through which modules a gradient passes; None where no backward ran."""

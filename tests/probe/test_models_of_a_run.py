@@ -18,7 +18,8 @@ from gradtui.probe import cadence, models_in_view
 from gradtui.protocol.events import SavedBytesMeasured
 from gradtui.protocol.vocabulary import Phase
 from gradtui.runner.plain import closing_lines
-from gradtui.state.model_records import RECORDS_KEPT
+from gradtui.state.model_records import RECORDS_KEPT, state_counts
+from gradtui.state.selectors import problem_count
 
 DEMO = Path(__file__).parents[2] / "demos" / "no_grad_or_requires_grad.py"
 STEPS = "steps = 12\n"
@@ -234,6 +235,25 @@ def evaluate_a_copy(model: nn.Module) -> None:
     best = layers()
     best.load_state_dict(model.state_dict())
     evaluate(best)
+
+
+def test_the_teacher_of_a_distillation_is_no_orphan() -> None:
+    teacher, student = layers().eval(), layers()
+    with watched() as seen:
+        optimizer = torch.optim.SGD(student.parameters(), lr=0.1)
+        for _ in range(4):
+            x = torch.randn(4, 8)
+            with torch.no_grad():
+                wanted = teacher(x)
+            nn.functional.mse_loss(student(x), wanted).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    names = {model.name for model in seen.state.tree.models}
+    assert len(names) == 2
+    letters = seen.state.tree.states
+    assert sorted(letters) == ["-"] * 6 + ["T"] * 6
+    assert problem_count(seen.state.tree) == 0
+    assert state_counts(seen.state, seen.state.tree) == {"evaluated only": 6, "trained": 6}
 
 
 @pytest.mark.parametrize("at_the_end", [evaluate_a_copy, update_statistics])
