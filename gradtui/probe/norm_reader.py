@@ -281,6 +281,27 @@ class NormReader:
         self._watched.tree_changed()
         self.by_hand.tree_changed()
 
+    def forget_frozen(self) -> None:
+        """Drop the norms of parameters that are frozen now and belong to no optimizer: they are from an earlier stage.
+
+        Where an optimizer owns the parameter, its next step shows whether there is a gradient.
+        """
+        references = self._view.tree.parameter_refs
+        frozen = {
+            id(tensor): place
+            for place in self.latest
+            if (tensor := references[place]()) is not None and not tensor.requires_grad
+        }
+        if frozen:
+            owned = {
+                id(tensor)
+                for optimizer in self._view.live_optimizers()
+                for group in optimizer.param_groups
+                for tensor in group["params"]
+            }
+            for place in [place for key, place in frozen.items() if key not in owned]:
+                del self.latest[place]
+
     def finish(self) -> None:
         """The run is over: send what is still to be sent."""
         self._loss = None

@@ -268,6 +268,7 @@ class Probe:
         self.norms.stepped()
         if self.examiner.examination is not None:
             self.hooks.guard("examination", self.examiner.conclude, optimizer, self.norms.latest, skipped)
+            self.hooks.guard("gradient norms", self.norms.forget_frozen)
         self.hooks.guard("freezes", self.desk.freezes.after_step, self.counter.steps, optimizer)
         self._tell_if_due(now)
         if self._steps:

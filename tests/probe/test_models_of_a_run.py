@@ -237,6 +237,23 @@ def evaluate_a_copy(model: nn.Module) -> None:
     evaluate(best)
 
 
+def test_what_trained_in_an_earlier_stage_has_no_norm_in_the_next() -> None:
+    """As in the demo of prompt learning: the pair is trained, frozen, and goes on inside another model."""
+    pair = layers()
+    with watched() as seen:
+        train(pair)
+        pair.requires_grad_(False)
+        model = nn.Sequential(pair, nn.Linear(4, 2))
+        optimizer = torch.optim.SGD(model[1].parameters(), lr=0.1)
+        for _ in range(3):
+            model(torch.randn(4, 8)).square().mean().backward()
+            optimizer.step()
+    norms = seen.norms()
+    assert [path for path, norm in norms.items() if norm is not None] == ["1.weight", "1.bias"]
+    rows = summarise(seen.state, dropped=0)["parameters"]
+    assert [row["path"] for row in rows if row["gradient_norm"] is not None] == ["1.weight", "1.bias"]
+
+
 def test_the_teacher_of_a_distillation_is_no_orphan() -> None:
     teacher, student = layers().eval(), layers()
     with watched() as seen:
