@@ -29,7 +29,7 @@ from gradtui.state.notes import note
 from gradtui.state.out_of_memory import headline
 from gradtui.state.relisting import relisted, relisted_history, relisted_optimizer, relisted_trace
 from gradtui.state.run_state import RunState, TreeState
-from gradtui.state.selectors import is_classified
+from gradtui.state.selectors import is_classified, subtree
 from gradtui.state.series import Series
 from gradtui.state.unregistered_words import unregistered_lines
 
@@ -84,9 +84,14 @@ def _models_found(state: RunState, event: ev.ModelsFound) -> None:
 
 
 def _still_trains(before: TreeState, event: ev.ModelsFound) -> bool:
-    """Whether a parameter that was known to have a gradient is in the new list."""
-    norms = before.norms or ()
-    return any(0 <= former < len(norms) and norms[former] is not None for former in event.former_parameters)
+    """Whether a model that was known to have a gradient is in the new list."""
+    listed = {model.number for model in event.models}
+    return before.norms is not None and any(
+        before.norms[place] is not None
+        for model in before.models
+        if model.number in listed
+        for place in subtree(before.modules[model.root])
+    )
 
 
 def _note_gone(state: RunState, event: ev.ModelsFound, before: TreeState) -> None:

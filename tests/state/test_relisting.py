@@ -99,6 +99,17 @@ def test_a_model_that_was_only_evaluated_is_reported_apart() -> None:
     assert why_so(state, 1) is None
 
 
+def test_norms_of_a_model_that_went_into_another_one_begin_a_new_summary() -> None:
+    """Two stages: the parameters are the same, what trains is not."""
+    state = one_model()
+    old = state.tree
+    model = (ModelInfo("prompted", "Prompted", 0, 2),)
+    apply(state, ev.ModelsFound(2.0, 20, model, old.modules, old.parameters, (), (-1, 1, 2), (0, 1)))
+    apply(state, ev.GradientsMeasured(3.0, 21, 0.5, 0.5, (None, 0.5)))
+    assert (state.norm_summary.since_step, state.norm_summary.first) == (20, 0.5)
+    assert state.tree.states == "TZ"
+
+
 def test_a_list_that_shares_nothing_leaves_the_models_that_trained_to_be_reported() -> None:
     state = one_model()
     trained = state.tree
