@@ -45,7 +45,8 @@ class Surroundings:
     tracer: ModuleTracer
     batch: Callable[[], Iterable[torch.Tensor]]
     """The tensors of the step's batch, none where nobody noted them."""
-    hold: Callable[[], None]
+    hold: Callable[[], bool]
+    """Holds the run at the next boundary; False where it must not be held."""
 
 
 class _Measured(NamedTuple):
@@ -266,9 +267,8 @@ class BadSteps:
     def _tell(self, found: BadStepFound) -> None:
         self._is_bad = True
         self._told += 1
-        holds, self.pauses = self.pauses and self.around is not None, False
-        if holds and self.around is not None:
-            self.around.hold()
+        holds = self.pauses and self.around is not None and self.around.hold()
+        self.pauses = False
         if self._told <= _MOST or holds:
             self._emit(replace(found, holds=holds))
 

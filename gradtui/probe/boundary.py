@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from gradtui.probe import ranks
 from gradtui.probe.applied import Applied
 from gradtui.probe.refusals import Refused
 from gradtui.probe.script_handlers import raised_by_handler
@@ -48,6 +49,8 @@ class Boundary:
         self._held = held
         self._hold_at: int | None = None
         """The step count at which to hold; None to let it run."""
+        self._counts_steps = False
+        """`RunSteps` has set `_hold_at`: further ones add to it."""
         self._stop = False
 
     @property
@@ -59,9 +62,15 @@ class Boundary:
         """Whether the run is to be held after at most so many `steps` more than the `executed` ones."""
         return self._hold_at is not None and 0 < self._hold_at - executed <= steps
 
-    def hold(self) -> None:
-        """Hold when the next boundary is crossed, if there is anybody who could let the run go on."""
-        self._hold_at = 0
+    def hold(self) -> bool:
+        """Hold when the next boundary is crossed, if there is anybody who could let the run go on.
+
+        False where the run must not be held: this is one of several ranks.
+        """
+        if ranks.objection_to_hold() is not None:
+            return False
+        self._set_hold(0)
+        return True
 
     def cross(self, step: int) -> None:
         """Apply what is waiting, and hold if that is asked for. Raises `RunStopped` if the person ended the run."""
@@ -78,8 +87,17 @@ class Boundary:
             raise RunStopped
 
     def _should_hold(self, step: int) -> bool:
-        wanted = self._hold_at is not None and step >= self._hold_at
-        return wanted and not self._stop and not self._commands.closed
+        if self._hold_at is None or step < self._hold_at or self._stop or self._commands.closed:
+            return False
+        if ranks.objection_to_hold() is not None:
+            # The process group is newer than the command that asked for this.
+            self._set_hold(None)
+            self._held(False)
+            return False
+        return True
+
+    def _set_hold(self, step: int | None, *, counts_steps: bool = False) -> None:
+        self._hold_at, self._counts_steps = step, counts_steps
 
     def _apply_waiting(self, step: int) -> None:
         while self._commands and (command := self._commands.take()) is not None:
@@ -103,23 +121,26 @@ class Boundary:
         return None
 
     def _apply(self, command: Command, step: int) -> Applied:
+        objection = ranks.objection_to(command)
+        if objection is not None:
+            raise Refused(objection)
         handler = self._handlers.get(type(command))
         if handler is not None:
             return handler(command)
         if isinstance(command, Pause):
-            self._hold_at = step
+            self._set_hold(step)
             return Applied("pause", ())
         if isinstance(command, Resume):
-            self._hold_at = None
+            self._set_hold(None)
             return Applied("resume", ())
         if isinstance(command, RunSteps):
-            # Asked for again before the last one was run: the two add up.
-            self._hold_at = max(step, self._hold_at or step) + command.count
+            begin = self._hold_at if self._counts_steps and self._hold_at is not None else step
+            self._set_hold(max(step, begin) + command.count, counts_steps=True)
             return Applied(f"run {command.count:,} step{'s' if command.count != 1 else ''}", ())
         if isinstance(command, RunTo):
             if command.step <= step:
                 raise Refused(f"step {command.step:,} is over: this is step {step:,}")
-            self._hold_at = command.step
+            self._set_hold(command.step)
             return Applied(f"run to step {command.step:,}", ())
         if isinstance(command, StopTraining):
             self._stop = True

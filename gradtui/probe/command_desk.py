@@ -12,7 +12,7 @@ from typing import Any
 
 from torch.optim import Optimizer
 
-from gradtui.probe import allocator_snapshot, checkpoint_file, gradient_clearing, schedule_at_load
+from gradtui.probe import allocator_snapshot, checkpoint_file, gradient_clearing, ranks, refusals, schedule_at_load
 from gradtui.probe import optimizer_membership as membership
 from gradtui.probe.applied import Applied
 from gradtui.probe.bad_step import Surroundings
@@ -159,6 +159,7 @@ class CommandDesk:
         if step or saved is None or not schedule_at_load.is_larger(saved, optimizer):
             return
         self._step, self._looked = step, False
+        self._give_up_on_several_ranks()
         self._look()
         note = schedule_at_load.apply_before(
             self.schedule,
@@ -201,6 +202,7 @@ class CommandDesk:
     def _replay(self) -> None:
         """Carry out what is due. A run that cannot be what its schedule says is not worth its time: it is stopped."""
         if self.schedule.unchecked:
+            self._give_up_on_several_ranks()
             self._look()
             if self._view.tree.parameters and (objection := self.schedule.objection(self._view.tree)) is not None:
                 self._give_up(objection)
@@ -211,6 +213,12 @@ class CommandDesk:
                 refusal = self._boundary.carry_out(entry.command, self._step)
             if refusal is not None and not isinstance(refusal, AlreadySo):
                 self._give_up(f"{entry.title}: cannot {command_words(entry.command)}: {refusal}")
+
+    def _give_up_on_several_ranks(self) -> None:
+        objections = (ranks.objection_to(entry.command) for entry in self.schedule.left)
+        reason = next((each for each in objections if each is not None), None)
+        if reason is not None:
+            self._give_up(reason)
 
     def _give_up(self, reason: str) -> None:
         self._gave_up = True
@@ -252,6 +260,7 @@ class CommandDesk:
 
     def _save_checkpoint(self, command: SaveCheckpoint) -> Applied:
         view = self._view
+        refusals.refuse_sharded(view.tree)
         return checkpoint_file.save(
             command.file,
             view.tree,

@@ -78,7 +78,7 @@ def set_trainable(
     `shown` is the path they were named by, `step` the step at the boundary, `state` what becomes of the optimizers' state of
     what is frozen. Also returned is what became of it.
     """
-    refusals.refuse_several_ranks(tree)
+    refusals.refuse_data_parallel(tree)
     refusals.refuse_special(chosen, tree)
     if trainable:
         treated = Treated(_unfreeze(chosen, tree, training, states, step), None)

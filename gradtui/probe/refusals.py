@@ -10,10 +10,14 @@ from torch import distributed
 from torch.optim import Optimizer
 
 from gradtui.probe import optimizer_membership as membership
+from gradtui.probe import ranks
 from gradtui.probe.module_tree import ModuleTree
 from gradtui.probe.torch_private import has_accumulation_hooks, is_lazy
 
-_RANKS_AGREE = ("DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule", "DeepSpeedEngine")
+_SHARDED = ("FullyShardedDataParallel", "FSDPModule", "DeepSpeedEngine")
+"""Classes of modules whose parameters are divided among the ranks."""
+
+_RANKS_AGREE = ("DistributedDataParallel", *_SHARDED)
 """Classes of modules whose ranks must all do the same."""
 
 
@@ -52,20 +56,29 @@ class Training:
         return [optimizer for together in self.in_use for optimizer in together]
 
 
-def refuse_several_ranks(tree: ModuleTree) -> None:
-    """A toggle on one rank alone makes the ranks diverge, or wait for each other for good."""
-    names = {kind.__name__ for _, module in tree.live_modules() for kind in type(module).__mro__}
-    wrapper = next((name for name in _RANKS_AGREE if name in names), None)
-    count = distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 0
-    if wrapper == "DistributedDataParallel" and count == 1:
+def refuse_data_parallel(tree: ModuleTree) -> None:
+    """What a data-parallel wrapper assumes of its parameters must not change. Of several ranks in general see `ranks`."""
+    wrapper = _wrapper(tree, _RANKS_AGREE)
+    if wrapper == "DistributedDataParallel" and distributed.is_available() and distributed.is_initialized():
         raise Refused(
             f"{wrapper} has counted, when it was made, which parameters get a gradient: it would wait for those that are "
             "frozen since, and pass over those that are unfrozen"
         )
     if wrapper is not None:
         raise Refused(f"under {wrapper} a toggle must happen on all ranks at once, which is not possible yet")
-    if count > 1:
-        raise Refused(f"this is one of {count} ranks: a toggle must happen on all at once, which is not possible yet")
+
+
+def refuse_sharded(tree: ModuleTree) -> None:
+    """To save the state of sharded parameters, all ranks must take part."""
+    wrapper, count = _wrapper(tree, _SHARDED), ranks.world_size()
+    if wrapper is not None and count > 1:
+        raise Refused(f"this is one of {count} ranks: to save what {wrapper} holds, all of them must take part")
+
+
+def _wrapper(tree: ModuleTree, kinds: Sequence[str]) -> str | None:
+    """The first of these classes that a module has as its class or base."""
+    names = {kind.__name__ for _, module in tree.live_modules() for kind in type(module).__mro__}
+    return next((name for name in kinds if name in names), None)
 
 
 def refuse_special(chosen: Mapping[int, torch.Tensor], tree: ModuleTree) -> None:

@@ -183,6 +183,7 @@ def _applied(state: RunState, event: ev.CommandApplied) -> None:
     if isinstance(event.command, (Pause, Resume, RunSteps, RunTo)):
         # That the run holds, or goes on, is an event of its own.
         state.single_steps = isinstance(event.command, RunSteps)
+        state.runs_to = event.command.step if isinstance(event.command, RunTo) else None
         return
     note(state, event, "applied", event.text)
 
@@ -232,6 +233,8 @@ def _contended(state: RunState, event: ev.FreezeContended) -> None:
 
 
 def _pause_changed(state: RunState, event: ev.PauseChanged) -> None:
+    if event.paused or not state.paused:
+        state.runs_to = None
     state.paused = event.paused
     if event.paused or not state.single_steps:
         note(state, event, "run", "paused" if event.paused else "running")

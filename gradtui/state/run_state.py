@@ -261,6 +261,8 @@ class RunState:
     paused: bool = False
     single_steps: bool = False
     """The person asked for so many steps and another hold."""
+    runs_to: int | None = None
+    """The step after which `RunTo` pauses the run."""
     loss: Series = field(default_factory=Series)
     gradient_norm: Series = field(default_factory=Series)
     before_clipping: Series = field(default_factory=Series)

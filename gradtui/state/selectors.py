@@ -12,6 +12,7 @@ from gradtui.protocol.commands import (
     Pause,
     Resume,
     RunSteps,
+    RunTo,
     StopTraining,
     TrainOnly,
 )
@@ -194,7 +195,7 @@ def run_status(state: RunState) -> RunStatus:
     if StopTraining in waiting:
         return RunStatus.STOPPING
     if state.paused:
-        return RunStatus.RESUMING if waiting & {Resume, RunSteps} else RunStatus.PAUSED
+        return RunStatus.RESUMING if waiting & {Resume, RunSteps, RunTo} else RunStatus.PAUSED
     if waiting & {Pause, RunSteps}:
         return RunStatus.PAUSING
     return RunStatus.RUNNING if has_trained(state) or state.phase is not Phase.LOAD else RunStatus.LOADING

@@ -279,6 +279,18 @@ def test_the_run_goes_on_to_a_step_and_holds_there() -> None:
     assert rejected.reason == "step 2 is over: this is step 5"
 
 
+def test_a_step_asked_for_on_the_way_to_a_later_step_pauses_after_that_one() -> None:
+    commands = ScriptedCommands([lambda queue: queue.submit(Resume)])
+
+    def each(number: int) -> None:
+        if number in (1, 3):
+            seen.submit((lambda id_: RunTo(id_, 1_000)) if number == 1 else RunSteps)
+
+    with watched(commands=commands) as seen:
+        train(8, each)
+    assert pauses(seen) == [(True, 4), (False, 4)]
+
+
 # ---- the boundary alone
 
 

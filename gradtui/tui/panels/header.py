@@ -153,11 +153,16 @@ def _alarm(state: RunState, facts: HeaderFacts, width: int) -> Line:
 
 
 def _steps(state: RunState, digits: int) -> Line:
-    step, micro = (steps_text(count, digits).strip() for count in (state.step, state.micro_steps))
+    """The step and the micro-steps; while `RunTo` is pending, the step that it runs to instead of the latter."""
+    runs_to = state.runs_to if state.ended is None else None
+    second = state.micro_steps if runs_to is None else runs_to
+    step, other = (steps_text(count, digits).strip() for count in (state.step, second))
     if digits > 5:
-        return ((pad(step, digits), "strong"), ("  micro ", "faint"), (pad(micro, digits), "text"))
+        label = "  micro " if runs_to is None else "  until "
+        return ((pad(step, digits), "strong"), (label, "faint"), (pad(other, digits), "text"))
     # Too narrow for two columns: the two numbers share one.
-    return ((step, "strong"), ("·", "faint"), (pad(micro, 2 * digits - len(step)), "text"))
+    sign = "·" if runs_to is None else "→"
+    return ((step, "strong"), (sign, "faint"), (pad(other, 2 * digits - len(step)), "text"))
 
 
 def _loss(loss: float | None) -> Span:

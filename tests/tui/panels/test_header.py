@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradtui.protocol import events as ev
-from gradtui.protocol.commands import Pause, Resume, StopTraining
+from gradtui.protocol.commands import Command, Pause, Resume, RunSteps, RunTo, StopTraining
 from gradtui.protocol.vocabulary import Phase
 from gradtui.state.reducer import apply
 from gradtui.state.run_state import RunState
@@ -55,6 +55,35 @@ def test_nothing_jumps_whatever_the_values(
     assert line_width(header_line(state, HeaderFacts(share), width)) == width
     words = ("step ", "loss ", "cost ")
     assert [shown.index(word) for word in words] == [plain.index(word) for word in words]
+
+
+@pytest.mark.parametrize("width", [80, 160])
+def test_the_step_that_the_run_goes_on_to_is_shown_until_it_is_reached(width: int) -> None:
+    state = state_after(*coop_run(40))
+    before = text(state, width)
+    apply(state, ev.CommandApplied(1.0, 40, RunTo(1, 12_345), "run to step 12,345", ()))
+    shown = text(state, width)
+    assert ("until 12,345" if width == 160 else "40→12.3k") in shown
+    assert [shown.index(word) for word in ("step ", "loss ", "cost ")] == [
+        before.index(word) for word in ("step ", "loss ", "cost ")
+    ]
+    apply(state, ev.PauseChanged(2.0, 12_345, True))
+    assert "until" not in text(state, width)
+    assert "→" not in text(state, width)
+
+
+@pytest.mark.parametrize("command", [Resume(2), Pause(2), RunSteps(2)])
+def test_another_command_replaces_the_step_that_the_run_goes_on_to(command: Command) -> None:
+    state = state_after(*coop_run(40), ev.CommandApplied(1.0, 40, RunTo(1, 12_345), "", ()))
+    apply(state, ev.CommandApplied(1.0, 41, command, "", ()))
+    assert state.runs_to is None
+
+
+def test_a_run_that_was_paused_goes_on_to_its_step() -> None:
+    state = state_after(*coop_run(40), ev.PauseChanged(1.0, 40, True))
+    apply(state, ev.CommandApplied(1.0, 40, RunTo(1, 12_345), "", ()))
+    apply(state, ev.PauseChanged(1.0, 40, False))
+    assert state.runs_to == 12_345
 
 
 def test_a_narrow_terminal_still_gets_one_line() -> None:

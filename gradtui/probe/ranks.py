@@ -1,0 +1,43 @@
+"""The gate for commands in a distributed run: what one rank must not do alone. Training thread only."""
+
+from __future__ import annotations
+
+from torch import distributed
+
+from gradtui.protocol.commands import Command, Intervention, Pause, PauseAtBadStep, RunSteps, RunTo, StopTraining
+
+HOLDS = (Pause, PauseAtBadStep, RunSteps, RunTo)
+"""Commands that hold the training thread."""
+
+
+def world_size() -> int:
+    """The number of ranks in the default process group; 1 where there is no group."""
+    if not distributed.is_available() or not distributed.is_initialized():
+        return 1
+    return distributed.get_world_size()
+
+
+def objection_to(command: Command) -> str | None:
+    """Why this process must not carry out `command`, None if it may.
+
+    A change on one rank makes the ranks diverge silently. A rank that pauses or stops leaves the others waiting in their next
+    collective operation.
+    """
+    if isinstance(command, HOLDS):
+        wants_hold = getattr(command, "on", True)
+        return objection_to_hold() if wants_hold else None
+    if isinstance(command, StopTraining):
+        return _objection("if this one stops, the others wait for it forever")
+    if isinstance(command, Intervention):
+        return _objection("a change must happen on all of them at once, which is not possible yet")
+    return None
+
+
+def objection_to_hold() -> str | None:
+    """Why this process must not hold its training thread, None if it may."""
+    return _objection("while this one pauses, the others wait for it and may time out")
+
+
+def _objection(consequence: str) -> str | None:
+    count = world_size()
+    return f"this is one of {count} ranks: {consequence}" if count > 1 else None

@@ -1,0 +1,189 @@
+"""Commands in a distributed run: one rank must not change, hold or end its training alone."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import distributed, nn
+from watched import ScriptedCommands, Watched, watched
+
+from gradtui.probe.replayed_schedule import ReplayedSchedule
+from gradtui.protocol import commands as all_commands
+from gradtui.protocol.commands import (
+    Command,
+    Intervention,
+    Pause,
+    PauseAtBadStep,
+    Resume,
+    RunSteps,
+    RunTo,
+    SaveCheckpoint,
+    SetCheckpointing,
+    SetGroup,
+    SetMode,
+    SetTrainable,
+    StopTraining,
+    TakeUpFreezes,
+    TrainOnly,
+    Undo,
+    ZeroGradients,
+)
+from gradtui.protocol.events import BadStepFound, CommandApplied, CommandRejected, PauseChanged, ScheduleNoted
+from gradtui.protocol.schedule import Scheduled
+
+X = torch.linspace(-1, 1, 24).view(6, 4)
+
+MAKE: dict[type[Command], Callable[[int], Command]] = {
+    SetTrainable: lambda id_: SetTrainable(id_, "0", False),
+    TakeUpFreezes: lambda id_: TakeUpFreezes(id_, ("0.weight",), ()),
+    SetCheckpointing: lambda id_: SetCheckpointing(id_, "0", True),
+    SetMode: lambda id_: SetMode(id_, "", False),
+    SetGroup: lambda id_: SetGroup(id_, 0, 0, learning_rate=0.5),
+    TrainOnly: lambda id_: TrainOnly(id_, "0"),
+    RunSteps: lambda id_: RunSteps(id_, 1),
+    RunTo: lambda id_: RunTo(id_, 3),
+}
+"""Commands that need arguments."""
+
+
+def changes_the_run() -> list[type[Command]]:
+    kinds = [kind for kind in vars(all_commands).values() if isinstance(kind, type) and issubclass(kind, Command)]
+    own = [kind for kind in kinds if issubclass(kind, Intervention) and kind is not Intervention]
+    return [*own, Pause, PauseAtBadStep, RunSteps, RunTo, StopTraining]
+
+
+def ranks(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    monkeypatch.setattr(distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(distributed, "get_world_size", lambda: count)
+
+
+def train(steps: int, each: Callable[[int], object] = lambda number: None) -> dict[str, object]:
+    """What a run ends with."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5), nn.Linear(4, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for number in range(steps):
+        each(number)
+        model(X).square().mean().backward()
+        optimizer.step()
+    return {
+        "weights": [p.tolist() for p in model.parameters()],
+        "gradients": [p.grad.tolist() for p in model.parameters() if p.grad is not None],
+        "modes": [module.training for module in model.modules()],
+        "rate": optimizer.param_groups[0]["lr"],
+        "random": torch.get_rng_state().tolist(),
+    }
+
+
+def held(seen: Watched) -> list[int]:
+    return [event.step for event in seen.all(PauseChanged) if event.paused]
+
+
+@pytest.mark.parametrize("kind", changes_the_run(), ids=lambda kind: kind.__name__)
+def test_a_command_that_changes_the_run_is_refused_on_one_of_several_ranks(
+    kind: type[Command], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = train(4)
+    ranks(monkeypatch, 2)
+    make = MAKE.get(kind, kind)
+    with watched(commands=ScriptedCommands()) as seen:
+        observed = train(4, lambda number: seen.submit(make) if number == 2 else None)
+    assert observed == alone
+    assert seen.all(CommandApplied) == []
+    (answer,) = seen.all(CommandRejected)
+    assert answer.reason.startswith("this is one of 2 ranks: ")
+    assert held(seen) == []
+
+
+def test_with_one_rank_in_the_group_commands_are_carried_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    ranks(monkeypatch, 1)
+    with watched(commands=ScriptedCommands()) as seen:
+        train(4, lambda number: seen.submit(Pause) if number == 2 else None)
+    assert held(seen) == [2]
+
+
+def test_what_only_reads_or_lets_the_run_go_on_is_carried_out_on_any_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    ranks(monkeypatch, 2)
+    with watched() as seen:
+        train(2, lambda number: seen.submit(Resume) if number == 1 else None)
+    assert [type(event.command) for event in seen.all(CommandApplied)] == [Resume]
+
+
+@pytest.mark.parametrize(("name", "refused"), [("FullyShardedDataParallel", True), ("Sequential", False)])
+def test_a_checkpoint_of_sharded_parameters_needs_all_ranks(
+    name: str, refused: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Their state is gathered from all ranks: one rank alone would wait for the others."""
+    ranks(monkeypatch, 2)
+    model = type(name, (nn.Sequential,), {})(nn.Linear(4, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with watched() as seen:
+        for number in range(3):
+            if number == 1:
+                seen.submit(lambda id_: SaveCheckpoint(id_, str(tmp_path / "saved.pt")))
+            model(X).square().mean().backward()
+            optimizer.step()
+    reasons = [event.reason[:24] for event in seen.all(CommandRejected)]
+    assert reasons == ["this is one of 2 ranks: "] * refused
+    assert (tmp_path / "saved.pt").exists() is not refused
+
+
+def test_what_was_asked_for_before_there_were_several_ranks_holds_none_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def each(number: int) -> None:
+        if number == 0:
+            seen.submit(lambda id_: RunTo(id_, 3))
+        if number == 2:
+            ranks(monkeypatch, 2)
+
+    with watched(commands=ScriptedCommands()) as seen:
+        train(5, each)
+    assert (held(seen), seen.state.step, seen.state.runs_to) == ([], 5, None)
+
+
+def test_a_bad_step_holds_no_rank_where_the_group_is_newer_than_the_wish(monkeypatch: pytest.MonkeyPatch) -> None:
+    commands = ScriptedCommands()
+    commands.submit(PauseAtBadStep)
+
+    def each(number: int) -> None:
+        if number == 1:
+            ranks(monkeypatch, 2)
+
+    with watched(commands=commands) as seen:
+        torch.manual_seed(0)
+        model = nn.Linear(4, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for number in range(4):
+            each(number)
+            loss = model(X).square().mean()
+            (loss * float("nan") if number == 2 else loss).backward()
+            optimizer.step()
+    (found, *_) = seen.all(BadStepFound)
+    assert not found.holds
+    assert held(seen) == []
+
+
+def test_a_schedule_ends_the_run_before_its_first_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    ranks(monkeypatch, 2)
+    entry = Scheduled(30, SetGroup(-1, 0, 0, learning_rate=0.5), title="entry 1 (step 30)")
+    with watched() as seen:
+        seen.probe.desk.schedule = ReplayedSchedule([entry])
+        with pytest.raises(SystemExit) as ended:
+            train(2)
+    assert ended.value.code == 2
+    (note,) = seen.all(ScheduleNoted)
+    assert note.text.startswith("this is one of 2 ranks: ")
+    assert seen.state.step == 0
+
+
+def test_every_command_is_known_to_the_test() -> None:
+    """A new command that needs arguments needs them here too."""
+    for kind in changes_the_run():
+        needed = [field for field in dataclasses.fields(kind) if field.default is dataclasses.MISSING]
+        assert kind in MAKE or len(needed) == 1, kind
+    assert {Undo, ZeroGradients} <= set(changes_the_run())
