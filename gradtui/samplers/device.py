@@ -26,15 +26,19 @@ class DeviceSampler:
         self._step = step
         self._index = index
         self._process = psutil.Process()
-        self._nvml = Nvml.open()
-        # A short run should have a reading of its device too.
-        self.period_s = _UNTIL_CUDA_S if torch.cuda.is_available() else _PERIOD_S
+        self._nvml: Nvml | None = None
+        self._asked_nvml = False
+        # A short run should have a reading of its device too. A build without CUDA never uses one.
+        self.period_s = _UNTIL_CUDA_S if torch.backends.cuda.is_built() else _PERIOD_S
 
     def sample(self) -> DeviceSampled:
-        """One reading. Touches CUDA only once the script has initialised it, so that no context is made by looking."""
-        in_use = torch.cuda.is_available() and torch.cuda.is_initialized()
+        """One reading. The driver and NVML are left alone until the script itself has initialised CUDA.
+
+        `torch.cuda.is_available` would run `cuInit`: this fixes the devices before the script sets `CUDA_VISIBLE_DEVICES`, and
+        breaks CUDA in children that it forks.
+        """
         allocator, device = AllocatorReading(), DeviceReading()
-        if in_use:
+        if torch.cuda.is_initialized():
             self.period_s = _PERIOD_S
             index = self._index()
             # The allocator first: what it takes in between is then in the driver's figure, never missing there.
@@ -60,6 +64,8 @@ class DeviceSampler:
         )
 
     def _read_driver(self, index: int) -> DeviceReading:
+        if not self._asked_nvml:
+            self._nvml, self._asked_nvml = Nvml.open(), True
         if self._nvml is None:
             return DeviceReading()
         try:

@@ -11,6 +11,7 @@ import psutil
 import pytest
 import torch
 from fake_driver import FakeDriver, Gpu
+from watched import watched
 
 from gradtui.protocol.events import Event, PauseChanged
 from gradtui.samplers.device import DeviceSampler
@@ -100,7 +101,7 @@ def test_stopping_before_the_start_is_no_error() -> None:
 
 
 def test_the_host_is_told_where_there_is_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
     sample = DeviceSampler(lambda: 2.5, lambda: 7, lambda: 0).sample()
     assert (sample.at, sample.step, sample.source) == (2.5, 7, "host")
     assert sample.host_total == psutil.virtual_memory().total
@@ -127,7 +128,7 @@ def home(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         index: SimpleNamespace(uuid=f"uuid-{index}", pci_domain_id=0, pci_bus_id=59, pci_device_id=index)
         for index in (0, 1)
     }
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "memory_stats_as_nested_dict", stats.__getitem__)
     monkeypatch.setattr(torch.cuda, "get_device_properties", known.__getitem__)
@@ -136,7 +137,7 @@ def home(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def sampler_of(home: list[int], nvml: Nvml | None) -> DeviceSampler:
     sampler = DeviceSampler(lambda: 2.5, lambda: 7, lambda: home[0])
-    sampler._nvml = nvml
+    sampler._nvml, sampler._asked_nvml = nvml, True
     return sampler
 
 
@@ -206,3 +207,46 @@ def test_until_cuda_is_in_use_the_sampler_looks_more_often(home: list[int], monk
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     sampler.sample()
     assert sampler.period_s == 1.0
+
+
+TOUCH_THE_DRIVER = (
+    "is_available", "device_count", "init", "_lazy_init", "current_device", "get_device_properties", "get_device_name",
+    "memory_stats_as_nested_dict",
+)  # fmt: skip
+
+
+def test_before_the_script_uses_cuda_nothing_touches_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`cuInit` fixes which devices there are; a script may set `CUDA_VISIBLE_DEVICES` and fork until it uses CUDA itself."""
+    touched: list[str] = []
+    for name in TOUCH_THE_DRIVER:
+        monkeypatch.setattr(torch.cuda, name, lambda *_, name=name: touched.append(name))
+    monkeypatch.setattr(Nvml, "open", lambda: touched.append("NVML"))
+    sampler = DeviceSampler(lambda: 2.5, lambda: 7, lambda: 0)
+    assert [sampler.sample().source for _ in range(2)] == ["host"] * 2
+    model = torch.nn.Linear(4, 2)
+    with watched() as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(4):
+            optimizer.zero_grad()
+            model(torch.ones(3, 4)).sum().backward()
+            optimizer.step()
+    assert seen.state.step == 4
+    assert touched == []
+
+
+def test_nvml_is_opened_once_and_only_when_cuda_is_in_use(home: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[int] = []
+    driver = FakeDriver({"GPU-uuid-0": Gpu(name="first", used=50)})
+
+    def connect() -> Nvml:
+        opened.append(threading.get_ident())
+        return Nvml(driver.module())
+
+    monkeypatch.setattr(Nvml, "open", connect)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
+    sampler = DeviceSampler(lambda: 2.5, lambda: 7, lambda: home[0])
+    assert sampler.sample().device_used is None
+    assert opened == []
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    assert [sampler.sample().device_used for _ in range(2)] == [50, 50]
+    assert opened == [threading.get_ident()]
