@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from gradtui.probe.cuda_captures import is_capturing
 from gradtui.probe.dynamo_frames import what_compiles
 from gradtui.probe.torch_private import current_graph_task_id, is_being_traced
 
@@ -37,4 +38,4 @@ def applies() -> bool:
         return False
     if is_being_traced() or what_compiles():
         return False
-    return not (torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
+    return not is_capturing()

@@ -19,6 +19,7 @@ from gradtui.probe.bad_step import Surroundings
 from gradtui.probe.boundary import Boundary, Handler, RunStopped
 from gradtui.probe.cadence import StepTime
 from gradtui.probe.checkpointing import Checkpointing
+from gradtui.probe.cuda_captures import is_capturing
 from gradtui.probe.group_settings import set_group
 from gradtui.probe.models_in_view import ModelsInView
 from gradtui.probe.module_modes import set_mode
@@ -107,6 +108,7 @@ class CommandDesk:
         """Brings back what stepped aside for a load."""
         self._step = 0
         self._by_hand = False
+        self._captured = False
         self._gave_up = False
         self._looked = False
         """The models have been compared with the tree at this boundary."""
@@ -132,14 +134,15 @@ class CommandDesk:
             SaveAllocatorSnapshot: lambda _: allocator_snapshot.save(self.write_file),
         }
 
-    def cross(self, step: int, by_hand: bool) -> None:
+    def cross(self, step: int, by_hand: bool, captured: bool = False) -> None:
         """The training thread is at a step boundary. Raises `RunStopped` if the person, or the schedule, ends the run.
 
-        `by_hand` says that the script has no optimizer and updates its parameters itself.
+        `by_hand` says that the script has no optimizer and updates its parameters itself; `captured` that the step is a replay
+        of a CUDA graph. While one is being captured, commands wait.
         """
-        if self.is_idle_at(step):
+        if self.is_idle_at(step) or is_capturing():
             return
-        self._step, self._by_hand = step, by_hand
+        self._step, self._by_hand, self._captured = step, by_hand, captured
         self._looked = False
         self.freezes.at_boundary(step)
         self.checkpointing.settle(step)
@@ -236,6 +239,10 @@ class CommandDesk:
         """What a command is about is what the models hold now, not what they held when they were examined last."""
 
         def handle(command: Command) -> Applied:
+            if self._captured and isinstance(command, Intervention):
+                raise Refused(
+                    "the steps are replays of a CUDA graph, which run what was captured whatever is changed now"
+                )
             if isinstance(command, (Intervention, SaveCheckpoint)):
                 self._look()
             return handler(command)

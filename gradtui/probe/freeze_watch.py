@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import nn
 
+from gradtui.probe.cuda_captures import is_capturing
 from gradtui.probe.host_copy import HostCopy
 from gradtui.probe.torch_private import are_untouched, operations_are_observed, shares_version, version_of
 
@@ -197,6 +198,8 @@ class FreezeWatch:
 
     def verdict(self) -> Verdict | None:
         """How they fared; None while a device has not told yet: ask again at the next step."""
+        if is_capturing():
+            return None
         if self._under_way is None:
             self._under_way = self._compare()
         compared, differ = self._under_way
@@ -262,7 +265,7 @@ def _checksum(tensor: torch.Tensor) -> torch.Tensor | None:
 
     Any change of one element changes it. Eight bytes at a time it runs at the speed of memory.
     """
-    if tensor.is_cuda and torch.cuda.is_current_stream_capturing():
+    if tensor.is_cuda and is_capturing():
         return None
     try:
         with torch.no_grad():

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from gradtui.probe.cuda_captures import is_capturing
 from gradtui.probe.host_copy import HostCopy
 from gradtui.probe.move_causes import MoveCauses
 from gradtui.probe.moved_places import Moved
@@ -137,7 +138,7 @@ def _sample(tensor: torch.Tensor) -> torch.Tensor | None:
     """The bits of a few elements spread over a tensor, as a view of it; None where they cannot be read safely."""
     if type(tensor) not in (nn.Parameter, torch.Tensor) or tensor.layout is not torch.strided or tensor.is_meta:
         return None
-    if not tensor.numel() or not _is_dense(tensor) or _is_capturing(tensor):
+    if not tensor.numel() or not _is_dense(tensor) or (tensor.is_cuda and is_capturing()):
         return None
     plain = tensor.detach()
     count = min(_ELEMENTS, plain.numel())
@@ -151,7 +152,3 @@ def _sample(tensor: torch.Tensor) -> torch.Tensor | None:
 def _is_dense(tensor: torch.Tensor) -> bool:
     """Whether the tensor's elements are all there is between its first and its last, in whatever order."""
     return sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride())) == tensor.numel() - 1
-
-
-def _is_capturing(tensor: torch.Tensor) -> bool:
-    return tensor.is_cuda and torch.cuda.is_current_stream_capturing()

@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+from gradtui.probe.cuda_captures import is_capturing
+
 
 class HostCopy:
     """The values of a one-dimensional tensor, once they have arrived; on the CPU they are there at once.
@@ -25,13 +27,16 @@ class HostCopy:
 
     @property
     def is_there(self) -> bool:
-        """Whether `values` would not have to wait."""
-        return self._done is None or bool(self._done.query())
+        """Whether `values` would not have to wait. While a CUDA graph is being captured nobody may ask the device."""
+        if self._done is not None and not is_capturing() and self._done.query():
+            self._done = None
+        return self._done is None
 
     def wait(self) -> None:
         """Wait for the device: only where the run is over, or a person has asked and waits too."""
-        if self._done is not None:
+        if self._done is not None and not is_capturing():
             self._done.synchronize()
+            self._done = None
 
     def values(self) -> list[Any]:
         """The numbers, which are there."""

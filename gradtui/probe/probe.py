@@ -8,11 +8,12 @@ from typing import Any
 from torch import nn
 from torch.optim import Optimizer
 
-from gradtui.probe import clipping, torch_hooks
+from gradtui.probe import clipping, cuda_graphs, torch_hooks
 from gradtui.probe.allocators import Allocator
 from gradtui.probe.cadence import Cadence
 from gradtui.probe.command_desk import CommandDesk
 from gradtui.probe.construction import is_constructing
+from gradtui.probe.cuda_graphs import CapturedWork, CudaGraphs
 from gradtui.probe.epochs import Epochs
 from gradtui.probe.evaluation import EvaluationGuess
 from gradtui.probe.grad_scalers import GradScalers
@@ -74,6 +75,7 @@ class Probe:
         """A step has ended (or none has begun), and nothing of the next one has run yet."""
         self._stepped: set[int] = set()
         """Places of the optimizers that have stepped in this iteration."""
+        self._graphs = CudaGraphs(self._replaying, self._replayed)
         parts = self.phases, self.counter, self.view, self._steps, self._cost
         self._marked = MarkedSteps(commands.waiting, self.desk.freezes, *parts, self._marks_told)
 
@@ -81,6 +83,7 @@ class Probe:
         """Put the hooks on."""
         torch_hooks.install(self.hooks, self, self._scalers, self.examiner, self._marked.marks, self.desk.statistics)
         clipping.install(self.hooks, self.norms.clippings)
+        cuda_graphs.install(self.hooks, self._graphs)
 
     def detach(self) -> None:
         """Take the hooks off and emit what is left to say. The script's objects keep nothing of ours."""
@@ -133,7 +136,8 @@ class Probe:
                 self._cross_boundary(module)
                 now = self.clock.now()
                 is_bare = not (self.examiner.tracer.minds or self.desk.statistics.modules)
-                self._marked.begin(now, module, self._rests(), is_bare=is_bare)
+                if self._graphs.capture is None:
+                    self._marked.begin(now, module, self._rests(), is_bare=is_bare)
         self.phases.forward_began(now)
         if not self.examiner.tracer.on:
             return False
@@ -179,6 +183,10 @@ class Probe:
         self._traces.leave()
         if not accumulates:
             self.phases.grad_ended(now)
+            return
+        if self._graphs.capture is not None:
+            self._graphs.capture.backwards += 1
+            self.phases.backward_ended(now, in_step=self._steps.are_running())
             return
         self.counter.micro_steps += 1
         if self.examiner.examination is not None:
@@ -255,6 +263,10 @@ class Probe:
     def _after_step(self, now: int, optimizer: Optimizer | None, *, skipped: bool = False) -> None:
         """A step has ended; `optimizer` is None where the script updates its parameters itself."""
         self._scalers.passed_on()
+        if self._graphs.capture is not None and optimizer is not None:
+            self._graphs.capture.optimizers.append(self.view.stepped(optimizer, self.counter.steps, 0))
+            self._boundary_open = not self._steps
+            return
         if optimizer is None:
             self.counter.stepped_by_hand()
         elif skipped:
@@ -276,6 +288,19 @@ class Probe:
         self._boundary_open = True
         if optimizer is not None:
             self.counter.stop_if_done()
+
+    def _replaying(self, now: int) -> None:  # noqa: ARG002
+        """A CUDA graph that contains a step is about to be replayed: a boundary, at which nothing can be frozen."""
+        self.hooks.guard("commands", self.desk.cross, self.counter.steps, False, True)
+        self.norms.poll()
+
+    def _replayed(self, now: int, work: CapturedWork) -> None:
+        """It has been launched."""
+        steps = self.counter.replayed(work.backwards, work.optimizers, by_hand=self._is_by_hand())
+        if steps:
+            self._cost.steps_ended((now,) * steps)
+        self._tell_if_due(now)
+        self.counter.stop_if_done()
 
     def _marks_told(self, now: int) -> None:
         """Steps that were only marked have been counted, up to this moment."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 
 from gradtui.probe.boundary import RunStopped
 from gradtui.protocol.events import PhaseTime, Progress
@@ -44,6 +45,16 @@ class StepCounter:
         """A backward ended in a script that has no optimizer: whatever it does with the gradients now is its step."""
         self.steps += 1
         self._by_hand += 1
+
+    def replayed(self, backwards: int, optimizers: Sequence[int], *, by_hand: bool) -> int:
+        """A CUDA graph with this work in it was replayed; how many steps that was."""
+        before = self.steps
+        self.micro_steps += backwards
+        for place in optimizers:
+            self.stepped(place)
+        for _ in range(backwards if by_hand else 0):
+            self.stepped_by_hand()
+        return self.steps - before
 
     @property
     def by_hand(self) -> bool:

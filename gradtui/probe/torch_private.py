@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]  # not in its __all__
 
+from gradtui.probe.cuda_captures import is_capturing
+
 GraphNode = Any
 """A node of the autograd graph: `grad_fn` of a tensor, or what `next_functions` leads to."""
 
@@ -59,15 +61,18 @@ def operations_are_observed() -> bool:
     """
     if _dispatch_modes is not None and _dispatch_modes() > 0:
         return True
-    if _function_modes is not None and _function_modes() > 0:
-        from torch.overrides import _get_current_function_mode_stack
-        from torch.utils._device import DeviceContext
-
-        modes: list[object] = _get_current_function_mode_stack()
-        return not all(isinstance(mode, DeviceContext) for mode in modes)
-    if (_profiling is not None and _profiling()) or is_being_traced():
+    if _function_modes is not None and _function_modes() > 0 and not _are_default_devices():
         return True
-    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+    return (_profiling is not None and _profiling()) or is_being_traced() or is_capturing()
+
+
+def _are_default_devices() -> bool:
+    """Whether all function modes that are on are `torch.set_default_device` or `with torch.device(...)`."""
+    from torch.overrides import _get_current_function_mode_stack
+    from torch.utils._device import DeviceContext
+
+    modes: list[object] = _get_current_function_mode_stack()
+    return all(isinstance(mode, DeviceContext) for mode in modes)
 
 
 def unseen_by_function_modes() -> AbstractContextManager[object]:

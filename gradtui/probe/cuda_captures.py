@@ -1,0 +1,20 @@
+"""Whether a CUDA graph is being captured. While one is, we must query no event, launch, copy and allocate nothing.
+
+`cudaEventQuery` and `cudaMalloc` invalidate a capture in its default mode, on whatever thread they are called. A kernel of ours
+on the captured stream would become part of the script's graph. Any thread. Not yet confirmed on a device.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import torch
+
+open_captures: weakref.WeakSet[Any] = weakref.WeakSet()
+"""The graphs whose `capture_begin` was called and whose `capture_end` was not (`cuda_graphs.py` keeps this up to date)."""
+
+
+def is_capturing() -> bool:
+    """Whether a graph is being captured, on any stream that torch was told of or on the current one. Waits for nothing."""
+    return bool(open_captures) or (torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())

@@ -1,0 +1,80 @@
+"""What torch's CUDA functions do around events and graphs, without a device: what a capture forbids raises an error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+import torch
+
+from gradtui.probe import gradient_meter
+from gradtui.probe.host_copy import HostCopy
+
+
+class FakeCuda:
+    """A device on which a graph may be captured; its readings arrive while `is_finished`."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.captures = False
+        self.is_finished = True
+        self.queries = 0
+        patch.setattr(torch.cuda, "is_initialized", lambda: True)
+        patch.setattr(torch.cuda, "is_current_stream_capturing", lambda: self.captures)
+        patch.setattr(torch.cuda, "CUDAGraph", self._graph_class())
+        patch.setattr(gradient_meter, "HostCopy", self._copy_class())
+
+    @contextmanager
+    def graph(self, graph: FakeGraph) -> Iterator[None]:
+        """As `torch.cuda.graph`."""
+        graph.capture_begin()
+        try:
+            yield
+        finally:
+            graph.capture_end()
+
+    def query(self) -> bool:
+        """As `cudaEventQuery`."""
+        self.queries += 1
+        if self.captures:
+            raise RuntimeError("CUDA error: operation not permitted when stream is capturing")
+        return self.is_finished
+
+    def _graph_class(self) -> type[FakeGraph]:
+        device = self
+
+        class Graph(FakeGraph):
+            def capture_begin(self) -> None:
+                device.captures = True
+
+            def capture_end(self) -> None:
+                device.captures = False
+
+        return Graph
+
+    def _copy_class(self) -> type[HostCopy]:
+        device = self
+
+        class Event:
+            query = staticmethod(device.query)
+            synchronize = staticmethod(device.query)
+
+        class Copy(HostCopy):
+            def __init__(self, values: torch.Tensor) -> None:
+                super().__init__(values.clone())
+                if device.captures:
+                    raise RuntimeError("CUDA error: operation not permitted when stream is capturing")
+                self._done = Event()  # type: ignore[assignment]
+
+        return Copy
+
+
+class FakeGraph:
+    """As `torch.cuda.CUDAGraph`: `work` is run by each replay."""
+
+    work: Callable[[], None] = staticmethod(lambda: None)
+
+    def capture_begin(self) -> None: ...
+    def capture_end(self) -> None: ...
+    def replay(self) -> None:
+        self.work()
