@@ -21,6 +21,7 @@ from gradtui.probe.bad_parameters import BadParameters, Kinds, of_clipped
 from gradtui.probe.gradient_meter import GradientMeter, NormReading, plain_gradient
 from gradtui.probe.models_in_view import ModelsInView
 from gradtui.probe.module_trace import OUTSIDE, ModuleTracer
+from gradtui.probe.moved_places import Moved
 from gradtui.probe.not_finite import FINITE, INF, NAN, Look, kind_of, worst
 from gradtui.probe.refusals import AlreadySo, Refused
 from gradtui.probe.run_clock import RunClock
@@ -96,9 +97,10 @@ class BadSteps:
         now = "pauses at the first NaN or Inf; until then every step is measured, whatever the budget"
         return Applied(now if command.on else "no longer pauses at the first NaN or Inf", ())
 
-    def tree_changed(self) -> None:
+    def tree_changed(self, moved: Moved) -> None:
         """Parameters and modules have other places now."""
         self._parameters.tree_changed()
+        self._weights.tree_changed(moved)
         self._clipped = {}
 
     def saw_loss(self, loss: torch.Tensor, outputs: Any, *, is_scaled: bool) -> None:

@@ -89,7 +89,15 @@ class Examination:
         if not regions.recomputed:
             recomputed = inputs = ()
         return SavedBytesMeasured(
-            at, step, rows, by_module.get(OUTSIDE, 0), self._largest.total, upstream, recomputed, inputs
+            at,
+            step,
+            rows,
+            by_module.get(OUTSIDE, 0),
+            self._largest.total,
+            upstream,
+            recomputed,
+            inputs,
+            listing=self.tree.listing,
         )
 
     def backward_ended(self) -> None:

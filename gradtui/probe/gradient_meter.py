@@ -10,12 +10,13 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from gradtui.probe.clipping import Clipping
 from gradtui.probe.host_copy import HostCopy
+from gradtui.probe.moved_places import Moved
 from gradtui.probe.torch_private import multi_tensor_norms
 
 _RING = 8
@@ -42,6 +43,12 @@ class NormReading:
     """What the script clipped it at."""
     is_applied: bool = True
     """False where the script may have changed the gradients since, before it applied them."""
+
+
+def moved_reading(reading: NormReading, moved: Moved) -> NormReading | None:
+    """The reading by the new places of its parameters; None if none of them is listed any longer."""
+    places = moved.of_places([place for place, _ in reading.norms])
+    return None if places is None else replace(reading, norms=[*zip(places, (norm for _, norm in reading.norms))])
 
 
 @dataclass
@@ -96,6 +103,15 @@ class GradientMeter:
         # The step's one host read.
         self._under_way.append(_UnderWay(step, indices, with_loss, clipping, HostCopy(values)))
         self.poll()
+
+    def tree_changed(self, moved: Moved) -> None:
+        """Parameters have other places now. A reading stays with its parameters, and is dropped with the last of them."""
+        under_way, self._under_way = self._under_way, deque()
+        for reading in under_way:
+            places = moved.of_places(reading.indices)
+            if places is not None:
+                reading.indices = places
+                self._under_way.append(reading)
 
     def poll(self) -> None:
         """Deliver the readings that a device has finished; never waits."""

@@ -58,6 +58,11 @@ class GradientTraces:
         self._cadence.force(self._view.round_length)
         return Applied(f"follow the gradient to {command.path or 'the model'} in the next step", ())
 
+    def tree_changed(self) -> None:
+        """Modules and parameters have other places now: what was found so far is dropped."""
+        for asked in self._asked.values():
+            asked.chain = None
+
     def look(self, outputs: Iterable[object], examination: Examination) -> None:
         """Backward is about to run on `outputs`."""
         roots = [output for output in outputs if isinstance(output, torch.Tensor)] if self._asked else []
@@ -86,7 +91,7 @@ class GradientTraces:
         self._emit(
             GradientTraced(
                 at, step, path, target.parameter, target.module, chain.found, chain.hops, chain.onward, chain.upstream,
-                chain.ways, chain.takers, chain.operations, chain.whole, chain.hidden,
+                chain.ways, chain.takers, chain.operations, chain.whole, chain.hidden, listing=target.tree.listing,
             )
         )  # fmt: skip
         sizes = _state_bytes(_tensors(target), self._view.live_optimizers())

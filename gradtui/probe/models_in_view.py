@@ -83,6 +83,7 @@ class ModelsInView:
         self.round_length = 1
         """How many optimizer steps one round of training takes: the live optimizers."""
         self._numbers = ModelNumbers()
+        self._listings = itertools.count(1)
         self._emit = emit
         self._clock = clock
         self._changed = changed
@@ -191,11 +192,13 @@ class ModelsInView:
             return
         self._numbers.number(tree)
         if not tree.is_same(self.tree):
+            tree.listing = next(self._listings)
             moved = Moved.between(self.tree, tree)
             self.tree, self.found_at = tree, step
             self._changed(moved)
             listed = tree.models, tree.modules, tree.parameters, tree.buffers
-            self._emit(ModelsFound(self._clock.at(), step, *listed, moved.modules, moved.parameters))
+            places = moved.modules, moved.parameters
+            self._emit(ModelsFound(self._clock.at(), step, *listed, *places, listing=tree.listing))
         self.describe_optimizers(step)
 
     def describe_optimizers(self, step: int, *, at_end: bool = False) -> None:

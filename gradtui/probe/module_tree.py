@@ -58,6 +58,8 @@ class ModuleTree:
     layouts: list[tuple[torch.Size | None, torch.dtype]] = field(default_factory=list)
     """Shape (None while a lazy module has not given it one) and type, aligned with `parameters`."""
 
+    listing: int = 0
+    """Which listing of the run this is, from 1."""
     same_storage: list[tuple[int, ...]] = field(default_factory=list)
     """Places of parameters that are different objects over the same memory."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
@@ -43,6 +43,12 @@ class Moved:
         """What is known by place of a parameter, by its new place; what is no longer listed is left out."""
         new = self._new_parameters
         return {new[place]: value for place, value in values.items() if place in new}
+
+    def of_places(self, parameters: Sequence[int]) -> list[int] | None:
+        """The new place of each of these parameters, -1 where it is no longer listed; None if none of them is."""
+        new = self._new_parameters
+        moved = [new.get(place, -1) for place in parameters]
+        return None if max(parameters, default=-1) >= 0 > max(moved, default=-1) else moved
 
     def of_modules(self, values: Mapping[int, T]) -> dict[int, T]:
         """Likewise by place of a module."""

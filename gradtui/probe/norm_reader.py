@@ -6,6 +6,7 @@ import math
 import weakref
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import partial
 from time import perf_counter_ns
 from typing import Any
@@ -19,6 +20,7 @@ from gradtui.probe.clipping import Clippings
 from gradtui.probe.epochs import Epochs
 from gradtui.probe.gradient_meter import GradientMeter, NormReading
 from gradtui.probe.gradient_statistics import GradientStatistics
+from gradtui.probe.latest_norms import LatestNorms
 from gradtui.probe.micro_steps import MicroSteps
 from gradtui.probe.models_in_view import ModelsInView
 from gradtui.probe.moved_places import Moved
@@ -64,10 +66,7 @@ class NormReader:
         """A step whose gradients were read after it, when they may have been set to zero."""
         self.epochs = epochs
         self.by_hand = StepByHand(self._all_gradients, self._measure_by_hand, self._saw_first, self._tell)
-        self.latest: dict[int, float] = {}
-        """Parameter index -> its norm, as its optimizer applied it last. On a device one reading old."""
-        self._read_at: dict[int, int] = {}
-        """Parameter index -> the step that its norm is of."""
+        self.latest = LatestNorms(view)
         self.bad_steps = BadSteps(emit, clock, view)
         self.clippings = Clippings(partial(guard, "first bad step", self.bad_steps.clipping))
         self.clippings.done = partial(guard, "gradient norms", self._clipped)
@@ -274,33 +273,12 @@ class NormReader:
     def tree_changed(self, moved: Moved) -> None:
         """Parameters have other places now; the norms of those that were listed before stay known."""
         self._cadence.force(_AFTER_A_CHANGE)
-        self.latest = moved.of_parameters(self.latest)
-        self._read_at = moved.of_parameters(self._read_at)
+        self.latest.tree_changed(moved)
+        self._meter.tree_changed(moved)
         self._statistics.tree_changed()
-        self.bad_steps.tree_changed()
+        self.bad_steps.tree_changed(moved)
         self._watched.tree_changed()
-        self.by_hand.tree_changed()
-
-    def forget_frozen(self) -> None:
-        """Drop the norms of parameters that are frozen now and belong to no optimizer: they are from an earlier stage.
-
-        Where an optimizer owns the parameter, its next step shows whether there is a gradient.
-        """
-        references = self._view.tree.parameter_refs
-        frozen = {
-            id(tensor): place
-            for place in self.latest
-            if (tensor := references[place]()) is not None and not tensor.requires_grad
-        }
-        if frozen:
-            owned = {
-                id(tensor)
-                for optimizer in self._view.live_optimizers()
-                for group in optimizer.param_groups
-                for tensor in group["params"]
-            }
-            for place in [place for key, place in frozen.items() if key not in owned]:
-                del self.latest[place]
+        self.by_hand.tree_changed(moved)
 
     def finish(self) -> None:
         """The run is over: send what is still to be sent."""
@@ -313,8 +291,9 @@ class NormReader:
         self._guard("micro-steps", self.micro_steps.finish)
         last, self._unsent = self._unsent, None
         if last is not None:
-            steps = self._steps_of_rows(last.step)
-            self._emit(GradientsMeasured(self._clock.at(), last.step, None, None, self._rows(), norm_steps=steps))
+            rows, steps = self.latest.rows(), self.latest.steps(last.step)
+            told = GradientsMeasured(self._clock.at(), last.step, None, None, rows, norm_steps=steps)
+            self._emit(replace(told, listing=self._listing))
 
     def _all_gradients(self) -> list[torch.Tensor]:
         gradients = (parameter.grad for _, parameter in self._view.tree.live_parameters())
@@ -331,7 +310,7 @@ class NormReader:
             if gradient is not None and gradient.numel():
                 found.append((place, gradient))
             elif place >= 0:
-                self.latest.pop(place, None)
+                self.latest.forget(place)
         return found
 
     def _applied_by(self, optimizer: Optimizer | None) -> list[tuple[int, torch.Tensor]]:
@@ -358,38 +337,30 @@ class NormReader:
     def _saw_first(self, reading: NormReading) -> None:
         """A reading has arrived, the only one of its step or that of what backward has left."""
         self._guard("first bad step", self.bad_steps.read, reading)
-        self.latest.update(reading.norms)
+        self.latest.update(reading)
 
     def _tell(self, reading: NormReading) -> None:
         self._readings += 1
-        self._read_at |= dict.fromkeys([place for place, _ in reading.norms], reading.step)
-        self.latest.update(reading.norms)
+        self.latest.applied(reading)
         now = self._clock.now()
         rows = None
         was_finite, self._finite = self._finite, reading.total is None or math.isfinite(reading.total)
         broke = was_finite and not self._finite
         if self._readings <= _ALL_ROWS or now - self._rows_at >= _ROWS_NS or broke:
-            rows = self._rows()
+            rows = self.latest.rows()
             self._rows_at = now
         self._unsent = reading if rows is None else None
         further = (reading.before_clipping, reading.clipped_at, reading.is_applied)
-        steps = self._steps_of_rows(reading.step) if rows is not None else None
-        self._emit(
-            GradientsMeasured(self._clock.at(), reading.step, reading.total, reading.loss, rows, *further, steps)
-        )
+        steps = self.latest.steps(reading.step) if rows is not None else None
+        figures = reading.total, reading.loss, rows, *further, steps
+        self._emit(GradientsMeasured(self._clock.at(), reading.step, *figures, listing=self._listing))
 
     def _deliver_figures(self, step: int, figures: tuple[GradientFigures, ...]) -> None:
-        self._emit(GradientFiguresMeasured(self._clock.at(), step, figures))
+        self._emit(GradientFiguresMeasured(self._clock.at(), step, figures, listing=self._listing))
 
     def _deliver_histograms(self, step: int, histograms: tuple[GradientHistogram, ...]) -> None:
-        self._emit(GradientHistogramsMeasured(self._clock.at(), step, histograms))
+        self._emit(GradientHistogramsMeasured(self._clock.at(), step, histograms, listing=self._listing))
 
-    def _steps_of_rows(self, step: int) -> tuple[int | None, ...] | None:
-        if set(map(self._read_at.get, self.latest)) <= {step}:
-            return None
-        places = range(len(self._view.tree.parameters))
-        return tuple([self._read_at.get(place) if place in self.latest else None for place in places])
-
-    def _rows(self) -> tuple[float | None, ...]:
-        # Parameters of the other optimizers keep what their own last step had.
-        return tuple(map(self.latest.get, range(len(self._view.tree.parameters))))
+    @property
+    def _listing(self) -> int:
+        return self._view.tree.listing

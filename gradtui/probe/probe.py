@@ -279,8 +279,8 @@ class Probe:
         self._cost.steps_ended((now,))
         self.norms.stepped()
         if self.examiner.examination is not None:
-            self.hooks.guard("examination", self.examiner.conclude, optimizer, self.norms.latest, skipped)
-            self.hooks.guard("gradient norms", self.norms.forget_frozen)
+            self.hooks.guard("examination", self.examiner.conclude, optimizer, self.norms.latest.by_place, skipped)
+            self.hooks.guard("gradient norms", self.norms.latest.forget_frozen)
         self.hooks.guard("freezes", self.desk.freezes.after_step, self.counter.steps, optimizer)
         self._tell_if_due(now)
         if self._steps:

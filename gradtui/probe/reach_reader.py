@@ -69,7 +69,7 @@ class ReachReader:
         modes, flags = grad_mode_letters(tree, {}, self._evaluated, ""), training_flags(tree)
         gradients = gradient_bytes(tree, device_type)
         at, step = self._clock.at(), self._counter.steps
-        self._emit(GradientReachMeasured(at, step, -1, "", modes, flags, (), gradients))
+        self._emit(GradientReachMeasured(at, step, -1, "", modes, flags, (), gradients, listing=tree.listing))
         return True
 
     def step_ended(
@@ -91,6 +91,7 @@ class ReachReader:
                 called,
                 gradient_bytes(tree, device_type),
                 bucket_bytes(tree),
+                listing=tree.listing,
             )
         )
 

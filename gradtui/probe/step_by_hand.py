@@ -14,7 +14,8 @@ from enum import Enum
 
 import torch
 
-from gradtui.probe.gradient_meter import NormReading
+from gradtui.probe.gradient_meter import NormReading, moved_reading
+from gradtui.probe.moved_places import Moved
 
 _MOST_OPEN = 16
 """Steps whose readings have not arrived from a device yet."""
@@ -86,10 +87,15 @@ class StepByHand:
         open_step.end, open_step.seen = end, []
         self._settle(number)
 
-    def tree_changed(self) -> None:
-        """Parameters have other places now."""
-        self.step = 0
-        self._steps.clear()
+    def tree_changed(self, moved: Moved) -> None:
+        """Parameters have other places now. A step stays open while a parameter that it was read of is listed."""
+        for number, step in list(self._steps.items()):
+            readings = [moved_reading(reading, moved) for reading in step.readings]
+            step.readings = [reading for reading in readings if reading is not None]
+            if len(step.readings) < len(readings):
+                del self._steps[number]
+        if self.step not in self._steps:
+            self.step = 0
 
     def takes(self, reading: NormReading) -> bool:
         """A reading has arrived. Says whether it is of a step by hand: then it is kept."""

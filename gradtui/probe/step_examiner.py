@@ -137,6 +137,7 @@ class StepExaminer:
         self._reach.tree_changed(moved)
         self._evaluated_at = -_EVALUATION_NS
         self.states.tree_changed(moved)
+        self.gradients.tree_changed()
         self._begun_with = moved.of_modules(self._begun_with)
         self.activations = None
         self.examination = None

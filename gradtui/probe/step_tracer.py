@@ -117,6 +117,7 @@ class StepTracer:
             holdings(self._trace.allocations, place, peak, self._marks),
             highest_by_module(curve, self._trace.modules, parents),
             self._trace.is_whole,
+            listing=self._tree.listing,
         )
 
     def _module_now(self) -> int:

@@ -129,7 +129,9 @@ class Toggling:
 
     def _warned(self, done: Applied, unfrozen: dict[int, torch.Tensor]) -> Applied:
         """What was done, with a warning where the dtype of what was unfrozen is too coarse for its updates."""
-        words = rounded_updates.warning(unfrozen, self._view.tree, self._view.live_optimizers(), self._norms.latest)
+        words = rounded_updates.warning(
+            unfrozen, self._view.tree, self._view.live_optimizers(), self._norms.latest.by_place
+        )
         return replace(done, text=f"{done.text}; {words}") if words else done
 
     def _set(self, command: SetTrainable, path: str, named: dict[int, torch.Tensor]) -> Applied:
@@ -299,7 +301,7 @@ class Toggling:
     def _training(self) -> Training:
         step, by_hand = self._here()
         # What has had a gradient since has been tried.
-        self._untried -= self._norms.latest.keys()
+        self._untried -= self._norms.latest.by_place.keys()
         return Training(
             self._view.optimizers_in_use(),
             scaled=self._norms.is_scaled,

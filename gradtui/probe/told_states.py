@@ -76,4 +76,4 @@ class ToldStates:
     def _tell(self, found: Classified, step: int) -> None:
         if found != self.now:
             self.now = found
-            self._emit(ParametersClassified(self._clock.at(), step, found.letters, found.trainable, found.reasons))
+            self._emit(ParametersClassified(self._clock.at(), step, *found, listing=self._view.tree.listing))

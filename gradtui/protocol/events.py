@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gradtui.protocol.commands import Command
-from gradtui.protocol.event import Event
+from gradtui.protocol.event import Event, Measurement
 from gradtui.protocol.measurements import (
     BadStepFound,
     DeviceSampled,
@@ -59,6 +59,7 @@ __all__ = [
     "GraphsAlive",
     "GroupsRead",
     "LedgerTaken",
+    "Measurement",
     "MicroStepMeasured",
     "ModelsFound",
     "OptimizerStateRead",
@@ -111,7 +112,7 @@ class TorchImported(Event):
 class ModelsFound(Event):
     """The models of the run, whole: it replaces the list of models, modules and parameters that was known before.
 
-    What was measured of a module or parameter stays true where it is in both lists.
+    What was measured of a module or parameter stays true where it is in both lists. `listing` is the number of the new list.
     """
 
     models: tuple[ModelInfo, ...]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gradtui.protocol.event import Event
+from gradtui.protocol.event import Event, Measurement
 from gradtui.protocol.histogram import GradientHistogram
 from gradtui.protocol.vocabulary import GradientFigures, GradientHop, HeldStorage, Holding, MemoryBytes, Phase
 
 
 @dataclass(frozen=True, slots=True)
-class GradientsMeasured(Event):
+class GradientsMeasured(Measurement):
     """L2 norms of the gradients as the optimizer applied them at `step`.
 
     `total` and `loss` are None where unknown. `norms` is aligned with the known parameters (None: no gradient), and is
@@ -69,7 +69,7 @@ class BadStepFound(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class MicroStepMeasured(Event):
+class MicroStepMeasured(Measurement):
     """The L2 norm of all that has accumulated in `.grad` by the end of a backward that serves `step`; sent only on request.
 
     Before clipping, and without a loss scaler's factor.
@@ -81,21 +81,21 @@ class MicroStepMeasured(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class GradientFiguresMeasured(Event):
+class GradientFiguresMeasured(Measurement):
     """More of the gradients of `step` than their norms, for those parameters whose turn it was."""
 
     figures: tuple[GradientFigures, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class GradientHistogramsMeasured(Event):
+class GradientHistogramsMeasured(Measurement):
     """How the elements of the gradients of `step` are spread, of the parameters that a viewer watches."""
 
     histograms: tuple[GradientHistogram, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class LedgerTaken(Event):
+class LedgerTaken(Measurement):
     """Memory at the end of a phase. `step` is the step that the phase belongs to, 0 before the first one.
 
     `peak` is the highest total known within the phase; `peak_exact` is False where it is only a lower bound.
@@ -126,7 +126,7 @@ class GraphsAlive(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class SavedBytesMeasured(Event):
+class SavedBytesMeasured(Measurement):
     """Bytes that autograd keeps for backward, by the module whose own operations saved them (not its children's)."""
 
     by_module: tuple[int, ...]
@@ -144,7 +144,7 @@ class SavedBytesMeasured(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class GradientReachMeasured(Event):
+class GradientReachMeasured(Measurement):
     """How far the gradient of a step came, and what decides it. Everything is aligned with the known modules or models.
 
     An evaluation before any training step is told of too, with an empty `reach`: no gradient was asked for.
@@ -244,7 +244,7 @@ class ParametersClassified(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class PhaseSampled(Event):
+class PhaseSampled(Measurement):
     """The phase the training thread was in when a clock looked."""
 
     phase: Phase
@@ -252,7 +252,7 @@ class PhaseSampled(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceSampled(Event):
+class DeviceSampled(Measurement):
     """Numbers read on a clock, off the training thread; None where the machine does not tell.
 
     Bytes; `utilisation` is a fraction of 1. `device_process` is what the driver says this process holds, `device_used`

@@ -46,8 +46,13 @@ def apply(state: RunState, event: ev.Event) -> None:
         # Only these come with the micro-steps and rates that belong to their step.
         state.step = max(state.step, event.step)
     change = _CHANGES.get(type(event))
-    if change is not None:
+    if change is not None and not _is_of_another_listing(state, event):
         change(state, event)
+
+
+def _is_of_another_listing(state: RunState, event: ev.Event) -> bool:
+    """Whether the event's places belong to models as they were listed before, or will be."""
+    return event.listing not in (None, state.tree.listing) and not isinstance(event, ev.ModelsFound)
 
 
 def _run_started(state: RunState, event: ev.RunStarted) -> None:

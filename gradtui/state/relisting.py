@@ -21,6 +21,7 @@ T = TypeVar("T")
 def relisted(before: TreeState, event: ModelsFound) -> TreeState:
     """The state of the new list of models; `before` is left as it is."""
     tree = TreeState(event.models, event.modules, event.parameters, event.buffers, version=before.version + 1)
+    tree.listing = event.listing
     tree.is_sharded = any(info.local_count is not None for info in event.parameters)
     unknown = "-" * len(event.parameters)
     tree.states, tree.trainable = unknown, unknown

@@ -14,33 +14,24 @@ from collections import deque
 from collections.abc import Callable, Sized
 
 from gradtui.protocol.commands import Command
-from gradtui.protocol.events import (
-    DeviceSampled,
-    Event,
-    GradientHistogramsMeasured,
-    GradientReachMeasured,
-    GradientsMeasured,
-    LedgerTaken,
-    PhaseSampled,
-    SavedBytesMeasured,
-)
+from gradtui.protocol.events import Event, Measurement, Progress
 
-_MEASUREMENTS = (
-    GradientsMeasured, LedgerTaken, PhaseSampled, GradientReachMeasured, SavedBytesMeasured, DeviceSampled,
-    GradientHistogramsMeasured,
-)  # fmt: skip
+_Queue = deque[tuple[int, Event]]
 
 
 class EventQueue:
     """Events on their way to one viewer.
 
-    Measurements have a bounded queue of their own, so that a flood of them never pushes out structure or the answer to
-    a command; where a queue is full the oldest gives way and is counted. The two are merged in order of arrival.
+    A full queue drops the oldest measurement, and counts it. `Progress` comes at a steady rate and has a queue of its own: what
+    it adds up would be lost in a flood of measurements. All other events are rare and stay until they are drained, since each
+    later one builds on them. The queues are merged in order of arrival.
     """
 
     def __init__(self, capacity: int = 20_000) -> None:
-        self._measurements: deque[tuple[int, Event]] = deque(maxlen=capacity)
-        self._facts: deque[tuple[int, Event]] = deque(maxlen=capacity)
+        self._measurements: _Queue = deque(maxlen=capacity)
+        self._progress: _Queue = deque(maxlen=capacity)
+        self._facts: _Queue = deque()
+        self._queues = self._measurements, self._progress, self._facts
         self._arrivals = itertools.count(1)
         self._arrived = 0
         self._taken = 0
@@ -51,19 +42,23 @@ class EventQueue:
         """Events that gave way before they were drained."""
         if self._closed:
             return 0
-        return max(0, self._arrived - self._taken - len(self._measurements) - len(self._facts))
+        return max(0, self._arrived - self._taken - sum(map(len, self._queues)))
 
     def close(self) -> None:
         """Forget what is queued and whatever is still put: the viewer is gone."""
         self._closed = True
-        self._measurements.clear()
-        self._facts.clear()
+        for queue in self._queues:
+            queue.clear()
 
     def put(self, event: Event) -> None:
         """Queue an event; never blocks, never raises."""
         if self._closed:
             return
-        queue = self._measurements if isinstance(event, _MEASUREMENTS) else self._facts
+        queue = self._facts
+        if isinstance(event, Measurement):
+            queue = self._measurements
+        elif isinstance(event, Progress):
+            queue = self._progress
         # Counting by `+= 1` would lose some when two threads put at once; the iterator's own step is atomic.
         self._arrived = arrival = next(self._arrivals)
         queue.append((arrival, event))
@@ -72,18 +67,21 @@ class EventQueue:
         """Take up to `limit` waiting events in the order they were put."""
         batch: list[Event] = []
         while len(batch) < limit:
-            fact, measurement = _first(self._facts), _first(self._measurements)
-            if fact == measurement:
+            (oldest, queue), (next_oldest, _) = sorted(((_first(each), each) for each in self._queues), key=_arrival)[
+                :2
+            ]
+            if oldest == math.inf:
                 break
-            if fact < measurement:
-                _take(self._facts, measurement, limit, batch)
-            else:
-                _take(self._measurements, fact, limit, batch)
+            _take(queue, next_oldest, limit, batch)
         self._taken += len(batch)
         return batch
 
 
-def _first(queue: deque[tuple[int, Event]]) -> float:
+def _arrival(first: tuple[float, _Queue]) -> float:
+    return first[0]
+
+
+def _first(queue: _Queue) -> float:
     """When the oldest event of a queue arrived; infinity if there is none."""
     try:
         return queue[0][0]
@@ -91,7 +89,7 @@ def _first(queue: deque[tuple[int, Event]]) -> float:
         return math.inf
 
 
-def _take(queue: deque[tuple[int, Event]], before: float, limit: int, into: list[Event]) -> None:
+def _take(queue: _Queue, before: float, limit: int, into: list[Event]) -> None:
     """Take the events that arrived earlier than `before`."""
     # Another thread's event may push the oldest out at any moment, so the queue may be empty after a look.
     with contextlib.suppress(IndexError):

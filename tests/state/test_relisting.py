@@ -74,6 +74,24 @@ def test_what_was_measured_moves_to_the_new_places() -> None:
     assert (state.norm_summary.of_earlier_models, tree.version) == (False, version + 1)
 
 
+def test_a_measurement_of_another_listing_is_dropped() -> None:
+    state = one_model()
+    places = (0, 1, 2), (1, 0)
+    tree = state.tree
+    apply(state, ev.ModelsFound(2.0, 20, tree.models, tree.modules, tree.parameters[::-1], (), *places, listing=7))
+    for late in (
+        ev.GradientsMeasured(3.0, 6, 1.0, None, (1.0, 2.0), listing=6),
+        ev.ParametersClassified(3.0, 6, "NN", "00", listing=6),
+        ev.SavedBytesMeasured(3.0, 6, (1, 1, 1), 0, 3, listing=8),
+    ):
+        apply(state, late)
+    assert (state.tree.norms, state.tree.states, state.tree.trainable) == ((4.0, 3.0), "ZT", "11")
+    assert state.tree.saved is not None
+    assert state.tree.saved.total == 200
+    apply(state, ev.GradientsMeasured(4.0, 7, 1.0, None, (1.0, 2.0), listing=7))
+    assert state.tree.norms == (1.0, 2.0)
+
+
 def test_a_parameter_that_was_replaced_is_unknown() -> None:
     state = one_model()
     old = state.tree

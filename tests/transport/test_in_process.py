@@ -10,7 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradtui.protocol.commands import Pause, Resume, RunSteps
-from gradtui.protocol.events import DeviceSampled, Event, PauseChanged, PhaseSampled
+from gradtui.protocol.events import (
+    DeviceSampled,
+    Event,
+    GradientFiguresMeasured,
+    GradientHistogramsMeasured,
+    MicroStepMeasured,
+    ModelsFound,
+    PauseChanged,
+    PhaseSampled,
+    Progress,
+)
 from gradtui.protocol.vocabulary import Phase
 from gradtui.transport.in_process import CommandQueue, EventQueue
 
@@ -54,8 +64,9 @@ def test_put_is_drained_plus_dropped_plus_waiting(kinds: list[bool], capacity: i
     for number, is_fact in enumerate(kinds[len(kinds) // 2 :]):
         queue.put(fact(number) if is_fact else measurement(number))
     dropped = queue.dropped
-    left = len(queue.drain())
-    assert left <= 2 * capacity
+    rest = queue.drain()
+    assert sum(isinstance(event, PhaseSampled) for event in rest) <= capacity
+    left = len(rest)
     assert taken + left + dropped == len(kinds)
     assert queue.dropped == dropped
 
@@ -68,6 +79,34 @@ def test_a_flood_of_measurements_never_pushes_out_a_fact() -> None:
     queue.put(fact(1000))
     assert steps(queue.drain()) == [0, *range(992, 1000), 1000]
     assert queue.dropped == 991
+
+
+def test_a_flood_of_anything_that_was_measured_never_pushes_out_the_models() -> None:
+    capacity = 8
+    queue = EventQueue(capacity)
+    queue.put(ModelsFound(0.0, 0, (), (), ()))
+    for number in range(1, 100):
+        for event in (
+            MicroStepMeasured(float(number), number, 1, 0.5),
+            GradientFiguresMeasured(float(number), number, ()),
+            GradientHistogramsMeasured(float(number), number, ()),
+        ):
+            queue.put(event)
+    out = queue.drain()
+    assert isinstance(out[0], ModelsFound)
+    assert len(out) == 1 + capacity
+    assert queue.dropped == 3 * 99 - capacity
+
+
+def test_only_measurements_and_progress_are_dropped() -> None:
+    queue = EventQueue(capacity=4)
+    for number in range(10):
+        queue.put(fact(number))
+        queue.put(Progress(float(number), number, 1, 1, 0, (), (), 0.0, 1, 1))
+    out = queue.drain()
+    assert steps([event for event in out if isinstance(event, PauseChanged)]) == list(range(10))
+    assert steps([event for event in out if isinstance(event, Progress)]) == [6, 7, 8, 9]
+    assert queue.dropped == 6
 
 
 def test_device_samples_are_measurements() -> None:

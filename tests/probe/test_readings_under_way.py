@@ -1,0 +1,175 @@
+"""Readings that a device has not finished when the models are listed again stay with their parameters."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+import pytest
+import torch
+from torch import nn
+
+from gradtui.probe import gradient_meter, gradient_statistics, watched_gradients
+from gradtui.probe.host_copy import HostCopy
+from gradtui.protocol.commands import TraceGradient, Watch
+from gradtui.protocol.events import (
+    BadStepFound,
+    GradientFiguresMeasured,
+    GradientHistogramsMeasured,
+    GradientsMeasured,
+    ModelsFound,
+)
+from tests.watched import watched
+
+
+class LateCopy(HostCopy):
+    """A copy to the host that arrives when the test says so, as one from a busy device does."""
+
+    waiting: ClassVar[list[LateCopy]] = []
+    has_arrived = False
+
+    def __init__(self, values: torch.Tensor) -> None:
+        super().__init__(values.clone())
+        self.waiting.append(self)
+
+    @property
+    def is_there(self) -> bool:
+        return self.has_arrived
+
+    def wait(self) -> None:
+        self.arrive()
+
+    @classmethod
+    def arrive(cls) -> None:
+        """All copies that are under way have arrived."""
+        for copy in cls.waiting:
+            copy.has_arrived = True
+        cls.waiting.clear()
+
+
+@pytest.fixture(autouse=True)
+def late_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LateCopy, "waiting", [])
+    for module in (gradient_meter, gradient_statistics, watched_gradients):
+        monkeypatch.setattr(module, "HostCopy", LateCopy)
+
+
+class Growing(nn.Module):
+    """`head` is listed first until `grow` puts `body` in front of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body: nn.Module = nn.Identity()
+        self.head = nn.Linear(2, 1, bias=False)
+
+    def grow(self) -> None:
+        self.body = nn.Linear(2, 2, bias=False)
+
+    def forward(self, batch: torch.Tensor) -> torch.Tensor:
+        return self.head(self.body(batch))
+
+
+def step(model: nn.Module, optimizer: torch.optim.Optimizer, batch: torch.Tensor) -> None:
+    optimizer.zero_grad()
+    model(batch).sum().backward()
+    optimizer.step()
+
+
+def test_a_norm_that_arrives_late_stays_with_its_parameter() -> None:
+    model = Growing()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with watched() as seen:
+        step(model, optimizer, torch.tensor([[3.0, 4.0]]))
+        model.grow()
+        model(torch.ones(1, 2))
+        assert len(seen.all(ModelsFound)) == 2
+        assert seen.state.tree.norms is None
+        LateCopy.arrive()
+        seen.probe.norms.poll()
+        # The gradient of `sum(w x)` is x, whose norm is 5.
+        assert seen.norms() == {"body.weight": None, "head.weight": 5.0}
+        # What the probe itself knows by place has moved, too.
+        assert seen.probe.norms.latest.by_place == {1: 5.0}
+        assert seen.state.gradient_norm.last == 5.0
+
+
+def test_the_first_nan_is_not_blamed_on_a_parameter_that_has_its_place_now() -> None:
+    model = Growing()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    handle = model.head.weight.register_hook(lambda gradient: gradient * math.nan)
+    with watched() as seen:
+        step(model, optimizer, torch.ones(1, 2))
+        handle.remove()
+        model.grow()
+        model(torch.ones(1, 2))
+        assert not seen.all(BadStepFound)
+        LateCopy.arrive()
+        seen.probe.norms.poll()
+        (found,) = seen.all(BadStepFound)
+        assert (found.step, found.parameter, found.value) == (1, "head.weight", "NaN")
+
+
+def test_figures_and_histograms_of_another_listing_are_dropped() -> None:
+    model = Growing()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with watched() as seen:
+        step(model, optimizer, torch.ones(1, 2))
+        seen.submit(lambda id_: Watch(id_, ("head.weight",)))
+        step(model, optimizer, torch.ones(1, 2))
+        model.grow()
+        model(torch.ones(1, 2))
+        LateCopy.arrive()
+        seen.probe.norms.poll()
+        assert not seen.all(GradientFiguresMeasured)
+        assert not seen.all(GradientHistogramsMeasured)
+
+
+def test_a_step_by_hand_that_is_open_while_the_models_are_listed_again_is_reported_once() -> None:
+    model = Growing()
+    with watched() as seen:
+        for batch in ([[3.0, 4.0]], [[6.0, 8.0]]):
+            model(torch.tensor(batch)).sum().backward()
+            if not isinstance(model.body, nn.Linear):
+                model.grow()
+            model(torch.ones(1, 2))
+            LateCopy.arrive()
+            seen.probe.norms.poll()
+            break
+        measured = [event for event in seen.all(GradientsMeasured) if event.step == 1]
+        assert [event.total for event in measured] == [5.0]
+        assert seen.norms() == {"body.weight": None, "head.weight": 5.0}
+
+
+def test_measurements_carry_the_number_of_the_listing_that_their_places_are_of() -> None:
+    model = Growing()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with watched() as seen:
+        step(model, optimizer, torch.ones(1, 2))
+        LateCopy.arrive()
+        seen.submit(lambda id_: TraceGradient(id_, "head.weight"))
+        step(model, optimizer, torch.ones(1, 2))
+        LateCopy.arrive()
+        model.grow()
+        optimizer.add_param_group({"params": model.body.parameters()})
+        step(model, optimizer, torch.ones(1, 2))
+        LateCopy.arrive()
+        step(model, optimizer, torch.ones(1, 2))
+        LateCopy.arrive()
+    now = None
+    numbered = set()
+    for event in seen.events:
+        if isinstance(event, ModelsFound):
+            assert event.listing is not None
+            assert now is None or event.listing > now
+            now = event.listing
+        elif event.listing is not None:
+            assert event.listing == now
+            numbered.add(type(event).__name__)
+    assert numbered >= {
+        "GradientFiguresMeasured",
+        "GradientReachMeasured",
+        "GradientTraced",
+        "GradientsMeasured",
+        "ParametersClassified",
+        "SavedBytesMeasured",
+    }
