@@ -7,6 +7,10 @@ from gradtui.probe.models_in_view import ModelsInView
 from gradtui.probe.moved_places import Moved
 
 
+NOT_LISTED = -1
+"""The place of every parameter that belongs to no listed model."""
+
+
 class LatestNorms:
     """Norms by place of the parameter. On a device they are one reading old."""
 
@@ -24,7 +28,8 @@ class LatestNorms:
 
     def update(self, reading: NormReading) -> None:
         """Take the norms of a reading, save those of parameters that are not listed."""
-        self.by_place.update(each for each in reading.norms if each[0] >= 0)
+        self.by_place.update(reading.norms)
+        self.by_place.pop(NOT_LISTED, None)
 
     def applied(self, reading: NormReading) -> None:
         """Likewise, of gradients as they were applied."""
