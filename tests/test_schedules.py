@@ -159,7 +159,7 @@ def test_a_checkpoint_is_resumed_with_the_schedule_and_after_an_undo_without(tmp
     kept = str(tmp_path / "kept.pt")
     first = gradtui(tmp_path, "--schedule", str(schedule), str(script), kept)
     assert first.stdout == "4 4\n"
-    assert "the trained weights of encoder.weight, encoder.bias are in the script's checkpoint only if" in first.stderr
+    assert "the script's checkpoint holds the trained weights of encoder.weight, encoder.bias only if" in first.stderr
     alone = gradtui(tmp_path, str(script), kept, "--resume")
     assert alone.returncode == 1
     assert "the script failed before it trained anything" in alone.stderr

@@ -157,7 +157,8 @@ class PhaseLedgers:
         held, explained = self._held(phase, taking, kept, knows_batches=self.batches.on or phase is Phase.LOAD)
         exact = self.ledger.allocator.exact and known and explained
         step = 0 if phase is Phase.LOAD else max(self._step, self._counter.steps)
-        taken = LedgerTaken(self._clock.at(), step, phase, held, peak, peak_exact, exact, self._models())
+        models = self._models() if phase is not Phase.LOAD else ()
+        taken = LedgerTaken(self._clock.at(), step, phase, held, peak, peak_exact, exact, models)
         if kept is None:
             self._unsettled.append((taken, taking, sequence_number()))
             return highest, is_exact

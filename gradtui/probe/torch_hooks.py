@@ -166,7 +166,7 @@ def _load_state(original: Function, hooks: HookSet, listener: Listener) -> Funct
             if hooks.active:
                 hooks.run("resume", listener.state_loaded)
 
-    return leave_to_python(load_state_dict)
+    return leave_to_python(hide(load_state_dict))
 
 
 def _registration_hook(hooks: HookSet, listener: Listener) -> Callable[..., None]:

@@ -212,10 +212,7 @@ def closing_lines(state: RunState) -> list[str]:
     lines += graph_lines(state)
     lines += _device_words(state)
     lines += _gradient_lines(state)
-    cost = state.cost
-    if cost.steps:
-        lines.append(_cost_words(cost))
-    return lines + checkpoint_lines(state) + endings
+    return lines + _cost_lines(state.cost) + checkpoint_lines(state) + endings
 
 
 def _model_lines(state: RunState) -> list[str]:
@@ -223,7 +220,7 @@ def _model_lines(state: RunState) -> list[str]:
     # A model that became part of another one before it was trained is no model of its own.
     records = [each for each in model_records(state) if each.part_of is None or each.has_trained]
     shown = records[-max(_MODELS_SHOWN, len(state.tree.models)) :]
-    left_out = [f"{len(records) - len(shown)} models before these"] if len(shown) < len(records) else []
+    left_out = [f"{len(records) - len(shown)} earlier models are not listed"] if len(shown) < len(records) else []
     return left_out + [f"model {_model_words(record, labels[record.number])}" for record in shown]
 
 
@@ -236,7 +233,9 @@ def _phase_lines(state: RunState) -> list[str]:
         if record.seconds or record.count:
             lines.append(_phase_line(phase, record, elapsed, peak_owner(state, record)))
     if state.cost.outlined:
-        lines.append(f"  the phases of {state.cost.outlined:,} short steps are an estimate by those of the others")
+        lines.append(
+            f"  the phase times of {state.cost.outlined:,} short steps are estimated from those of the other steps"
+        )
     if state.traced is not None:
         where = _traced_place(state, state.traced.peak_module)
         size = state.traced.peak / 2**20
@@ -248,26 +247,36 @@ def _untrained_lines(state: RunState) -> list[str]:
     failed = state.ended is not None and (state.ended.error is not None or state.ended.exit_code != 0)
     happened = "failed before it trained anything" if failed else "ran to its end without training anything"
     happened = "was stopped before it trained anything" if failed and state.schedule_failed else happened
+    asked = state.phases[Phase.BACKWARD].count
+    if asked:
+        return [
+            ("the script failed. It called" if failed else "the script called")
+            + f" torch.autograd.grad or torch.func {asked:,} times, and never backward() or an optimizer",
+            "gradtui counts no steps without these, and does not see what the script does with such gradients",
+            *_phase_lines(state),
+        ]
     lines = [f"the script {happened} in this process: no backward, no optimizer step"]
     elsewhere = state.ended.child_cpu_seconds if state.ended is not None else None
     if elsewhere is not None and elsewhere >= _BUSY_CHILDREN_S:
         lines.append(
-            f"its child processes used {elsewhere:.1f} s of CPU time; gradtui watches one process only, "
-            "and does not show what they trained"
+            f"its child processes used {elsewhere:.1f} s of CPU time; gradtui watches one process only "
+            "and does not show what they train"
         )
     return lines
 
 
-def _cost_words(cost: CostRecord) -> str:
+def _cost_lines(cost: CostRecord) -> list[str]:
     """What measuring took, and why that may be above the budget: some steps are exempt from it."""
+    if not cost.steps:
+        return []
     share = f"{100 * (cost.share or 0.0):.1f} %"
-    words = f"measuring took {cost.own_seconds * 1e6 / cost.steps:.0f} µs a step, {share}"
+    lines = [f"measuring took {cost.own_seconds * 1e6 / cost.steps:.0f} µs a step, {share}"]
     others = "" if cost.share_of_others is None else f"{100 * cost.share_of_others:.1f} %"
-    if not cost.exempt_steps or others == share:
-        return words
-    exempt = f"{min(cost.exempt_steps, cost.steps):,} of {cost.steps:,} steps were exempt from the budget"
-    which = "(the first steps, and steps after a change, are always examined)"
-    return f"{words}: {exempt} {which}" + (f"; in the others measuring took {others}" if others else "")
+    if cost.exempt_steps and others != share:
+        count = f"{min(cost.exempt_steps, cost.steps):,} of {cost.steps:,} steps"
+        exempt = f"the budget does not apply to the first steps and to steps after a change ({count})"
+        lines.append(exempt + (f"; in the other steps measuring took {others}" if others else ""))
+    return lines
 
 
 def _gradient_lines(state: RunState) -> list[str]:
@@ -275,6 +284,9 @@ def _gradient_lines(state: RunState) -> list[str]:
     norms = state.norm_summary
     if norms.last is not None:
         lines.append(_norm_line(state, norms))
+        if norms.unconfirmed_steps:
+            count = f"at {norms.unconfirmed_steps:,} of these steps"
+            lines.append(f"{count} the norm is of the end of backward: the script may have clipped it afterwards")
     return lines if state.bad_step is None else [*lines, bad_step_words(state.bad_step)]
 
 
@@ -290,12 +302,9 @@ def _norm_line(state: RunState, norms: NormSummary) -> str:
     steps = max(state.step - norms.since_step, norms.measured_steps)
     since = f" since the models changed at step {norms.since_step:,}" if norms.since_step else ""
     read = "1 step" if steps == 1 else f"{norms.measured_steps:,} of {steps:,} steps"
-    line = f"gradient norm {', '.join(parts)}, read at {read}{since}{_left_out(state)}"
-    if norms.unconfirmed_steps:
-        line += (
-            f"; at {norms.unconfirmed_steps:,} as backward left it: the script may have clipped it before its update"
-        )
-    return line
+    stepped = sum(count > 0 for count in state.optimizer_steps)
+    whose = f" of {stepped} optimizers" if stepped > 1 else ""
+    return f"gradient norm {', '.join(parts)}, read at {read}{whose}{since}{_left_out(state)}"
 
 
 def _model_words(model: ModelRecord, label: str) -> str:
@@ -339,4 +348,4 @@ def _traced_place(state: RunState, module: int) -> str:
 
 def _left_out(state: RunState) -> str:
     dropped = state.cost.readings_dropped
-    return f"; {dropped:,} left out, since the device was behind" if dropped else ""
+    return f"; {dropped:,} were left out because the device was behind" if dropped else ""

@@ -9,34 +9,35 @@ from gradtui.protocol.vocabulary import ExtendedOptimizer
 from gradtui.state.run_state import RunState
 
 _MOST_NAMES = 2
-_ONLY_IF = (
-    "are in the script's checkpoint only if it saves the modules they are in. The command save_checkpoint (ctrl+p) writes the "
-    'weights of all models: torch.load(FILE)["models"]'
-)
+_SAVES_ALL = 'the command save_checkpoint (ctrl+p) saves the weights of all models: torch.load(FILE)["models"]'
 
 
 def checkpoint_lines(state: RunState) -> list[str]:
     """What a checkpoint that the script saves now holds and lacks, and how to resume from it; empty without additions."""
     if state.extended is None:
         return []
-    lines = [_extended_words(optimizer) for optimizer in state.extended.optimizers]
+    lines = [line for optimizer in state.extended.optimizers for line in _extended_words(optimizer)]
     added = [path for optimizer in state.extended.optimizers for path in optimizer.added]
     if added:
-        lines.append(f"the trained weights of {_names(added)} {_ONLY_IF}")
+        lines.append(f"{_saved_by_script(added)} only if it saves the modules that own them")
     taken_out = state.extended.taken_out
     if taken_out:
-        many = len(taken_out) > 1
-        again = f"trained while unfrozen and {'are' if many else 'is'} frozen again: the trained weights"
-        lines.append(f"{_names(taken_out)} {again} {_ONLY_IF}")
-    return lines
+        again = "trained while unfrozen, frozen again"
+        lines.append(f"{_saved_by_script(taken_out)} ({again}) only if it saves the modules that own them")
+    return [*lines, _SAVES_ALL] if lines else []
 
 
-def _extended_words(optimizer: ExtendedOptimizer) -> str:
+def _saved_by_script(paths: Sequence[str]) -> str:
+    return f"the script's checkpoint holds the trained weights of {_names(paths)}"
+
+
+def _extended_words(optimizer: ExtendedOptimizer) -> tuple[str, str]:
     added = len(optimizer.added)
     return (
         f"{optimizer.type_name}'s state_dict() holds {optimizer.own + added:,} parameters: {optimizer.own:,} of the script and "
-        f"{added:,} that an unfreeze added ({_names(optimizer.added)}). A checkpoint of it loads only after the same unfreeze: "
-        "give the resumed run the schedule of this one (--schedule), or freeze before the script saves"
+        f"{added:,} that an unfreeze added ({_names(optimizer.added)})",
+        f"a checkpoint of {optimizer.type_name} loads only after the same unfreeze: "
+        "resume with this run's schedule (--schedule), or freeze before the script saves",
     )
 
 

@@ -12,20 +12,17 @@ CAUSES: dict[StateReason, str] = {
         "the module was not called, and the autograd graph does not show whether forward used the parameter"
     ),
     StateReason.HIDDEN: (
-        "one operation of the autograd graph stands for the whole module, as torch.compile and reentrant checkpoints "
-        "record it"
+        "the autograd graph has one operation for the whole module, as torch.compile and reentrant checkpoints record it"
     ),
     StateReason.ZERO_GRADIENT: (
-        "the optimizer steps with a gradient of zeros, and its state (such as momentum) and any weight decay move the "
-        "parameter; with .grad = None it would not move"
+        "the optimizer steps with a gradient of zeros, and momentum or weight decay changes the values; "
+        "with .grad = None they would stay"
     ),
     StateReason.DECAY: (
-        "the optimizer steps with a gradient of zeros, and weight decay moves the parameter; "
-        "with .grad = None it would not move"
+        "the optimizer steps with a gradient of zeros, and weight decay changes the values; "
+        "with .grad = None they would stay"
     ),
-    StateReason.STALE_GRADIENT: (
-        "the optimizer applies a gradient that is still in .grad from before the freeze; with .grad = None it would not move"
-    ),
+    StateReason.STALE_GRADIENT: ("the optimizer applies a gradient from before the freeze that is still in .grad"),
     StateReason.NO_GRADIENT: "the values change during the optimizer's step, although .grad is None",
     StateReason.OUTSIDE_STEP: "the values are written outside of the optimizer's step",
 }
@@ -63,7 +60,7 @@ def why_never(tree: TreeState, module: int) -> str | None:
     if letter == Reach.NOT_ENTERED.value:
         return why_not_entered(tree, module)
     if letter in (Reach.ENDS.value, Reach.THROUGH.value):
-        return "backward runs through its module, and nothing there that it runs through needs this gradient"
+        return "backward runs through its module, but not through an operation that uses this parameter"
     return None
 
 

@@ -6,28 +6,30 @@ from collections.abc import Sequence
 
 from gradtui.protocol.vocabulary import UnregisteredModule
 
-_MOST_LINES = 4
+_MOST_KINDS = 4
 
 
 def unregistered_lines(modules: Sequence[UnregisteredModule]) -> list[str]:
-    """A line for the modules of one type that one module calls, without a full stop."""
+    """Two lines for the modules of one type that one module calls, without a full stop."""
     groups: dict[tuple[str, str], list[UnregisteredModule]] = {}
     for module in modules:
         groups.setdefault((module.caller, module.type_name), []).append(module)
-    lines = [_words(group) for group in groups.values()]
-    left = len(lines) - _MOST_LINES
-    return [*lines[:_MOST_LINES], *([f"{left:,} more kinds of unregistered modules"] if left > 0 else [])]
+    lines = [line for group in list(groups.values())[:_MOST_KINDS] for line in _words(group)]
+    left = len(groups) - _MOST_KINDS
+    return [*lines, *([f"{left:,} more kinds of unregistered modules"] if left > 0 else [])]
 
 
-def _words(group: Sequence[UnregisteredModule]) -> str:
+def _words(group: Sequence[UnregisteredModule]) -> tuple[str, str]:
     caller, kind, total = group[0].caller, group[0].type_name, sum(module.parameters for module in group)
+    left_out = f"parameters(), state_dict() and to() of {caller} leave"
     if len(group) == 1:
-        what, them = f"{kind} ({total:,} parameters) runs inside {caller} but is not registered with it", "it"
-        remedy = "a module is registered where it is an attribute of another one"
+        what = f"{kind} ({total:,} parameters) runs inside {caller} but is not registered: {left_out} it out"
+        remedy = f"to register {kind}, assign it to an attribute of a module"
     else:
-        what = f"{len(group):,} × {kind} ({total:,} parameters) run inside {caller} but are not registered with it"
-        them, remedy = "them", "a list of modules belongs in nn.ModuleList"
-    return f"{what}: parameters(), state_dict() and to() of {caller} leave {them} out; {_training(group, total)} ({remedy})"
+        many = f"{len(group):,} × {kind} ({total:,} parameters)"
+        what = f"{many} run inside {caller} but are not registered: {left_out} them out"
+        remedy = "to register modules in a list, use nn.ModuleList"
+    return what, f"{_training(group, total)}; {remedy}"
 
 
 def _training(group: Sequence[UnregisteredModule], total: int) -> str:
@@ -35,7 +37,9 @@ def _training(group: Sequence[UnregisteredModule], total: int) -> str:
         sum(getattr(each, name) for each in group) for name in ("in_optimizer", "trainable", "with_gradient")
     )
     if not trainable:
-        return "these parameters require no gradient"
+        return f"the parameters of {group[0].type_name} require no gradient"
     if owned:
-        return f"an optimizer has {'these' if owned == total else f'{owned:,} of these'} parameters"
-    return "no optimizer has these parameters" + (", although they get a gradient" if with_gradient else "")
+        return f"an optimizer has {'the' if owned == total else f'{owned:,} of the'} parameters of {group[0].type_name}"
+    return f"no optimizer has the parameters of {group[0].type_name}" + (
+        ", although they get a gradient" if with_gradient else ""
+    )

@@ -250,35 +250,31 @@ def said(seen: Watched) -> list[tuple[int, str]]:
     return [(entry.step, entry.text) for entry in seen.state.log if entry.kind == "checkpoint"]
 
 
-RESUME = (
-    "Adam's state_dict() holds 3 parameters: 2 of the script and 1 that an unfreeze added (0.weight). A checkpoint of it "
-    "loads only after the same unfreeze: give the resumed run the schedule of this one (--schedule), or freeze before the "
-    "script saves"
-)
+RESUME = [
+    "Adam's state_dict() holds 3 parameters: 2 of the script and 1 that an unfreeze added (0.weight)",
+    "a checkpoint of Adam loads only after the same unfreeze: resume with this run's schedule (--schedule), or freeze "
+    "before the script saves",
+]
 
 
 def test_while_something_is_added_the_events_and_the_closing_lines_say_what_the_checkpoint_holds() -> None:
-    weights = (
-        "the trained weights of 0.weight are in the script's checkpoint only if it saves the modules they are in. The "
-        'command save_checkpoint (ctrl+p) writes the weights of all models: torch.load(FILE)["models"]'
-    )
-    frozen = weights.replace(
-        "the trained weights of 0.weight", "0.weight trained while unfrozen and is frozen again: the trained weights"
-    )
+    weights = "the script's checkpoint holds the trained weights of 0.weight only if it saves the modules that own them"
+    all_of_them = 'the command save_checkpoint (ctrl+p) saves the weights of all models: torch.load(FILE)["models"]'
+    frozen = weights.replace("0.weight", "0.weight (trained while unfrozen, frozen again)")
     _, _, seen = trained(torch.optim.Adam, {2: unfreeze("0")})
-    assert said(seen) == [(2, RESUME), (2, weights)]
-    assert closing_lines(seen.state)[-2:] == [RESUME, weights]
+    assert said(seen) == [(2, line) for line in (*RESUME, weights, all_of_them)]
+    assert closing_lines(seen.state)[-4:] == [*RESUME, weights, all_of_them]
     _, _, seen = trained(torch.optim.Adam, BACK["undo"])
-    assert said(seen)[2:] == [(5, frozen)]
-    assert closing_lines(seen.state)[-1] == frozen
-    assert RESUME not in closing_lines(seen.state)
+    assert said(seen)[4:] == [(5, frozen)]
+    assert closing_lines(seen.state)[-2:] == [frozen, all_of_them]
+    assert not {*RESUME} & {*closing_lines(seen.state)}
     _, _, seen = trained(torch.optim.Adam, {2: freeze("1"), 4: unfreeze("1")})
     assert said(seen) == []
 
 
 def test_what_never_trained_is_not_told_to_have_trained() -> None:
     _, _, seen = trained(torch.optim.Adam, {2: lambda id_: SetTrainable(id_, "0", True), 3: freeze("0")}, steps=9)
-    assert len(said(seen)) == 3
+    assert len(said(seen)) == 5
     model = stack()
     model[0].requires_grad_(False)
     with watched() as seen:

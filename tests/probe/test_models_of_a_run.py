@@ -15,7 +15,7 @@ from watched import Watched, watched
 
 from gradtui.export.summary import summarise
 from gradtui.probe import cadence, models_in_view
-from gradtui.protocol.events import SavedBytesMeasured
+from gradtui.protocol.events import LedgerTaken, SavedBytesMeasured
 from gradtui.protocol.vocabulary import Phase
 from gradtui.runner.plain import closing_lines
 from gradtui.state.model_records import RECORDS_KEPT, state_counts
@@ -194,6 +194,19 @@ def test_a_ledger_names_the_models_that_ran_in_its_step() -> None:
     # The second step of a round goes on with the first one's trace.
     assert len(last[0]) == 1
     assert set(last[1]) == numbers
+
+
+def test_no_model_had_run_while_the_script_loaded() -> None:
+    student, teacher = nn.Linear(2, 2), nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(student.parameters(), lr=0.1)
+    with watched() as seen:
+        with torch.no_grad():
+            teacher(torch.ones(1, 2))
+        student(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+    loads = [event for event in seen.all(LedgerTaken) if event.phase is Phase.LOAD]
+    assert len(loads) == 1
+    assert loads[0].models == ()
 
 
 def test_the_phases_of_a_step_bear_its_number_from_one_on() -> None:

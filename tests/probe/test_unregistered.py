@@ -46,10 +46,12 @@ def train(net: nn.Module, parameters: Sequence[Tensor] | None = None, steps: int
 def test_a_list_of_layers_that_no_optimizer_has() -> None:
     found = train(Net(nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH))).state.unregistered
     assert found == (UnregisteredModule("Net", "Linear", None, LINEAR, LINEAR, 0, LINEAR),) * 2
-    (line,) = unregistered_lines(found)
-    assert line.startswith(f"2 × Linear ({2 * LINEAR} parameters) run inside Net but are not registered with it")
-    assert "no optimizer has these parameters, although they get a gradient" in line
-    assert "nn.ModuleList" in line
+    assert unregistered_lines(found) == [
+        f"2 × Linear ({2 * LINEAR} parameters) run inside Net but are not registered: "
+        "parameters(), state_dict() and to() of Net leave them out",
+        "no optimizer has the parameters of Linear, although they get a gradient; "
+        "to register modules in a list, use nn.ModuleList",
+    ]
 
 
 def test_it_is_noted_once() -> None:
@@ -63,7 +65,7 @@ def test_what_an_optimizer_has_is_shown_as_a_model_and_told_to_be_unregistered()
     (found,) = train(net, [*net.parameters(), *layer.parameters()]).state.unregistered
     assert found == UnregisteredModule("Net", "Linear", found.model, LINEAR, LINEAR, LINEAR, LINEAR)
     assert found.model is not None
-    assert "an optimizer has these parameters" in unregistered_lines([found])[0]
+    assert "an optimizer has the parameters of Linear; to register Linear," in unregistered_lines([found])[1]
 
 
 def test_only_the_topmost_is_told_with_all_that_it_contains() -> None:
@@ -76,7 +78,7 @@ def test_a_frozen_teacher_requires_no_gradient() -> None:
     teacher = nn.Linear(WIDTH, WIDTH).requires_grad_(False)
     (found,) = train(Net(teacher)).state.unregistered
     assert found == UnregisteredModule("Net", "Linear", None, LINEAR, 0, 0, 0)
-    assert "these parameters require no gradient" in unregistered_lines([found])[0]
+    assert "the parameters of Linear require no gradient; to register" in unregistered_lines([found])[1]
 
 
 def test_the_innermost_caller_is_named() -> None:

@@ -124,6 +124,8 @@ def loud_step():
     torch.amp.GradScaler("cuda")
     scheduler = torch.optim.lr_scheduler.StepLR(torch.optim.SGD(model.parameters(), lr=0.1), 1)
     scheduler.step()
+    optimizer.register_load_state_dict_pre_hook(lambda *given: say("load state"))
+    optimizer.load_state_dict(optimizer.state_dict())
     full_hook = nn.Linear(2, 2)
     full_hook.register_full_backward_hook(lambda *given: say("without inputs"))
     full_hook(torch.ones(1, 2)).sum().backward()
@@ -134,6 +136,7 @@ def loud_step():
 PLACES = {
     "nested forward", "computed again", "forward", "zero_grad", "loss", "step", "data set", "collate", "scale",
     "backward hook", "clip", "grad", "full backward hook", "forward hook", "optimizer", "without inputs",
+    "load state",
 }  # fmt: skip
 
 Said = tuple[str, str, int, str]

@@ -34,6 +34,17 @@ def test_a_run_that_never_trained(ending: ev.RunEnded, words: str) -> None:
     assert "child processes" not in closing(started(), ending)
 
 
+def test_a_script_that_asks_for_gradients_without_a_backward_is_not_said_to_train_nothing() -> None:
+    backward = ev.PhaseTime(Phase.BACKWARD, 0.5, 30)
+    asked = ev.Progress(1.0, 0, 0, 0, 0, (), (backward,), 0.0, 1, 1)
+    text = closing(started(), asked, ev.RunEnded(1.0, 0, 0, None))
+    assert "without training anything" not in text
+    assert "the script called torch.autograd.grad or torch.func 30 times, and never backward() or an optimizer" in text
+    assert "failed" not in text
+    failed = closing(started(), asked, ev.RunEnded(1.0, 0, 1, "Traceback\nValueError: x"))
+    assert failed.startswith("the script failed. It called torch.autograd.grad or torch.func 30 times")
+
+
 @pytest.mark.parametrize(("seconds", "told"), [(0.0, False), (0.3, False), (34.56, True)])
 def test_child_processes_that_may_have_trained_are_mentioned(seconds: float, told: bool) -> None:
     text = closing(started(), ev.RunEnded(1.0, 0, 0, None, seconds))
@@ -145,7 +156,8 @@ def test_graphs_that_a_script_holds_are_told_with_their_number_and_age() -> None
 
 
 def test_norms_of_two_models_are_not_run_together() -> None:
-    other = dataclasses.replace(coop_model(blocks=1), step=3)
+    found = coop_model(blocks=1)
+    other = dataclasses.replace(found, models=(dataclasses.replace(found.models[0], number=9),), step=3)
     text = closing(*coop_run(3), other, ev.GradientsMeasured(9.0, 4, 0.5, None, None))
     assert "gradient norm 0.5 (step 4), read at 1 step since the models changed at step 3" in text
 
@@ -158,37 +170,52 @@ def test_a_range_of_norms_is_one_of_the_steps_that_were_read() -> None:
     expected = "gradient norm 6 (step 3) → 4.5 (step 33), min 2 (step 10), max 7.5 (step 20), read at 4 of 40 steps"
     assert expected in text.splitlines()
     unsure = ev.GradientsMeasured(9.0, 40, 4.0, None, None, as_applied=False)
-    assert "; at 1 as backward left it: the script may have clipped it before its update" in closing(
-        *events, unsure, end
+    assert (
+        "at 1 of these steps the norm is of the end of backward: the script may have clipped it afterwards"
+        in closing(*events, unsure, end)
     )
+
+
+def test_norms_of_several_optimizers_are_said_to_be() -> None:
+    readings = [ev.GradientsMeasured(9.0, step, total, None, None) for step, total in ((1, 6.0), (2, 2.0))]
+    both = ev.Progress(9.5, 8, 8, 8, 0, (4, 4), (), 0.0, 1, 1)
+    assert "read at 2 of 8 steps of 2 optimizers" in closing(*readings, both)
+    one = ev.Progress(9.5, 8, 8, 8, 0, (0, 8), (), 0.0, 1, 1)
+    assert "read at 2 of 8 steps" in closing(*readings, one)
+    assert "optimizers" not in closing(*readings, one)
 
 
 def test_norms_that_were_left_out_because_a_device_was_behind_are_counted() -> None:
     behind = ev.Progress(9.0, 4, 1, 1, 0, (1,), (), 0.0, 1, 1, 1_234)
     assert "left out" not in closing(*coop_run(3))
-    assert "read at 3 of 4 steps; 1,234 left out, since the device was behind" in closing(*coop_run(3), behind)
+    assert "read at 3 of 4 steps; 1,234 were left out because the device was behind" in closing(*coop_run(3), behind)
 
 
 def test_what_measuring_took_is_explained_where_steps_were_exempt_from_the_budget() -> None:
-    def told(exempt_steps: int, exempt_seconds: float) -> str:
+    def told(exempt_steps: int, exempt_seconds: float) -> list[str]:
         first = ev.Progress(1.0, 1, 1, 1, 0, (1,), (), 0.5, 1, 1)
         time = (ev.PhaseTime(Phase.FORWARD, 2.0, 100),)
         rest = ev.Progress(
             9.0, 101, 100, 100, 0, (100,), time, 0.26, 1, 1, exempt_steps=exempt_steps, exempt_seconds=exempt_seconds
         )
-        return next(line for line in closing(started(), first, rest).splitlines() if line.startswith("measuring took"))
+        lines = closing(started(), first, rest).splitlines()
+        return lines[next(place for place, line in enumerate(lines) if line.startswith("measuring took")) :]
 
     alone = "measuring took 2600 µs a step, 13.0 %"
-    assert told(0, 0.0) == alone
-    exempt = "steps were exempt from the budget (the first steps, and steps after a change, are always examined)"
-    assert told(15, 0.25) == f"{alone}: 15 of 100 {exempt}; in the others measuring took 0.6 %"
-    assert told(100, 0.26) == f"{alone}: 100 of 100 {exempt}"
+    assert told(0, 0.0) == [alone]
+    exempt = "the budget does not apply to the first steps and to steps after a change"
+    # 0.01 s of measuring in the 1.75 s that are left without the 0.25 s.
+    others = "in the other steps measuring took 0.6 %"
+    assert told(15, 0.25) == [alone, f"{exempt} (15 of 100 steps); {others}"]
+    assert told(100, 0.26) == [alone, f"{exempt} (100 of 100 steps)"]
 
 
 def test_phases_that_are_an_estimate_are_said_to_be() -> None:
     short = ev.Progress(9.0, 5_000, 4_000, 4_000, 0, (4_000,), (), 0.0, 1, 1, outlined=3_500)
     assert "estimate" not in closing(*coop_run(3))
-    assert "the phases of 3,500 short steps are an estimate by those of the others" in closing(*coop_run(3), short)
+    assert "the phase times of 3,500 short steps are estimated from those of the other steps" in closing(
+        *coop_run(3), short
+    )
 
 
 def test_the_memory_of_a_device_is_told_with_its_parts() -> None:
@@ -227,5 +254,5 @@ def test_of_many_models_the_closing_lines_tell_of_the_last_ones() -> None:
     ]
     lines = closing(*run, *many).splitlines()
     # Twelve, and the run's own first one.
-    assert "5 models before these" in lines
+    assert "5 earlier models are not listed" in lines
     assert sum(line.startswith("model ") for line in lines) == 8
