@@ -6,7 +6,6 @@ from gradtui.probe.gradient_meter import NormReading
 from gradtui.probe.models_in_view import ModelsInView
 from gradtui.probe.moved_places import Moved
 
-
 NOT_LISTED = -1
 """The place of every parameter that belongs to no listed model."""
 
