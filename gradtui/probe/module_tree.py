@@ -128,7 +128,7 @@ class ModuleTree:
             if [*map(id, own)] != listed.parameters or [*map(id, children)] != listed.children:
                 # A stand-in for the time of one call: what it stands in for comes back.
                 return any(not isinstance(held, nn.Parameter) for held in own if held is not None)
-            if [*module._buffers] != listed.buffers:  # noqa: SLF001
+            if [*module._buffers.keys()] != listed.buffers:  # noqa: SLF001
                 return False
         return self._shares_memory_as_listed()
 

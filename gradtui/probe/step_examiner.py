@@ -44,7 +44,7 @@ _AFTER_A_CHANGE = 4
 _BETWEEN_SWITCHES = 2_000
 """Whether the script has frozen something is looked at so many times as seldom as looking takes."""
 
-_OF_EACH_ROOT = 3
+_OF_EACH_ROOT = 2
 """So many steps that begin with a call of the same module are sampled whatever they cost: layers that are trained one after
 the other would never be seen otherwise."""
 

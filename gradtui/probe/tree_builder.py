@@ -194,7 +194,7 @@ def _buffer_info(buffer: torch.Tensor, path: str, module: int, *, persistent: bo
 
 def _contents(module: nn.Module) -> Contents:
     own, children = module._parameters, module._modules  # noqa: SLF001 - `named_children` leaves out what is shared
-    return Contents([*map(id, own.values())], [*map(id, children.values())], [*module._buffers])  # noqa: SLF001
+    return Contents([*map(id, own.values())], [*map(id, children.values())], [*module._buffers.keys()])  # noqa: SLF001
 
 
 def _local_count(parameter: torch.Tensor) -> int | None:
