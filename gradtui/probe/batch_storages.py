@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from gradtui.probe.plain_tensors import plain_tensors
-from gradtui.probe.torch_private import is_being_traced, unseen_by_function_modes
+from gradtui.probe.torch_private import is_being_traced
 
 _MOST_VALUES = 10_000
 """Values of one batch that are looked at, lists of plain numbers included."""
@@ -96,11 +96,6 @@ def _storages(values: Any) -> dict[int, _Reference]:
     """
     if is_being_traced():
         return {}
-    with unseen_by_function_modes():
-        return _found(values)
-
-
-def _found(values: Any) -> dict[int, _Reference]:
     found: dict[int, _Reference] = {}
     waiting = [values]
     for _ in range(_MOST_VALUES):

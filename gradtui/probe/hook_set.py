@@ -2,7 +2,8 @@
 
 Everything of ours that torch calls goes through `HookSet.run`, on whatever thread the script uses. It times the call, catches
 what it raises, reports that once, and switches the failing part off after repeated failures. Exceptions that are meant for
-the script (the end of a run after N steps, Ctrl+C) are not `Exception`s and pass.
+the script (the end of a run after N steps, Ctrl+C) are not `Exception`s and pass. Within it no tensor calls a
+`__torch_function__` of the script's, which may print or draw random numbers.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Any, Protocol
 from gradtui.own_frames import strip_own_frames
 from gradtui.probe.dynamo_frames import leave_to_python
 from gradtui.probe.script_handlers import raised_by_handler
-from gradtui.probe.torch_private import living_threads
+from gradtui.probe.torch_private import living_threads, no_torch_function
 
 _COLD = 12
 """A hook takes a short step this many times longer than an empty one takes in a tight loop, besides what it times itself: the
@@ -127,7 +128,8 @@ class HookSet:
         now = perf_counter_ns()
         answer = None
         try:
-            answer = callback(now, *arguments)
+            with no_torch_function():
+                answer = callback(now, *arguments)
         except Exception as error:  # noqa: BLE001 - no error of ours may reach the script
             self._caught(part, error)
         except BaseException:
@@ -168,7 +170,8 @@ class HookSet:
         if part in self._off:
             return
         try:
-            callback(*arguments)
+            with no_torch_function():
+                callback(*arguments)
         except Exception as error:  # noqa: BLE001 - no error of ours may reach the script
             self._caught(part, error)
 

@@ -31,7 +31,6 @@ from gradtui.probe.torch_private import (
     saved_tensors,
     sequence_number,
     storage_key,
-    unseen_by_function_modes,
 )
 from gradtui.protocol.vocabulary import MemoryBytes, Phase
 
@@ -135,7 +134,7 @@ class LivingGraphs:
         began = perf_counter_ns()
         graphs = {graph.call: graph for graph in self._graphs if graph.is_alive()} if young else {}
         seen = {key for graph in graphs.values() for key in graph.storages}
-        with unseen_by_function_modes(), no_collection():
+        with no_collection():
             owners = SavedOwners(tree, ModuleTrace())
             nodes = owners.nodes_of(_tensors(young=young), lambda: perf_counter_ns() - began > _ONE_SEARCH_NS)
             for node in nodes:

@@ -21,7 +21,7 @@ from gradtui.probe.joined_parameters import JoinedParameters
 from gradtui.probe.module_tree import ModuleTree
 from gradtui.probe.moved_places import Moved
 from gradtui.probe.run_clock import RunClock
-from gradtui.probe.torch_private import current_graph_task_id, is_being_traced, unseen_by_function_modes
+from gradtui.probe.torch_private import current_graph_task_id, is_being_traced
 from gradtui.probe.tree_builder import build
 from gradtui.protocol.events import Event, ModelsFound, OptimizersFound
 from gradtui.protocol.vocabulary import OptimizerInfo
@@ -146,23 +146,21 @@ class ModelsInView:
         """
         if not (self.discovery.dirty or look_closer) or is_being_traced():
             return
-        with unseen_by_function_modes():
-            may_search = at_any_cost or self._may_search
-            is_due = self.discovery.dirty or (self.discovery.needs_search and may_search) or not self.tree.is_current()
-            if is_due and (at_any_cost or self._is_within(self._listed_ns)):
-                self._list_within_budget(step, may_search=may_search)
-            elif not is_due and self.discovery.optimizers.sizes() != self._sizes:
-                self.describe_optimizers(step)
+        may_search = at_any_cost or self._may_search
+        is_due = self.discovery.dirty or (self.discovery.needs_search and may_search) or not self.tree.is_current()
+        if is_due and (at_any_cost or self._is_within(self._listed_ns)):
+            self._list_within_budget(step, may_search=may_search)
+        elif not is_due and self.discovery.optimizers.sizes() != self._sizes:
+            self.describe_optimizers(step)
 
     def reconcile(self, step: int) -> None:
         """The run ends: list what was seen and not listed, whatever that costs. What was freed meanwhile stays listed."""
         if is_being_traced() or self.tree.is_gone():
             return
-        with unseen_by_function_modes():
-            is_complete = not (self.discovery.dirty or self.discovery.needs_search) and self.tree.is_current(freed=True)
-            if not is_complete:
-                self._list_within_budget(step, may_search=True)
-            self.describe_optimizers(step, at_end=True)
+        is_complete = not (self.discovery.dirty or self.discovery.needs_search) and self.tree.is_current(freed=True)
+        if not is_complete:
+            self._list_within_budget(step, may_search=True)
+        self.describe_optimizers(step, at_end=True)
 
     @property
     def _may_search(self) -> bool:

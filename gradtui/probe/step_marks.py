@@ -26,6 +26,7 @@ from typing import Protocol
 from torch import nn
 from torch.optim import Optimizer
 
+from gradtui.probe.torch_private import no_torch_function
 from gradtui.protocol.vocabulary import Phase
 
 FORWARD, BACKWARD, STEP, ZERO_GRAD, DATA = 1, 2, 3, 4, 5
@@ -184,7 +185,8 @@ class StepMarks:
 
     def _ask(self, question: Callable[[], bool]) -> bool:
         began = perf_counter_ns()
-        answer = question()
+        with no_torch_function():
+            answer = question()
         self.asking_ns += perf_counter_ns() - began
         return answer
 

@@ -22,7 +22,7 @@ from gradtui.probe.module_trace import ModuleTrace
 from gradtui.probe.module_tree import ModuleTree
 from gradtui.probe.plain_tensors import plain_tensors
 from gradtui.probe.saved_owners import SavedOwners
-from gradtui.probe.torch_private import is_being_traced, is_wrapper, storage_key, unseen_by_function_modes
+from gradtui.probe.torch_private import is_being_traced, is_wrapper, storage_key
 from gradtui.protocol.vocabulary import HeldStorage
 
 _SECONDS = 1.0
@@ -90,13 +90,12 @@ def find(
     """
     search = _Search(device, perf_counter() + seconds)
     if not is_being_traced():
-        with unseen_by_function_modes():
-            _named(search, tree, optimizers)
-            tensors = _tensors(search)
-            _saved(search, SavedOwners(tree, trace), tensors)
-            for tensor in tensors:
-                with contextlib.suppress(Exception):  # functorch's wrappers have no storage
-                    search.claim(tensor, _UNKNOWN, "other")
+        _named(search, tree, optimizers)
+        tensors = _tensors(search)
+        _saved(search, SavedOwners(tree, trace), tensors)
+        for tensor in tensors:
+            with contextlib.suppress(Exception):  # functorch's wrappers have no storage
+                search.claim(tensor, _UNKNOWN, "other")
     names = ("parameters", "buffers", "gradients", "optimizer_state", "activations")
     return Owners(tuple((name, search.bytes[name]) for name in names), _largest(search), search.whole)
 

@@ -75,10 +75,8 @@ def _are_default_devices() -> bool:
     return all(isinstance(mode, DeviceContext) for mode in modes)
 
 
-def unseen_by_function_modes() -> AbstractContextManager[object]:
-    """Within this, looking at a tensor (even at its shape) is no call that a mode of the script's is asked about."""
-    disabled: Callable[[], AbstractContextManager[object]] | None = getattr(torch._C, "DisableTorchFunction", None)
-    return disabled() if disabled is not None else nullcontext()
+no_torch_function: Callable[[], AbstractContextManager[object]] = getattr(torch._C, "DisableTorchFunction", nullcontext)
+"""Within this no access to a tensor, not even to its shape, calls the `__torch_function__` of a subclass or of a mode."""
 
 
 def backward_owner() -> tuple[Any, str]:

@@ -1,0 +1,193 @@
+"""Parameters and losses of a class with its own `__torch_function__`: no access of ours calls it, nor a function mode."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+from watched import ScriptedCommands, watched
+
+import gradtui
+from gradtui.protocol import commands as all_commands
+from gradtui.protocol.commands import (
+    Command,
+    FollowMicroSteps,
+    Intervention,
+    PauseAtBadStep,
+    RunSteps,
+    RunTo,
+    SaveCheckpoint,
+    SetCheckpointing,
+    SetGroup,
+    SetMode,
+    SetTrainable,
+    TakeUpFreezes,
+    TraceGradient,
+    TraceStep,
+    TrainOnly,
+    Watch,
+)
+
+calls: Counter[str] = Counter()
+models: list[Any] = []
+"""The model of the newest run."""
+
+
+class Chatty(torch.Tensor):
+    """Each call of its `__torch_function__` is seen by a counter and by the random state."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        calls[str(func)] += 1
+        random.random()
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+class Listening(TorchFunctionMode):
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        calls[str(func)] += 1
+        return func(*args, **(kwargs or {}))
+
+
+def chatty() -> nn.Module:
+    model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 2))
+    for module in model.modules():
+        for name, parameter in list(module.named_parameters(recurse=False)):
+            setattr(module, name, nn.Parameter(parameter.detach().as_subclass(Chatty)))
+    return model
+
+
+def train(steps: int, each: Callable[[int], object] = lambda number: None) -> tuple[list[Any], Counter[str]]:
+    """What a run ends with, and what `__torch_function__` was called with."""
+    torch.manual_seed(0)
+    random.seed(0)
+    model = chatty()
+    models[:] = [model]
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    x = torch.linspace(-1, 1, 24).view(6, 4)
+    calls.clear()
+    for number in range(steps):
+        each(number)
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+        optimizer.step()
+    seen = Counter(calls)
+    return [random.random(), *(p.tolist() for p in model.parameters())], seen
+
+
+MAKE: dict[type[Command], Callable[[int], Command]] = {
+    SetTrainable: lambda id_: SetTrainable(id_, "0", False),
+    TakeUpFreezes: lambda id_: TakeUpFreezes(id_, ("0.weight",), ()),
+    SetCheckpointing: lambda id_: SetCheckpointing(id_, "nowhere", True),
+    SetMode: lambda id_: SetMode(id_, "", False),
+    SetGroup: lambda id_: SetGroup(id_, 0, 0, learning_rate=0.5),
+    TrainOnly: lambda id_: TrainOnly(id_, "0"),
+    RunSteps: lambda id_: RunSteps(id_, 1),
+    RunTo: lambda id_: RunTo(id_, 100),
+    FollowMicroSteps: lambda id_: FollowMicroSteps(id_, True),
+    Watch: lambda id_: Watch(id_, ("0.weight", "3.bias")),
+    TraceGradient: lambda id_: TraceGradient(id_, "0"),
+}
+"""Commands that need arguments. A module that is checkpointed is called again: what it calls then is the script's own."""
+
+
+def kinds() -> Iterator[type[Command]]:
+    for kind in vars(all_commands).values():
+        if isinstance(kind, type) and issubclass(kind, Command) and kind not in (Command, Intervention):
+            yield kind
+
+
+@pytest.mark.parametrize("budget", [1e6, 0.01])
+def test_a_run_that_is_only_watched_calls_it_as_often_as_plain_python(budget: float) -> None:
+    plain = train(12)
+    with watched(budget=budget):
+        assert train(12) == plain
+
+
+@pytest.mark.parametrize("budget", [1e6, 0.01])
+def test_nor_does_a_function_mode_see_more_calls(budget: float) -> None:
+    with Listening():
+        plain = train(12)
+    with watched(budget=budget), Listening():
+        assert train(12) == plain
+
+
+@pytest.mark.parametrize("kind", [TraceStep, Watch, TraceGradient, FollowMicroSteps, PauseAtBadStep, RunTo])
+def test_what_is_read_after_a_command_does_not_call_it(kind: type[Command]) -> None:
+    plain = train(12)
+    with watched(commands=ScriptedCommands()) as seen:
+        assert train(12, lambda number: seen.submit(MAKE.get(kind, kind)) if number in (2, 5) else None) == plain
+
+
+@pytest.mark.parametrize("budget", [1e6, 0.01])
+def test_what_a_command_has_frozen_is_watched_without_calling_it(budget: float) -> None:
+    def only_after(number: int) -> None:
+        if number == 6:
+            calls.clear()
+
+    def by_itself(number: int) -> None:
+        only_after(number)
+        if number == 2:
+            for parameter in models[-1][3].parameters():
+                parameter.requires_grad_(False)
+                parameter.grad = None
+
+    def by_command(number: int) -> None:
+        only_after(number)
+        if number == 2:
+            seen.submit(lambda id_: SetTrainable(id_, "3", False))
+
+    plain = train(40, by_itself)
+    with watched(budget=budget) as seen:
+        observed = train(40, by_command)
+    assert observed[1] == plain[1]
+    assert observed[0][1:] == plain[0][1:]
+
+
+def test_a_watch_that_a_script_opens_and_asks_calls_it_no_more_often() -> None:
+    def asks(number: int) -> None:
+        if number == 0:
+            opened.append(gradtui.watch(models[-1], progress=False))
+        if number == 5:
+            gradtui.load_state_dict(gradtui.state_dict())
+            opened[0].summary()
+        if number == 9:
+            opened[0].close()
+
+    opened: list[Any] = []
+    plain = train(12)
+    assert train(12, asks) == plain
+
+
+@pytest.mark.parametrize("kind", list(kinds()), ids=lambda kind: kind.__name__)
+def test_no_command_calls_it(kind: type[Command], tmp_path: Path) -> None:
+    """The calls while a command is applied; what the script calls afterwards may differ, as its model does."""
+    make = MAKE.get(kind, kind)
+    if kind is SaveCheckpoint:
+        make = lambda id_: SaveCheckpoint(id_, str(tmp_path / "saved.pt"))  # noqa: E731
+    before: list[Counter[str]] = []
+    with watched(commands=ScriptedCommands(), budget=1e6) as seen:
+        apply = seen.probe.desk._boundary._apply
+
+        def counted(command: Command, step: int) -> Any:
+            calls.clear()
+            try:
+                return apply(command, step)
+            finally:
+                before.append(Counter(calls))
+
+        seen.probe.desk._boundary._apply = counted  # type: ignore[method-assign]
+        try:
+            train(6, lambda number: seen.submit(make) if number in (2, 4) else None)
+        except SystemExit:
+            assert kind.__name__ == "StopTraining"
+    assert before
+    assert sum(before, Counter()) == {}
