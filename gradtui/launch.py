@@ -13,6 +13,7 @@ from gradtui.export.intervention_files import InterventionFiles
 from gradtui.export.summary import is_replaceable, summarise, write
 from gradtui.export.summary_file import SummaryFile
 from gradtui.no_collection import no_collection
+from gradtui.printable import write_line
 from gradtui.runner.plain import PlainReporter, closing_lines
 from gradtui.runner.run_files import RunFiles
 from gradtui.runner.script import Program, ScriptError, finish, load
@@ -39,7 +40,7 @@ def launch(settings: Settings) -> int:
     if settings.plain:
         _plain(settings, program, "--plain shows none")
     if os.name != "posix":
-        sys.stderr.write("gradtui: the dashboard needs a POSIX terminal (on Windows: WSL); running with --plain\n")
+        write_line("the dashboard needs a POSIX terminal (on Windows: WSL); running with --plain")
         _plain(settings, program, "it needs a POSIX terminal")
     from gradtui.runner.terminal import why_no_screen
 
@@ -56,7 +57,7 @@ def launch(settings: Settings) -> int:
 def _plain(settings: Settings, program: Program, why: str) -> NoReturn:
     """Run without a screen; `why` there is none."""
     if settings.pause_at_nan:
-        sys.stderr.write(f"gradtui: --pause-at-nan needs the screen, to let the run go on from there: {why}\n")
+        write_line(f"--pause-at-nan needs the screen, to let the run go on from there: {why}")
         sys.exit(USAGE_ERROR)
     files = InterventionFiles(RunFiles(settings.target.name).write_together, settings.target.words)
     training = TrainingRun(settings, program)
@@ -81,7 +82,7 @@ def _with_screen(settings: Settings, program: Program, lease: TerminalLease, nur
         screen.capture_output()
     except OSError as error:
         reason = f"no log can be written ({error.strerror or error})"
-        sys.stderr.write(f"gradtui: {reason}; running with --plain\n")
+        write_line(f"{reason}; running with --plain")
         _plain(settings, program, reason)
     with _renewed_summary(settings, lambda: screen.look(partial(summarise, dropped=screen.dropped))):
         outcome = screen.execute()

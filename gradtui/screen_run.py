@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from gradtui.no_collection import no_collection
+from gradtui.printable import printable, write_line
 from gradtui.protocol.events import ProbeFailed
 from gradtui.runner.ending import Outcome
 from gradtui.runner.log_directory import new_log
@@ -160,10 +161,11 @@ class ScreenRun:
             # Among what is lost is the traceback, most likely.
             sys.stderr.write(outcome.error or "")
             lost, log = self._capture.lost_bytes, self._capture.log
-            sys.stderr.write(f"gradtui: {lost:,} bytes of the output are not in {log}: {self._capture.trouble}\n")
+            write_line(f"{lost:,} bytes of the output are not in {log}: {self._capture.trouble}")
         if self._capture.asked_for_input:
             sys.stderr.write(INPUT_REFUSED)
         if self._terminal.was_lost:
-            sys.stderr.write("gradtui: the script closed the dashboard's files, and the dashboard with them\n")
+            write_line("the script closed the dashboard's files, and the dashboard with them")
         elif self._thread.crash is not None:
-            sys.stderr.write(f"gradtui: the dashboard failed; training was not touched\n{self._thread.crash}\n")
+            write_line("the dashboard failed; training was not touched")
+            sys.stderr.write("".join(f"{printable(line)}\n" for line in str(self._thread.crash).splitlines()))

@@ -6,10 +6,10 @@ taken up is still one that can be trained on, so what is wrong is one line on st
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from typing import Any
 
+from gradtui.printable import write_line
 from gradtui.probe.active import active_probe
 from gradtui.probe.probe import Probe
 
@@ -70,4 +70,4 @@ def _read(state: Any) -> _Saved | None:
 
 
 def _say(line: str) -> None:
-    sys.stderr.write(f"gradtui: {line}\n")
+    write_line(line)

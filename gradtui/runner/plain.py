@@ -16,6 +16,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TypeVar
 
+from gradtui.printable import printable
 from gradtui.protocol.vocabulary import Phase
 from gradtui.runner.descriptors import duplicate_aside
 from gradtui.state.bad_step_words import bad_step_words
@@ -99,7 +100,7 @@ class PlainReporter:
         """Write one line of ours to stderr."""
         if self._descriptor is None:
             return
-        line = f"gradtui: {text}\n".encode(errors="replace")
+        line = f"gradtui: {printable(text)}\n".encode(errors="replace")
         with contextlib.suppress(OSError):
             try:
                 os.write(self._descriptor, line)

@@ -19,6 +19,7 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from gradtui.own_frames import hide_callers, strip_own_frames
+from gradtui.printable import write_line
 from gradtui.runner.ending import Outcome, conclude, finish
 from gradtui.runner.module_search import ModuleSearchError, find_early, find_late, searching_first
 from gradtui.settings import Target
@@ -106,7 +107,7 @@ def run(program: Program, raised: Callable[[BaseException], None] | None = None)
     try:
         _execute(program)
     except ModuleSearchError as error:
-        sys.stderr.write(f"gradtui: {error}\n")
+        write_line(str(error))
         ending = SystemExit(1)
     except BaseException as error:  # noqa: BLE001 (python's own top level catches all of them)
         ending = error

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
+from gradtui.printable import write_line
 from gradtui.protocol.commands import PauseAtBadStep
 from gradtui.protocol.events import ProbeFailed, RunEnded, RunStarted, TorchImported
 from gradtui.runner.child_processes import cpu_seconds
@@ -107,7 +107,7 @@ class TrainingRun:
                 self._watched = self._attach()
             except Exception as error:  # noqa: BLE001 - without a probe the script still runs
                 trouble = f"{type(error).__name__}: {error}"
-                sys.stderr.write(f"gradtui: cannot watch this run: {trouble}\n")
+                write_line(f"cannot watch this run: {trouble}")
                 self.events.put(ProbeFailed(0.0, 0, "probe", trouble, True))
 
     def _set_active(self, probe: Probe | None) -> None:

@@ -31,6 +31,7 @@ from gradtui.tui.driver import suspend_process
 from gradtui.tui.freezing import FreezingApp
 from gradtui.tui.governor import Governor
 from gradtui.tui.keys_in_order import KeysInOrder
+from gradtui.tui.line_filter import NoControls
 from gradtui.tui.live_actions import LiveActions
 from gradtui.tui.looking import LookingApp
 from gradtui.tui.palette import DARK_THEME, LIGHT_THEME, Palette
@@ -79,6 +80,7 @@ class GradtuiApp(LiveActions, LookingApp, FreezingApp, AnnouncingApp, KeysInOrde
         self.run_state = RunState()
         super().__init__()
         self.animation_level = "none"
+        self._filters.append(NoControls())
         self._source, self._sink, self._interrupt = source, sink, interrupt
         self._hz = refresh_hz
         self._governor = Governor(ui_budget, 1 / refresh_hz if refresh_hz > 0 else 1.0)

@@ -10,19 +10,12 @@ from functools import lru_cache
 
 from rich.cells import cell_len, set_cell_size
 
+from gradtui.printable import printable as printable
+
 Span = tuple[str, str]
 Line = tuple[Span, ...]
 
 BLANK: Line = (("", ""),)
-
-_UNPRINTABLE = dict.fromkeys((*range(32), 127, *range(128, 160), 8206, 8207, 8232, 8233), "·")
-_UNPRINTABLE |= dict.fromkeys((*range(8234, 8239), *range(8294, 8298)), "·")
-_UNPRINTABLE[ord("\t")] = " "
-
-
-def printable(text: str) -> str:
-    """The text without control characters, which would otherwise reach the terminal as commands."""
-    return text if text.isascii() and text.isprintable() else text.translate(_UNPRINTABLE)
 
 
 def width_of(text: str) -> int:

@@ -1,0 +1,128 @@
+"""Names are hostile input: nothing of them reaches the terminal as a command, on stderr or on the screen."""
+
+from __future__ import annotations
+
+import os
+import unicodedata
+from dataclasses import replace
+
+import pytest
+from fakes import coop_run
+from harness import session
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.cells import cell_len
+from rich.segment import Segment
+from textual.color import Color
+
+from gradtui.printable import printable, without_controls, write_line
+from gradtui.protocol import events as ev
+from gradtui.runner.plain import PlainReporter, closing_lines
+from gradtui.state.reducer import apply
+from gradtui.state.run_state import RunState
+from gradtui.transport.in_process import EventQueue
+from gradtui.tui.line_filter import NoControls
+
+HOSTILE = "\x1b]0;owned\x07\x1b[2J[bold red]\u202e\x9b31m\r\n"
+
+texts = st.text(
+    st.sampled_from("a é漢[/]\x1b\x07\x9b\r\n\t\x00\u202e\u2066\u200f\u2028\udc1b\U0001f600") | st.characters()
+)
+
+
+def reach_the_terminal(text: str) -> list[str]:
+    """Characters that act instead of being shown: of category Cc (controls), or those that reverse text."""
+    reversing = {"R", "L", "AL"}
+    return [
+        sign
+        for sign in text
+        if unicodedata.category(sign) == "Cc"
+        or sign in "\u2028\u2029"
+        or (unicodedata.category(sign) == "Cf" and unicodedata.bidirectional(sign) in reversing)
+        or unicodedata.bidirectional(sign) in {"LRE", "RLE", "PDF", "LRO", "RLO", "LRI", "RLI", "FSI", "PDI"}
+    ]
+
+
+@given(texts)
+def test_no_control_character_is_left(text: str) -> None:
+    assert reach_the_terminal(printable(text)) == []
+    assert reach_the_terminal(without_controls(text)) == []
+    assert len(printable(text)) == len(text)
+
+
+@given(texts)
+def test_what_the_screen_draws_has_none_and_is_as_wide_as_before(text: str) -> None:
+    (drawn,) = NoControls().apply([Segment(text)], Color(0, 0, 0))
+    assert reach_the_terminal(drawn.text) == []
+    assert cell_len(drawn.text) == cell_len(text)
+
+
+@given(st.text())
+def test_harmless_text_stays_as_it_is(text: str) -> None:
+    if not reach_the_terminal(text):
+        assert printable(text) == without_controls(text) == text
+
+
+def test_a_line_on_stderr_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    write_line(f"a name: {HOSTILE}")
+    written = capsys.readouterr().err
+    assert written.endswith("\n")
+    assert reach_the_terminal(written[:-1]) == []
+
+
+@settings(max_examples=30)
+@given(texts)
+def test_the_reporter_writes_lines_without_them(text: str) -> None:
+    reading, writing = os.pipe()
+    reporter = PlainReporter(EventQueue())
+    assert reporter._descriptor is not None
+    os.close(reporter._descriptor)
+    reporter._descriptor = writing
+    reporter.say(text)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        written = pipe.read().decode()
+    assert written.startswith("gradtui: ")
+    assert reach_the_terminal(written[:-1]) == []
+
+
+def hostile(event: ev.Event) -> ev.Event:
+    """The event with a hostile name in place of each name of a script's."""
+    if isinstance(event, ev.RunStarted):
+        return replace(event, script=f"train{HOSTILE}.py")
+    if isinstance(event, ev.ModelsFound):
+        return replace(
+            event,
+            models=tuple(replace(each, name=HOSTILE, type_name=HOSTILE) for each in event.models),
+            modules=tuple(replace(each, path=each.path + HOSTILE, type_name=HOSTILE) for each in event.modules),
+            parameters=tuple(replace(each, path=each.path + HOSTILE) for each in event.parameters),
+        )
+    if isinstance(event, ev.CommandApplied):
+        return replace(event, text=HOSTILE)
+    return event
+
+
+RUN = [hostile(event) for event in coop_run(40)]
+
+
+def test_the_closing_lines_reach_stderr_without_them(capfd: pytest.CaptureFixture[str]) -> None:
+    state = RunState()
+    for event in RUN:
+        apply(state, event)
+    reporter = PlainReporter(EventQueue())
+    for line in closing_lines(state):
+        reporter.say(line)
+    written = capfd.readouterr().err.splitlines()
+    assert any("[bold red]" in line for line in written)
+    assert [sign for line in written for sign in reach_the_terminal(line)] == []
+
+
+@pytest.mark.parametrize("keys", [(), ("enter",), ("f",), ("q",)], ids=lambda keys: "".join(keys))
+async def test_the_screen_has_none(keys: tuple[str, ...]) -> None:
+    async with session(events=RUN) as run:
+        run.app.notify(HOSTILE, title=HOSTILE, markup=False)
+        await run.press(*keys)
+        strips = run.app.screen._compositor.render_strips()
+        drawn = [segment.text for strip in strips for segment in strip]
+        assert any("[bold red]" in "".join(segment.text for segment in strip) for strip in strips)
+        assert [sign for text in drawn for sign in reach_the_terminal(text)] == []
