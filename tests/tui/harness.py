@@ -79,13 +79,17 @@ class Session:
 
 @asynccontextmanager
 async def session(
-    size: tuple[int, int] = (120, 36), events: Iterable[ev.Event] | None = None, log: PrintedLog | None = None
+    size: tuple[int, int] = (120, 36),
+    events: Iterable[ev.Event] | None = None,
+    log: PrintedLog | None = None,
+    *,
+    notices: bool = False,
 ) -> AsyncIterator[Session]:
     """The app at `size` after it has taken in `events` (a CoOp-like run by default)."""
     made = Session(
         ScriptedSource(coop_run(40) if events is None else events), RecordingSink(), log or PrintedLog("epoch 1")
     )
-    async with made.app.run_test(size=size) as pilot:
+    async with made.app.run_test(size=size, notifications=notices) as pilot:
         made.pilot = pilot
         await pilot.pause()
         await made.pump()
