@@ -12,6 +12,7 @@ from typing import Any
 
 from torch.optim import Optimizer
 
+from gradtui.no_collection import no_collection
 from gradtui.probe import allocator_snapshot, checkpoint_file, gradient_clearing, ranks, refusals, schedule_at_load
 from gradtui.probe import optimizer_membership as membership
 from gradtui.probe.applied import Applied
@@ -245,7 +246,8 @@ class CommandDesk:
                 )
             if isinstance(command, (Intervention, SaveCheckpoint)):
                 self._look()
-            return handler(command)
+            with no_collection():
+                return handler(command)
 
         return handle
 

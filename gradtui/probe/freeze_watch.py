@@ -9,12 +9,13 @@ frozen and once when the freeze is verified or a person asks, and on a device th
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import torch
 from torch import nn
 
+from gradtui.probe.checksums import Checksum, Checksums
 from gradtui.probe.cuda_captures import is_capturing
 from gradtui.probe.host_copy import HostCopy
 from gradtui.probe.torch_private import are_untouched, operations_are_observed, shares_version, version_of
@@ -25,8 +26,6 @@ VERIFY_STEPS = 10
 _LOOKS = 32
 """Many tensors are looked at in so many parts, one at each step, where nothing else is done at a step."""
 _SMALLEST_PART = 64
-
-_WIDTHS = ((8, torch.int64), (4, torch.int32), (2, torch.int16), (1, torch.uint8))
 
 
 BETWEEN_STEPS = "written by the script between two steps, as a copy or an average of weights is"
@@ -55,7 +54,7 @@ class _Held:
     tensor: weakref.ref[torch.Tensor]
     path: str
     version: int
-    checksum: torch.Tensor | None
+    checksum: Checksum | None
     shared: bool
     """Its version counter is also that of other tensors, which may be trained."""
     seen: int
@@ -95,16 +94,19 @@ class FreezeWatch:
         """It has not been verified yet."""
         # A mode of the script's would be asked about operations of ours.
         self._measurable = not operations_are_observed()
-        self._held = [self._as_it_is(path, tensor) for path, tensor in tensors]
-        self._statistics = list(statistics_of(statistics, self._as_it_is))
+        checksums = Checksums()
+        self._held = [self._as_it_is(path, tensor, checksums) for path, tensor in tensors]
+        self._statistics = [self._as_it_is(path, buffer, checksums) for path, buffer in statistics_of(statistics)]
+        self._by_id: dict[int, weakref.ref[torch.Tensor]] | None = None
+        """The parameters that must stay frozen; None until somebody asks."""
         self._turn = 0
         """The part that is looked at next."""
-        self._under_way: tuple[list[_Held], HostCopy] | None = None
+        self._under_way: tuple[list[_Held], list[bool], HostCopy] | None = None
         self._looked()
 
-    def _as_it_is(self, path: str, tensor: torch.Tensor) -> _Held:
+    def _as_it_is(self, path: str, tensor: torch.Tensor, checksums: Checksums) -> _Held:
         version = version_of(tensor)
-        checksum = _checksum(tensor) if self._measurable else None
+        checksum = checksums.of(tensor) if self._measurable else None
         return _Held(weakref.ref(tensor), path, version, checksum, shares_version(tensor), version)
 
     def forget(self, tensors: Iterable[torch.Tensor]) -> None:
@@ -135,6 +137,13 @@ class FreezeWatch:
         """(path, parameter) of what is still there and must stay frozen."""
         return ((held.path, tensor) for held in self._held if held.enforced and (tensor := held.tensor()) is not None)
 
+    def holds(self, tensor: torch.Tensor) -> bool:
+        """Whether this parameter is one of those that must stay frozen."""
+        if self._by_id is None:
+            self._by_id = {id(own): reference for reference in self._owned if (own := reference()) is not None}
+        reference = self._by_id.get(id(tensor))
+        return reference is not None and reference() is tensor
+
     @property
     def is_empty(self) -> bool:
         """Whether nothing of what was frozen is left."""
@@ -164,6 +173,7 @@ class FreezeWatch:
     def _looked(self) -> None:
         """As the tensors are now is how they are expected to be at the next step."""
         held = (*self._held, *self._statistics)
+        self._by_id = None
         self._owned = [each.tensor for each in self._held if each.enforced]
         self._references = [each.tensor for each in held]
         self._seen: list[int | None] = [None if each.shared else each.seen for each in held]
@@ -202,11 +212,11 @@ class FreezeWatch:
             return None
         if self._under_way is None:
             self._under_way = self._compare()
-        compared, differ = self._under_way
-        if not differ.is_there:
+        compared, differs, of_device = self._under_way
+        if not of_device.is_there:
             return None
         self._under_way = None
-        changed = {id(held) for held, differs in zip(compared, differ.values()) if differs}
+        changed = {id(held) for held, changed in zip(compared, differs + of_device.values()) if changed}
         same = {id(held) for held in compared} - changed
         moved = []
         for held in (*self._held, *self._statistics):
@@ -226,7 +236,7 @@ class FreezeWatch:
         """As `verdict`, waiting for the device: a person has asked."""
         if self._under_way is None:
             self._under_way = self._compare()
-        self._under_way[1].wait()
+        self._under_way[2].wait()
         found = self.verdict()
         assert found is not None
         return found
@@ -235,48 +245,31 @@ class FreezeWatch:
         tensors = sum(held.tensor() is not None for held in self._held)
         return Verdict(tensors, tuple(held.path for held in moved), tuple(held.cause or _WRITTEN for held in moved))
 
-    def _compare(self) -> tuple[list[_Held], HostCopy]:
-        """Those that have a checksum, and whether it differs from what it was, on its way to the host."""
-        compared: list[_Held] = []
+    def _compare(self) -> tuple[list[_Held], list[bool], HostCopy]:
+        """Those that have a checksum, and whether it differs from what it was; of those behind them a device tells."""
+        here: list[_Held] = []
+        differs: list[bool] = []
+        there: list[_Held] = []
         differences: list[torch.Tensor] = []
+        checksums = Checksums()
         for held in (*self._held, *self._statistics) if not operations_are_observed() else ():
-            tensor = held.tensor()
-            now = _checksum(tensor) if held.checksum is not None and tensor is not None else None
-            if now is not None and held.checksum is not None and now.device == held.checksum.device:
-                compared.append(held)
-                differences.append(now != held.checksum)
+            tensor, before = held.tensor(), held.checksum
+            now = checksums.of(tensor) if before is not None and tensor is not None else None
+            if isinstance(now, bytes) and isinstance(before, bytes):
+                here.append(held)
+                differs.append(now != before)
+            elif isinstance(now, torch.Tensor) and isinstance(before, torch.Tensor) and now.device == before.device:
+                there.append(held)
+                differences.append(now != before)
         home = next((part.device for part in differences if part.is_cuda), torch.device("cpu"))
-        there = [part.to(home, non_blocking=True) for part in differences]
-        return compared, HostCopy(torch.stack(there) if there else torch.zeros(0, dtype=torch.bool))
+        parts = [part.to(home, non_blocking=True) for part in differences]
+        copy = HostCopy(torch.stack(parts) if parts else torch.zeros(0, dtype=torch.bool))
+        return here + there, differs, copy
 
 
-def statistics_of(
-    modules: Iterable[tuple[str, nn.Module]], held: Callable[[str, torch.Tensor], _Held]
-) -> Iterator[_Held]:
-    """The running statistics of these modules as they are now."""
+def statistics_of(modules: Iterable[tuple[str, nn.Module]]) -> Iterator[tuple[str, torch.Tensor]]:
+    """(path, buffer) of the running statistics of these modules."""
     for path, module in modules:
         for name, buffer in module.named_buffers(path, recurse=False):
             if buffer.layout is torch.strided and not buffer.is_inference():
-                yield held(name, buffer)
-
-
-def _checksum(tensor: torch.Tensor) -> torch.Tensor | None:
-    """The sum of a tensor's bits taken as integers, on its device; None for a layout whose bits cannot be read.
-
-    Any change of one element changes it. Eight bytes at a time it runs at the speed of memory.
-    """
-    if tensor.is_cuda and is_capturing():
-        return None
-    try:
-        with torch.no_grad():
-            data = tensor.detach()
-            data = torch.view_as_real(data.resolve_conj()) if data.is_complex() else data
-            if not data.is_contiguous():
-                data = data.permute(sorted(range(data.dim()), key=data.stride, reverse=True)).contiguous()
-            flat = data.view(-1)
-            offset = flat.storage_offset() * flat.element_size()
-            whole = next(kind for width, kind in _WIDTHS if flat.nbytes % width == 0 and offset % width == 0)
-            total: torch.Tensor = flat.view(whole).sum(dtype=torch.int64)
-            return total
-    except (RuntimeError, NotImplementedError, TypeError):
-        return None
+                yield name, buffer

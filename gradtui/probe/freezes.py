@@ -106,7 +106,7 @@ class Freezes:
 
     def holds(self, tensor: torch.Tensor) -> bool:
         """Whether a command has frozen this parameter."""
-        return any(own is tensor for watch in self.watches for _, own in watch.parameters())
+        return any(watch.holds(tensor) for watch in self.watches)
 
     def parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Every parameter that a command has frozen, as it was called then."""

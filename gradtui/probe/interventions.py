@@ -147,9 +147,11 @@ def _unfreeze(
 def _of_compiled(chosen: Iterable[int], tree: ModuleTree) -> str:
     """What torch.compile has made is made for one pattern of flags, and made anew for another."""
     compiled = {id(wrapped) for wrapper in tree.wrapper_refs if (wrapped := _wrapped(wrapper())) is not None}
+    looked: set[int] = set()
     for place in chosen:
         module = tree.parameters[place].module
-        while module >= 0:
+        while module >= 0 and module not in looked:
+            looked.add(module)
             live = tree.module_refs[module]()
             if live is not None and (id(live) in compiled or compiled_in_place(live)):
                 return "; torch.compile makes it anew in the next step, unless it has met these flags before"

@@ -6,6 +6,7 @@ Training thread only.
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterable
 
 from torch import nn
 
@@ -23,6 +24,18 @@ def lineage(place: int, tree: ModuleTree) -> Lineage:
         found.append((tree.modules[module].type_name, tree.module_refs[module]))
         module = tree.modules[module].parent
     return tuple(found)
+
+
+def lineages(places: Iterable[int], tree: ModuleTree) -> list[Lineage]:
+    """The same of each of these parameters; those of one module share theirs."""
+    of_module: dict[int, Lineage] = {}
+    found = []
+    for place in places:
+        module = tree.parameters[place].module
+        if module not in of_module:
+            of_module[module] = lineage(place, tree)
+        found.append(of_module[module])
+    return found
 
 
 def is_same_model(before: Lineage, now: Lineage) -> bool:

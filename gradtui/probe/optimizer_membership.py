@@ -46,13 +46,14 @@ def owners(optimizers: Iterable[Optimizer]) -> dict[int, tuple[Optimizer, dict[s
     return found
 
 
-def position(tensor: torch.Tensor, optimizers: Iterable[Optimizer]) -> tuple[int, int] | None:
-    """Which of the optimizers owns a parameter, and which of its groups; None if none does."""
+def positions(optimizers: Iterable[Optimizer]) -> dict[int, tuple[int, int]]:
+    """id of each owned parameter -> which of the optimizers owns it, and which of its groups, for as long as they live."""
+    found: dict[int, tuple[int, int]] = {}
     for place, optimizer in enumerate(optimizers):
         for group, settings in enumerate(optimizer.param_groups):
-            if any(member is tensor for member in settings["params"]):
-                return place, group
-    return None
+            for tensor in settings["params"]:
+                found.setdefault(id(tensor), (place, group))
+    return found
 
 
 def objection(optimizer: Optimizer, group: Mapping[str, Any], tensor: torch.Tensor, *, sparse: bool) -> str | None:

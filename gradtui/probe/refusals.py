@@ -150,8 +150,8 @@ def refuse_to_end_training(chosen: Mapping[int, torch.Tensor], tree: ModuleTree,
     optimizers = training.optimizers
     candidates = [tensor for optimizer in optimizers for tensor in membership.parameters(optimizer)]
     candidates = candidates or [tensor for _, tensor in tree.live_parameters()]
-    reached = _reached(candidates, tree, training)
-    if not any(id(tensor) not in frozen for tensor in reached) and _reached(chosen.values(), tree, training):
+    rest = (tensor for tensor in candidates if id(tensor) not in frozen)
+    if not _is_any_reached(rest, tree, training) and _is_any_reached(chosen.values(), tree, training):
         raise Refused(
             "this would freeze the last trainable parameter that is known to get a gradient: "
             "backward would have nothing to compute and raise an error" + _of_untried(tree, training)
@@ -168,20 +168,19 @@ def _refuse_to_empty(
     frozen: Container[int], together: Sequence[Optimizer], tree: ModuleTree, training: Training, why: str
 ) -> None:
     owned = [tensor for optimizer in together for tensor in membership.parameters(optimizer)]
-    reached = _reached(owned, tree, training)
-    if reached and all(id(tensor) in frozen for tensor in reached):
+    rest = (tensor for tensor in owned if id(tensor) not in frozen)
+    if not _is_any_reached(rest, tree, training) and _is_any_reached(owned, tree, training):
         names = " and ".join(dict.fromkeys(type(optimizer).__name__ for optimizer in together))
         raise Refused(f"this would leave {names} without a trainable parameter: {why}" + _of_untried(tree, training))
 
 
-def _reached(tensors: Iterable[torch.Tensor], tree: ModuleTree, training: Training) -> list[torch.Tensor]:
-    found = []
+def _is_any_reached(tensors: Iterable[torch.Tensor], tree: ModuleTree, training: Training) -> bool:
     for tensor in tensors:
         place = tree.owns(tensor) if tensor.requires_grad else None
         known = place is None or (place not in training.unreached and place not in training.untried)
         if tensor.requires_grad and known:
-            found.append(tensor)
-    return found
+            return True
+    return False
 
 
 def _of_untried(tree: ModuleTree, training: Training) -> str:

@@ -15,7 +15,7 @@ from gradtui.probe import interventions, rounded_updates, running_statistics
 from gradtui.probe import optimizer_membership as membership
 from gradtui.probe.applied import Applied, Changed
 from gradtui.probe.freezes import Freezes
-from gradtui.probe.lineage import Lineage, is_same_model, lineage, replaced_words
+from gradtui.probe.lineage import Lineage, is_same_model, lineage, lineages, replaced_words
 from gradtui.probe.models_in_view import ModelsInView
 from gradtui.probe.moved_places import Moved
 from gradtui.probe.norm_reader import NormReader
@@ -240,7 +240,7 @@ class Toggling:
         self._changed(wish, chosen, modules)
         words = running_statistics.words(modules, held=not wish.trainable)
         text = "; ".join(part for part in (done.text, words) if part)
-        toggled = [(weakref.ref(tensor), lineage(place, tree)) for place, tensor in chosen.items()]
+        toggled = [*zip(map(weakref.ref, chosen.values()), lineages(chosen, tree))]
         off = [weakref.ref(tensor) for tensor in chosen.values() if id(tensor) not in own]
         statistics = [weakref.ref(module) for module in modules]
         # What waited in host memory does so again.
@@ -256,10 +256,11 @@ class Toggling:
                 self.freezes.leave_to_script(left)
             return done
 
+        positions = membership.positions(optimizers)
         joined = tuple(
-            (tree.parameters[place].path, *where)
+            (tree.parameters[place].path, *positions[id(tensor)])
             for place, tensor in chosen.items()
-            if id(tensor) not in owned and (where := membership.position(tensor, optimizers)) is not None
+            if id(tensor) not in owned and id(tensor) in positions
         )
         paths = tuple(tree.parameters[place].path for place in chosen)
         return Applied(text, tuple(chosen), undo, (Changed(wish.trainable, paths, self._paths(modules), joined),))

@@ -60,6 +60,10 @@ def halve_past_the_counter(model: nn.Module) -> None:
     model[2].bias.data.mul_(0.5)
 
 
+def roll_past_the_counter(model: nn.Module) -> None:
+    model[2].bias.data.copy_(model[2].bias.data.roll(2))
+
+
 def test_what_holds_is_said_to_hold_by_both_means() -> None:
     seen = frozen_run(lambda model: None)
     assert answers(seen)[1] == "2 tensors held still for 6 steps, by counters and checksums"
@@ -70,6 +74,7 @@ def test_what_holds_is_said_to_hold_by_both_means() -> None:
     [
         (halve, "written by the script between two steps, as a copy or an average of weights is"),
         (halve_past_the_counter, "written through .data"),
+        (roll_past_the_counter, "written through .data"),
     ],
 )
 def test_what_moved_is_named_with_its_cause(disturb: Callable[[nn.Module], object], cause: str) -> None:

@@ -1,0 +1,78 @@
+"""Checksums of tensors: of all their bits, in their order. Training thread.
+
+On the CPU this is SHA-256 of the memory: any change shows. On a device it is a weighted sum of the 32-bit words: it shows any
+change of one word, and an exchange of two with a probability of about 1 - 2**-31.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+
+import torch
+from torch import nn
+
+_PIECE = 1 << 18
+"""Words that are multiplied in one go."""
+_PLAIN = (torch.Tensor, nn.Parameter)
+
+Checksum = bytes | torch.Tensor
+"""A digest, or a number on a device."""
+
+
+class Checksums:
+    """Takes checksums, of many tensors one after the other. What that needs on a device goes with this object."""
+
+    def __init__(self) -> None:
+        self._weights: dict[torch.device, torch.Tensor] = {}
+
+    def of(self, tensor: torch.Tensor) -> Checksum | None:
+        """The checksum of a tensor; None for a layout whose bits cannot be read, and while a CUDA graph is captured."""
+        if tensor.is_meta or (tensor.is_cuda and torch.cuda.is_current_stream_capturing()):
+            return None
+        try:
+            if type(tensor) in _PLAIN and tensor.is_cpu and tensor.is_contiguous():
+                return _digest(tensor)
+            with torch.no_grad():
+                return self._of_any(tensor.detach())
+        except (RuntimeError, NotImplementedError, TypeError):
+            return None
+
+    def _of_any(self, data: torch.Tensor) -> Checksum | None:
+        data = torch.view_as_real(data.resolve_conj()) if data.is_complex() else data
+        if not data.is_contiguous():
+            data = data.permute(sorted(range(data.dim()), key=data.stride, reverse=True)).contiguous()
+        return _digest(data) if type(data) in _PLAIN and data.is_cpu else self._weighted(data.view(-1))
+
+    def _weighted(self, flat: torch.Tensor) -> torch.Tensor:
+        offset = flat.storage_offset() * flat.element_size()
+        kind = torch.int32 if flat.nbytes % 4 == 0 and offset % 4 == 0 else torch.uint8
+        weights = self._weights.get(flat.device)
+        if weights is None:
+            weights = self._weights[flat.device] = _weights(flat.device)
+        total = torch.zeros((), dtype=torch.int64, device=flat.device)
+        for piece in torch.split(flat.view(kind), _PIECE):
+            # Odd factors, so that no word is multiplied by zero; int64 wraps around.
+            total = total * _FACTOR + (piece.to(torch.int64) * weights[: piece.numel()]).sum()
+        return total
+
+
+_FACTOR = 6364136223846793005
+
+
+def _weights(device: torch.device) -> torch.Tensor:
+    """Odd numbers without any pattern, the same ones every time."""
+    weights = torch.arange(1, _PIECE + 1, dtype=torch.int64, device=device) * _FACTOR
+    weights = (weights ^ (weights >> 29)) * -4658895280553007687
+    return (weights ^ (weights >> 32)) | 1
+
+
+def _digest(tensor: torch.Tensor) -> bytes | None:
+    size = tensor.nbytes
+    if not size:
+        return b""
+    # A script may have given the memory back (`resize_(0)` of the storage).
+    if tensor.storage_offset() * tensor.element_size() + size > tensor.untyped_storage().nbytes():
+        return None
+    # Without an operation of torch's: there may be thousands of tensors.
+    return hashlib.sha256((ctypes.c_char * size).from_address(tensor.data_ptr())).digest()
