@@ -20,7 +20,8 @@ the last step of a module's; `gradient` of the same row may be of another step, 
 `group_settings` of an optimizer has, for each of its parameter groups, what it is set to by the optimizer's own names (`lr`,
 `momentum`, `betas`); `since_steps` are two steps, and the settings are in use since a step from the first to the second.
 `dropped_readings` counts steps and micro-steps that were not measured because a device had not finished the readings
-before, `steps_with_estimated_phases` those so short that their phases were estimated by other steps'.
+before or had no memory left for them, `steps_with_estimated_phases` those so short that their phases were estimated by
+other steps'.
 `steps_exempt_from_budget` counts steps that were examined whatever the budget (the first ones, and those after a change);
 `share_of_other_steps` is what measuring took of the others, null where there are none. `bytes_end` is null for
 a phase whose end was never measured, one that did not occur included. Its categories count each storage once; with `other`

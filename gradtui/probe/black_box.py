@@ -81,8 +81,8 @@ class BlackBox:
         self._told.note(error, looked=looked)
 
     def allocation_failed(self, device: int, requested: int, on_device: int, free: int) -> None:  # noqa: ARG002
-        """The CUDA allocator is about to raise. Nothing may be raised into it."""
-        if self._probe.hooks.active:
+        """The CUDA allocator is about to raise. Nothing may be raised into it. A failure of our own is not the script's."""
+        if self._probe.hooks.active and self._probe.hooks.running != get_ident():
             self._announced = True
             self._tell(AllocationFailure(f"cuda:{device}", "", requested), self._running)
 

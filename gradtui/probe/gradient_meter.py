@@ -27,6 +27,8 @@ _REAL = (torch.float32, torch.float64, *_HALF)
 _STRIDED = torch.strided
 _PIECE = 1 << 16
 """Elements of which the CPU adds up the squares in one go."""
+_LARGE = 1 << 22
+"""Elements from which on a gradient on a device is grouped with other large ones: 64 of a kernel's chunks."""
 
 
 @dataclass(frozen=True)
@@ -171,7 +173,8 @@ def _norms(gradients: list[tuple[int, torch.Tensor]]) -> list[tuple[list[int], l
         plain = gradient
         if type(gradient) is not torch.Tensor or gradient.layout is not _STRIDED or gradient.dtype not in _REAL:
             plain = plain_gradient(gradient)
-        key = plain.device, plain.dtype, plain.numel() > _PIECE and plain.is_cpu
+        # A multi-tensor norm on a device takes scratch for as many chunks as its largest tensor has, for every tensor.
+        key = plain.device, plain.dtype, plain.numel() > (_PIECE if plain.is_cpu else _LARGE)
         group = groups.get(key)
         if group is None:
             group = groups[key] = ([], [])
@@ -181,10 +184,10 @@ def _norms(gradients: list[tuple[int, torch.Tensor]]) -> list[tuple[list[int], l
         (
             places,
             [_norm_in_pieces(tensor) for tensor in tensors]
-            if large
+            if large and device.type == "cpu"
             else list(multi_tensor_norms(tensors, torch.float32 if dtype in _HALF else None)),
         )
-        for (_, dtype, large), (places, tensors) in groups.items()
+        for (device, dtype, large), (places, tensors) in groups.items()
     ]
 
 

@@ -16,6 +16,7 @@ from operator import itemgetter
 
 import torch
 
+from gradtui.probe.device_room import PIECE_BYTES
 from gradtui.probe.gradient_meter import in_memory_order, norm_of, plain_gradient, wide
 from gradtui.probe.host_copy import HostCopy
 from gradtui.protocol.vocabulary import GradientFigures
@@ -29,7 +30,6 @@ _SMALL = 4_096
 """Elements of a parameter that is looked at together with others."""
 _RING = 8
 """Looks that may be under way on a device; with so many, the next step is not looked at."""
-_PIECE = 1 << 20
 _HALF = (torch.float16, torch.bfloat16)
 
 Deliver = Callable[[int, tuple[GradientFigures, ...]], None]
@@ -201,8 +201,7 @@ def _numbers(parameter: torch.Tensor) -> tuple[torch.Tensor, ...]:
     gradient, weights = _stored(parameter), plain_gradient(parameter.detach())
     mean = gradient.mean(dtype=torch.float32 if gradient.dtype in _HALF else None)
     return (
-        torch.count_nonzero(gradient),
-        _not_finite(gradient),
+        *_counts(gradient),
         *torch.aminmax(gradient),
         mean,
         norm_of(gradient),
@@ -242,11 +241,19 @@ def _end_to_end(tensors: list[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor
     return _joined([in_memory_order(each) for each in tensors]), lengths
 
 
-def _not_finite(gradient: torch.Tensor) -> torch.Tensor:
-    """How many elements are NaN or infinite: not zero when taken from themselves. In pieces, to need little memory."""
-    pieces = torch.split(in_memory_order(gradient).view(-1), _PIECE)
-    counts = [torch.count_nonzero(piece - piece) for piece in pieces]
-    return counts[0] if len(counts) == 1 else torch.stack(counts).sum()
+def _counts(gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """How many elements are not zero, and how many are NaN or infinite: not zero when taken from themselves.
+
+    In pieces: on a device `count_nonzero` first makes a bool of every element.
+    """
+    pieces = torch.split(in_memory_order(gradient).view(-1), max(1, PIECE_BYTES // gradient.element_size()))
+    nonzero = [torch.count_nonzero(piece) for piece in pieces]
+    not_finite = [torch.count_nonzero(piece - piece) for piece in pieces]
+    return (nonzero[0], not_finite[0]) if len(pieces) == 1 else (_sum(nonzero), _sum(not_finite))
+
+
+def _sum(counts: list[torch.Tensor]) -> torch.Tensor:
+    return torch.stack(counts).sum()
 
 
 def _samples(parameters: list[torch.Tensor]) -> torch.Tensor:

@@ -23,7 +23,7 @@ from typing import Any, Protocol
 from gradtui.own_frames import strip_own_frames
 from gradtui.probe.dynamo_frames import leave_to_python
 from gradtui.probe.script_handlers import raised_by_handler
-from gradtui.probe.torch_private import living_threads, no_torch_function
+from gradtui.probe.torch_private import current_graph_task_id, living_threads, no_torch_function
 
 _COLD = 12
 """A hook takes a short step this many times longer than an empty one takes in a tight loop, besides what it times itself: the
@@ -32,6 +32,9 @@ script's operations have pushed our code out of the caches, and ours theirs. See
 
 _NEWEST = 25
 """The median of so many estimates of what an empty hook takes counts."""
+
+_IN_BACKWARD = ("optimizer", "zero_grad")
+"""Parts that the script may cause within backward, by hooks on gradients."""
 
 MOST_FAILURES = 3
 """A part that failed this often is switched off for the rest of the run."""
@@ -62,6 +65,12 @@ class HookSet:
         """What an empty hook took lately."""
         self.thread: int | None = None
         """The only thread that is listened to; None for any."""
+        self.in_backward = False
+        """The thread that is listened to runs a backward."""
+        self.running: int | None = None
+        """The thread that is running a callback of ours, None while none is: what it allocates is ours, not the script's."""
+        self._turn = RLock()
+        """Held while a callback runs: the engine's threads may come at once, and together with the one that is listened to."""
         self.first: Callable[[], None] | None = None
         """Called before anything that is run: there may be something older to tell."""
         self.raised: Callable[[BaseException, bool], None] | None = None
@@ -118,26 +127,34 @@ class HookSet:
         """Call `callback(now, *arguments)` for the part of this name and return its answer; whatever it raises stays here.
 
         `now` is the clock's nanoseconds. None is the answer of a part that failed or is off, and on any other thread than
-        the one that is listened to.
+        the one that is listened to, and those of the autograd engine's that step its optimizers.
         """
-        thread = self.thread
-        if (thread is not None and thread != get_ident()) or part in self._off:
+        here = get_ident()
+        if (self.thread not in (None, here) and not self._serves(part)) or part in self._off:
             return None
-        if self.first is not None:
-            self.first()
-        now = perf_counter_ns()
-        answer = None
-        try:
-            with no_torch_function():
-                answer = callback(now, *arguments)
-        except Exception as error:  # noqa: BLE001 - no error of ours may reach the script
-            self._caught(part, error)
-        except BaseException:
-            # Ours as well: a run that is ended while it is held takes the time of that off.
-            self.own_ns += perf_counter_ns() - now + self.hidden_ns
-            raise
-        self.own_ns += perf_counter_ns() - now + self.hidden_ns
+        with self._turn:
+            if self.first is not None:
+                self.first()
+            answer, outer, self.running = None, self.running, here
+            now = perf_counter_ns()
+            try:
+                with no_torch_function():
+                    answer = callback(now, *arguments)
+            except Exception as error:  # noqa: BLE001 - no error of ours may reach the script
+                self._caught(part, error)
+            finally:
+                # Also where a run is ended while it is held, which takes the time of that off.
+                self.own_ns += perf_counter_ns() - now + self.hidden_ns
+                self.running = outer
         return answer
+
+    def _serves(self, part: str) -> bool:
+        """Whether the calling thread is one of the autograd engine's that steps an optimizer for the thread listened to.
+
+        On a device the engine runs backward, and the script's hooks on gradients, in a thread for each device, while the thread
+        that called backward waits.
+        """
+        return part in _IN_BACKWARD and self.in_backward and not self._others and current_graph_task_id() != -1
 
     def calibrate(self) -> None:
         """Estimate `hidden_ns` on this machine as it is now: some 30 µs of empty hooks, to be repeated now and then.

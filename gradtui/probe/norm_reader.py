@@ -17,6 +17,7 @@ from torch.optim import Optimizer
 from gradtui.probe.bad_step import BadSteps
 from gradtui.probe.cadence import Cadence
 from gradtui.probe.clipping import Clippings
+from gradtui.probe.device_room import has_room
 from gradtui.probe.epochs import Epochs
 from gradtui.probe.gradient_meter import GradientMeter, NormReading
 from gradtui.probe.gradient_statistics import GradientStatistics
@@ -43,6 +44,9 @@ _ALL_ROWS = 32
 
 class NormReader:
     """Measures the gradients that an optimizer applies, and the loss they came from."""
+
+    _without_room = 0
+    """Steps and micro-steps not measured because a device had no memory left."""
 
     def __init__(
         self,
@@ -104,8 +108,9 @@ class NormReader:
 
     @property
     def dropped(self) -> int:
-        """Steps and micro-steps not measured because a device had not finished the readings before."""
-        return self._meter.dropped + self._statistics.dropped + self._watched.dropped + self.micro_steps.dropped
+        """Steps and micro-steps not measured because a device had not finished the readings before, or had no room for them."""
+        parts = self._meter, self._statistics, self._watched, self.micro_steps
+        return self._without_room + sum(part.dropped for part in parts)
 
     @property
     def is_scaled(self) -> bool:
@@ -197,6 +202,9 @@ class NormReader:
         with self._aside():
             if not operations_are_observed():
                 parameters = [parameter for _, parameter in self._view.tree.live_parameters()]
+                if not has_room(self._devices):
+                    self._without_room += 1
+                    return
                 with of_this_process.apart(self._devices):
                     self.micro_steps.ended(step, parameters, self._loss_scale())
 
@@ -230,6 +238,9 @@ class NormReader:
         scale = getattr(optimizer, "grad_scale", None)
         scale = scale if isinstance(scale, torch.Tensor) else None
         self._devices = {gradient.device.index for _, gradient in gradients if gradient.is_cuda}
+        if not has_room(self._devices):
+            self._without_room += 1
+            return
         with of_this_process.apart(self._devices):
             self._meter.measure(step, gradients, self._loss, scale, clipping)
             if self._wanted or self._watched.is_asked:

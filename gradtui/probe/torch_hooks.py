@@ -85,7 +85,7 @@ def _backward(  # noqa: C901 - as its one inner function
     accumulates_by_itself = original.__name__ == "backward"
 
     @functools.wraps(original)
-    def run_backward(*args: Any, **kwargs: Any) -> Any:  # noqa: C901 - every frame more is felt here
+    def run_backward(*args: Any, **kwargs: Any) -> Any:  # noqa: C901, PLR0912 - every frame more is felt here
         # `torch.autograd.grad` does not accumulate into `.grad`; only `backward` passes this.
         accumulates = kwargs.get("accumulate_grad", accumulates_by_itself)
         is_marked = began = (
@@ -102,7 +102,7 @@ def _backward(  # noqa: C901 - as its one inner function
                 recomputation.tell_nested(hooks, examiner.recomputation, outputs)
                 return original(*args, **kwargs)
             hooks.listen_here()
-        is_holding = False
+        is_holding = is_here = False
         try:
             if not is_marked:
                 keeps_graph = bool(args[2]) if len(args) > 2 else bool(kwargs.get("retain_graph"))
@@ -110,11 +110,15 @@ def _backward(  # noqa: C901 - as its one inner function
                 began = True
             # A checkpointed forward is run again within backward. Only now: this may have been a boundary.
             is_holding = not (is_marked and marks.is_bare) and bool(held.modules) and held.enter(backward=True)
+            if hooks.thread == get_ident():
+                hooks.in_backward = is_here = True
             return original(*args, **kwargs)
         except BaseException as error:
             hooks.passes(error)
             raise
         finally:
+            if is_here:
+                hooks.in_backward = False
             if is_holding:
                 held.leave()
             if is_marked and marks.within == BACKWARD and marks.outline:

@@ -178,7 +178,7 @@ class Progress(Event):
     """Cadence: gradient norms and the deep ledger are measured every so many steps to stay within the budget."""
     readings_dropped: int = 0
     """Steps and micro-steps, of the whole run so far, whose gradients were not measured because a device had not finished the
-    readings before."""
+    readings before, or had no memory left for them."""
     outlined: int = 0
     """How many of `steps` are so short that their phases were not timed: these are an estimate by steps just before."""
     exempt_steps: int = 0

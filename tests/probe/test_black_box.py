@@ -21,10 +21,10 @@ import torch._dynamo
 from torch import Tensor, nn
 from watched import CountingAllocator, Watched, watched
 
-from gradtui.probe import black_box, running_module, storage_owners
+from gradtui.probe import black_box, gradient_meter, running_module, storage_owners
 from gradtui.probe.black_box import MOST_FILES, BlackBox
 from gradtui.probe.recent_measurements import RecentMeasurements
-from gradtui.protocol.events import OutOfMemory
+from gradtui.protocol.events import OutOfMemory, ProbeFailed
 from gradtui.protocol.vocabulary import Phase
 from gradtui.runner.run_files import RunFiles
 
@@ -488,3 +488,14 @@ def test_an_allocator_without_observers_is_left_alone(tmp_path: Path, monkeypatc
     with boxed(tmp_path) as seen:
         train(model(), torch.optim.SGD([torch.zeros(1)], lr=0.1), torch.ones(1, WIDTH), 1)
     assert boxes(seen) == []
+
+
+def test_a_failed_allocation_of_our_own_is_not_told(
+    tmp_path: Path, cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gradient_meter, "multi_tensor_norms", lambda *_: cuda.fail(1 << 20))
+    net = model()
+    with boxed(tmp_path, may_fail=True) as seen:
+        train(net, torch.optim.SGD(net.parameters(), lr=0.1), torch.ones(BATCH, WIDTH), 2)
+    assert boxes(seen) == []
+    assert {failure.part for failure in seen.all(ProbeFailed)} == {"gradient norms"}

@@ -1,0 +1,41 @@
+"""Whether there is room on a device for what we compute beside the script. Training thread. Not yet confirmed on a device.
+
+Near the limit an allocation of ours would have the caching allocator give all its free blocks back to the driver and count a
+failed allocation, or take what the script needs next. All that we allocate there is of small blocks (`PIECE_BYTES` at most).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+
+PIECE_BYTES = 1 << 20
+"""What an operation of ours takes at most: up to this size the allocator hands blocks out of segments of 2 MiB."""
+_NEEDED = 4 << 20
+_MARGIN = 64 << 20
+"""What the driver must have left where we would make the allocator take more: the script's next segments fit too."""
+
+
+def has_room(devices: Iterable[int]) -> bool:
+    """Whether each of these CUDA devices has room for a measurement. Where that is unknown the answer is yes."""
+    return all(_has_room(device) for device in devices)
+
+
+def _has_room(device: int) -> bool:
+    try:
+        stats = torch.cuda.memory_stats_as_nested_dict(device)
+        if _bytes(stats, "reserved", "small_pool") - _bytes(stats, "active", "small_pool") >= _NEEDED:
+            return True
+        # About 20 µs, and asked only where the allocator has no small blocks left.
+        free, total = torch.cuda.mem_get_info(device)
+        share = getattr(torch.cuda, "get_per_process_memory_fraction", None)
+        allowed = (int(total * share(device)) if share is not None else total) - _bytes(stats, "reserved", "all")
+        return min(free, allowed) >= _MARGIN
+    except RuntimeError:
+        # Another allocator, without statistics.
+        return True
+
+
+def _bytes(stats: dict[str, dict[str, dict[str, int]]], kind: str, pool: str) -> int:
+    return stats.get(f"{kind}_bytes", {}).get(pool, {}).get("current", 0)
