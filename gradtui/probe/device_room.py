@@ -19,7 +19,10 @@ _MARGIN = 64 << 20
 
 def has_room(devices: Iterable[int]) -> bool:
     """Whether each of these CUDA devices has room for a measurement. Where that is unknown the answer is yes."""
-    return all(_has_room(device) for device in devices)
+    for device in devices:  # noqa: SIM110 - a generator would be one call more where there is no device
+        if not _has_room(device):
+            return False
+    return True
 
 
 def _has_room(device: int) -> bool:

@@ -109,8 +109,8 @@ class NormReader:
     @property
     def dropped(self) -> int:
         """Steps and micro-steps not measured because a device had not finished the readings before, or had no room for them."""
-        parts = self._meter, self._statistics, self._watched, self.micro_steps
-        return self._without_room + sum(part.dropped for part in parts)
+        dropped = self._meter.dropped + self._statistics.dropped + self._watched.dropped
+        return self._without_room + dropped + self.micro_steps.dropped
 
     @property
     def is_scaled(self) -> bool:

@@ -63,7 +63,9 @@ def operations_are_observed() -> bool:
         return True
     if _function_modes is not None and _function_modes() > 0 and not _are_default_devices():
         return True
-    return (_profiling is not None and _profiling()) or is_being_traced() or is_capturing()
+    if (_profiling is not None and _profiling()) or is_being_traced():
+        return True
+    return torch.cuda.is_initialized() and is_capturing()
 
 
 def _are_default_devices() -> bool:
