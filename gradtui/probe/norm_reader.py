@@ -237,7 +237,10 @@ class NormReader:
         clipping = self.clippings.only if optimizer is None else self.clippings.take()
         scale = getattr(optimizer, "grad_scale", None)
         scale = scale if isinstance(scale, torch.Tensor) else None
-        self._devices = {gradient.device.index for _, gradient in gradients if gradient.is_cuda}
+        self._devices.clear()
+        for _, gradient in gradients:
+            if gradient.is_cuda:
+                self._devices.add(gradient.device.index)
         if not has_room(self._devices):
             self._without_room += 1
             return
