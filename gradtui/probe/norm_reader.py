@@ -124,6 +124,9 @@ class NormReader:
     def saw_scaling(self, scaler: Any) -> None:
         """A GradScaler multiplies a loss of this step; it is shown without that factor."""
         self._scaled_by = weakref.ref(scaler)
+        if not self._scalers:
+            # It was made before the probe came in.
+            self._scalers.add(scaler)
 
     def begin_step(self, executed: int, *, wanted: bool, expected: bool) -> None:
         """The step after so many executed ones begins. `wanted` says that it is examined: then its norms are needed too.
@@ -221,7 +224,9 @@ class NormReader:
 
     def measure_late(self, step: int, optimizer: Optimizer | None) -> None:
         """Measure the newest step, which is over, if nobody has: its gradients may still be there."""
-        if step <= self._newest or self.is_scaled:
+        # A fused optimizer leaves its gradients scaled.
+        is_still_scaled = self.is_scaled and getattr(optimizer, "_step_supports_amp_scaling", False)
+        if step <= self._newest or is_still_scaled:
             return
         if any(parameter.grad is not None for _, parameter in self._applied_by(optimizer)):
             self._loss, self._wanted, self._late = None, False, step

@@ -75,6 +75,43 @@ def test_gradients_that_are_still_there_are_read_as_of_the_last_step(leaves: str
     }
 
 
+@pytest.mark.parametrize("is_skipped", [False, True])
+def test_behind_a_loss_scaler_the_last_executed_step_is_measured(is_skipped: bool) -> None:
+    loop = Loop()
+
+    def step(x: torch.Tensor) -> None:
+        loop.optimizer.zero_grad()
+        scaler.scale(loop.model(x).square().mean()).backward()
+        scaler.step(loop.optimizer)
+        scaler.update()
+
+    with watched(budget=SELDOM) as seen:
+        scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+        for _ in range(200):
+            step(X)
+        if is_skipped:
+            step(X * torch.inf)
+    # The scaler divides the gradients by its factor before the optimizer applies them.
+    assert (steps_measured(seen)[-1] == 200) != is_skipped
+    if not is_skipped:
+        assert seen.state.gradient_norm.last == pytest.approx(total(loop.model), rel=1e-5)
+
+
+def test_gradients_that_an_optimizer_unscales_itself_are_not_read_after_its_step() -> None:
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, fused=True)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    with watched(budget=SELDOM) as seen:
+        for _ in range(200):
+            optimizer.zero_grad()
+            scaler.scale(model(X).square().mean()).backward()
+            scaler.step(optimizer)
+            scaler.update()
+    assert steps_measured(seen)[-1] < 200
+    assert seen.state.gradient_norm.last is not None
+    assert seen.state.gradient_norm.last < 100
+
+
 @pytest.mark.parametrize("after", ["cleared", "zeroed", "half a step", "another backward"])
 def test_gradients_that_are_not_those_of_the_last_step_are_not_read(after: str) -> None:
     loop = Loop()
