@@ -43,16 +43,25 @@ class GroupWatch:
         """The step of which all settings were."""
 
     def look(self, step: int) -> None:
-        """Read all settings again if a learning rate is another one. `step` is the one that uses them."""
+        """Read all settings again if a learning rate has changed. `step` is the one that uses them."""
+        rates = self._rates_now()
+        if rates != self._rates:
+            self.read(step)
+        self._rates, self._rates_read = rates, step
+
+    def look_after(self, step: int) -> None:
+        """Learning rates that are the same some time after `step` are those that it used."""
+        if self._rates_read is not None and self._rates_now() == self._rates:
+            self._rates_read = max(self._rates_read, step)
+
+    def _rates_now(self) -> list[float | None]:
         rates = []
         for optimizer in self._optimizers():
             if optimizer is not None:
                 for group in optimizer.param_groups:
                     rate = group.get("lr")
                     rates.append(rate if type(rate) is float else _number(rate))
-        if rates != self._rates:
-            self.read(step)
-        self._rates, self._rates_read = rates, step
+        return rates
 
     def finish(self, step: int) -> None:
         """As `look`, at the end of the run: there optimizers are freed whose settings are still of interest."""
@@ -63,7 +72,10 @@ class GroupWatch:
         """Read all settings; `step` is the one that uses them."""
         groups = read_groups(self._optimizers())
         if groups != self._groups:
-            only_rates = _without_rates(groups) == _without_rates(self._groups)
+            # A new group is one rate more.
+            only_rates = all(
+                new[: len(old)] == old for new, old in zip(_without_rates(groups), _without_rates(self._groups))
+            )
             before = self._rates_read if only_rates else self._all_read
             self._groups = groups
             self._emit(GroupsRead(self._clock.at(), step, groups, before))

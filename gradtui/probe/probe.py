@@ -308,6 +308,8 @@ class Probe:
         if self._marked.marks.thread:
             # Marks are told as a step or its backward ends: nothing of the script's has run since.
             self.hooks.guard("optimizer settings", self.view.groups.look, self.counter.steps + (not between))
+        else:
+            self.hooks.guard("optimizer settings", self.view.groups.look_after, self.counter.steps)
         self.norms.poll()
         self._tell_if_due(now)
         if self.examiner.rests(self.counter.steps) == 0:

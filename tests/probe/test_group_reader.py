@@ -73,6 +73,54 @@ def test_between_two_steps_that_are_seen_it_is_known_that_it_changed_between_the
     assert seen.state.groups.optimizers[0][0].learning_rate == 0.02
 
 
+@pytest.fixture
+def seldom(monkeypatch: pytest.MonkeyPatch) -> Callable[[Watched], None]:
+    """Has steps marked only, from the fifth on."""
+    monkeypatch.setattr(step_marks, "_TELL_NS", 10**15)
+
+    def set_up(seen: Watched) -> None:
+        monkeypatch.setattr(seen.probe.norms._cadence, "_warmup", 4)
+        monkeypatch.setattr(seen.probe.examiner._cadence, "_warmup", 4)
+
+    return set_up
+
+
+def test_a_rate_that_changes_after_an_evaluation_is_known_at_its_step(seldom: Callable[[Watched], None]) -> None:
+    other = nn.Linear(3, 2).eval()
+
+    def each(number: int, optimizer: torch.optim.Optimizer) -> None:
+        if number == 20:
+            with torch.no_grad():
+                other(torch.ones(1, 3))
+        to_new_rate(number, optimizer)
+
+    with watched(budget=1e-9) as seen:
+        seldom(seen)
+        steps(seen, 20, each)
+        assert seen.probe.view.groups._rates_read == 20
+
+
+def test_a_group_that_is_added_is_new_since_the_rates_were_read_last(seldom: Callable[[Watched], None]) -> None:
+    extra = nn.Parameter(torch.ones(1))
+    kept: list[torch.optim.Optimizer] = []
+
+    def each(number: int, optimizer: torch.optim.Optimizer) -> None:
+        kept.append(optimizer)
+        if number == 17:
+            seen.probe._marked.marks.tell(0)
+        if number == 20:
+            optimizer.add_param_group({"params": [extra], "lr": 0.25})
+
+    with watched(budget=1e-9) as seen:
+        seldom(seen)
+        steps(seen, 20, each)
+        seen.probe.report()
+        first, last = seen.state.groups_since[0, 2]
+    # The rates were read as step 17 ended, and there was no third group.
+    assert (first, last) == (18, 21)
+    assert since(seen.state) == [(1, 1), (1, 1)]
+
+
 def test_a_change_after_the_last_step_is_of_the_step_that_would_follow() -> None:
     kept: list[torch.optim.Optimizer] = []
     with watched() as seen:
