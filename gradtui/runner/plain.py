@@ -304,7 +304,7 @@ def _norm_line(state: RunState, norms: NormSummary) -> str:
     since = f" since the models changed at step {norms.since_step:,}" if norms.since_step else ""
     read = "1 step" if steps == 1 else f"{norms.measured_steps:,} of {steps:,} steps"
     stepped = sum(count > 0 for count in state.optimizer_steps)
-    whose = f" of {stepped} optimizers" if stepped > 1 else ""
+    whose = f" of {stepped} optimizers" if stepped > 1 and not norms.since_step else ""
     return f"gradient norm {', '.join(parts)}, read at {read}{whose}{since}{_left_out(state)}"
 
 

@@ -183,6 +183,11 @@ def test_norms_of_several_optimizers_are_said_to_be() -> None:
     one = ev.Progress(9.5, 8, 8, 8, 0, (0, 8), (), 0.0, 1, 1)
     assert "read at 2 of 8 steps" in closing(*readings, one)
     assert "optimizers" not in closing(*readings, one)
+    # How many have stepped since then is not counted.
+    found = coop_model()
+    other = dataclasses.replace(found, models=(dataclasses.replace(found.models[0], number=9),), step=2)
+    later = closing(*coop_run(2), other, ev.GradientsMeasured(9.0, 3, 0.5, None, None), both)
+    assert "of 6 steps since the models changed at step 2" in later
 
 
 def test_norms_that_were_left_out_because_a_device_was_behind_are_counted() -> None:
