@@ -8,6 +8,8 @@ from collections import deque
 
 _SMOOTHING = 0.25
 _WARMUP_S = 0.5
+_LONG_S = 0.125
+"""After a measurement that takes longer than this, no further step is measured regardless of the cost for the same reason."""
 _MOST_OWED = 8
 """Times a typical cost."""
 _RAREST, _RAREST_S = 1_000, 1.0
@@ -73,8 +75,13 @@ class Cadence:
         """What the interval before the next measurement is to pay for."""
         self._owed = 0.0
 
+    @property
+    def is_long(self) -> bool:
+        """Whether a measurement takes so long that one step is measured regardless of the cost, and not several."""
+        return bool(self._alone) and statistics.median(self._alone) > _LONG_S
+
     def force(self, steps: int = 1) -> None:
-        """Measure the next `steps` steps whatever they cost: something has just changed."""
+        """Measure the next `steps` steps whatever they cost: something has just changed. Only one if it takes long."""
         self._forced = max(self._forced, steps)
 
     def is_due(self, executed: int, round_length: int = 1, *, wanted: bool = False, early: bool = False) -> bool:
@@ -117,14 +124,14 @@ class Cadence:
         return max(_RAREST, int(_RAREST_S / max(self._step_time.typical, _SHORTEST_S)))
 
     def _is_forced(self, executed: int) -> bool:
-        return self._forced > 0 or (executed < self._warmup and self._total < _WARMUP_S)
+        return self._forced > 0 or (executed < self._warmup and self._total < _WARMUP_S and not self.is_long)
 
     def _is_too_long(self) -> bool:
         return bool(self._alone) and statistics.median(self._alone) > self._longest * self._step_time.mean
 
     def spent(self, seconds: float, beside: float = 0.0) -> None:
         """One measurement was made and took this long, and what had to be done for it besides so long again."""
-        self._forced = max(0, self._forced - 1)
+        self._forced = 0 if seconds > _LONG_S else max(0, self._forced - 1)
         self._total += seconds
         self._alone.append(seconds)
         seconds += beside

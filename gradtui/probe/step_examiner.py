@@ -166,7 +166,8 @@ class StepExaminer:
 
     def rests(self, step: int) -> int:
         """How many steps after the one that follows so many executed ones are not to be examined."""
-        return min(self._cadence.rests(step), self._traces.rests(step, self._ledgers.device_type))
+        long = self._cadence.is_long
+        return min(self._cadence.rests(step), self._traces.rests(step, self._ledgers.device_type, only_asked=long))
 
     def trace_next(self) -> str | None:
         """Take the next step apart; why not, in words, if that cannot be."""
@@ -184,9 +185,10 @@ class StepExaminer:
         if not self._traces.settle(cost) and before is not None:
             self._cadence.spent(cost)
         self.examination = None
-        traced = self._traces.is_due(step, self._ledgers.device_type)
+        # To take a step apart takes several times as long as to examine it.
+        traced = self._traces.is_due(step, self._ledgers.device_type, only_asked=self._cadence.is_long)
         place = self._view.tree.module_index.get(id(root), -1)
-        is_new = place >= 0 and self._begun_with.get(place, 0) < _OF_EACH_ROOT
+        is_new = place >= 0 and self._begun_with.get(place, 0) < (1 if self._cadence.is_long else _OF_EACH_ROOT)
         due = self._cadence.is_due(step, self._view.round_length, wanted=traced or is_new)
         self._traces.drop()
         due = due and self._may_look()

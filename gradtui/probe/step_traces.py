@@ -47,19 +47,19 @@ class StepTraces:
         self._asked = True
         return None
 
-    def is_due(self, executed: int, device_type: str) -> bool:
-        """Whether to take the step after `executed` ones apart."""
+    def is_due(self, executed: int, device_type: str, *, only_asked: bool = False) -> bool:
+        """Whether to take the step after `executed` ones apart; with `only_asked` only where a person has asked for it."""
         if device_type != "cpu" or something_is_compiled() or operations_are_observed():
             return False
-        if self._cadence is None or executed < _FIRST:
+        if self._cadence is None or executed < _FIRST or only_asked:
             return self._asked
         return self._cadence.is_due(executed, wanted=self._asked)
 
-    def rests(self, executed: int, device_type: str) -> int:
+    def rests(self, executed: int, device_type: str, *, only_asked: bool = False) -> int:
         """How many steps in a row after the one that follows `executed` ones are not taken apart."""
         if self._asked:
             return 0
-        if self._cadence is None or device_type != "cpu" or something_is_compiled():
+        if self._cadence is None or device_type != "cpu" or something_is_compiled() or only_asked:
             return sys.maxsize
         return 0 if executed < _FIRST else self._cadence.rests(executed)
 

@@ -121,8 +121,9 @@ def test_a_dear_warm_up_is_cut_short() -> None:
     for executed in range(16):
         if cadence.is_due(executed):
             measured += 1
-            cadence.spent(0.4)
-    assert measured == 2
+            cadence.spent(0.1)
+    # Half a second in all, but no longer than that.
+    assert measured == 5
 
 
 def test_measurements_are_counted_from_the_last_one() -> None:
@@ -242,3 +243,17 @@ def test_a_pause_does_not_make_a_dear_measurement_seem_cheap() -> None:
     for executed in range(1, 100):
         length.add(0.001)
         assert not cadence.is_due(executed)
+
+
+def test_a_long_measurement_is_made_once_where_something_has_changed() -> None:
+    cadence = Cadence(0.01, of_steps(0.5))
+    done = []
+    for executed in range(60):
+        if executed in (0, 20, 40):
+            cadence.force(4)
+        if cadence.is_due(executed):
+            done.append(executed)
+            cadence.spent(0.4)
+    # At one percent of 0.5 s the next would come after 80 steps.
+    assert done == [0, 20, 40]
+    assert cadence.is_long

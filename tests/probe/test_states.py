@@ -497,7 +497,7 @@ def test_what_the_script_unfreezes_before_the_end_is_told_at_the_end() -> None:
 
 def test_what_takes_turns_is_not_outdated() -> None:
     tensor = nn.Parameter(torch.ones(1))
-    view = SimpleNamespace(tree=SimpleNamespace(parameter_refs=[weakref.ref(tensor)]))
+    view = SimpleNamespace(tree=SimpleNamespace(parameter_refs=[weakref.ref(tensor)], listing=1))
     states = ToldStates(lambda _event: None, RunClock(), cast("ModelsInView", view))
     assert states.outdated() == []
     found = []
