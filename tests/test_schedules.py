@@ -170,3 +170,11 @@ def test_a_checkpoint_is_resumed_with_the_schedule_and_after_an_undo_without(tmp
     assert gradtui(tmp_path, "--schedule", str(schedule), str(script), kept).stdout == "2 2\n"
     plain = subprocess.run([sys.executable, str(script), kept, "--resume"], capture_output=True, text=True, check=True)
     assert plain.stdout == "2 2\n"
+
+
+def test_a_script_that_never_imports_torch_leaves_its_schedule_unreached_and_that_is_said(tmp_path: Path) -> None:
+    (tmp_path / "s.toml").write_text('[[do]]\nstep = 4\ncommand = "freeze"\npath = "0"\n')
+    (tmp_path / "hello.py").write_text("print('hello')\n")
+    run = gradtui(tmp_path, "--schedule", "s.toml", "hello.py")
+    assert (run.returncode, run.stdout) == (0, "hello\n")
+    assert "gradtui: schedule: 1 of 1 entries never reached: torch was not imported" in run.stderr

@@ -15,6 +15,9 @@ from gradtui.protocol.codec import BadEntry
 from gradtui.protocol.events import CommandApplied
 from gradtui.protocol.schedule import VERSION, Scheduled, read, to_table
 from gradtui.state.run_state import RunState
+from gradtui.state.selection import objection_to_expressions
+
+_MOST_BYTES = 16 << 20
 
 
 def load(path: Path) -> tuple[Scheduled, ...]:
@@ -26,13 +29,28 @@ def load(path: Path) -> tuple[Scheduled, ...]:
         import tomli as tomllib
 
     try:
-        return read(tomllib.loads(path.read_text(encoding="utf-8")))
+        entries = read(tomllib.loads(_text(path)))
     except OSError as error:
         raise BadEntry(str(error.strerror or error)) from None
     except UnicodeDecodeError:
         raise BadEntry("it is not a text in UTF-8") from None
     except tomllib.TOMLDecodeError as error:
         raise BadEntry(f"it is not TOML: {error}") from None
+    for entry in entries:
+        selection = getattr(entry.command, "selection", getattr(entry.command, "path", ""))
+        objection = objection_to_expressions(selection)
+        if objection is not None:
+            raise BadEntry(f"{entry.title}: {objection}")
+    return entries
+
+
+def _text(path: Path) -> str:
+    """The content of a file, which need not end: `/dev/zero` does not."""
+    with open(path, "rb") as file:
+        content = file.read(_MOST_BYTES + 1)
+    if len(content) > _MOST_BYTES:
+        raise BadEntry(f"it is larger than {_MOST_BYTES >> 20} MiB, which no schedule is")
+    return content.decode("utf-8")
 
 
 def scheduled(applied: CommandApplied) -> Scheduled:

@@ -86,7 +86,7 @@ from __future__ import annotations
 
 import json
 import os
-import threading
+import secrets
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, TextIO
@@ -153,9 +153,10 @@ def write(summary: dict[str, Any], path: Path) -> None:
             _dump(summary, stream)
         return
     path = path.resolve()
-    name = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
+    # A name that nobody can guess, and a file that is new: in a directory of several people it could be a link.
+    name = path.with_name(f".{path.name[:200]}.{secrets.token_hex(8)}")
     # The kernel applies the umask: asking for it would change it for a moment, under the script's own threads.
-    descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_CLOEXEC", 0), 0o666)
+    descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o666)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
             _dump(summary, stream)

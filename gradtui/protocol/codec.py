@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import math
 import re
 import types
 from collections.abc import Mapping
@@ -85,7 +86,7 @@ def _fits(value: Any, hint: Any) -> bool:
     if hint is type(None):
         return value is None
     if hint is float:
-        return isinstance(value, (int, float)) and not isinstance(value, bool)
+        return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
     # A bool is an int to Python, and to nobody else.
     return isinstance(value, hint) and (hint is bool or not isinstance(value, bool))
 
@@ -96,7 +97,7 @@ def _in_words(hint: Any) -> str:
         return " or ".join(repr(part) if get_origin(hint) is Literal else _in_words(part) for part in parts)
     if get_origin(hint) is tuple:
         return f"a list, each {_in_words(get_args(hint)[0])}"
-    return {str: "a text in quotes", bool: "true or false", int: "a whole number", float: "a number"}.get(
+    return {str: "a text in quotes", bool: "true or false", int: "a whole number", float: "a finite number"}.get(
         hint, "a value"
     )
 

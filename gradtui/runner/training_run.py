@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from gradtui.printable import write_line
 from gradtui.protocol.commands import PauseAtBadStep
-from gradtui.protocol.events import ProbeFailed, RunEnded, RunStarted, TorchImported
+from gradtui.protocol.events import ProbeFailed, RunEnded, RunStarted, ScheduleNoted, TorchImported
 from gradtui.runner.child_processes import cpu_seconds
 from gradtui.runner.ending import Outcome
 from gradtui.runner.run_files import RunFiles
@@ -82,6 +82,7 @@ class TrainingRun:
     def _leave(self) -> int:
         """Watch no longer, and say how many steps there were."""
         if self._watched is None:
+            self._note_unreached()
             return 0
         probe, sampler = self._watched
         leaving: tuple[tuple[str, Callable[[], object]], ...] = (
@@ -98,6 +99,14 @@ class TrainingRun:
                 trouble = f"{type(error).__name__}: {error}"
                 self.events.put(ProbeFailed(0.0, probe.counter.steps, part, trouble, True))
         return probe.counter.steps
+
+    def _note_unreached(self) -> None:
+        """Nothing was watched: say so of a schedule."""
+        count = len(self.settings.schedule)
+        if count:
+            why = "torch was not imported, or could not be watched"
+            text = f"{count} of {count} entries never reached: {why}"
+            self.events.put(ScheduleNoted((perf_counter_ns() - self._began) / 1e9, 0, text, False))
 
     def _watch(self) -> None:
         # Filters of the script's that make errors of warnings are not meant for what we import.

@@ -63,6 +63,19 @@ def find(selection: str, tree: Listing) -> Selected:
     raise NothingSelected(unknown_path(selection, tree))
 
 
+def objection_to_expressions(selection: str) -> str | None:
+    """Why a regular expression in a selection cannot be read, None where all can: no tree is needed to say so."""
+    wanted = selection.strip()
+    parts_of_it = [wanted] if wanted.startswith("re:") else [part.strip() for part in wanted.split(",")]
+    for part in parts_of_it:
+        if part.startswith("re:"):
+            try:
+                _expression(part)
+            except NothingSelected as nothing:
+                return str(nothing)
+    return None
+
+
 def offered(tree: Listing) -> list[Selected]:
     """Every preset that names something in this tree, and not everything but by `:all`."""
     blocks = parts.block_count(tree)
@@ -162,11 +175,15 @@ _PRESETS: dict[str, Callable[[Listing], set[int]]] = {
 
 
 def _by_expression(selection: str, tree: Listing) -> set[int]:
+    expression = _expression(selection)
+    return {place for place, info in enumerate(tree.parameters) if any(map(expression.search, info.names))}
+
+
+def _expression(selection: str) -> re.Pattern[str]:
     try:
-        expression = re.compile(selection.removeprefix("re:").strip())
+        return re.compile(selection.removeprefix("re:").strip())
     except (re.error, OverflowError, RecursionError, FutureWarning) as error:
         raise NothingSelected(f"{selection!r} is no regular expression: {error}") from None
-    return {place for place, info in enumerate(tree.parameters) if any(map(expression.search, info.names))}
 
 
 def _by_glob(selection: str, tree: Listing) -> set[int]:

@@ -16,8 +16,10 @@ class AnnouncingApp(DialogsApp):
         if isinstance(event, CommandRejected):
             if isinstance(event.command, TraceStep):
                 self.close_step_dialog()
-        elif isinstance(event, RunEnded) and event.error is not None:
-            self._dashboard.show_panel("output")
+        elif isinstance(event, RunEnded):
+            self.change_leave_dialog()
+            if event.error is not None:
+                self._dashboard.show_panel("output")
         said = announcement(self.run_state, event)
         if said is None or (said.severity == "information" and self._reads_events):
             return

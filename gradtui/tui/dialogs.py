@@ -80,6 +80,14 @@ class DialogsApp(App[str]):
         elif not isinstance(self.screen, LeaveDialog):
             self.push_screen(LeaveDialog(), self._leave)
 
+    def change_leave_dialog(self) -> None:
+        """The run has ended: an open question whether to leave says so."""
+        from gradtui.tui.screens.leave import LeaveDialog
+
+        for screen in self.screen_stack:
+            if isinstance(screen, LeaveDialog):
+                screen.run_ended()
+
     def _leave(self, answer: Answer | None) -> None:
         if answer is None:
             return

@@ -132,3 +132,35 @@ def test_what_a_person_did_is_written_once_and_a_replay_is_not() -> None:
 
     said = InterventionFiles(full, ("train.py",)).closing(state)
     assert said == "what was done to the run could not be written down: No space left on device"
+
+
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        ('command = "freeze"\npath = "re:("', "'re:(' is no regular expression"),
+        ('command = "freeze"\npath = "head, re:[z-a]"', "'re:[z-a]' is no regular expression"),
+        ('command = "train_only"\nselection = "re:*"', "'re:*' is no regular expression"),
+        ('command = "set_group"\noptimizer = 0\ngroup = 0\nlearning_rate = nan', "is a finite number"),
+        ('command = "set_group"\noptimizer = 0\ngroup = 0\nweight_decay = -inf', "is a finite number"),
+    ],
+)
+def test_an_expression_or_a_number_that_cannot_be_is_refused_before_anything_runs(
+    entry: str, words: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "schedule.toml"
+    file.write_text(f"[[do]]\nstep = 3\n{entry}\n")
+    with pytest.raises(BadEntry, match=r"^entry 1 \(step 3\): ") as refused:
+        load(file)
+    assert words in str(refused.value)
+
+
+def test_a_comma_within_an_expression_does_not_divide_it(tmp_path: Path) -> None:
+    file = tmp_path / "schedule.toml"
+    file.write_text('[[do]]\nstep = 3\ncommand = "freeze"\npath = "re:(a{1,2})"\n')
+    assert len(load(file)) == 1
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="no /dev/zero")
+def test_a_file_without_an_end_is_refused_by_its_size() -> None:
+    with pytest.raises(BadEntry, match="larger than 16 MiB"):
+        load(Path("/dev/zero"))

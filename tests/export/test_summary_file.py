@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from gradtui.export.summary import write
 from gradtui.export.summary_file import SummaryFile
 
 
@@ -75,3 +76,15 @@ def test_a_place_that_cannot_be_written_ends_nothing(tmp_path: Path) -> None:
     file.start()
     assert all(asked.acquire(timeout=20) for _ in range(3))
     file.stop()
+
+
+def test_the_temporary_file_is_new_and_follows_no_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody who may write to the directory has put a link in its place."""
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    monkeypatch.setattr("secrets.token_hex", lambda count: "known")
+    (tmp_path / ".s.json.known").symlink_to(victim)
+    with pytest.raises(FileExistsError):
+        write({"a": 1}, tmp_path / "s.json")
+    assert victim.read_text() == "mine"
+    assert not (tmp_path / "s.json").exists()

@@ -20,6 +20,7 @@ from fakes import (
 from harness import Session, own_drawing, session
 from textual import events
 from textual.geometry import Region
+from textual.widgets import OptionList
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import (
@@ -658,6 +659,22 @@ async def test_hidden_panels_do_no_work(monkeypatch: pytest.MonkeyPatch) -> None
         states, _ = coop_states(MODEL)
         await run.put(*training_step(MODEL, states, 41))
         assert {"gradients", "output", "events"}.isdisjoint(run.dashboard.visible_parts())
+
+
+async def test_the_question_whether_to_leave_changes_as_the_run_ends() -> None:
+    async with session() as run:
+        await run.press("q")
+        assert isinstance(run.app.screen, LeaveDialog)
+        await run.put(ev.RunEnded(9.0, 40, 0, None))
+        assert isinstance(run.app.screen, LeaveDialog)
+        options = run.app.screen.query_one("#answers", OptionList)
+        assert [option.id for option in options.options] == ["leave", "stay"]
+        assert "ended" in str(run.app.screen.query_one("#question").border_title)
+        await run.press("s")
+        assert run.app.is_running
+        assert run.sink.submitted == []
+        await run.press("enter")
+    assert run.app.return_value == "ended"
 
 
 async def test_the_gradient_panel_follows_the_cursor() -> None:

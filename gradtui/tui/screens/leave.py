@@ -22,6 +22,12 @@ _OPTIONS: tuple[tuple[str, str, str], ...] = (
 )
 
 
+_OPTIONS_AT_END: tuple[tuple[str, str, str], ...] = (
+    ("leave", "l", "Leave the screen"),
+    ("stay", "esc", "Stay"),
+)
+
+
 class LeaveDialog(ModalScreen[Answer | None]):
     """Dismissed with what to do, None for staying."""
 
@@ -33,16 +39,24 @@ class LeaveDialog(ModalScreen[Answer | None]):
         Binding("j", "move(1)", show=False),
     ]
 
+    _has_ended = False
+
     def compose(self) -> ComposeResult:
         with Container(id="question") as box:
             box.border_title = Content.assemble(("Leave gradtui?", "bold"))
-            options = [
-                Option(Content.assemble((f"{key:>3}  ", "bold"), text), id=answer) for answer, key, text in _OPTIONS
-            ]
-            yield OptionList(*options, compact=True, id="answers")
+            yield OptionList(*_options(_OPTIONS), compact=True, id="answers")
 
     def on_mount(self) -> None:
         self.query_one(OptionList).focus()
+
+    def run_ended(self) -> None:
+        """The run has ended while the question is open: there is nothing left to stop."""
+        self._has_ended = True
+        self.query_one("#question", Container).border_title = Content.assemble(("The run has ended. Leave?", "bold"))
+        options = self.query_one(OptionList)
+        options.clear_options()
+        options.add_options(_options(_OPTIONS_AT_END))
+        options.highlighted = 0
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         self.action_answer(event.option.id or "stay")
@@ -53,6 +67,8 @@ class LeaveDialog(ModalScreen[Answer | None]):
             self.action_answer("stay")
 
     def action_answer(self, answer: str) -> None:
+        if answer == "stop" and self._has_ended:
+            return
         self.dismiss("stop" if answer == "stop" else "leave" if answer == "leave" else None)
 
     def action_move(self, count: int) -> None:
@@ -61,3 +77,7 @@ class LeaveDialog(ModalScreen[Answer | None]):
             options.action_cursor_down()
         else:
             options.action_cursor_up()
+
+
+def _options(rows: tuple[tuple[str, str, str], ...]) -> list[Option]:
+    return [Option(Content.assemble((f"{key:>3}  ", "bold"), text), id=answer) for answer, key, text in rows]
