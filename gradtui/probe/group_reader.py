@@ -42,26 +42,22 @@ class GroupWatch:
         self._all_read: int | None = None
         """The step of which all settings were."""
 
-    def look(self, step: int) -> None:
-        """Read all settings again if a learning rate has changed. `step` is the one that uses them."""
-        rates = self._rates_now()
-        if rates != self._rates:
-            self.read(step)
-        self._rates, self._rates_read = rates, step
+    def look(self, step: int, is_over: bool = False) -> None:
+        """Read all settings again if a learning rate has changed. `step` is the one that uses them.
 
-    def look_after(self, step: int) -> None:
-        """Learning rates that are the same some time after `step` are those that it used."""
-        if self._rates_read is not None and self._rates_now() == self._rates:
-            self._rates_read = max(self._rates_read, step)
-
-    def _rates_now(self) -> list[float | None]:
+        Some time after `step` `is_over`, learning rates that are still the same are those that it used; others say nothing.
+        """
         rates = []
         for optimizer in self._optimizers():
             if optimizer is not None:
                 for group in optimizer.param_groups:
                     rate = group.get("lr")
                     rates.append(rate if type(rate) is float else _number(rate))
-        return rates
+        if rates == self._rates:
+            self._rates_read = step
+        elif not is_over:
+            self.read(step)
+            self._rates, self._rates_read = rates, step
 
     def finish(self, step: int) -> None:
         """As `look`, at the end of the run: there optimizers are freed whose settings are still of interest."""

@@ -305,11 +305,10 @@ class Probe:
     def _marks_told(self, now: int) -> None:
         """Steps that were only marked have been counted, up to this moment."""
         self._boundary_open = between = self._marked.marks.between
-        if self._marked.marks.thread:
-            # Marks are told as a step or its backward ends: nothing of the script's has run since.
-            self.hooks.guard("optimizer settings", self.view.groups.look, self.counter.steps + (not between))
-        else:
-            self.hooks.guard("optimizer settings", self.view.groups.look_after, self.counter.steps)
+        # Where marks go on, nothing of the script's has run since a step or its backward has ended.
+        is_over = not self._marked.marks.thread
+        step = self.counter.steps + (not between and not is_over)
+        self.hooks.guard("optimizer settings", self.view.groups.look, step, is_over)
         self.norms.poll()
         self._tell_if_due(now)
         if self.examiner.rests(self.counter.steps) == 0:
