@@ -6,16 +6,13 @@ from gradtui.probe.gradient_meter import NormReading
 from gradtui.probe.models_in_view import ModelsInView
 from gradtui.probe.moved_places import Moved
 
-NOT_LISTED = -1
-"""The place of every parameter that belongs to no listed model."""
-
 
 class LatestNorms:
     """Norms by place of the parameter. On a device they are one reading old."""
 
     def __init__(self, view: ModelsInView) -> None:
         self.by_place: dict[int, float] = {}
-        """Place of a parameter -> its norm, as its optimizer applied it last."""
+        """Place of a parameter -> its norm, as its optimizer applied it last; -1 stands for those of no listed model."""
         self._read_at: dict[int, int] = {}
         """Place of a parameter -> the step that its norm is of."""
         self._view = view
@@ -26,13 +23,12 @@ class LatestNorms:
         self._read_at = moved.of_parameters(self._read_at)
 
     def update(self, reading: NormReading) -> None:
-        """Take the norms of a reading, save those of parameters that are not listed."""
+        """Take the norms of a reading."""
         self.by_place.update(reading.norms)
-        self.by_place.pop(NOT_LISTED, None)
 
     def applied(self, reading: NormReading) -> None:
         """Likewise, of gradients as they were applied."""
-        self.update(reading)
+        self.by_place.update(reading.norms)
         self._read_at |= dict.fromkeys([place for place, _ in reading.norms], reading.step)
 
     def forget(self, place: int) -> None:
@@ -48,7 +44,7 @@ class LatestNorms:
         frozen = {
             id(tensor): place
             for place in self.by_place
-            if (tensor := references[place]()) is not None and not tensor.requires_grad
+            if place >= 0 and (tensor := references[place]()) is not None and not tensor.requires_grad
         }
         if frozen:
             owned = {

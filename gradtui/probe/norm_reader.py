@@ -350,7 +350,7 @@ class NormReader:
         if reading.step == self._late and not reading.total:
             return
         if not self.by_hand.takes(reading):
-            self._saw_first(reading)
+            self._guard("first bad step", self.bad_steps.read, reading)
             self._tell(reading)
 
     def _saw_first(self, reading: NormReading) -> None:
@@ -372,7 +372,7 @@ class NormReader:
         further = (reading.before_clipping, reading.clipped_at, reading.is_applied)
         steps = self.latest.steps(reading.step) if rows is not None else None
         figures = reading.total, reading.loss, rows, *further, steps
-        self._emit(GradientsMeasured(self._clock.at(), reading.step, *figures, listing=self._listing))
+        self._emit(GradientsMeasured(self._clock.at(), reading.step, *figures, listing=self._view.tree.listing))
 
     def _deliver_figures(self, step: int, figures: tuple[GradientFigures, ...]) -> None:
         self._emit(GradientFiguresMeasured(self._clock.at(), step, figures, listing=self._listing))
