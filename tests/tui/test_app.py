@@ -670,11 +670,19 @@ async def test_the_question_whether_to_leave_changes_as_the_run_ends() -> None:
         options = run.app.screen.query_one("#answers", OptionList)
         assert [option.id for option in options.options] == ["leave", "stay"]
         assert "ended" in str(run.app.screen.query_one("#question").border_title)
-        await run.press("s")
-        assert run.app.is_running
-        assert run.sink.submitted == []
         await run.press("enter")
-    assert run.app.return_value == "ended"
+        assert run.app.return_value == "ended"
+        assert run.sink.submitted == []
+
+
+async def test_a_filter_stays_in_force_when_models_are_listed_anew() -> None:
+    async with session() as run:
+        tree = run.dashboard.tree_view
+        tree.set_filter("ctx")
+        before = [tree.rows.path(row) for row in tree.rows.rows]
+        await run.put(coop_model())
+        assert [tree.rows.path(row) for row in tree.rows.rows] == before
+        assert len(before) < len(MODEL.modules)
 
 
 async def test_the_gradient_panel_follows_the_cursor() -> None:

@@ -90,7 +90,10 @@ class ModuleTree(ScrollLines):
         known = len(self.rows) > 0
         folds = self.rows.folded_paths if known else None
         self._waiting, self._marks = (), NOTHING_PENDING
+        pattern = self.rows.filter
         self.rows = TreeRows(tree, folds, room=self.content_size.height or self.app.size.height // 2)
+        if pattern:
+            self.rows.set_filter(pattern)
         self._totals = TreeTotals(tree, SPARK_WIDTH)
         self.reach = TreeReach(tree)
         self.cursor = (

@@ -39,8 +39,6 @@ class LeaveDialog(ModalScreen[Answer | None]):
         Binding("j", "move(1)", show=False),
     ]
 
-    _has_ended = False
-
     def compose(self) -> ComposeResult:
         with Container(id="question") as box:
             box.border_title = Content.assemble(("Leave gradtui?", "bold"))
@@ -51,7 +49,6 @@ class LeaveDialog(ModalScreen[Answer | None]):
 
     def run_ended(self) -> None:
         """The run has ended while the question is open: there is nothing left to stop."""
-        self._has_ended = True
         self.query_one("#question", Container).border_title = Content.assemble(("The run has ended. Leave?", "bold"))
         options = self.query_one(OptionList)
         options.clear_options()
@@ -67,8 +64,6 @@ class LeaveDialog(ModalScreen[Answer | None]):
             self.action_answer("stay")
 
     def action_answer(self, answer: str) -> None:
-        if answer == "stop" and self._has_ended:
-            return
         self.dismiss("stop" if answer == "stop" else "leave" if answer == "leave" else None)
 
     def action_move(self, count: int) -> None:
