@@ -58,6 +58,8 @@ more only some. `bad_step` (see `gradtui.export.bad_step`) is where NaN or Inf a
 nothing was trained in this process. `device_memory` (see `gradtui.export.device_memory`) is null where
 no CUDA device was in use.
 
+`problems` are the parts of gradtui that failed, each with its newest error; training was not touched. Empty in a sound run.
+
 `unregistered` are modules that run inside a model without being registered with it (a Python list of layers): the path of their
 `caller`, `model` where they are shown as a model by themselves, and elements of their parameters. As of the last examined step.
 
@@ -141,6 +143,7 @@ def summarise(state: RunState, *, dropped: int) -> dict[str, Any]:
         "interventions_dropped": state.intervention_count - len(state.interventions),
         "out_of_memory": [_out_of_memory(event) for event in state.out_of_memory],
         "findings": [],
+        "problems": dict(state.problems),
         "unregistered": [asdict(module) for module in state.unregistered],
         "cost": _cost(state, dropped),
     }

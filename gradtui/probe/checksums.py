@@ -12,6 +12,8 @@ import hashlib
 import torch
 from torch import nn
 
+from gradtui.probe.cuda_captures import is_capturing
+
 _PIECE = 1 << 18
 """Words that are multiplied in one go."""
 _PLAIN = (torch.Tensor, nn.Parameter)
@@ -28,7 +30,7 @@ class Checksums:
 
     def of(self, tensor: torch.Tensor) -> Checksum | None:
         """The checksum of a tensor; None for a layout whose bits cannot be read, and while a CUDA graph is captured."""
-        if tensor.is_meta or (tensor.is_cuda and torch.cuda.is_current_stream_capturing()):
+        if tensor.is_meta or (tensor.is_cuda and is_capturing()):
             return None
         try:
             if type(tensor) in _PLAIN and tensor.is_cpu and tensor.is_contiguous():

@@ -58,7 +58,8 @@ class _UnderWay:
     step: int
     indices: list[int]
     with_loss: bool
-    clipping: Clipping | None
+    is_clipped: bool
+    clipped_at: float | None
     copy: HostCopy
 
 
@@ -102,8 +103,10 @@ class GradientMeter:
             if not scaled and not plain:
                 return
             values = _joined(scaled, plain, scale)
+        # The total itself is not held on to: it is the script's.
+        clipped_at = clipping.threshold if clipping is not None else None
         # The step's one host read.
-        self._under_way.append(_UnderWay(step, indices, with_loss, clipping, HostCopy(values)))
+        self._under_way.append(_UnderWay(step, indices, with_loss, clipping is not None, clipped_at, HostCopy(values)))
         self.poll()
 
     def tree_changed(self, moved: Moved) -> None:
@@ -130,10 +133,9 @@ class GradientMeter:
 
 def _reading(ready: _UnderWay, values: list[float]) -> NormReading:
     loss = values.pop() if ready.with_loss else None
-    before = values.pop() if ready.clipping is not None else None
+    before = values.pop() if ready.is_clipped else None
     total = _total(values) if ready.indices else None
-    clipped_at = ready.clipping.threshold if ready.clipping is not None else None
-    return NormReading(ready.step, total, loss, list(zip(ready.indices, values)), before, clipped_at)
+    return NormReading(ready.step, total, loss, list(zip(ready.indices, values)), before, ready.clipped_at)
 
 
 def _total(norms: list[float]) -> float:
@@ -158,12 +160,24 @@ def _joined(
     first = values[0]
     if scale is None and len(kinds) == 1:
         return torch.stack(values)
-    home = next((each[0].device for each in lists if each[0].is_cuda), first.device)
+    near = [each[0] for each in lists] + ([scale] if scale is not None else [])
+    home = next((each.device for each in near if each.is_cuda), first.device)
     stacked = [torch.stack(each).to(wide(each[0].device)) for each in lists]
     if scale is not None:
         for place, part in enumerate(stacked[: len(scaled)]):
-            stacked[place] = part / scale.to(part.device, part.dtype, non_blocking=True)
+            stacked[place] = unscaled(part, scale)
     return torch.cat([part.to(home, non_blocking=True) for part in stacked])
+
+
+def unscaled(values: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+    """These numbers without a loss scaler's factor.
+
+    Of numbers on the host and a factor on a device the result is on the device: a copy of the factor would be read before it
+    has arrived, or waited for.
+    """
+    if scale.is_cuda and not values.is_cuda:
+        values = values.to(scale.device, non_blocking=True)
+    return values / scale.to(values.device, values.dtype, non_blocking=True)
 
 
 def _norms(gradients: list[tuple[int, torch.Tensor]]) -> list[tuple[list[int], list[torch.Tensor]]]:

@@ -12,7 +12,8 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
-from operator import itemgetter
+from itertools import groupby
+from operator import attrgetter, itemgetter
 
 import torch
 
@@ -94,7 +95,7 @@ class GradientStatistics:
         if len(self._under_way) >= _RING:
             self.dropped += 1
             return
-        chosen = self._chosen(applied, always)
+        chosen = _alike_together(self._chosen(applied, always))
         if not chosen:
             return
         parameters = [parameter for _, parameter in chosen]
@@ -119,7 +120,7 @@ class GradientStatistics:
         """Deliver what a device has finished; never waits."""
         while self._under_way and self._under_way[0].is_there:
             looked = self._under_way.popleft()
-            self._deliver(looked.step, tuple(_figures(looked)))
+            self._deliver(looked.step, tuple(sorted(_figures(looked), key=attrgetter("parameter"))))
 
     def _chosen(self, applied: Sequence[tuple[int, torch.Tensor]], always: Set[int]) -> list[tuple[int, torch.Tensor]]:
         """Those that are looked at always, and those whose turn it is, round after round."""
@@ -171,24 +172,34 @@ def _joined(parts: Sequence[torch.Tensor]) -> torch.Tensor:
     return torch.cat([part.to(home, kind, non_blocking=True).reshape(-1) for part in parts])
 
 
+def _kind(parameter: torch.Tensor) -> tuple[torch.device, torch.dtype, bool]:
+    """What parameters have in common whose numbers are worked out together."""
+    return parameter.device, parameter.dtype, _is_small(parameter)
+
+
+def _alike_together(chosen: list[tuple[int, torch.Tensor]]) -> list[tuple[int, torch.Tensor]]:
+    """Those of a kind one after the other. To put their numbers in another order on a device would wait for it."""
+    groups: dict[object, list[tuple[int, torch.Tensor]]] = {}
+    for each in chosen:
+        groups.setdefault(_kind(each[1]), []).append(each)
+    return [each for group in groups.values() for each in group]
+
+
 def _table(parameters: list[torch.Tensor], scale: torch.Tensor | None) -> torch.Tensor:
-    """A row for each of the `_numbers`, one after the other: stacked by row, which takes far fewer operations."""
-    groups: dict[tuple[torch.device, torch.dtype, bool], list[int]] = {}
-    for place, parameter in enumerate(parameters):
-        groups.setdefault((parameter.device, parameter.dtype, _is_small(parameter)), []).append(place)
+    """A row for each of the `_numbers`, one after the other: stacked by row, which takes far fewer operations.
+
+    The parameters are in the order of `_alike_together`.
+    """
     columns = []
-    for (*_, small), group in groups.items():
-        members = [parameters[place] for place in group]
+    for (*_, small), group in groupby(parameters, _kind):
+        members = list(group)
         numbers = _numbers_at_once(members) if small else [torch.stack(row) for row in zip(*map(_numbers, members))]
         columns.append(_joined(numbers).view(_ROWS, -1))
     home = next((part.device for part in columns if part.is_cuda), columns[0].device)
     table = torch.cat([part.to(home, wide(home), non_blocking=True) for part in columns], dim=1)
     if scale is not None:
         table[_SCALED] /= scale.to(table.device, table.dtype, non_blocking=True)
-    # Back in the order of the parameters.
-    order = [place for group in groups.values() for place in group]
-    places = sorted(range(len(order)), key=order.__getitem__)
-    return (table if places == list(range(len(order))) else table[:, places]).reshape(-1)
+    return table.reshape(-1)
 
 
 _ROWS = 7

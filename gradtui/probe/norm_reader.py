@@ -19,7 +19,7 @@ from gradtui.probe.cadence import Cadence
 from gradtui.probe.clipping import Clippings
 from gradtui.probe.device_room import has_room
 from gradtui.probe.epochs import Epochs
-from gradtui.probe.gradient_meter import GradientMeter, NormReading
+from gradtui.probe.gradient_meter import GradientMeter, NormReading, unscaled
 from gradtui.probe.gradient_statistics import GradientStatistics
 from gradtui.probe.latest_norms import LatestNorms
 from gradtui.probe.micro_steps import MicroSteps
@@ -193,7 +193,7 @@ class NormReader:
         loss = first.detach()
         scale = self._loss_scale()
         if scale is not None:
-            loss = loss / scale.to(loss.device, non_blocking=True)
+            loss = unscaled(loss, scale)
         self._loss = loss
         scaled = self._scaled_by is not None and self._scaled_by() is not None
         self._guard("first bad step", partial(self.bad_steps.saw_loss, is_scaled=scaled), loss, outputs)
@@ -251,6 +251,8 @@ class NormReader:
             return
         with of_this_process.apart(self._devices):
             self._meter.measure(step, gradients, self._loss, scale, clipping)
+            # Not held on to through the step.
+            self._loss = None
             if self._wanted or self._watched.is_asked:
                 watched = self._watched.places(self._view.tree)
                 known = [each for each in applied if each[0] >= 0 and (self._wanted or each[0] in watched)]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
-from gradtui.probe.gradient_meter import in_memory_order, plain_gradient
+from gradtui.probe.gradient_meter import in_memory_order, plain_gradient, unscaled
 from gradtui.probe.host_copy import HostCopy
 from gradtui.probe.module_tree import ModuleTree
 from gradtui.protocol.histogram import BINS, LOWEST, MOST_WATCHED, GradientHistogram
@@ -149,7 +149,7 @@ def _counts(rows: torch.Tensor, scale: torch.Tensor | None) -> torch.Tensor:
         if values.dim() == 2:
             values = torch.hypot(values[:, 0], values[:, 1])
         if scale is not None:
-            values = values / scale.to(values.device, values.dtype, non_blocking=True)
+            values = unscaled(values, scale)
         counted = torch.cat([_of_each_kind(_kinds(values)), torch.count_nonzero(values > 0).view(1)])
         total = counted if total is None else total + counted
     assert total is not None

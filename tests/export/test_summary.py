@@ -24,7 +24,7 @@ TOP = {
     "steps", "micro_steps", "skipped_steps", "models", "optimizers", "phases", "step_peak", "device_memory", "checkpointed",
     "living_graphs",
     "gradient_norm", "bad_step", "modules", "parameters", "buffers", "freezes",
-    "interventions", "interventions_dropped", "out_of_memory", "findings", "cost",
+    "interventions", "interventions_dropped", "out_of_memory", "findings", "problems", "cost",
 }  # fmt: skip
 BYTES = {"parameters", "buffers", "gradients", "optimizer_state", "activations", "input", "offloaded",
          "offload_outside", "other", "total"}  # fmt: skip
@@ -346,3 +346,11 @@ def test_buffers_are_listed() -> None:
         {"path": "token_prefix", "shape": [4, 256], "dtype": "float32", "bytes": 4096, "persistent": False}
     ]
     assert round_trip(run(*coop_run(1)))["buffers"] == []
+
+
+def test_parts_of_gradtui_that_failed_are_listed() -> None:
+    state = RunState()
+    assert summarise(state, dropped=0)["problems"] == {}
+    for error in ("first", "second"):
+        apply(state, ev.ProbeFailed(1.0, 2, part="gradient norms", error=error, disabled=False))
+    assert summarise(state, dropped=0)["problems"] == {"gradient norms": "second"}

@@ -240,7 +240,7 @@ def test_a_verdict_that_a_device_has_not_told_yet_is_asked_for_again() -> None:
         (watching,) = seen.probe.desk.freezes.watches
         copy = HostCopy(torch.zeros(0, dtype=torch.bool))
         copy._done = done  # type: ignore[assignment]
-        watching._under_way = ([], copy)
+        watching._under_way = ([], [], copy)
         for _ in range(14):
             step(model, optimizer)
     (verified,) = seen.all(FreezeVerified)

@@ -1,0 +1,86 @@
+"""What the readings of gradients keep alive, and what would wait for a device: with stand-ins that tell."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from watched import watched
+
+from gradtui.probe import gradient_meter
+from gradtui.probe.clipping import Clipping
+from gradtui.probe.gradient_meter import GradientMeter
+from gradtui.probe.gradient_statistics import GradientStatistics
+from gradtui.probe.host_copy import HostCopy
+from gradtui.protocol.vocabulary import GradientFigures
+
+
+class Never(HostCopy):
+    """A copy that does not arrive."""
+
+    def __init__(self, values: torch.Tensor) -> None:
+        super().__init__(values.clone())
+
+    @property
+    def is_there(self) -> bool:
+        return False
+
+
+def test_a_reading_under_way_does_not_hold_the_total_from_before_clipping(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gradient_meter, "HostCopy", Never)
+    total = torch.tensor(3.0)
+    held = weakref.ref(total)
+    meter = GradientMeter(lambda reading: None)
+    meter.measure(1, [(0, torch.ones(2))], None, None, Clipping(total, 1.0))
+    del total
+    assert held() is None
+    assert len(meter._under_way) == 1
+
+
+def test_the_loss_is_not_held_through_the_optimizers_step() -> None:
+    held: list[bool] = []
+    model = nn.Linear(4, 2)
+    with watched() as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        optimizer.register_step_pre_hook(lambda *_: held.append(seen.probe.norms._loss is None))
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(torch.ones(3, 4)).sum().backward()
+            optimizer.step()
+    assert held == [True] * 3
+
+
+class Gathers(TorchDispatchMode):
+    """Notes indexing by a list, whose index is copied to the device and waited for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if "index.Tensor" in str(func):
+            self.found.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+def test_parameters_whose_dtypes_take_turns_are_measured_without_an_index() -> None:
+    parameters = [
+        nn.Parameter(torch.full((3,), float(at + 1), dtype=(torch.float32, torch.float64)[at % 2])) for at in range(5)
+    ]
+    for at, parameter in enumerate(parameters):
+        parameter.grad = torch.full_like(parameter, 10.0 * (at + 1))
+    found: list[GradientFigures] = []
+    statistics = GradientStatistics(lambda step, figures: found.extend(figures))
+    with Gathers() as seen:
+        statistics.before_step(1, list(enumerate(parameters)), None, False)
+        statistics.after_step()
+    assert seen.found == []
+    by_place = {each.parameter: each for each in found}
+    for at in range(5):
+        assert by_place[at].mean == pytest.approx(10.0 * (at + 1))
+        assert by_place[at].weight_norm == pytest.approx((at + 1) * 3**0.5)
+        assert by_place[at].elements == 3
