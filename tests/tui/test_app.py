@@ -704,7 +704,11 @@ async def test_the_total_beside_a_row_is_of_the_same_step() -> None:
         assert run.dashboard.gradients.text.splitlines()[0] == both
         await run.go_to("")
         await run.pump()
-        assert "1.00e-9" in run.dashboard.gradients.text.splitlines()[0]
+        # The norms in the tree are of the step before that.
+        assert "step 40" in run.dashboard.gradients.text.splitlines()[0]
+        rows = tuple(1e-9 for _ in run.app.run_state.tree.parameters)
+        await run.put(ev.GradientsMeasured(9.1, 42, 2e-9, None, rows))
+        assert "2.00e-9" in run.dashboard.gradients.text.splitlines()[0]
 
 
 @pytest.mark.parametrize("size", [(80, 24), (81, 24), (160, 24), (99, 30), (100, 30), (160, 50)])
