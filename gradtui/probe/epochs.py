@@ -12,6 +12,9 @@ from typing import Any
 from gradtui.probe.step_counter import StepCounter
 from gradtui.probe.torch_private import batches_given, batches_of_epoch
 
+_MAX_AHEAD = 3
+"""After the last batch was fetched so many steps may be the last one: accelerate and Lightning fetch batches ahead."""
+
 
 class Epochs:
     """Follows the iterator that gave the newest batch."""
@@ -21,9 +24,12 @@ class Epochs:
         self._iterator: Callable[[], Any] = lambda: None
         self._batches: int | None = None
         """How many it gives in all. None where that is unknown, and once the last step of the epoch has been told."""
+        self._ahead = 0
+        """How many more steps may belong to the epoch whose last batch was fetched."""
 
     def fetched(self, iterator: Any) -> None:
         """A DataLoader's iterator has given a batch."""
+        self._ahead = 0
         if self._iterator() is not iterator:
             self._iterator, self._batches = weakref.ref(iterator), batches_of_epoch(iterator)
 
@@ -41,8 +47,13 @@ class Epochs:
         return max(1, (self._batches or 0) // self._batches_a_step)
 
     def ends(self) -> None:
-        """The last step of the epoch begins."""
-        self._batches = None
+        """The last step of the epoch begins, unless batches were fetched ahead."""
+        self._batches, self._ahead = None, _MAX_AHEAD
+
+    def goes_on(self) -> bool:
+        """A step begins. Says whether its batch was fetched before the step that was taken for the last one of the epoch."""
+        self._ahead = max(0, self._ahead - 1)
+        return self._ahead > 0
 
     @property
     def _batches_a_step(self) -> int:

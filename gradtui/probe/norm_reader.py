@@ -139,8 +139,9 @@ class NormReader:
         self._reading_ns = 0
         self._wanted = wanted
         self._is_free = wanted or expected or self._every_step
-        early = self._ends_epoch_within(executed) == 0
-        if early:
+        early = self.epochs.goes_on()
+        if self._ends_epoch_within(executed) == 0:
+            early = True
             self.epochs.ends()
         self.is_due = self._cadence.is_due(executed, self._view.round_length, wanted=self._is_free, early=early)
         self.clippings.begin(on=self.is_due)

@@ -3,7 +3,7 @@
 # mypy: disable-error-code="no-untyped-call"
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -181,6 +181,29 @@ def test_the_last_batch_of_an_epoch_is_measured(evaluates: bool) -> None:
         seen.probe.norms._cadence.is_due = interval_of(seen, 60)  # type: ignore[method-assign]
         loop.run(100, 3, evaluates=evaluates)
     assert {100, 200, 300} <= set(steps_measured(seen))
+    assert seen.state.gradient_norm.last == pytest.approx(loop.totals[-1], rel=1e-5)
+
+
+def ahead(loader: DataLoader[tuple[torch.Tensor, ...]]) -> Iterator[torch.Tensor]:
+    """As accelerate reads a DataLoader: it fetches the next batch before it gives one, so that it knows the last one."""
+    batches = iter(loader)
+    (current,) = next(batches)
+    for (following,) in batches:
+        yield current
+        current = following
+    yield current
+
+
+def test_the_last_step_is_measured_where_batches_are_fetched_ahead() -> None:
+    loop = Loop()
+    loader = DataLoader(TensorDataset(torch.randn(600, 4)), batch_size=6)
+    with watched(budget=SELDOM) as seen:
+        seen.probe.norms._cadence.is_due = interval_of(seen, 60)  # type: ignore[method-assign]
+        for _ in range(3):
+            for x in ahead(loader):
+                loop.step(x, clears_after=True)
+    assert {100, 200, 300} <= set(steps_measured(seen))
+    assert len(steps_measured(seen)) < 30
     assert seen.state.gradient_norm.last == pytest.approx(loop.totals[-1], rel=1e-5)
 
 
