@@ -12,7 +12,6 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
-from itertools import groupby
 from operator import attrgetter, itemgetter
 
 import torch
@@ -95,12 +94,13 @@ class GradientStatistics:
         if len(self._under_way) >= _RING:
             self.dropped += 1
             return
-        chosen = _alike_together(self._chosen(applied, always))
-        if not chosen:
+        groups = _alike_together(self._chosen(applied, always))
+        if not groups:
             return
+        chosen = [each for group in groups for each in group]
         parameters = [parameter for _, parameter in chosen]
         with torch.no_grad():
-            numbers = HostCopy(_table(parameters, scale))
+            numbers = HostCopy(_table(groups, scale))
             before = None if has_run else HostCopy(_samples(parameters))
         sizes = [(place, plain_gradient(each.detach()).numel(), _stored(each).numel()) for place, each in chosen]
         self._open = _Looked(step, sizes, numbers, before), parameters
@@ -177,23 +177,24 @@ def _kind(parameter: torch.Tensor) -> tuple[torch.device, torch.dtype, bool]:
     return parameter.device, parameter.dtype, _is_small(parameter)
 
 
-def _alike_together(chosen: list[tuple[int, torch.Tensor]]) -> list[tuple[int, torch.Tensor]]:
-    """Those of a kind one after the other. To put their numbers in another order on a device would wait for it."""
+def _alike_together(chosen: list[tuple[int, torch.Tensor]]) -> list[list[tuple[int, torch.Tensor]]]:
+    """Those of a kind in one list each. To put their numbers in another order on a device would wait for it."""
     groups: dict[object, list[tuple[int, torch.Tensor]]] = {}
     for each in chosen:
         groups.setdefault(_kind(each[1]), []).append(each)
-    return [each for group in groups.values() for each in group]
+    return list(groups.values())
 
 
-def _table(parameters: list[torch.Tensor], scale: torch.Tensor | None) -> torch.Tensor:
-    """A row for each of the `_numbers`, one after the other: stacked by row, which takes far fewer operations.
-
-    The parameters are in the order of `_alike_together`.
-    """
+def _table(groups: list[list[tuple[int, torch.Tensor]]], scale: torch.Tensor | None) -> torch.Tensor:
+    """A row for each of the `_numbers`, one after the other: stacked by row, which takes far fewer operations."""
     columns = []
-    for (*_, small), group in groupby(parameters, _kind):
-        members = list(group)
-        numbers = _numbers_at_once(members) if small else [torch.stack(row) for row in zip(*map(_numbers, members))]
+    for group in groups:
+        members = [parameter for _, parameter in group]
+        numbers = (
+            _numbers_at_once(members)
+            if _is_small(members[0])
+            else [torch.stack(row) for row in zip(*map(_numbers, members))]
+        )
         columns.append(_joined(numbers).view(_ROWS, -1))
     home = next((part.device for part in columns if part.is_cuda), columns[0].device)
     table = torch.cat([part.to(home, wide(home), non_blocking=True) for part in columns], dim=1)
