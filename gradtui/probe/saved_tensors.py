@@ -26,6 +26,7 @@ from gradtui.probe.saved_hooks import (
     is_reentrant_checkpoint,
     kept_by_frame,
 )
+from gradtui.probe.saved_origins import kept_by
 from gradtui.probe.torch_private import (
     GraphNode,
     hides_modules,
@@ -40,6 +41,10 @@ from gradtui.probe.torch_private import (
 def walk(roots: Iterable[torch.Tensor], trace: ModuleTrace, known: KnownTensors) -> GraphFacts:
     """Walk the graph that a backward on `roots` would run through; keeps nothing. Raises `TooDeepError` where it does harm."""
     return _Walk(trace, known).over(roots)
+
+
+_DOUBLE_BACKWARD = "BackwardBackward"
+"""Part of the names of the operations that `create_graph=True` records of a backward."""
 
 
 @dataclass
@@ -128,9 +133,27 @@ class _Walk:
                 if places[next_node] != module:
                     facts.passing.add(module)
                     break
+        if module == OUTSIDE and _DOUBLE_BACKWARD in node.name():
+            self._charge_forward(node)
         kept = saved_tensors(node)
         if kept:
             self._count(kept, number, module, following)
+
+    def _charge_forward(self, node: GraphNode) -> None:
+        """Charge what the derivative of a backward keeps of a model's forward to the operation that used it there.
+
+        That operation saved it first, and may not be in this graph: with a gradient penalty the model's result is not. It is
+        the one that followed the operation that made the tensor. A model's result is followed by none of its own.
+        """
+        for tensor, maker in kept_by(node):
+            if maker is None:
+                continue
+            number = number_of(maker) + 1
+            module = self._trace.module_of(number)
+            for plain in plain_tensors(tensor) if module != OUTSIDE else ():
+                key = storage_key(plain)
+                if key not in self._known.excluded:
+                    self._keep(plain, key, number, module)
 
     def _count(self, kept: list[Any], number: int, module: int, following: list[GraphNode]) -> None:
         facts, excluded, first = self._facts, self._known.excluded, self._first

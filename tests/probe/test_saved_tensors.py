@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
+from watched import watched
 
 from gradtui.probe.graph_facts import GraphFacts, KnownTensors, Leaf
 from gradtui.probe.module_trace import OUTSIDE, ModuleTrace, ModuleTracer
@@ -271,3 +272,22 @@ def test_what_a_region_and_an_operation_keep_is_charged_to_whichever_ran_first(r
     facts = walk([(first() + second()).sum()], trace, KnownTensors({}, {}, parents=[OUTSIDE, 0, 0]))
     assert facts.by_module == {2 if region_first else 1: x.nbytes}
     assert (facts.total, facts.regions.inputs) == (x.nbytes, {2: x.nbytes})
+
+
+def test_what_a_gradient_penalty_keeps_of_the_forward_is_the_models() -> None:
+    """WGAN-GP: backward of the penalty does not come to the model's own result, but to what lies before it."""
+    batch, width = 32, 64
+    critic = nn.Sequential(nn.Linear(width, width), nn.LeakyReLU(0.2), nn.Linear(width, 1))
+    with watched() as seen:
+        optimizer = torch.optim.SGD(critic.parameters(), lr=0.1)
+        for _ in range(3):
+            real, fake = torch.randn(batch, width), torch.randn(batch, width)
+            mixed = (real + fake).div(2).requires_grad_()
+            (gradient,) = torch.autograd.grad(critic(mixed).sum(), mixed, create_graph=True)
+            penalty = (gradient.norm(2, 1) - 1).square().mean()
+            optimizer.zero_grad()
+            (critic(fake).mean() - critic(real).mean() + 10 * penalty).backward()
+            optimizer.step()
+    # Of fake and real: the batch, what LeakyReLU was given, and what it gave. Of the mixed batch the last is not kept: nothing
+    # leads from the penalty to the weight's gradient of the last layer.
+    assert sum(seen.state.tree.saved.by_module) == (3 + 3 + 2) * batch * width * 4  # type: ignore[union-attr]
