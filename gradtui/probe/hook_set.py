@@ -23,7 +23,8 @@ from typing import Any, Protocol
 from gradtui.own_frames import strip_own_frames
 from gradtui.probe.dynamo_frames import leave_to_python
 from gradtui.probe.script_handlers import raised_by_handler
-from gradtui.probe.torch_private import current_graph_task_id, living_threads, no_torch_function
+from gradtui.probe.thread_life import ThreadLife
+from gradtui.probe.torch_private import current_graph_task_id, no_torch_function
 
 _COLD = 12
 """A hook takes a short step this many times longer than an empty one takes in a tight loop, besides what it times itself: the
@@ -77,7 +78,9 @@ class HookSet:
         """Told of the script's exceptions that pass through a wrapper or end the script, and whether they end it."""
         self.looking = RLock()
         """Held while tensors of the script's are looked at; another thread's first backward waits for its end."""
-        self._others: set[int] = set()
+        self._life: ThreadLife | None = None
+        """Of the thread that is listened to."""
+        self._others: dict[int, ThreadLife] = {}
         """Threads beside the one that is listened to that have run a backward."""
         self._report = report
         self._failures: dict[str, int] = {}
@@ -92,11 +95,11 @@ class HookSet:
         The training thread is the one that runs backward; another may follow it only when it has ended.
         """
         thread = get_ident()
-        if self.thread != thread and (self.thread is None or self.thread not in living_threads()):
-            self.thread = thread
-            self._others.discard(thread)
+        if self.thread != thread and (self.thread is None or self._life is None or not self._life.goes_on()):
+            self.thread, self._life = thread, ThreadLife()
+            self._others.pop(thread, None)
         elif self.thread != thread and thread not in self._others:
-            self._others.add(thread)
+            self._others[thread] = ThreadLife()
             # What is being looked at may be what this backward is about to write.
             with self.looking:
                 pass
@@ -109,10 +112,9 @@ class HookSet:
         """
         if not self._others:
             return True
-        living = living_threads()
-        for thread in tuple(self._others):
-            if thread not in living:
-                self._others.discard(thread)
+        for thread, life in tuple(self._others.items()):
+            if not life.goes_on():
+                self._others.pop(thread, None)
         if self._others:
             self.note("examination", "several threads train at once, and what another one writes cannot be read safely")
         return not self._others

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from types import CodeType, FrameType
 from typing import Any
@@ -283,11 +283,6 @@ def has_stand_ins(module: torch.nn.Module) -> bool:
     """Whether other tensors stand in for this module's parameters now, as `torch.func.functional_call` has it."""
     first = next(module.parameters(), None)
     return first is not None and not isinstance(first, torch.nn.Parameter)
-
-
-def living_threads() -> Container[int]:
-    """Identifiers of the threads that run Python code now, those of C++ origin included."""
-    return sys._current_frames()
 
 
 def multi_tensor_norms(tensors: list[torch.Tensor], dtype: torch.dtype | None) -> list[torch.Tensor]:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 import pytest
 
 from gradtui.probe.hook_set import MOST_FAILURES, HookSet
+from gradtui.probe.thread_life import ThreadLife
 
 
 class Base:
@@ -208,3 +209,21 @@ def test_a_ctrl_c_while_it_is_estimated_leaves_all_as_it_was(monkeypatch: pytest
     with pytest.raises(KeyboardInterrupt):
         hooks.calibrate()
     assert hooks.first is first
+
+
+def test_a_thread_is_known_to_run_until_it_has_ended() -> None:
+    lives: list[ThreadLife] = []
+    begun, may_end = threading.Event(), threading.Event()
+
+    def other() -> None:
+        lives.extend([ThreadLife(), ThreadLife()])
+        begun.set()
+        may_end.wait(10)
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    assert begun.wait(10)
+    assert [life.goes_on() for life in (*lives, ThreadLife())] == [True] * 3
+    may_end.set()
+    thread.join()
+    assert [life.goes_on() for life in lives] == [False] * 2
