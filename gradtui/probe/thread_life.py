@@ -1,7 +1,7 @@
 """Whether a thread is still running, asked without any lock.
 
-`sys._current_frames` must not be asked while threads train side by side: CPython 3.11 holds a lock of the interpreter within it,
-and a garbage collection there may let another thread run that asks the same, so that both wait for good. A thread's own storage
+`sys._current_frames` must not be asked while threads train side by side. CPython 3.11 holds a lock of the interpreter within it
+and a garbage collection there may let another thread run that asks the same: both then wait for good. The storage of a thread
 is freed as the thread ends, and a weak reference into it tells.
 """
 
