@@ -74,8 +74,8 @@ class TreeState:
     modules: tuple[ModuleInfo, ...] = ()
     parameters: tuple[ParameterInfo, ...] = ()
     buffers: tuple[BufferInfo, ...] = ()
-    listing: int | None = None
-    """The number that the probe gave this list, None where it gave none."""
+    listing: int | None = 0
+    """The number that the probe gave this list: 0 before the first one, None where it gave none."""
     is_sharded: bool = False
     """Whether any of them is spread over processes."""
     states: str = ""
