@@ -37,6 +37,8 @@ class _Stop:
     letters: str = ""
     note: str = ""
     mark: str = "↓"
+    short_note: str = ""
+    """Stands for the note where that does not fit."""
 
 
 def chain_facts(state: RunState, row: int) -> list[Fact]:
@@ -65,7 +67,8 @@ def _row(stop: _Stop, names: int, most_letters: int) -> Fact:
     def line(width: int) -> Line:
         room = width - line_width(letters) - len(gap) - 2
         column = min(names, max(_NAME_WIDTH, room - _NOTE_WIDTH))
-        note = f"  {elide(stop.note, room - column - 2)}"
+        free = room - column - 2
+        note = f"  {elide(stop.note if width_of(stop.note) <= free else stop.short_note or stop.note, free)}"
         name = pad(elide_start(stop.name, column), column)
         return ((f"{stop.mark} ", "muted"), *letters, (gap, ""), (name, role), (note, "muted"))
 
@@ -155,7 +158,7 @@ def _stops(state: RunState, chain: GradientTraced) -> Iterator[_Stop]:
             yield _Stop(name, letter, "never comes here", "×")
             return
         if chain.parameter == chain.upstream:
-            yield _Stop(name, letter, _norm(state, chain.parameter), "●")
+            yield _Stop(name, letter, *_norm(state, chain.parameter))
             return
         yield _Stop(name, letter, "none is computed for it", "◆")
     elif not chain.found:
@@ -164,7 +167,7 @@ def _stops(state: RunState, chain: GradientTraced) -> Iterator[_Stop]:
     yield from _folded(state, chain.onward[1:], chain)
     if chain.upstream >= 0:
         name = printable(tree.parameters[chain.upstream].path)
-        yield _Stop(name, tree.states[chain.upstream], _norm(state, chain.upstream), "●")
+        yield _Stop(name, tree.states[chain.upstream], *_norm(state, chain.upstream))
 
 
 def _folded(state: RunState, hops: Iterable[GradientHop], chain: GradientTraced) -> Iterator[_Stop]:
@@ -224,18 +227,21 @@ def _letters(tree: TreeState, module: int) -> str:
     return "".join(dict.fromkeys(tree.states[where.start : where.stop]))
 
 
-def _norm(state: RunState, parameter: int) -> str:
-    """Its norm, and the share of its square in the square of the norm of all gradients: those shares add up to 100 %."""
+def _norm(state: RunState, parameter: int) -> tuple[str, str, str]:
+    """The note, mark and short note of a parameter that the gradient reaches.
+
+    The note says its norm, and the share of its square in the square of the norm of all gradients. The shares add up to 100 %.
+    """
     tree = state.tree
     norm = joint_norm((tree.norms[parameter],)) if tree.norms is not None else None
     if norm is None:
-        return ""
+        return "", "●", ""
+    short = f"norm {norm_text(norm).strip()}"
     total = total_norm_at(state, tree.norms_step)
     if total is None or not 0 < total < float("inf"):
-        return f"norm {norm_text(norm).strip()}"
-    return (
-        f"norm {norm_text(norm).strip()}, {share_text(min(1.0, (norm / total) ** 2)).strip()} of the squared total norm"
-    )
+        return short, "●", ""
+    share = share_text(min(1.0, (norm / total) ** 2)).strip()
+    return f"{short}, {share} of the squared total norm", "●", short
 
 
 def _names(names: Sequence[str]) -> str:
