@@ -11,19 +11,20 @@ import sys
 _REPLACED = dict.fromkeys((*range(32), 127, *range(128, 160), 8206, 8207, 8232, 8233, 1564), "·")
 _REPLACED |= dict.fromkeys((*range(8234, 8239), *range(8294, 8298)), "·")
 _REPLACED[ord("\t")] = " "
-"""Control characters of ASCII and Latin-1, line separators, and marks that reverse the direction of text."""
+"""Control characters of ASCII and Latin-1, line separators, and marks that reverse the direction of text. `str.isprintable`
+is False for each of them."""
 
 _DELETED = dict.fromkeys(_REPLACED)
 
 
 def printable(text: str) -> str:
     """The text with a dot in place of each control character, which would otherwise reach the terminal as a command."""
-    return text if text.isascii() and text.isprintable() else text.translate(_REPLACED)
+    return text if text.isprintable() else text.translate(_REPLACED)
 
 
 def without_controls(text: str) -> str:
     """The text without its control characters: as wide as before, for they take no cell."""
-    return text if text.isascii() and text.isprintable() else text.translate(_DELETED)
+    return text if text.isprintable() else text.translate(_DELETED)
 
 
 def write_line(text: str) -> None:

@@ -50,6 +50,12 @@ def test_no_control_character_is_left(text: str) -> None:
     assert len(printable(text)) == len(text)
 
 
+def test_python_calls_none_of_them_printable() -> None:
+    """The quick way out of `printable` and of the screen's filter rests on it."""
+    basic = "".join(map(chr, range(0x10000)))
+    assert not [sign for sign in reach_the_terminal(basic) if sign.isprintable()]
+
+
 @given(texts)
 def test_what_the_screen_draws_has_none_and_is_as_wide_as_before(text: str) -> None:
     (drawn,) = NoControls().apply([Segment(text)], Color(0, 0, 0))
