@@ -208,3 +208,13 @@ def test_a_run_is_held_at_its_first_nan_and_goes_on_from_there(tmp_path: Path) -
         assert len(lines) == 61
         run.send("p")
         run.wait_until(lambda: len(record.read_text(encoding="utf-8").splitlines()) > 80, "running on")
+
+
+@pytest.mark.slow
+def test_what_is_typed_while_a_dialog_opens_is_typed_into_it(run: Run) -> None:
+    with run:
+        show_events(run)
+        run.send("fhead\r")
+        run.wait_for("train only head")
+        run.send("qs")
+        assert run.wait_end() == 0

@@ -96,9 +96,6 @@ class GradtuiApp(LiveActions, LookingApp, FreezingApp, AnnouncingApp, KeysInOrde
             self.register_theme(theme)
         self.theme = DARK_THEME.name
 
-    def moves_focus(self, key: str) -> bool:
-        return self.screen is self._dashboard and self._dashboard.moves_focus(key)
-
     @property
     def palette(self) -> Palette:
         """The styles of the roles in the current theme."""

@@ -1,54 +1,108 @@
-"""Keys typed faster than they are handled: those behind one that moves the focus wait until it has moved. UI thread.
+"""Handles one key at a time: the next key waits until the one before it has done all its work. UI thread.
 
-A key goes at once to whatever has the focus, and does its work there some messages later. What a person types right behind `/`
-or behind the end of a filter would otherwise act on the wrong thing: letters of a filter as commands, a space on another row.
+Textual forwards a key at once to the widget that has the focus. The key does its work some messages later: it opens a dialog,
+moves the focus, submits a form. A key typed right behind it would meet the screen as it was before: `g` of `f` `g` would not
+reach the dialog that `f` opens, and the letters of a filter would be taken for commands.
+
+A message follows each key along the same way, from the focused widget up to the app. When it arrives, the key has been
+handled.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections import deque
+from contextlib import suppress
+
 from textual import events
-from textual.app import App
+from textual.app import App, ScreenStackError
 from textual.message import Message
-from textual.timer import Timer
+from textual.screen import Screen
 
-MOST_SECONDS = 1.0
-"""Longer no key is kept waiting, whatever became of the one before."""
+MOST_SECONDS = 5.0
+"""No key waits longer for the one before it, for the case that the message behind that one is lost."""
+
+_ROUNDS = 2
+"""The first message follows the key, the second what a widget sends in answer to it, such as `Input.Submitted`."""
 
 
-class FocusMoved(Message):
-    """What a key was to do to the focus has been asked for."""
+class KeyFollowed(Message):
+    """Follows a key on its way to the app."""
+
+    def __init__(self, number: int, rounds_left: int) -> None:
+        super().__init__()
+        self.number, self.rounds_left = number, rounds_left
 
 
 class KeysInOrder(App[str]):
-    """An app in which the keys after one that moves the focus go where it has moved to."""
+    """An app that handles keys, and pasted texts, one after the other, from the moment when its first screen is ready."""
 
-    _waiting: list[events.Key] | None = None
-    """The keys behind one that is on its way to moving the focus."""
-    _at_the_latest: Timer | None = None
+    _waiting: deque[events.Key | events.Paste] | None = None
+    """What was typed behind the key under way; None while no key is under way."""
+    _number = 0
+    """Of the newest message that follows a key: older ones count no more."""
+    _limit: asyncio.TimerHandle | None = None
 
-    def moves_focus(self, key: str) -> bool:
-        """Whether this key, as things stand, will end in a `FocusMoved`."""
-        raise NotImplementedError
+    @property
+    def key_under_way(self) -> bool:
+        """Whether a key has not done all its work yet."""
+        return self._waiting is not None
+
+    def on_mount(self) -> None:
+        self.screen_change_signal.subscribe(self, self._follow_to, immediate=True)
+        self._hold()
+        self._follow()
 
     async def on_event(self, event: events.Event) -> None:
-        if isinstance(event, events.Key) and not event.is_forwarded:
-            if self._waiting is not None:
-                self._waiting.append(event)
-                return
-            if self.moves_focus(event.key):
-                self._waiting = []
-                self._at_the_latest = self.set_timer(MOST_SECONDS, self._go_on)
-        await super().on_event(event)
+        if not isinstance(event, (events.Key, events.Paste)) or event.is_forwarded:
+            await super().on_event(event)
+        elif self._waiting is not None:
+            self._waiting.append(event)
+        else:
+            self._hold()
+            await self._handle(event)
 
-    async def on_focus_moved(self, event: FocusMoved) -> None:
-        event.stop()
-        # The focus itself moves by a callback of the app's: this one comes after it.
-        self.call_later(self._go_on)
+    def on_key_followed(self, message: KeyFollowed) -> None:
+        message.stop()
+        if message.number != self._number:
+            return
+        if message.rounds_left:
+            self._follow(message.rounds_left)
+        else:
+            # The focus moves by a callback in the app's queue, a dialog's result comes by one between two messages: last in
+            # both, the next key comes after them.
+            self.call_later(self.call_next, self._next_key, message.number)
 
-    async def _go_on(self) -> None:
-        if self._at_the_latest is not None:
-            self._at_the_latest.stop()
-        waiting, self._waiting = self._waiting or [], None
-        for event in waiting:
-            # One of them may move the focus again, and those behind it wait once more.
-            await self.on_event(event)
+    def _hold(self) -> None:
+        self._waiting = deque()
+
+    async def _handle(self, event: events.Key | events.Paste) -> None:
+        try:
+            await super().on_event(event)
+        finally:
+            self._follow()
+
+    def _follow(self, rounds: int = _ROUNDS) -> None:
+        """Send a message behind the key, or behind what opens the screen in front."""
+        self._number += 1
+        if self._limit is not None:
+            self._limit.cancel()
+        later = asyncio.get_running_loop().call_later
+        self._limit = later(MOST_SECONDS, self.call_later, self._next_key, self._number)
+        with suppress(ScreenStackError):  # the app is closing
+            (self.focused or self.screen).post_message(KeyFollowed(self._number, rounds - 1))
+
+    def _follow_to(self, _: Screen[object]) -> None:
+        """Another screen is in front: nothing comes back from one that is gone, and one that opens has no focus yet."""
+        if self._waiting is not None:
+            self._follow()
+
+    async def _next_key(self, number: int) -> None:
+        if number != self._number:
+            return
+        if self._limit is not None:
+            self._limit.cancel()
+        if self._waiting:
+            await self._handle(self._waiting.popleft())
+        else:
+            self._waiting = self._limit = None

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 
 import pytest
 from fakes import (
@@ -17,8 +16,7 @@ from fakes import (
     started,
     training_step,
 )
-from harness import Session, own_drawing, session
-from textual import events
+from harness import own_drawing, session
 from textual.geometry import Region
 from textual.widgets import OptionList
 
@@ -501,37 +499,6 @@ async def test_the_footer_tells_what_the_keys_do_where_they_go() -> None:
         assert run.dashboard.tree_view.rows.filter == "conv", "esc in a panel leaves the filter alone"
         await run.press("escape")
         assert run.dashboard.tree_view.rows.filter == ""
-
-
-def type_at_once(run: Session, *keys: str) -> None:
-    """Have the terminal deliver all of these before any is handled."""
-    for key in keys:
-        run.app.post_message(events.Key(key, {"slash": "/", "space": " "}.get(key, key if len(key) == 1 else None)))
-
-
-@pytest.mark.parametrize("moved", [(), ("down",)])
-async def test_keys_typed_faster_than_they_are_handled_go_where_they_were_meant(moved: tuple[str, ...]) -> None:
-    keys = ("slash", *"conv1", *moved, "enter", "space", "slash", *"ctx", "escape", "space", "home", "space")
-    async with session() as slow:
-        for key in keys:
-            await slow.press(key)
-    async with session() as fast:
-        type_at_once(fast, *keys)
-        await fast.press("end")
-    path = "image_encoder.conv1" + (".weight" if moved else "")
-    asked = [SetTrainable(1, path, True), SetTrainable(2, "ctx", False), SetTrainable(3, "", False)]
-    assert slow.sink.submitted == fast.sink.submitted == asked
-
-
-async def test_a_key_that_moves_nothing_after_all_holds_no_others_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with session() as run:
-        monkeypatch.setattr("gradtui.tui.keys_in_order.MOST_SECONDS", 0.01)
-        monkeypatch.setattr(run.dashboard, "action_filter", lambda: None)
-        type_at_once(run, "slash", "p")
-        deadline = time.monotonic() + 10
-        while not run.sink.submitted and time.monotonic() < deadline:
-            await run.pilot.pause()
-        assert run.sink.submitted == [Pause(1)]
 
 
 async def test_a_filter_without_a_match_says_so() -> None:

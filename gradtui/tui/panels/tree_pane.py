@@ -14,7 +14,6 @@ from textual.widgets import Input
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import problem_count
 from gradtui.tui.formatting import count_text
-from gradtui.tui.keys_in_order import FocusMoved
 from gradtui.tui.lines import elide, printable
 from gradtui.tui.panels.module_tree import ColumnTitles, ModuleTree
 from gradtui.tui.tree_reach import frontier_words
@@ -93,13 +92,11 @@ class TreePane(Vertical):
         """Show the filter line and type into it."""
         self.filter_input.display = True
         self.filter_input.focus()
-        self.post_message(FocusMoved())
 
     def keep_filter(self) -> None:
         """Go back to the tree; the filter stays in force and in sight if there is one."""
         self.filter_input.display = bool(self.filter_input.value)
         self.tree_view.focus()
-        self.post_message(FocusMoved())
 
     def clear_filter(self) -> None:
         """Show every row again and go back to the tree."""
@@ -107,7 +104,6 @@ class TreePane(Vertical):
         self.filter_input.display = False
         self.tree_view.set_filter("")
         self.tree_view.focus()
-        self.post_message(FocusMoved())
         self._update_titles()
 
     def on_input_changed(self, event: Input.Changed) -> None:

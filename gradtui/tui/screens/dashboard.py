@@ -12,7 +12,6 @@ from textual.screen import Screen
 
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import run_status
-from gradtui.tui.action_table import ACTIONS
 from gradtui.tui.actions import bindings, footer_actions
 from gradtui.tui.panels.events import EventsPanel
 from gradtui.tui.panels.gradients import GradientPanel, gradient_title
@@ -37,9 +36,6 @@ _TAB_NAMES = {"memory": "Memory", "gradients": "Gradients", "output": "Output", 
 _ROOM_FOR_NAMES = 96
 """Columns from which on the names of all panels fit beside each other on one of them."""
 _SHORT_TAB_NAMES = {"memory": "Mem", "gradients": "Grad", "output": "Output", "events": "Events"}
-
-_OPEN_FILTER = next(action.keys for action in ACTIONS if action.id == "filter")
-_LEAVE_FILTER = ("enter", "escape")
 
 INTERVALS: dict[str, float] = {
     "tree": 1.0, "memory": 1.0, "memory_curve": 5.0, "gradients": 2.0, "output": 0.5, "events": 0.5, "plots": 2.0,
@@ -259,10 +255,6 @@ class Dashboard(Screen[None]):
         stops = [view for view in shown if view.can_focus]
         now = next((place for place, view in enumerate(stops) if view is self.focused), -1)
         stops[(now + 1) % len(stops)].focus()
-
-    def moves_focus(self, key: str) -> bool:
-        """Whether this key opens or leaves the line in which a filter is typed."""
-        return key in (_LEAVE_FILTER if self.focused is self.pane.filter_input else _OPEN_FILTER)
 
     def action_filter(self) -> None:
         self.pane.open_filter()
