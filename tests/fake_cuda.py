@@ -19,9 +19,15 @@ class FakeCuda:
         self.captures = False
         self.is_finished = True
         self.queries = 0
+        self.clock_ms = 0.0
+        """What timing events record."""
+        self.events = 0
+        """Timing events that were created."""
         patch.setattr(torch.cuda, "is_initialized", lambda: True)
         patch.setattr(torch.cuda, "is_current_stream_capturing", lambda: self.captures)
         patch.setattr(torch.cuda, "CUDAGraph", self._graph_class())
+        patch.setattr(torch.cuda, "Event", self._timing_event)
+        patch.setattr(torch.cuda, "current_stream", lambda device=None: None)
         patch.setattr(gradient_meter, "HostCopy", self._copy_class())
 
     @contextmanager
@@ -39,6 +45,10 @@ class FakeCuda:
         if self.captures:
             raise RuntimeError("CUDA error: operation not permitted when stream is capturing")
         return self.is_finished
+
+    def _timing_event(self, *, enable_timing: bool = False) -> FakeEvent:
+        self.events += enable_timing
+        return FakeEvent(self, enable_timing)
 
     def _graph_class(self) -> type[FakeGraph]:
         device = self
@@ -67,6 +77,33 @@ class FakeCuda:
                 self._done = Event()  # type: ignore[assignment]
 
         return Copy
+
+
+class FakeEvent:
+    """As `torch.cuda.Event`."""
+
+    def __init__(self, device: FakeCuda, enable_timing: bool) -> None:
+        self._device = device
+        self._is_timing = enable_timing
+        self._at_ms: float | None = None
+
+    def record(self, stream: object = None) -> None:
+        if self._device.captures:
+            raise RuntimeError("CUDA error: operation not permitted when stream is capturing")
+        self._at_ms = self._device.clock_ms
+
+    def query(self) -> bool:
+        return self._device.query()
+
+    def synchronize(self) -> None:
+        raise AssertionError("nothing waits for the device")
+
+    def elapsed_time(self, end: FakeEvent) -> float:
+        if not (self._is_timing and end._is_timing and self._device.is_finished):
+            raise RuntimeError("Both events must be completed before calculating elapsed time.")
+        assert self._at_ms is not None
+        assert end._at_ms is not None
+        return end._at_ms - self._at_ms
 
 
 class FakeGraph:

@@ -30,11 +30,16 @@ and what is offloaded on the host. `other_at_load` is what was in no category wh
 sets), `other_first_step` what came with the first step (buffers that MKL and oneDNN keep, late imports), `other_since` the
 rest of `other`: Python's own objects, results that are still alive.
 
-A phase's `exact` says that every category was measured, `peak_exact` that `bytes_peak` is the phase's peak and not only a lower
-bound. `peak_models` are the models that had run in the step of that peak, by name; of several models with one name the second
-is `name #2`. `saved_bytes` of a row of `modules` is what autograd keeps for backward in the module's own operations;
-`subtree_saved_bytes` adds the modules within it. `saved_bytes` of a parameter is that of the module that owns it. A storage is
-charged to the operation that saved it first in the forward.
+A phase's `seconds` are host time of the whole run. On a device they are the time that the host took to launch operations and
+to wait for the device. `device_seconds` is device time, in the `device_steps` examined steps that were timed on the CUDA
+device that holds most of the models (null if none was): the time between two timing events on its current stream, which
+includes the time that the stream was idle and leaves out gradtui's own operations. `us_per_step` of `cost` counts host time,
+and device time where that is longer for the same operations; `device_us_per_step` is device time of gradtui's own operations
+alone, null where none was timed. A phase's `exact` says that every category was measured, `peak_exact` that `bytes_peak` is
+the phase's peak and not only a lower bound. `peak_models` are the models that had run in the step of that peak, by name; of
+several models with one name the second is `name #2`. `saved_bytes` of a row of `modules` is what autograd keeps for backward
+in the module's own operations; `subtree_saved_bytes` adds the modules within it. `saved_bytes` of a parameter is that of the
+module that owns it. A storage is charged to the operation that saved it first in the forward.
 `living_graphs` are the graphs of `forwards` calls of root modules that are alive at the end of `step` although no backward of
 that step reached them (collected losses, evaluation without `no_grad`), null where there are none: the step of the oldest one,
 0 before the first step, and the bytes they keep, which are activations. Where `at_least` is true there may be more of them, and
@@ -100,7 +105,7 @@ from gradtui.export.interventions import freezes, interventions
 from gradtui.protocol.events import OutOfMemory
 from gradtui.protocol.vocabulary import BufferInfo, Phase
 from gradtui.state.model_records import MODE_WORDS, model_labels, model_records, reported_tree
-from gradtui.state.run_state import ModelRecord, PhaseRecord, RunState
+from gradtui.state.run_state import CostRecord, ModelRecord, PhaseRecord, RunState
 from gradtui.state.selectors import norm_steps_of, unexplained_growth, unexplained_parts
 from gradtui.state.state_reasons import state_reason
 
@@ -298,6 +303,8 @@ def _phase(state: RunState, record: PhaseRecord) -> dict[str, Any]:
     first_step, since = unexplained_growth(state, last.held) if last is not None else (None, None)
     return {
         "seconds": record.seconds,
+        "device_seconds": record.device_seconds if record.device_steps else None,
+        "device_steps": record.device_steps,
         "count": record.count,
         "bytes_end": asdict(last.held) if last is not None else None,
         "other_at_load": at_load,
@@ -363,10 +370,17 @@ def _out_of_memory(event: OutOfMemory) -> dict[str, Any]:
     }
 
 
+def _device_us(cost: CostRecord) -> float | None:
+    if cost.own_device_seconds is None or not cost.steps:
+        return None
+    return cost.own_device_seconds * 1e6 / cost.steps
+
+
 def _cost(state: RunState, dropped: int) -> dict[str, Any]:
     cost = state.cost
     return {
         "us_per_step": cost.own_seconds * 1e6 / cost.steps if cost.steps else None,
+        "device_us_per_step": _device_us(cost),
         "share_of_step": cost.share,
         "steps_exempt_from_budget": cost.exempt_steps,
         "share_of_other_steps": cost.share_of_others,

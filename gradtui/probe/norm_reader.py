@@ -18,6 +18,7 @@ from gradtui.probe.bad_step import BadSteps
 from gradtui.probe.cadence import Cadence
 from gradtui.probe.clipping import Clippings
 from gradtui.probe.device_room import has_room
+from gradtui.probe.device_times import DeviceTimes
 from gradtui.probe.epochs import Epochs
 from gradtui.probe.gradient_meter import GradientMeter, NormReading, unscaled
 from gradtui.probe.gradient_statistics import GradientStatistics
@@ -56,6 +57,7 @@ class NormReader:
         cadence: Cadence,
         epochs: Epochs,
         guard: Callable[..., None],
+        times: DeviceTimes,
         aside: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self.is_due = True
@@ -84,6 +86,7 @@ class NormReader:
         self._devices: set[int] = set()
         """CUDA devices that the last gradients were on."""
         self._guard = guard
+        self._times = times
         self._aside = aside
         self._cadence = cadence
         self._reading_ns = 0
@@ -135,7 +138,7 @@ class NormReader:
         hooks around it run at every step. The last step of an epoch may be measured early: it may be that of the run.
         """
         if self.is_due and not self._is_free:
-            self._cadence.spent(self._reading_ns / 1e9)
+            self._cadence.spent(self._reading_ns / 1e9, self._times.newest_excess[False])
         self._reading_ns = 0
         self._wanted = wanted
         self._is_free = wanted or expected or self._every_step
@@ -209,7 +212,7 @@ class NormReader:
                 if not has_room(self._devices):
                     self._without_room += 1
                     return
-                with of_this_process.apart(self._devices):
+                with of_this_process.apart(self._devices), self._times.own():
                     self.micro_steps.ended(step, parameters, self._loss_scale())
 
     def measure(self, step: int, optimizer: Optimizer | None, *, has_run: bool = False) -> None:
@@ -250,7 +253,7 @@ class NormReader:
         if not has_room(self._devices):
             self._without_room += 1
             return
-        with of_this_process.apart(self._devices):
+        with of_this_process.apart(self._devices), self._times.own():
             self._meter.measure(step, gradients, self._loss, scale, clipping)
             # Not held on to through the step.
             self._loss = None
@@ -287,7 +290,7 @@ class NormReader:
             self._guard("first bad step", self.bad_steps.stepped)
             return
         # Both go through tensors.
-        with self._aside(), of_this_process.apart(self._devices):
+        with self._aside(), of_this_process.apart(self._devices), self._times.own():
             self._guard("first bad step", self.bad_steps.stepped)
             if not operations_are_observed():
                 self._guard("gradient figures", self._statistics.after_step)

@@ -52,7 +52,7 @@ class Probe:
         self.hooks = HookSet(self._failed)
         self.counter = StepCounter(stop_after)
         self.phases = PhaseTracker(self.clock.now())
-        self.view = ModelsInView(emit, self.clock, self._tree_changed, self._optimizers_changed)
+        self.view = ModelsInView(emit, self.clock, self._tree_changed, lambda: self.examiner.optimizers_changed())
         self._cost = OwnCost(self.hooks, self.clock.now())
         seldom = Cadence(budget * _TRACE_SHARE, time := self._cost.step_time, warmup=0, longest=0.5)
         rarely, often = (Cadence(budget * share, time) for share in (_EXAMINATION_SHARE, _NORM_SHARE))
@@ -61,8 +61,9 @@ class Probe:
             emit, self.clock, self.view, self.phases, self.counter, allocator, rarely, self._traces, self.hooks
         )
         self.norms = NormReader(
-            emit, self.clock, self.view, often, Epochs(self.counter), self.hooks.guard, self._traces.aside
-        )
+            emit, self.clock, self.view, often, Epochs(self.counter), self.hooks.guard, self.examiner.times,
+            self._traces.aside,
+        )  # fmt: skip
         self.examiner.batches.from_iterator = self.norms.epochs.fetched
         self.desk = CommandDesk(
             emit, self.clock, self.view, self.norms, self.examiner, self.counter, commands, self._hold, time
@@ -351,12 +352,10 @@ class Probe:
         for part in (self.examiner, self.norms, self.desk):
             part.tree_changed(moved)
 
-    def _optimizers_changed(self) -> None:
-        self.examiner.optimizers_changed()
-
     def _flush(self, now: int) -> None:
         measuring = self.norms.every, self.examiner.every, self.norms.dropped
-        self._emit(self.counter.flush(now, self.clock.at(), self.phases.take(now), self._cost.to_report(), *measuring))
+        own = self._cost.to_report(), self.examiner.times.take_own()
+        self._emit(self.counter.flush(now, self.clock.at(), self.phases.take(now), *own, *measuring))
 
     def _failed(self, part: str, error: str, disabled: bool) -> None:
         self._emit(ProbeFailed(self.clock.at(), self.counter.steps, part, error, disabled))
@@ -375,6 +374,7 @@ class Probe:
             self.counter.stop_if_done()
         # Read before the run may be held: the time of that is taken off only when it goes on.
         cost = self._cost.of_step()
+        self.examiner.times.step_ended()
         if self.examiner.examination is not None:
             self._examined(cost)
         if for_commands:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from gradtui.probe.boundary import RunStopped
+from gradtui.probe.device_times import OwnDeviceTime
 from gradtui.protocol.events import PhaseTime, Progress
 
 FLUSH_NS = 200_000_000
@@ -100,6 +101,7 @@ class StepCounter:
         at: float,
         phases: tuple[PhaseTime, ...],
         own_ns: int,
+        on_device: OwnDeviceTime,
         norms_every: int,
         ledger_every: int,
         readings_dropped: int = 0,
@@ -114,13 +116,14 @@ class StepCounter:
             self._skipped,
             tuple(self._by_optimizer),
             phases,
-            own_ns / 1e9,
+            own_ns / 1e9 + on_device.excess,
             norms_every,
             ledger_every,
             readings_dropped,
             self.outlined,
             self._exempt_steps,
-            self._exempt_seconds,
+            self._exempt_seconds + on_device.exempt_excess,
+            on_device.device,
         )
         if not steps:
             self.setup_steps = self.steps

@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 from gradtui.probe.allocators import Allocator
 from gradtui.probe.cadence import Cadence
 from gradtui.probe.checkpoints import Checkpoints
+from gradtui.probe.device_times import DeviceTimes
 from gradtui.probe.examination import Examination, owners_of, sequence
 from gradtui.probe.frozen_values import FrozenValues
 from gradtui.probe.gradient_traces import GradientTraces
@@ -94,6 +95,7 @@ class StepExaminer:
         self._counter = counter
         self._ledgers = PhaseLedgers(emit, clock, view, counter, allocator, traces)
         self.batches = self._ledgers.batches
+        self.times = DeviceTimes(emit, clock, phases, hooks.guard)
         self._cadence = cadence
         self._traces = traces
         self.gradients = GradientTraces(emit, clock, view, cadence)
@@ -145,6 +147,7 @@ class StepExaminer:
         self._traces.drop()
         self._cadence.force(_AFTER_A_CHANGE)
         self._ledgers.tree_changed(self._phases.phase)
+        self.times.device = self._ledgers.ledger.home
 
     def optimizers_changed(self) -> None:
         """Other optimizers own the parameters now, or own others: what that makes of them is seen in the next steps."""
@@ -180,10 +183,11 @@ class StepExaminer:
         The one before took our hooks `cost` seconds.
         """
         self._ledgers.settle(None)
+        self.times.begin_step(step + 1)
         self.recomputation.stop()
         before = self.examination
         if not self._traces.settle(cost) and before is not None:
-            self._cadence.spent(cost)
+            self._cadence.spent(cost, self.times.newest_excess[True])
         self.examination = None
         # To take a step apart takes several times as long as to examine it.
         traced = self._traces.is_due(step, self._ledgers.device_type, only_asked=self._cadence.is_long)
@@ -214,6 +218,7 @@ class StepExaminer:
         total = self._ledgers.ledger.total
         if traced and total is not None:
             self._traces.begin(self.examination.trace, self._ledgers.device_type, total)
+        self.times.follow_phases(is_exempt=self.is_exempt)
 
     @_alone
     def look_at_graph(self, outputs: Any, keeps_graph: bool) -> None:
@@ -237,10 +242,12 @@ class StepExaminer:
     def step_begins(self) -> None:
         """An optimizer is about to step."""
         if self.examination is not None and self._may_look():
-            self._frozen.step_begins(self.examination.tree.live_parameters())
+            with self.times.own():
+                self._frozen.step_begins(self.examination.tree.live_parameters())
 
     def _guarded_end(self, phase: Phase) -> None:
         # Phases end inside every hook: what fails here must not switch those off.
+        self.times.phase_ended(phase)
         self._guard("ledger", self._phase_ended, phase)
 
     @_alone
@@ -346,7 +353,8 @@ class StepExaminer:
         elsewhere = {index for index, tensor in still if optimizer not in (None, owner.get(id(tensor), optimizer))}
         here = [each for each in still if each[0] not in elsewhere]
         known = self._frozen.moved.copy()
-        moved = self._frozen.step_ended(step, optimizer, here, elsewhere, norms)
+        with self.times.own():
+            moved = self._frozen.step_ended(step, optimizer, here, elsewhere, norms)
         # The step of one Parameter moves all others over the same memory.
         moved |= {
             place: StateReason.NONE for group in examination.tree.same_storage for place in group if place in moved
@@ -366,4 +374,5 @@ class StepExaminer:
             self.states.toggled(self._counter.steps)
         self._phase_ended(self._phases.phase)
         self._ledgers.settle(None)
+        self.times.step_ended()
         self._traces.drop()

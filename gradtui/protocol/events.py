@@ -12,6 +12,7 @@ from gradtui.protocol.event import Event, Measurement
 from gradtui.protocol.measurements import (
     BadStepFound,
     DeviceSampled,
+    DeviceTimesMeasured,
     GradientFiguresMeasured,
     GradientHistogramsMeasured,
     GradientReachMeasured,
@@ -47,6 +48,7 @@ __all__ = [
     "CommandRejected",
     "DeviceFound",
     "DeviceSampled",
+    "DeviceTimesMeasured",
     "Event",
     "FreezeContended",
     "FreezeVerified",
@@ -172,7 +174,8 @@ class Progress(Event):
     """Executed steps of each optimizer, in the order of `OptimizersFound`."""
     phases: tuple[PhaseTime, ...]
     own_seconds: float
-    """Time that our hooks took on the training thread."""
+    """Time that our hooks took on the training thread. Where our operations take longer on a device than on the host,
+    device time counts."""
     norms_every: int
     ledger_every: int
     """Cadence: gradient norms and the deep ledger are measured every so many steps to stay within the budget."""
@@ -185,6 +188,8 @@ class Progress(Event):
     exempt_seconds: float = 0.0
     """Steps that were examined whatever the budget (the first ones, and those after a change), and what our hooks took in
     them. One of these steps may be reported in the event after the one that counts it in `steps`."""
+    own_device_seconds: float = 0.0
+    """Device time of our own operations, as far as it was read since the event before."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,6 +112,19 @@ class LedgerTaken(Measurement):
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceTimesMeasured(Measurement):
+    """Device time of `step`, an examined one, between timing events on the device's current stream.
+
+    It includes the time that the stream was idle, and leaves out gradtui's own operations.
+    """
+
+    phases: tuple[tuple[Phase, float], ...]
+    """Seconds in each phase that occurred."""
+    own: float
+    """Seconds of gradtui's own operations."""
+
+
+@dataclass(frozen=True, slots=True)
 class GraphsAlive(Event):
     """Graphs are alive although no backward of `step` has reached them, or after an evaluation; sent when that changes."""
 

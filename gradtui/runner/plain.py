@@ -33,6 +33,7 @@ from gradtui.state.model_records import (
 )
 from gradtui.state.most_saved import most_saved_words
 from gradtui.state.out_of_memory import headline
+from gradtui.state.phase_clock import clock_lines
 from gradtui.state.reconciliation import reconcile
 from gradtui.state.reducer import apply
 from gradtui.state.run_state import CostRecord, ModelRecord, NormSummary, PhaseRecord, RunState
@@ -233,6 +234,7 @@ def _phase_lines(state: RunState) -> list[str]:
         record = state.phases[phase]
         if record.seconds or record.count:
             lines.append(_phase_line(phase, record, elapsed, peak_owner(state, record)))
+    lines += [f"  {line}" for line in clock_lines(state)]
     if state.cost.outlined:
         lines.append(
             f"  the phase times of {state.cost.outlined:,} short steps are estimated from those of the other steps"
@@ -271,7 +273,8 @@ def _cost_lines(cost: CostRecord) -> list[str]:
     if not cost.steps:
         return []
     share = f"{100 * (cost.share or 0.0):.1f} %"
-    lines = [f"measuring took {cost.own_seconds * 1e6 / cost.steps:.0f} µs a step, {share}"]
+    clock = "" if cost.own_device_seconds is None else " (host time, or device time where that is longer)"
+    lines = [f"measuring took {cost.own_seconds * 1e6 / cost.steps:.0f} µs a step, {share}{clock}"]
     others = "" if cost.share_of_others is None else f"{100 * cost.share_of_others:.1f} %"
     if cost.exempt_steps and others != share:
         count = f"{min(cost.exempt_steps, cost.steps):,} of {cost.steps:,} steps"

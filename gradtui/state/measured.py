@@ -126,6 +126,13 @@ def ledger_taken(state: RunState, event: ev.LedgerTaken) -> None:
             record.peak, record.peak_exact, record.peak_models = event.peak, event.peak_exact, event.models
 
 
+def device_times(state: RunState, event: ev.DeviceTimesMeasured) -> None:
+    for phase, seconds in event.phases:
+        record = state.phases[phase]
+        record.device_seconds += seconds
+        record.device_steps += 1
+
+
 def graphs_alive(state: RunState, event: ev.GraphsAlive) -> None:
     state.graphs = event
 

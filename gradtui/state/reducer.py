@@ -114,6 +114,7 @@ def _device_found(state: RunState, event: ev.DeviceFound) -> None:
     # Totals of two allocators cannot be compared: what was measured of the device before is nobody's present figure.
     for record in state.phases.values():
         record.last, record.peak, record.peak_exact, record.totals = None, None, True, Series()
+        record.device_seconds, record.device_steps = 0.0, 0
     state.growth, state.unexplained_first, state.traced = GrowthWatch(), None, None
 
 
@@ -148,6 +149,8 @@ def _progress(state: RunState, event: ev.Progress) -> None:
         )
     cost.readings_dropped = event.readings_dropped
     cost.outlined += event.outlined
+    if event.own_device_seconds:
+        cost.own_device_seconds = (cost.own_device_seconds or 0.0) + event.own_device_seconds
     if event.step <= event.steps:
         cost.setup_seconds += event.own_seconds
         return
@@ -300,6 +303,7 @@ _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     ev.MicroStepMeasured: lambda state, event: state.micro_norms.take(event),
     ev.GradientHistogramsMeasured: measured.histograms_measured,
     ev.LedgerTaken: measured.ledger_taken,
+    ev.DeviceTimesMeasured: measured.device_times,
     ev.GraphsAlive: measured.graphs_alive,
     ev.SavedBytesMeasured: measured.saved_bytes,
     ev.GradientReachMeasured: measured.reach,

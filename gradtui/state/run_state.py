@@ -45,6 +45,10 @@ class PhaseRecord:
     """What is known of one phase over the whole run."""
 
     seconds: float = 0.0
+    """Host time: where a device computes, what the host took to launch the operations and to wait for them."""
+    device_seconds: float = 0.0
+    """Device time in the `device_steps` steps that were timed on a device."""
+    device_steps: int = 0
     count: int = 0
     last: LedgerTaken | None = None
     peak: int | None = None
@@ -211,6 +215,8 @@ class CostRecord:
     step_seconds: float = 0.0
     setup_seconds: float = 0.0
     """Up to the end of the first step."""
+    own_device_seconds: float | None = None
+    """Device time of our own operations, as far as it was read; None where no device was timed."""
     exempt_steps: int = 0
     exempt_seconds: float = 0.0
     """Of `steps` and `own_seconds`: steps that were examined whatever the budget."""

@@ -35,8 +35,8 @@ KEYS = {
         "bucket_bytes", "run_under", "backward",
     },
     "optimizers": {"type", "parameters", "groups", "steps", "freed", "sharing", "group_settings"},
-    "phase": {"seconds", "count", "bytes_end", "other_at_load", "other_first_step", "other_since",
-              "bytes_peak", "peak_exact", "peak_models", "exact"},
+    "phase": {"seconds", "device_seconds", "device_steps", "count", "bytes_end", "other_at_load",
+              "other_first_step", "other_since", "bytes_peak", "peak_exact", "peak_models", "exact"},
     "gradient_norm": {"since_step", "first", "last", "min", "max", "measured_steps", "not_finite_steps",
                       "first_step", "last_step", "min_step", "max_step", "of_steps", "unconfirmed_steps",
                       "micro_steps", "gradient"},
@@ -47,8 +47,8 @@ KEYS = {
         "saved_bytes",
     },
     "cost": {
-        "us_per_step", "share_of_step", "steps_exempt_from_budget", "share_of_other_steps", "setup_seconds",
-        "dropped_events", "dropped_readings", "steps_with_estimated_phases",
+        "us_per_step", "device_us_per_step", "share_of_step", "steps_exempt_from_budget", "share_of_other_steps",
+        "setup_seconds", "dropped_events", "dropped_readings", "steps_with_estimated_phases",
     },
 }  # fmt: skip
 
@@ -354,3 +354,16 @@ def test_parts_of_gradtui_that_failed_are_listed() -> None:
     for error in ("first", "second"):
         apply(state, ev.ProbeFailed(1.0, 2, part="gradient norms", error=error, disabled=False))
     assert summarise(state, dropped=0)["problems"] == {"gradient norms": "second"}
+
+
+def test_host_time_and_device_time_of_phases_and_of_our_own_operations() -> None:
+    times = (ev.PhaseTime(Phase.FORWARD, 2.0, 4), ev.PhaseTime(Phase.DATA, 1.0, 4))
+    progress = ev.Progress(1.0, 4, 4, 4, 0, (4,), times, 0.0, 1, 1)
+    further = ev.Progress(2.0, 8, 4, 4, 0, (4,), times, 0.01, 1, 1, own_device_seconds=0.008)
+    measured = [ev.DeviceTimesMeasured(1.0, step, ((Phase.FORWARD, 0.25),), 0.002) for step in (1, 2, 3)]
+    told = round_trip(run(progress, *measured, further))
+    forward, data = told["phases"]["forward"], told["phases"]["data"]
+    assert (forward["seconds"], forward["device_seconds"], forward["device_steps"]) == (4.0, 0.75, 3)
+    assert (data["seconds"], data["device_seconds"], data["device_steps"]) == (2.0, None, 0)
+    assert told["cost"]["device_us_per_step"] == pytest.approx(2_000)
+    assert told["cost"]["us_per_step"] == pytest.approx(2_500)

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gradtui.probe.device_times import OwnDeviceTime
 from gradtui.probe.open_steps import OpenSteps
 from gradtui.probe.phase_sampler import PhaseSampler
 from gradtui.probe.phase_tracker import PhaseTracker
@@ -15,7 +16,7 @@ from gradtui.protocol.vocabulary import Phase
 
 
 def flush(counter: StepCounter, now: int = 0) -> tuple[int, int, int, int, tuple[int, ...]]:
-    event = counter.flush(now, 0.0, (), 0, 1, 1)
+    event = counter.flush(now, 0.0, (), 0, OwnDeviceTime(), 1, 1)
     return event.step, event.steps, event.micro_steps, event.skipped_steps, event.optimizer_steps
 
 

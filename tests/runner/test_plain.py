@@ -261,3 +261,22 @@ def test_of_many_models_the_closing_lines_tell_of_the_last_ones() -> None:
     # Twelve, and the run's own first one.
     assert "5 earlier models are not listed" in lines
     assert sum(line.startswith("model ") for line in lines) == 8
+
+
+def test_phases_on_a_device_say_which_clock_their_seconds_are_of() -> None:
+    times = (ev.PhaseTime(Phase.FORWARD, 2.0, 4),)
+    steps = [ev.Progress(step, step, 1, 1, 0, (1,), times, 0.0, 1, 1, own_device_seconds=0.001) for step in (1, 2)]
+    on_cpu = closing(dataclasses.replace(started(), device="cpu"), *steps)
+    assert "host time:" not in on_cpu
+    assert "device time of a phase" not in on_cpu
+    moved = ev.DeviceFound(0.0, 0, "NVIDIA H100", "CUDA allocator")
+    untimed = closing(started(), moved, *steps)
+    assert "these seconds are host time: the device runs operations after the host has launched them" in untimed
+    assert "device time of a phase" not in untimed
+    timed = [
+        ev.DeviceTimesMeasured(1.0, step, ((Phase.FORWARD, took), (Phase.BACKWARD, 2 * took)), 0.0)
+        for step, took in ((1, 0.002), (2, 0.004))
+    ]
+    text = closing(started(), moved, *steps, *timed)
+    assert "device time of a phase, idle time included, mean of 2 steps: forward 3.00 ms, backward 6.00 ms" in text
+    assert "(host time, or device time where that is longer)" in text

@@ -69,7 +69,10 @@ _COLUMN_WORDS: tuple[tuple[str, str], ...] = (
 
 _HEADER_WORDS: tuple[tuple[str, str], ...] = (
     ("step · micro", "executed optimizer steps, and backward passes"),
-    ("cost", "time that our hooks take of a step, in part an estimate, and its share of the step"),
+    (
+        "cost",
+        "host time of our hooks (in part an estimate), or device time where that is longer; its share of the step",
+    ),
     ("ui", "share of one core that this screen takes; it draws less often to stay within its budget"),
 )
 
