@@ -8,6 +8,7 @@ what they do not tell is not told (not yet confirmed on a device).
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from time import perf_counter
@@ -55,7 +56,8 @@ class _Measured(NamedTuple):
 
     is_left_out: bool
     """A loss scaler leaves it out, if they are not finite."""
-    optimizer: int
+    optimizer: weakref.ref[object] | None
+    """None where the script updates its parameters itself."""
 
 
 class BadSteps:
@@ -82,8 +84,8 @@ class BadSteps:
         """The step whose gradients are being measured, while its weights are still those that it began with."""
         self._under_way: dict[int, _Measured] = {}
         """By step, whose readings have not arrived yet."""
-        self._bad_of = 0
-        """The optimizer whose gradients were not finite last; 0 while that is not known. A finite step of another is no end."""
+        self._bad_of: weakref.ref[object] | None = None
+        """The optimizer whose gradients were not finite last. While it lives, a finite step of another is no end."""
         self._clipped: Kinds = {}
         """The gradients that were not finite before the script clipped them."""
 
@@ -130,19 +132,19 @@ class BadSteps:
         self._before_step = None if has_run else step
         # A fused optimizer takes the scaler's word itself, and does nothing where that is "not finite".
         is_left_out = self.left_out or getattr(optimizer, "found_inf", None) is not None
-        self._under_way[step] = _Measured(is_left_out, id(optimizer))
+        self._under_way[step] = _Measured(is_left_out, weakref.ref(optimizer) if optimizer is not None else None)
         self.left_out = False
         if len(self._under_way) > _UNDER_WAY:
             del self._under_way[next(iter(self._under_way))]
 
     def read(self, reading: NormReading) -> None:
         """A reading of loss and gradients has arrived."""
-        measured = self._under_way.pop(reading.step, _Measured(False, 0))
+        measured = self._under_way.pop(reading.step, _Measured(False, None))
         loss = FINITE if reading.loss is None else kind_of(reading.loss)
         total = FINITE if reading.total is None else kind_of(reading.total)
         if loss == total == FINITE:
-            if not self._is_bad or self._bad_of in (0, measured.optimizer):
-                self._last_finite, self._is_bad, self._bad_of = reading.step, False, 0
+            if not self._is_bad or self._ends_with(measured):
+                self._last_finite, self._is_bad, self._bad_of = reading.step, False, None
             return
         if self._is_bad:
             self._bad_of = self._bad_of or measured.optimizer
@@ -157,6 +159,11 @@ class BadSteps:
         found = self._backward(reading)
         if found is not None:
             self._tell(found)
+
+    def _ends_with(self, measured: _Measured) -> bool:
+        """Whether a finite step of this kind ends what was not finite."""
+        bad = self._bad_of() if self._bad_of is not None else None
+        return bad is None or (measured.optimizer is not None and measured.optimizer() is bad)
 
     def stepped(self) -> None:
         """A step has ended, executed or not."""

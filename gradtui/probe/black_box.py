@@ -173,9 +173,9 @@ class BlackBox:
         if module is None:
             return None
         tree = self._probe.view.tree
-        place = tree.module_index.get(id(module))
+        place = tree.place_of(module)
         # A loss function, or a model that was never seen before: its class says more than nothing.
-        return tree.modules[place].path if place is not None else type(module).__name__
+        return tree.modules[place].path if place >= 0 else type(module).__name__
 
 
 _boxes: weakref.WeakSet[BlackBox] = weakref.WeakSet()

@@ -144,7 +144,7 @@ class Checkpointing:
         live = {each: found for each in around if (found := tree.module_refs[each]()) is not None}
         if any(map(is_scripted, module.modules())):
             raise Refused(f"{path} is TorchScript's: its code cannot be called in parts")
-        wrapped = {tree.module_index.get(id(wrapper)) for ref in tree.wrapper_refs if (wrapper := ref()) is not None}
+        wrapped = {tree.place_of(wrapper) for ref in tree.wrapper_refs if (wrapper := ref()) is not None}
         below = range(place, place + tree.modules[place].subtree_modules)
         if any(map(is_compiled, [*module.modules(), *live.values()])) or wrapped & {*around, *below}:
             raise Refused(f"{path} is compiled: what its code keeps is the compiler's to say")
@@ -214,10 +214,10 @@ class Checkpointing:
         return f"{receipt.text}: {', '.join(parts) or 'nothing was measured'}"
 
     def _places(self) -> tuple[int, ...]:
-        index = self._view.tree.module_index
+        tree = self._view.tree
         live = [(each, each.module()) for each in self._checkpoints.wanted.values()]
-        places = (index.get(id(module)) for each, module in live if each.agreed and module is not None)
-        return tuple(sorted(place for place in places if place is not None))
+        places = (tree.place_of(module) for each, module in live if each.agreed and module is not None)
+        return tuple(sorted(place for place in places if place >= 0))
 
     def _tell(self, step: int) -> None:
         places = self._places()

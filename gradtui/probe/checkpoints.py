@@ -37,8 +37,8 @@ class Wanted:
     """It was computed twice with the same result: its calls are checkpointed."""
     trial: second_run.Trial | None = None
     """What came of trying it, until the next step boundary."""
-    moving: set[int] = field(default_factory=set)
-    """ids of its larger buffers that its forward writes to."""
+    moving: set[str] = field(default_factory=set)
+    """Names of its buffers that its forward changes."""
 
 
 class Checkpoints:

@@ -15,6 +15,7 @@ import itertools
 import sys
 import weakref
 from collections.abc import Callable, Container, Iterable, Iterator
+from typing import NamedTuple
 
 import torch
 from torch import nn
@@ -26,10 +27,23 @@ from gradtui.probe.torch_private import compiled_module, has_stand_ins
 _OFTEN_GONE = 2
 """A script may replace its model by another one around the same parameters; one that does so again makes wrappers."""
 
-_Trained = Callable[[], "torch.Tensor | None"]
-"""A weak reference to a parameter of an optimizer's."""
-_NOTHING: _Trained = lambda: None  # noqa: E731 - stands for a reference to what is gone
-_NEVER: tuple[int, _Trained] = (0, _NOTHING)
+_Reference = Callable[[], "torch.Tensor | None"]
+_NOTHING: _Reference = lambda: None  # noqa: E731 - stands for a reference to what is gone
+
+
+class _Own(NamedTuple):
+    """The parameters of a root, by their ids, which are theirs only as long as all of them live."""
+
+    ids: frozenset[int]
+    references: tuple[_Reference, ...]
+
+    @classmethod
+    def of(cls, root: nn.Module) -> _Own:
+        found = _parameters_of(root)
+        return cls(frozenset(found), tuple(weakref.ref(each) for each in found.values()))
+
+    def are_alive(self) -> bool:
+        return all(reference() is not None for reference in self.references)
 
 
 class Discovery:
@@ -53,13 +67,10 @@ class Discovery:
         """The roots of the models that were listed last."""
         self._without_owner: dict[int, weakref.ref[torch.Tensor]] = {}
         """Parameters of optimizers for which a search has found no module, by id."""
-        self._roots: list[tuple[weakref.ref[nn.Module], type, frozenset[int], _Trained]] = []
-        """What was found last: each root with its type, the ids of its parameters, and one of these that is trained."""
-        self._gone: dict[type, dict[frozenset[int], tuple[int, _Trained]]] = {}
-        """How often a root of this type with these parameters was gone while they were still trained.
-
-        Only as long as one of them lives: the ids may be of others afterwards.
-        """
+        self._roots: list[tuple[weakref.ref[nn.Module], type, _Own]] = []
+        """What was found last: each root of which an optimizer owns a parameter, with its type."""
+        self._gone: dict[type, dict[frozenset[int], tuple[int, _Own]]] = {}
+        """How often a root of this type with these parameters was gone while they lived on and were still trained."""
 
     def _found_optimizer(self) -> None:
         self.dirty = True
@@ -121,9 +132,9 @@ class Discovery:
             self._without_owner = {key: weakref.ref(owned[key]) for key in without}
         self._listed = [weakref.ref(root) for root in kept]
         self._roots = [
-            (weakref.ref(root), type(root), frozenset(own), weakref.ref(owned[trained]))
+            (weakref.ref(root), type(root), _Own.of(root))
             for root in kept
-            if (trained := next(iter((own := held[id(root)]) & owned.keys()), None)) is not None
+            if not owned.keys().isdisjoint(held[id(root)])
         ]
         return _with_names(kept, {id(module): name for name, module in named})
 
@@ -141,19 +152,19 @@ class Discovery:
 
     def _count_what_is_gone(self, wanted: set[int]) -> None:
         """Of the roots found last; `wanted` holds the ids of what optimizers own now."""
-        for reference, kind, own, trained in self._roots:
-            if reference() is None and id(trained()) in wanted:
+        for reference, kind, own in self._roots:
+            if reference() is None and own.are_alive() and not wanted.isdisjoint(own.ids):
                 gone = self._gone.setdefault(kind, {})
-                for dead in [key for key, (_, one) in gone.items() if one() is None]:
+                for dead in [key for key, (_, each) in gone.items() if not each.are_alive()]:
                     del gone[dead]
-                gone[own] = gone.get(own, (0,))[0] + 1, trained
+                gone[own.ids] = gone.get(own.ids, (0,))[0] + 1, own
         self._roots = []
 
     def _is_fleeting(self, module: nn.Module) -> bool:
         """Whether this is a wrapper that is made anew for every call or so (torchdiffeq's): the model is what it wraps."""
         gone = self._gone.get(type(module))
-        times, trained = gone.get(frozenset(_parameter_ids(module)), _NEVER) if gone else _NEVER
-        return times >= _OFTEN_GONE and trained() is not None
+        times, own = gone.get(frozenset(_parameter_ids(module)), (0, None)) if gone else (0, None)
+        return times >= _OFTEN_GONE and own is not None and own.are_alive()
 
 
 def _chosen(
@@ -257,6 +268,12 @@ def _parameter_ids(root: nn.Module) -> set[int]:
         found.update(map(id, module._parameters.values()))  # noqa: SLF001 - as above
     found.discard(id(None))
     return found
+
+
+def _parameters_of(root: nn.Module) -> dict[int, torch.Tensor]:
+    """Likewise the parameters, by id."""
+    own = (each for module in _modules_of(root) for each in module._parameters.values())  # noqa: SLF001 - as above
+    return {id(each): each for each in own if each is not None}
 
 
 def _without_parts(

@@ -6,26 +6,30 @@ it; from then on that module's calls count as training.
 
 from __future__ import annotations
 
+import weakref
+
 import torch
 from torch import nn
+
+from gradtui.probe.by_identity import ByIdentity
 
 
 class EvaluationGuess:
     """What is known of the root call in eval mode that is running or was the last one."""
 
     def __init__(self) -> None:
-        self._trains_in_eval: set[int] = set()
+        self._trains_in_eval: ByIdentity[nn.Module, bool] = ByIdentity()
         self._running: nn.Module | None = None
         self._records = False
         self._began = 0
-        self._last: tuple[int, int] | None = None
-        """(id of the module, nanoseconds) of the last such call that autograd recorded."""
+        self._last: tuple[weakref.ref[nn.Module], int] | None = None
+        """(module, nanoseconds) of the last such call that autograd recorded."""
 
     def is_evaluation(self, module: nn.Module) -> bool:
         """Whether a call of this root module that begins now is evaluation."""
         if not torch.is_grad_enabled():
             return True
-        return not module.training and id(module) not in self._trains_in_eval
+        return not module.training and not self._trains_in_eval.get(module)
 
     def began(self, module: nn.Module, now: int) -> None:
         """Such a call began."""
@@ -38,7 +42,7 @@ class EvaluationGuess:
             return False
         self._running = None
         if self._records:
-            self._last = (id(module), now - self._began)
+            self._last = (weakref.ref(module), now - self._began)
         return True
 
     def forget(self) -> None:
@@ -52,9 +56,10 @@ class EvaluationGuess:
         if module is not None and self._records:
             # Within that call: the rest of it is not evaluation either.
             self._running = None
-            self._trains_in_eval.add(id(module))
+            self._trains_in_eval.set(module, True)
             return now - self._began
         if last is None:
             return None
-        self._trains_in_eval.add(last[0])
+        if (called := last[0]()) is not None:
+            self._trains_in_eval.set(called, True)
         return last[1]

@@ -18,6 +18,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from gradtui.probe import refusals
+from gradtui.probe.by_identity import ByIdentity
 from gradtui.probe.freeze_watch import (
     BETWEEN_STEPS,
     SINCE_LAST_STEP,
@@ -60,7 +61,7 @@ class Freezes:
         self._clock = clock
         self._view = view
         self._training = training
-        self._contending: dict[int, weakref.ref[torch.Tensor]] = {}
+        self._contending: ByIdentity[torch.Tensor, bool] = ByIdentity()
         self._times = 0
         self._told_at: int | None = None
         """The step at which contention was noted last."""
@@ -131,7 +132,7 @@ class Freezes:
         for watch in self.watches:
             watch.forget(changed)
         for tensor in changed:
-            self._contending.pop(id(tensor), None)
+            self._contending.discard(tensor)
         self.statistics.release(released)
         self._is_told = False
 
@@ -270,8 +271,9 @@ class Freezes:
 
     def _contended(self, step: int, tensors: list[torch.Tensor], given_up: str | None) -> None:
         self._times += 1
-        new = [tensor for tensor in tensors if id(tensor) not in self._contending]
-        self._contending |= {id(tensor): weakref.ref(tensor) for tensor in new}
+        new = [tensor for tensor in tensors if not self._contending.get(tensor)]
+        for tensor in new:
+            self._contending.set(tensor, True)
         self._is_told = self._is_told and not new
         if new or given_up or self._told_at is None or step - self._told_at >= _TELL_EVERY:
             self._told_at = step
@@ -282,11 +284,10 @@ class Freezes:
     def _tell_what_is_in_force(self, step: int) -> None:
         tree = self._view.tree
         frozen = [tensor for _, tensor in self.parameters()]
-        contending = [tensor for reference in self._contending.values() if (tensor := reference()) is not None]
         modules = {id(module) for module in self.statistics.live()}
         now = (
             tuple(sorted(place for tensor in frozen if (place := tree.owns(tensor)) is not None)),
-            tuple(sorted(place for tensor in contending if (place := tree.owns(tensor)) is not None)),
+            tuple(sorted(place for tensor in self._contending.living() if (place := tree.owns(tensor)) is not None)),
             tuple(place for place, module in tree.live_modules() if id(module) in modules),
         )
         self._is_told = True

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from gradtui.probe.by_identity import ByIdentity
+
 
 class Leaf(NamedTuple):
     """A trainable parameter: its place, and that of the module that owns it."""
@@ -52,8 +54,8 @@ class Regions:
     recomputed: dict[int, int | None] = field(default_factory=dict)
     """Module -> bytes that backward has computed again so far and would otherwise have been kept; None as long as that was
     not seen. A reentrant region's are under the innermost module that all of it is within."""
-    holders: dict[int, int] = field(default_factory=dict)
-    """id() of what stands in for a saved tensor -> the module whose operation would have saved it."""
+    holders: ByIdentity[object, int] = field(default_factory=ByIdentity)
+    """What stands in for a saved tensor -> the module whose operation would have saved it."""
     kept: dict[int, weakref.ref[Any]] = field(default_factory=dict)
     """Storage key -> that storage as long as it is alive, of `inputs`: backward frees one region's and uses its memory anew."""
     reentrant: dict[int, int] = field(default_factory=dict)

@@ -31,8 +31,8 @@ class _Home:
     group: int
     members: int
     """The id of the list of its parameters. A script that arranges its groups anew makes another list."""
-    own: tuple[int, ...]
-    """The ids of the script's own parameters in it, in order."""
+    own: tuple[weakref.ref[torch.Tensor], ...]
+    """The script's own parameters in it, in order."""
 
 
 @dataclass(eq=False)
@@ -198,7 +198,7 @@ class JoinedParameters:
     def _home_of(self, member: Membership) -> _Home:
         place = next(number for number, group in enumerate(member.optimizer.param_groups) if group is member.group)
         members = member.group["params"]
-        own = tuple(id(tensor) for tensor in members if not self.holds(tensor))
+        own = tuple(weakref.ref(tensor) for tensor in members if not self.holds(tensor))
         return _Home(weakref.ref(member.optimizer), place, id(members), own)
 
     def _remember(self, tensor: torch.Tensor, home: _Home) -> _Added:
@@ -214,8 +214,9 @@ class JoinedParameters:
         group = groups[home.group] if home.group < len(groups) else None
         if group is None or id(group["params"]) != home.members:
             return None
-        own = tuple(id(tensor) for tensor in group["params"] if not self.holds(tensor))
-        return group if own[: len(home.own)] == home.own else None
+        own = [tensor for tensor in group["params"] if not self.holds(tensor)]
+        is_whole = len(own) >= len(home.own) and all(known() is tensor for known, tensor in zip(home.own, own))
+        return group if is_whole else None
 
     def _take_out(self, group: dict[str, Any], leaving: Collection[int]) -> None:
         members = group["params"]

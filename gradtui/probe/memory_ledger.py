@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.optim import Optimizer
@@ -109,6 +110,19 @@ def _unclaimed(storages: Mapping[int, int], claimed: Container[int]) -> int:
     return sum(size for key, size in storages.items() if key not in claimed)
 
 
+class _StateKey(NamedTuple):
+    """The optimizers whose state was counted, and how many entries each had."""
+
+    optimizers: list[weakref.ref[Optimizer]]
+    entries: list[int]
+    waiting: int
+
+    def is_same(self, other: _StateKey) -> bool:
+        """Whether these are the same objects with as many entries."""
+        here, there = ([reference() for reference in key.optimizers] for key in (self, other))
+        return [*map(id, here)] == [*map(id, there)] and None not in here and self[1:] == other[1:]
+
+
 class MemoryLedger:
     """Takes the bytes of every category, and remembers between two takings what cannot have changed."""
 
@@ -120,7 +134,7 @@ class MemoryLedger:
         """Where most of the models' bytes are: only what is there is counted."""
         self._cpu = cpu
         self._before: Reading = cpu.read()
-        self._optimizer_state: tuple[tuple[tuple[int, int], ...], tuple[int, int]] | None = None
+        self._optimizer_state: tuple[_StateKey, tuple[int, int]] | None = None
 
     @property
     def total(self) -> int | None:
@@ -218,8 +232,10 @@ class MemoryLedger:
         self, optimizers: list[Optimizer], waiting: list[object], count: StorageCount, *, stepped: bool
     ) -> tuple[int, int]:
         """Bytes at the models' home and, if that is a device, on the host."""
-        key = (*((id(optimizer), len(optimizer.state)) for optimizer in optimizers), (0, len(waiting)))
-        if not stepped and self._optimizer_state is not None and self._optimizer_state[0] == key:
+        key = _StateKey(
+            [weakref.ref(optimizer) for optimizer in optimizers], [len(o.state) for o in optimizers], len(waiting)
+        )
+        if not stepped and self._optimizer_state is not None and self._optimizer_state[0].is_same(key):
             return self._optimizer_state[1]
         states = [*(optimizer.state for optimizer in optimizers), *waiting]
         size = count.add(tensor for state in states for tensor in state_tensors(state))

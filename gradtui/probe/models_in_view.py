@@ -104,11 +104,11 @@ class ModelsInView:
 
     def lists(self, module: object) -> bool:
         """Whether a module or parameter is listed. Asked at each registration of one, so it is quick."""
-        return id(module) in self.tree.module_index or id(module) in self.tree.parameter_index
+        return self.tree.place_of(module) >= 0 or self.tree.owns(module) is not None
 
     def registered(self, holder: nn.Module) -> None:
         """The script has registered a module or parameter with `holder`; it or `holder` is listed."""
-        if id(holder) in self.tree.module_index:
+        if self.tree.place_of(holder) >= 0:
             self.discovery.dirty = True
         else:
             # A listed module has become part of another one, which is a model only once it is used.

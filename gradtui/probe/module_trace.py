@@ -111,6 +111,10 @@ def joined(before: str | None, now: str) -> str:
     return before if before == _GRAD else now
 
 
+Places = Mapping[int, tuple[int, "weakref.ref[nn.Module]"]]
+"""id of a module -> its place, and the module."""
+
+
 class ModuleTracer:
     """Fills one trace at a time, with what happens on the thread that began it."""
 
@@ -132,7 +136,7 @@ class ModuleTracer:
         """By id: each module that another module has called and that is no child of a known one, with the caller's place."""
         self._parents: Sequence[int] = ()
         self._trace = ModuleTrace()
-        self._places: Mapping[int, int] = {}
+        self._places: Places = {}
         self._thread = 0
 
     @property
@@ -140,13 +144,11 @@ class ModuleTracer:
         """What is being filled; an empty one while that is nothing."""
         return self._trace
 
-    def begin(
-        self, places: Mapping[int, int], onto: ModuleTrace | None = None, parents: Sequence[int] = ()
-    ) -> ModuleTrace:
+    def begin(self, places: Places, onto: ModuleTrace | None = None, parents: Sequence[int] = ()) -> ModuleTrace:
         """Begin a new trace, or go on with `onto`.
 
         Args:
-            places: index of each known module by its id().
+            places: of each known module by its id(), as `ModuleTree.module_index`.
             onto: an earlier trace of the same modules.
             parents: by module, the index of its parent; without them `calls` stays empty.
         """
@@ -167,7 +169,9 @@ class ModuleTracer:
     def entered(self, now: int, module: nn.Module) -> None:  # noqa: ARG002 - as every callback of a hook
         """A module is called."""
         if self.on and get_ident() == self._thread:
-            place, caller = self._places.get(id(module), OUTSIDE), self._trace.now
+            # As `ModuleTree.place_of`, without a call.
+            known, caller = self._places.get(id(module)), self._trace.now
+            place = known[0] if known is not None and known[1]() is module else OUTSIDE
             if caller >= 0 and self._parents and (place < 0 or self._parents[place] < 0):
                 self.calls[id(module)] = weakref.ref(module), caller
             self._trace.entered(place)

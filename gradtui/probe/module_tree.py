@@ -6,7 +6,7 @@ Runs on the training thread.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple, TypeVar
@@ -45,8 +45,9 @@ class ModuleTree:
     """As they were when they were listed: scripts replace them, and register more, at any time."""
     module_refs: list[weakref.ref[nn.Module]] = field(default_factory=list)
     parameter_refs: list[weakref.ref[torch.Tensor]] = field(default_factory=list)
-    module_index: dict[int, int] = field(default_factory=dict)
-    """id of a live module -> its place; the wrapper around a compiled module has that module's place."""
+    module_index: dict[int, tuple[int, weakref.ref[nn.Module]]] = field(default_factory=dict)
+    """id of a module -> its place, and the module; the wrapper around a compiled module has that module's place. The id may
+    have passed to another object since: `place_of` knows."""
     parameter_index: dict[int, int] = field(default_factory=dict)
     """id of a parameter -> its place. An id may have passed to another object since: `owns` knows."""
     is_borrowed: bool = False
@@ -94,10 +95,15 @@ class ModuleTree:
         """By parameter: the place of its module."""
         return [parameter.module for parameter in self.parameters]
 
-    def owns(self, parameter: torch.Tensor) -> int | None:
+    def owns(self, parameter: object) -> int | None:
         """The place of a live parameter, None if it is not of these models."""
         place = self.parameter_index.get(id(parameter))
         return place if place is not None and self.parameter_refs[place]() is parameter else None
+
+    def place_of(self, module: object) -> int:
+        """The place of a live module, -1 if it is not of these models."""
+        known = self.module_index.get(id(module))
+        return known[0] if known is not None and known[1]() is module else -1
 
     def is_gone(self) -> bool:
         """Whether none of the models is alive any more; what runs now is of others, which are not listed yet."""
@@ -113,7 +119,6 @@ class ModuleTree:
 
         `freed` says that what no longer exists may stay listed.
         """
-        # While what was listed is alive, no other object can have its id.
         if not freed and any(reference() is None for reference in self.wrapper_refs):
             return False
         if not self._has_sizes_as_listed(freed=freed):
@@ -125,12 +130,19 @@ class ModuleTree:
             if module is None:
                 return False
             own, children = module._parameters.values(), module._modules.values()  # noqa: SLF001 - as in `tree_builder`
+            # While everything listed is alive, no other object has the id of one that is.
+            if freed and not self._are_listed(own, children):
+                return False
             if [*map(id, own)] != listed.parameters or [*map(id, children)] != listed.children:
                 # A stand-in for the time of one call: what it stands in for comes back.
                 return any(not isinstance(held, nn.Parameter) for held in own if held is not None)
             if [*module._buffers.keys()] != listed.buffers:  # noqa: SLF001
                 return False
         return self._shares_memory_as_listed()
+
+    def _are_listed(self, parameters: Iterable[object], modules: Iterable[object]) -> bool:
+        owned = all(self.owns(each) is not None for each in parameters if each is not None)
+        return owned and all(self.place_of(each) >= 0 for each in modules if each is not None)
 
     def _has_sizes_as_listed(self, *, freed: bool) -> bool:
         for reference, (shape, dtype) in zip(self.parameter_refs, self.layouts):
@@ -150,6 +162,9 @@ class ModuleTree:
                 return False
         return True
 
+    def _wrapped_places(self) -> list[int]:
+        return [self.place_of(wrapper) for reference in self.wrapper_refs if (wrapper := reference()) is not None]
+
     def is_same(self, other: ModuleTree) -> bool:
         """Whether the other tree lists the same live objects in the same words.
 
@@ -158,7 +173,8 @@ class ModuleTree:
         return (
             _identical(self.module_refs, other.module_refs)
             and _identical(self.parameter_refs, other.parameter_refs)
-            and self.module_index == other.module_index
+            and _identical(self.wrapper_refs, other.wrapper_refs)
+            and self._wrapped_places() == other._wrapped_places()
             and self.parameters == other.parameters
             and self.buffers == other.buffers
             and self.modules == other.modules

@@ -55,8 +55,8 @@ class ReachReader:
 
     def evaluation_began(self, root: nn.Module) -> None:
         """A root module is called for an evaluation."""
-        place = self._view.tree.module_index.get(id(root))
-        if place is not None:
+        place = self._view.tree.place_of(root)
+        if place >= 0:
             self._evaluated[place] = grad_mode()
 
     def evaluation_measured(self, device_type: str) -> bool:

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from gradtui.own_frames import hide
+from gradtui.probe.by_identity import ByIdentity
 from gradtui.probe.dynamo_frames import leave_to_python
 from gradtui.probe.gradient_reach import GraphsOfStep
 from gradtui.probe.graph_facts import GraphFacts, KnownTensors
@@ -39,31 +40,33 @@ class Recomputation:
         self._facts = GraphFacts()
         self._known = KnownTensors({}, {})
         self._trace, self._graphs, self._thread = ModuleTrace(), GraphsOfStep(), 0
-        self._seen: dict[int, set[int]] = {}
-        """Storages that each region has saved anew, by the region's id(). Regions may use the same memory, one by one."""
+        self._seen: ByIdentity[object, set[int]] = ByIdentity()
+        """Storages that each region has saved anew. Regions may use the same memory, one by one."""
 
     def expect(self, facts: GraphFacts, known: KnownTensors, trace: ModuleTrace, graphs: GraphsOfStep) -> None:
         """Backward over this graph is about to run; of reentrant regions `graphs` is told what is in them."""
         self._facts = facts
         self._known = known
         self._trace, self._graphs, self._thread = trace, graphs, get_ident()
-        self._seen = {}
+        self._seen = ByIdentity()
         self.on = bool(facts.regions.recomputed)
         self.traces = bool(facts.regions.hidden)
 
     def stop(self) -> None:
         """Nothing more is wanted of that graph."""
         self.on = self.traces = False
-        self._facts, self._known, self._seen = GraphFacts(), KnownTensors({}, {}), {}
+        self._facts, self._known, self._seen = GraphFacts(), KnownTensors({}, {}), ByIdentity()
         self._trace, self._graphs, self._thread = ModuleTrace(), GraphsOfStep(), 0
 
     def saved(self, tensor: torch.Tensor, frame: Any, group: Any) -> None:
         """A region that is not reentrant is about to save this tensor anew."""
         began = perf_counter_ns()
         holder = next_holder(frame, group) if frame is not None else None
-        module = self._facts.regions.holders.get(id(holder)) if holder is not None else None
+        module = self._facts.regions.holders.get(holder) if holder is not None else None
         if module is not None:
-            seen = self._seen.setdefault(id(frame), set())
+            seen = self._seen.get(frame)
+            if seen is None:
+                self._seen.set(frame, seen := set())
             size = 0
             for plain in plain_tensors(tensor):
                 key = storage_key(plain)

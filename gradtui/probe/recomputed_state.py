@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -27,12 +27,12 @@ _PLAIN = (int, float, str, bool, type(None))
 class RecomputedState:
     """A context for running a module again: within it everything is as it was when this was made, after it as before.
 
-    `moving` are the ids of larger buffers that the module's forward writes to; None keeps all buffers.
+    `moving` are the names of larger buffers that the module's forward changes; None keeps all buffers.
     """
 
-    def __init__(self, module: nn.Module, moving: set[int] | None) -> None:
+    def __init__(self, module: nn.Module, moving: set[str] | None) -> None:
         copies: dict[int, torch.Tensor] = {}
-        self._modules = [_ModuleState(each, moving, copies) for each in module.modules()]
+        self._modules = [_ModuleState(path, each, moving, copies) for path, each in module.named_modules()]
         self._sources = _random_sources()
         self._then = [read() for read, _ in self._sources]
         self._now: list[Any] = []
@@ -55,7 +55,7 @@ class RecomputedState:
 class _ModuleState:
     """The buffers and the plain attributes of one module. Nothing else of it is kept alive."""
 
-    def __init__(self, module: nn.Module, moving: set[int] | None, copies: dict[int, torch.Tensor]) -> None:
+    def __init__(self, path: str, module: nn.Module, moving: set[str] | None, copies: dict[int, torch.Tensor]) -> None:
         self._module = weakref.ref(module)
         attributes = vars(module)
         self._plain = {name: value for name, value in attributes.items() if type(value) in _PLAIN}
@@ -66,7 +66,7 @@ class _ModuleState:
         ]
         self._kept: dict[str, torch.Tensor] = {}
         for name, buffer in vars(module)["_buffers"].items():
-            if buffer is not None and (moving is None or buffer.nbytes <= SMALL or id(buffer) in moving):
+            if buffer is not None and (moving is None or buffer.nbytes <= SMALL or _name(path, name) in moving):
                 if id(buffer) not in copies:
                     copies[id(buffer)] = buffer.detach().clone()
                 self._kept[name] = copies[id(buffer)]
@@ -108,15 +108,33 @@ def _put_back(present: dict[str, Any], before: dict[str, Any]) -> None:
     present.update(before)
 
 
-def moved_buffers(module: nn.Module) -> Callable[[], set[int]]:
-    """Asked for later, the ids of the buffers that have been written to since."""
-    before = {id(buffer): (weakref.ref(buffer), version_of(buffer)) for buffer in module.buffers()}
+def moved_buffers(module: nn.Module) -> Callable[[], set[str]]:
+    """Asked for later, the names of the buffers that have been written to or replaced since.
 
-    def moved() -> set[int]:
-        known = ((reference(), version) for reference, version in before.values())
-        return {id(buffer) for buffer, version in known if buffer is not None and version_of(buffer) != version}
+    Names, since a buffer that each forward replaces is another object in every step.
+    """
+    before = {name: (weakref.ref(buffer), version_of(buffer)) for name, buffer in _named_buffers(module)}
+
+    def moved() -> set[str]:
+        return {
+            name
+            for name, buffer in _named_buffers(module)
+            if name not in before or before[name][0]() is not buffer or before[name][1] != version_of(buffer)
+        }
 
     return moved
+
+
+def _named_buffers(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """(name, buffer) by every name that a buffer has in a module; `named_buffers` gives the first name only."""
+    for path, each in module.named_modules():
+        for name, buffer in vars(each)["_buffers"].items():
+            if buffer is not None:
+                yield _name(path, name), buffer
+
+
+def _name(path: str, name: str) -> str:
+    return f"{path}.{name}"
 
 
 def _random_sources() -> list[tuple[Callable[[], Any], Callable[[Any], Any]]]:

@@ -201,7 +201,9 @@ class _Walk:
             region = self._regions.setdefault(id(frame), _Region(frame, number))
             region.number = min(region.number, number)
             region.modules.add(module)
-            facts.regions.holders[id(holder_of(saved))] = module
+            holder = holder_of(saved)
+            if holder is not None:
+                facts.regions.holders.set(holder, module)
             facts.regions.recomputed[module] = None
         copy = copy_on_host(saved)
         for tensor in plain_tensors(copy) if copy is not None else ():

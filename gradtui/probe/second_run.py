@@ -41,8 +41,8 @@ class Trial:
 
     objection: str | None = None
     """Why the module cannot be checkpointed, in words."""
-    moving: set[int] = field(default_factory=set)
-    """ids of the buffers that its forward has written to."""
+    moving: set[str] = field(default_factory=set)
+    """Names of the buffers that its forward has changed."""
     given: list[tuple[torch.Tensor, int]] = field(default_factory=list)
     """What it was given and had written to by then how often; held until the next step boundary at most."""
 

@@ -21,7 +21,7 @@ from gradtui.probe.gradient_traces import GradientTraces
 from gradtui.probe.graph_facts import NOTHING_KEPT
 from gradtui.probe.hook_set import HookSet
 from gradtui.probe.models_in_view import ModelsInView
-from gradtui.probe.module_trace import OUTSIDE, ModuleTracer
+from gradtui.probe.module_trace import ModuleTracer
 from gradtui.probe.moved_places import Moved
 from gradtui.probe.phase_ledgers import PhaseLedgers
 from gradtui.probe.phase_tracker import PhaseTracker
@@ -191,7 +191,7 @@ class StepExaminer:
         self.examination = None
         # To take a step apart takes several times as long as to examine it.
         traced = self._traces.is_due(step, self._ledgers.device_type, only_asked=self._cadence.is_long)
-        place = self._view.tree.module_index.get(id(root), -1)
+        place = self._view.tree.place_of(root)
         is_new = place >= 0 and self._begun_with.get(place, 0) < (1 if self._cadence.is_long else _OF_EACH_ROOT)
         due = self._cadence.is_due(step, self._view.round_length, wanted=traced or is_new)
         self._traces.drop()
@@ -208,7 +208,7 @@ class StepExaminer:
         self._ledgers.begin_step(listening=listening)
         self._view.refresh(step, look_closer=True)
         tree = self._view.tree
-        place = tree.module_index.get(id(root), -1)
+        place = tree.place_of(root)
         self._begun_with[place] = self._begun_with.get(place, 0) + 1
         # What one optimizer's step has computed may be used by the next one's: a GAN's generated images.
         same_round = before is not None and before.tree is tree and step % self._view.round_length > 0
@@ -285,12 +285,12 @@ class StepExaminer:
             return
         if self._phases.ended is None and self._evaluation_is_due():
             self._ledgers.begin_phase()
-            self._ledgers.follow((self._view.tree.module_index.get(id(root), OUTSIDE),))
+            self._ledgers.follow((self._view.tree.place_of(root),))
             self.batches.begin(on=True)
             self._phases.ended = self._evaluation_ended
         elif self._phases.ended == self._guarded_end and self.examination is None and self._evaluation_is_late():
             # Nothing has trained yet: what comes before it is not its own.
-            self._ledgers.follow((self._view.tree.module_index.get(id(root), OUTSIDE),))
+            self._ledgers.follow((self._view.tree.place_of(root),))
             self._ledgers.began_within()
 
     def _evaluation_is_due(self) -> bool:

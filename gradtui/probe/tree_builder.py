@@ -75,8 +75,9 @@ class _Builder:
                 self._add_model(root, name)
         tree = self._tree
         for wrapper, wrapped in self._wrappers:
-            tree.module_index[id(wrapper)] = tree.module_index[id(wrapped)]
-            tree.wrapper_refs.append(weakref.ref(wrapper))
+            reference = weakref.ref(wrapper)
+            tree.module_index[id(wrapper)] = tree.module_index[id(wrapped)][0], reference
+            tree.wrapper_refs.append(reference)
         tree.models = tuple(found)
         tree.modules = tuple([ModuleInfo(*known, *size) for known, size in zip(self._modules, self._sizes)])
         rows = [ParameterInfo(names[0], names, *known) for names, known in zip(self._names, self._parameters)]
@@ -119,8 +120,9 @@ class _Builder:
 
     def _enter(self, module: nn.Module, path: str, name: str, parent: int) -> _Open:
         place, first = len(self._modules), len(self._parameters)
-        self._tree.module_index[id(module)] = place
-        self._tree.module_refs.append(weakref.ref(module))
+        reference = weakref.ref(module)
+        self._tree.module_index[id(module)] = place, reference
+        self._tree.module_refs.append(reference)
         self._tree.contents.append(_contents(module))
         for own_name, parameter in module._parameters.items():  # noqa: SLF001 - keeps order, adds nothing
             if parameter is not None:
@@ -182,8 +184,8 @@ class _Builder:
 
     def _is_listed(self, module: nn.Module) -> bool:
         """Whether the listing of this module is complete."""
-        place = self._tree.module_index.get(id(module))
-        return place is not None and self._sizes[place] != (0, 0)
+        place = self._tree.place_of(module)
+        return place >= 0 and self._sizes[place] != (0, 0)
 
 
 def _buffer_info(buffer: torch.Tensor, path: str, module: int, *, persistent: bool) -> BufferInfo:

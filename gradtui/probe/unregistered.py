@@ -63,7 +63,7 @@ def _describe(
 
     `inside` are the ids of that model's parameters, `owned` those of the parameters that optimizers have.
     """
-    place = tree.module_index.get(id(module), -1)
+    place = tree.place_of(module)
     own = [tensor for tensor in _parameters(module) if id(tensor) not in inside]
     if not own or (place >= 0 and tree.roots[place] == tree.roots[caller]):
         return None

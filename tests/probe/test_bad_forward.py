@@ -27,7 +27,7 @@ def traced(model: nn.Module, tree: ModuleTree) -> ModuleTrace:
     """A trace that module hooks of the test's own fill."""
     trace = ModuleTrace()
     for module in model.modules():
-        place = tree.module_index.get(id(module), OUTSIDE)
+        place = tree.place_of(module)
         module.register_forward_pre_hook(lambda *_, place=place: trace.entered(place))
         module.register_forward_hook(lambda *_: trace.left())
     return trace

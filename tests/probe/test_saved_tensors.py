@@ -143,7 +143,7 @@ def test_the_tracer_hears_one_thread_only() -> None:
     module = nn.Linear(1, 1)
     tracer = ModuleTracer()
     tracer.entered(0, module)
-    trace = tracer.begin({id(module): 2})
+    trace = tracer.begin({id(module): (2, weakref.ref(module))})
     thread = threading.Thread(target=tracer.entered, args=(0, module))
     thread.start()
     thread.join()
@@ -220,7 +220,7 @@ def _classifier() -> nn.Sequential:
 
 def _traced(model: nn.Module, tracer: ModuleTracer, *inputs: Tensor) -> tuple[Tensor, ModuleTrace]:
     """The output of a model, with the calls of its children and of itself (in that order of places) noted."""
-    trace = tracer.begin({id(module): place for place, module in enumerate(model.modules())})
+    trace = tracer.begin({id(module): (place, weakref.ref(module)) for place, module in enumerate(model.modules())})
     for module in model.modules():
         module.register_forward_pre_hook(lambda module, _: tracer.entered(0, module))
         module.register_forward_hook(lambda module, *_: trace.left())

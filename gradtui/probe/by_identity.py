@@ -1,0 +1,46 @@
+"""What is known of objects of the script's, by identity. Holds the objects weakly.
+
+`id()` alone does not identify an object: Python gives the address of a freed object to the next one. Here a value belongs to
+one object, and no other object ever finds it. Any thread.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+V = TypeVar("V")
+
+_SMALLEST = 16
+"""Dead entries are removed when there are twice as many entries as after the last removal, and at least this many."""
+
+
+class ByIdentity(Generic[T, V]):
+    """Values of living objects. Never calls `__eq__` or `__hash__` of an object."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[weakref.ref[T], V]] = {}
+        self._prune_at = _SMALLEST
+
+    def get(self, of: T) -> V | None:
+        """The value of this object, None if it has none."""
+        known = self._known.get(id(of))
+        return known[1] if known is not None and known[0]() is of else None
+
+    def set(self, of: T, value: V) -> None:
+        """Give this object a value."""
+        self._known[id(of)] = weakref.ref(of), value
+        if len(self._known) >= self._prune_at:
+            self._known = {key: known for key, known in self._known.items() if known[0]() is not None}
+            self._prune_at = max(_SMALLEST, 2 * len(self._known))
+
+    def discard(self, of: T) -> None:
+        """Forget this object."""
+        if self.get(of) is not None:
+            del self._known[id(of)]
+
+    def living(self) -> Iterator[T]:
+        """Every object that has a value."""
+        return (each for reference, _ in list(self._known.values()) if (each := reference()) is not None)
