@@ -20,6 +20,8 @@ from threading import RLock
 from time import perf_counter_ns
 from typing import Any, Protocol
 
+from gradtui import call_depth
+from gradtui.call_depth import LEAVE_OUT
 from gradtui.own_frames import strip_own_frames
 from gradtui.probe.dynamo_frames import leave_to_python
 from gradtui.probe.script_handlers import raised_by_handler
@@ -36,6 +38,9 @@ _NEWEST = 25
 
 _IN_BACKWARD = ("optimizer", "zero_grad")
 """Parts that the script may cause within backward, by hooks on gradients."""
+
+_ROOM = 200 * LEAVE_OUT
+"""So many calls of ours are left out of what the recursion limit bounds while a callback runs: several times the deepest."""
 
 MOST_FAILURES = 3
 """A part that failed this often is switched off for the rest of the run."""
@@ -58,6 +63,8 @@ class HookSet:
     def __init__(self, report: Callable[[str, str, bool], None]) -> None:
         self.active = True
         """False once removed: wrappers that somebody else has wrapped in turn then pass straight through."""
+        self.calls = call_depth.of_main_thread()
+        """What the recursion limit of the main thread goes by."""
         self.own_ns = 0
         """Time spent in our own callbacks so far, nanoseconds, with what a hook is known to cost besides."""
         self.hidden_ns = 0
@@ -134,21 +141,27 @@ class HookSet:
         here = get_ident()
         if (self.thread not in (None, here) and not self._serves(part)) or part in self._off:
             return None
-        with self._turn:
-            if self.first is not None:
-                self.first()
-            answer, outer, self.running = None, self.running, here
-            now = perf_counter_ns()
-            try:
-                with no_torch_function():
-                    answer = callback(now, *arguments)
-            except Exception as error:  # noqa: BLE001 - no error of ours may reach the script
-                self._caught(part, error)
-            finally:
-                # Also where a run is ended while it is held, which takes the time of that off.
-                self.own_ns += perf_counter_ns() - now + self.hidden_ns
-                self.running = outer
-        return answer
+        # A script that recurses close to the limit needs fewer calls for the rest of its step than we need.
+        count = self.calls.cell if here == self.calls.thread else self.calls.spare
+        count[0] += _ROOM
+        try:
+            with self._turn:
+                if self.first is not None:
+                    self.first()
+                answer, outer, self.running = None, self.running, here
+                now = perf_counter_ns()
+                try:
+                    with no_torch_function():
+                        answer = callback(now, *arguments)
+                except Exception as error:  # noqa: BLE001 - no error of ours may reach the script
+                    self._caught(part, error)
+                finally:
+                    # Also where a run is ended while it is held, which takes the time of that off.
+                    self.own_ns += perf_counter_ns() - now + self.hidden_ns
+                    self.running = outer
+            return answer
+        finally:
+            count[0] -= _ROOM
 
     def _serves(self, part: str) -> bool:
         """Whether the calling thread is one of the autograd engine's that steps an optimizer for the thread listened to.

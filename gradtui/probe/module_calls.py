@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from gradtui.call_depth import LEAVE_OUT
 from gradtui.own_frames import hide
 from gradtui.probe.call_entry import call_position, stands_for
 from gradtui.probe.dynamo_frames import CAN_TELL, leave_frame_to_python, what_compiles
@@ -116,11 +117,16 @@ class _Outermost:
     def call(self, module: nn.Module, call: Function, args: Any, kwargs: Any, is_marked: bool) -> Any:
         hooks, held, tracer, thread = self._hooks, self._held, self._tracer, get_ident()
         # A forward inside backward is a checkpoint being recomputed, on CUDA in a thread of the engine's.
-        if not is_marked and (not hooks.active or current_graph_task_id() != -1):
-            is_traced = hooks.active and tracer.on and self._recomputation.traces
-            return self._again(module, call, args, kwargs) if is_traced else call(*args, **kwargs)
+        is_again = not is_marked and (not hooks.active or current_graph_task_id() != -1)
+        is_traced = is_again and hooks.active and tracer.on and self._recomputation.traces
         is_awaited = is_heard = is_holding = False
+        if is_traced:
+            hooks.run("modules", tracer.entered, module)
+        count = hooks.calls.cell if thread == hooks.calls.thread else hooks.calls.spare
+        count[0] += LEAVE_OUT
         try:
+            if is_again:
+                return call(*args, **kwargs)
             is_awaited = not is_marked and self._entered(module, (args, kwargs))
             is_heard = thread == hooks.thread
             is_holding = bool(held.modules) and held.enter()  # Only now: the boundary is behind us.
@@ -129,10 +135,12 @@ class _Outermost:
                 tracer.inside, tracer.passes = thread, not (tracer.on or tracer.minds)
             return call(*args, **kwargs)
         except BaseException as error:
-            hooks.passes(error)
+            if not is_again:
+                hooks.passes(error)
             raise
         finally:
             # First, and without a call: a Ctrl+C in what follows must not leave later calls unheard.
+            count[0] -= LEAVE_OUT
             if is_heard:
                 tracer.inside, tracer.passes = 0, False
             self.inside.discard(thread)
@@ -140,15 +148,8 @@ class _Outermost:
                 held.leave()
             if is_awaited:
                 hooks.run("forward", self._listener.root_left, module)
-
-    def _again(self, module: nn.Module, call: Function, args: Any, kwargs: Any) -> Any:
-        """Call a module of a reentrant checkpoint within the backward of an examined step: it is traced."""
-        hooks, tracer = self._hooks, self._tracer
-        hooks.run("modules", tracer.entered, module)
-        try:
-            return call(*args, **kwargs)
-        finally:
-            hooks.run("modules", tracer.left)
+            if is_traced:
+                hooks.run("modules", tracer.left)
 
     def _entered(self, module: nn.Module, arguments: Any) -> Any:
         """Tell of it. Its batch is noted first, so that it is known at the end of `load` too."""
@@ -162,7 +163,6 @@ class _Outermost:
         return is_awaited
 
 
-for frames in (_Outermost.call, _Outermost._again):  # noqa: SLF001
-    hide(frames)
-    if CAN_TELL:
-        leave_frame_to_python(frames)
+hide(_Outermost.call)
+if CAN_TELL:
+    leave_frame_to_python(_Outermost.call)

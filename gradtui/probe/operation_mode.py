@@ -6,11 +6,18 @@ Public in practice (`torch.utils._python_dispatch` is what PyTorch's own documen
 from __future__ import annotations
 
 import sys
+from _thread import get_ident
 from types import TracebackType
 from typing import Any
 
 from torch._ops import OpOverload, OpOverloadPacket
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
+
+from gradtui import call_depth
+from gradtui.call_depth import LEAVE_OUT
+
+_ROOM = 20 * LEAVE_OUT
+"""An operation that is shown takes this many calls at most, where torch's own C++ code would take none."""
 
 
 class OperationMode(TorchDispatchMode):
@@ -20,6 +27,8 @@ class OperationMode(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]  # not annotated in torch
         self.is_on = False
         """Whether the mode is entered."""
+        self._calls = call_depth.of_main_thread()
+        self._count = self._calls.spare
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -36,6 +45,8 @@ class OperationMode(TorchDispatchMode):
         if not self.is_on:
             self.__enter__()  # type: ignore[no-untyped-call]  # not annotated in torch
             self.is_on = True
+            self._count = self._calls.cell if get_ident() == self._calls.thread else self._calls.spare
+            self._count[0] += _ROOM
 
     def leave(self) -> bool:
         """Be shown no more; False if the script has put a mode of its own on top and not taken it off, which is left alone."""
@@ -45,6 +56,7 @@ class OperationMode(TorchDispatchMode):
             return False
         self.__exit__(None, None, None)  # type: ignore[no-untyped-call]  # not annotated in torch
         self.is_on = False
+        self._count[0] -= _ROOM
         return True
 
 

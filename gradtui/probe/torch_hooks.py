@@ -21,6 +21,7 @@ from torch.nn.modules.module import (
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from gradtui.call_depth import LEAVE_OUT
 from gradtui.own_frames import hide, strip_own_frames
 from gradtui.probe import recomputation
 from gradtui.probe.batch_storages import BatchStorages
@@ -79,17 +80,17 @@ def install(
     hooks.leave_forked_children(marks.forget)
 
 
-def _backward(  # noqa: C901 - as its one inner function
+def _backward(  # noqa: C901, PLR0915 - as its one inner function
     original: Function, hooks: HookSet, listener: Listener, examiner: Examiner, marks: StepMarks, held: HeldStatistics
 ) -> Function:
-    accumulates_by_itself = original.__name__ == "backward"
+    accumulates_by_itself, calls = original.__name__ == "backward", hooks.calls
 
     @functools.wraps(original)
-    def run_backward(*args: Any, **kwargs: Any) -> Any:  # noqa: C901, PLR0912 - every frame more is felt here
+    def run_backward(*args: Any, **kwargs: Any) -> Any:  # noqa: C901, PLR0912, PLR0915 - every frame more is felt here
         # `torch.autograd.grad` does not accumulate into `.grad`; only `backward` passes this.
-        accumulates = kwargs.get("accumulate_grad", accumulates_by_itself)
+        accumulates, thread = kwargs.get("accumulate_grad", accumulates_by_itself), get_ident()
         is_marked = began = (
-            accumulates and marks.idle == get_ident() and not marks.between and marks.outline != 2
+            accumulates and marks.idle == thread and not marks.between and marks.outline != 2
         )  # fmt: skip
         if is_marked:
             marks.within, marks.idle = BACKWARD, 0
@@ -103,6 +104,8 @@ def _backward(  # noqa: C901 - as its one inner function
                 return original(*args, **kwargs)
             hooks.listen_here()
         is_holding = is_here = False
+        count = calls.cell if thread == calls.thread else calls.spare
+        count[0] += LEAVE_OUT
         try:
             if not is_marked:
                 keeps_graph = bool(args[2]) if len(args) > 2 else bool(kwargs.get("retain_graph"))
@@ -110,13 +113,14 @@ def _backward(  # noqa: C901 - as its one inner function
                 began = True
             # A checkpointed forward is run again within backward. Only now: this may have been a boundary.
             is_holding = not (is_marked and marks.is_bare) and bool(held.modules) and held.enter(backward=True)
-            if hooks.thread == get_ident():
+            if hooks.thread == thread:
                 hooks.in_backward = is_here = True
             return original(*args, **kwargs)
         except BaseException as error:
             hooks.passes(error)
             raise
         finally:
+            count[0] -= LEAVE_OUT
             if is_here:
                 hooks.in_backward = False
             if is_holding:
@@ -240,18 +244,24 @@ def _scaler_step(original: Callable[..., Any], hooks: HookSet, scalers: ScalerLi
 def _next_batch(
     original: Callable[..., Any], hooks: HookSet, listener: Listener, batches: BatchStorages, marks: StepMarks
 ) -> Callable[..., Any]:
+    calls = hooks.calls
+
     @functools.wraps(original)
     def __next__(self: Any) -> Any:  # noqa: N807
-        if marks.idle == get_ident():
+        if marks.idle == (thread := get_ident()):
             if not marks.outline:
                 marks.add((DATA, perf_counter_ns()))
         elif hooks.active:
             hooks.run("data", listener.data_wanted)
+        count = calls.cell if thread == calls.thread else calls.spare
+        count[0] += LEAVE_OUT
         try:
             batch = original(self)
         except BaseException as error:
             hooks.passes(error)
             raise
+        finally:
+            count[0] -= LEAVE_OUT
         if hooks.active and not marks.marks_go_on:
             hooks.run("batches", batches.fetched, batch, self)
         return batch

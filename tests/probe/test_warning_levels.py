@@ -242,6 +242,8 @@ MODES = (examined, marked, inactive, wrapped_before, held, checkpointed)
 def test_warnings_name_what_they_name_under_plain_python(mode: Mode, monkeypatch: pytest.MonkeyPatch) -> None:
     expected, found = said(plain, monkeypatch), said(mode, monkeypatch)
     assert {text.rsplit(" ", 1)[0] for text, *_ in expected} >= PLACES
+    of_torch = {(file, module) for text, file, _, module in expected if text.startswith("Full backward hook is firing")}
+    assert of_torch == {(SCRIPT_FILE, "train")}
     if mode is checkpointed:
         expected, found = ([each for each in side if "computed again" not in each[0]] for side in (expected, found))
     assert found == expected
