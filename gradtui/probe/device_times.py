@@ -76,71 +76,72 @@ class DeviceTimes:
         phases: PhaseTracker,
         guard: Callable[..., None],
     ) -> None:
-        self.device = torch.device("cpu")
-        """The one that holds most of the models' bytes."""
+        self.is_on = False
+        """Most of the models' bytes are on a CUDA device."""
         self.newest_excess: dict[bool, float] = {True: 0.0, False: 0.0}
         """By whether the step was examined: the newest `OwnDeviceTime.excess` of one step."""
         self._emit = emit
         self._clock = clock
         self._phases = phases
         self._guard = functools.partial(guard, "device times")
-        self._step = 0
+        self.step = 0
+        """The present step."""
         self._own = OwnDeviceTime()
-        self._timed: _Timed | None = None
+        self.timed: _Timed | None = None
         """The present step; None while nothing of it is timed."""
-        self._under_way: deque[_Timed] = deque()
+        self.under_way: deque[_Timed] = deque()
+        """Steps whose times have not been read."""
         self._free: dict[int, list[Any]] = {}
         """By device: events to use again."""
         self._created = 0
+        self._device = 0
 
-    def begin_step(self, step: int) -> None:
-        """The step of this number begins."""
-        self._step = step
-        if self._under_way:
-            self._guard(self.poll)
+    def follow(self, home: torch.device) -> None:
+        """Most of the models' bytes are on this device."""
+        self.is_on, self._device = home.type == "cuda", home.index or 0
 
     def follow_phases(self, *, is_exempt: bool) -> None:
-        """It is examined."""
-        if self.device.type == "cuda":
+        """The present step is examined, and begins."""
+        if self.is_on:
             self._begin(has_phases=True, is_exempt=is_exempt)
-        if self._timed is not None:
+        if self.timed is not None:
             self._guard(self._mark, None)
 
     def phase_ended(self, phase: Phase) -> None:
         """A phase of the present step has ended."""
-        if self._timed is not None and self._timed.has_phases:
+        if self.timed is not None and self.timed.has_phases:
             self._guard(self._mark, phase)
 
     def step_ended(self) -> None:
         """The present step has ended, and a command may hold the run now."""
-        if self._timed is not None:
-            self._guard(self._close, self._timed)
-            self._timed = None
+        if self.timed is not None:
+            self._guard(self._close, self.timed)
+            self.timed = None
 
     def own(self) -> AbstractContextManager[None]:
         """Operations of ours run on the device within this."""
-        if self.device.type != "cuda":
+        if not self.is_on:
             return _NOTHING
-        if self._timed is None:
+        if self.timed is None:
             self._begin(has_phases=False, is_exempt=False)
-        return self._timing_own() if self._timed is not None else _NOTHING
+        return self._timing_own() if self.timed is not None else _NOTHING
 
     @contextmanager
     def _timing_own(self) -> Iterator[None]:
         began = perf_counter_ns()
-        if self._timed is not None:
-            self._guard(self._mark, self._phases.phase if self._timed.has_phases else None)
+        if self.timed is not None:
+            self._guard(self._mark, self._phases.phase if self.timed.has_phases else None)
         try:
             yield
         finally:
-            if self._timed is not None:
-                self._timed.host_ns += perf_counter_ns() - began
+            if self.timed is not None:
+                self.timed.host_ns += perf_counter_ns() - began
                 self._guard(self._mark, _OWN)
 
     def poll(self) -> None:
         """Read the steps whose last event the device has reached."""
-        while self._under_way and not is_capturing() and self._under_way[0].has_ended:
-            self._read(self._under_way.popleft())
+        while self.under_way and not is_capturing() and self.under_way[0].has_ended:
+            self._read(self.under_way.popleft())
 
     def take_own(self) -> OwnDeviceTime:
         """What our own operations took since the last call, as far as it has been read."""
@@ -148,25 +149,25 @@ class DeviceTimes:
         return own
 
     def _begin(self, *, has_phases: bool, is_exempt: bool) -> None:
-        if len(self._under_way) < _MOST_UNDER_WAY and not is_capturing():
-            self._timed = _Timed(self._step, self.device.index or 0, has_phases, is_exempt)
+        if len(self.under_way) < _MOST_UNDER_WAY and not is_capturing():
+            self.timed = _Timed(self.step, self._device, has_phases, is_exempt)
 
     def _close(self, timed: _Timed) -> None:
         if timed.has_phases:
             self._mark(self._phases.phase)
-        if self._timed is not None:
-            self._under_way.append(timed)
+        if self.timed is not None:
+            self.under_way.append(timed)
         self.poll()
 
     def _mark(self, what: Phase | str | None) -> None:
-        timed = self._timed
+        timed = self.timed
         if timed is None:
             return
         event = None if is_capturing() else self._event(timed.device)
         if event is None:
             # A graph is being captured, or the step has too many phases.
             self._give_back(timed)
-            self._timed = None
+            self.timed = None
             return
         event.record(torch.cuda.current_stream(timed.device))
         timed.marks.append((what, event))

@@ -58,9 +58,13 @@ class _UnderWay:
     step: int
     indices: list[int]
     with_loss: bool
+    """The loss is the last number of `copy`."""
     is_clipped: bool
     clipped_at: float | None
-    copy: HostCopy
+    copy: HostCopy | None
+    """None if nothing but the loss was measured."""
+    loss: HostCopy | None
+    """The loss where it comes from a device."""
 
 
 class GradientMeter:
@@ -76,14 +80,14 @@ class GradientMeter:
         self,
         step: int,
         gradients: list[tuple[int, torch.Tensor]],
-        loss: torch.Tensor | None,
+        loss: torch.Tensor | HostCopy | None,
         scale: torch.Tensor | None = None,
         clipping: Clipping | None = None,
     ) -> None:
         """Measure the gradients of `step`, given as (parameter index, gradient).
 
-        `scale` is what a loss scaler has multiplied them by, if the optimizer takes that out itself; `clipping` what the script
-        has clipped them by.
+        `loss` is one number, on its way if it comes from a device. `scale` is what a loss scaler has multiplied the gradients
+        by, if the optimizer takes that out itself; `clipping` what the script has clipped them by.
         """
         self.poll()
         if len(self._under_way) >= _RING:
@@ -96,17 +100,17 @@ class GradientMeter:
             for places, norms in groups:
                 indices += places
                 scaled.append(norms)
-            with_loss = loss is not None and loss.numel() == 1
             if clipping is not None:
                 scaled.append([clipping.total.reshape(())])
-            plain = [[loss.detach().reshape(())]] if with_loss and loss is not None else []
-            if not scaled and not plain:
+            plain = [[loss.reshape(())]] if isinstance(loss, torch.Tensor) else []
+            if not scaled and loss is None:
                 return
-            values = _joined(scaled, plain, scale)
+            # The step's one host read, but for a loss on a device.
+            copy = HostCopy(_joined(scaled, plain, scale)) if scaled or plain else None
         # The total itself is not held on to: it is the script's.
         clipped_at = clipping.threshold if clipping is not None else None
-        # The step's one host read.
-        self._under_way.append(_UnderWay(step, indices, with_loss, clipping is not None, clipped_at, HostCopy(values)))
+        apart = loss if isinstance(loss, HostCopy) else None
+        self._under_way.append(_UnderWay(step, indices, bool(plain), clipping is not None, clipped_at, copy, apart))
         self.poll()
 
     def tree_changed(self, moved: Moved) -> None:
@@ -120,19 +124,28 @@ class GradientMeter:
 
     def poll(self) -> None:
         """Deliver the readings that a device has finished; never waits."""
-        while self._under_way and self._under_way[0].copy.is_there:
-            ready = self._under_way.popleft()
-            self._deliver(_reading(ready, ready.copy.values()))
+        while self._under_way:
+            ready = self._under_way[0]
+            # Asked without a call, but for that of the copy: this is done at each step.
+            if not ((ready.copy is None or ready.copy.is_there) and (ready.loss is None or ready.loss.is_there)):
+                return
+            self._under_way.popleft()
+            self._deliver(_reading(ready, ready.copy.values() if ready.copy is not None else []))
 
     def finish(self) -> None:
         """Deliver what is still under way; may wait for the device, since the run is over."""
         if self._under_way:
-            self._under_way[-1].copy.wait()
+            newest = self._under_way[-1]
+            for copy in (newest.copy, newest.loss):
+                if copy is not None:
+                    copy.wait()
         self.poll()
 
 
 def _reading(ready: _UnderWay, values: list[float]) -> NormReading:
     loss = values.pop() if ready.with_loss else None
+    if ready.loss is not None:
+        (loss,) = ready.loss.values()
     before = values.pop() if ready.is_clipped else None
     total = _total(values) if ready.indices else None
     return NormReading(ready.step, total, loss, list(zip(ready.indices, values)), before, ready.clipped_at)

@@ -22,6 +22,7 @@ from gradtui.probe.device_times import DeviceTimes
 from gradtui.probe.epochs import Epochs
 from gradtui.probe.gradient_meter import GradientMeter, NormReading, unscaled
 from gradtui.probe.gradient_statistics import GradientStatistics
+from gradtui.probe.host_copy import HostCopy
 from gradtui.probe.latest_norms import LatestNorms
 from gradtui.probe.micro_steps import MicroSteps
 from gradtui.probe.models_in_view import ModelsInView
@@ -91,7 +92,8 @@ class NormReader:
         self._cadence = cadence
         self._reading_ns = 0
         """What reading the loss and the norms of the present step has taken."""
-        self._loss: torch.Tensor | None = None
+        self._loss: torch.Tensor | HostCopy | None = None
+        """Of the present step. Its memory is not the script's."""
         self._scalers: weakref.WeakSet[Any] = weakref.WeakSet()
         self._scaled_by: weakref.ref[Any] | None = None
         self._rows_at = 0
@@ -172,6 +174,8 @@ class NormReader:
     def poll(self) -> None:
         """Send the readings that a device has finished."""
         self._meter.poll()
+        if self._times.under_way:
+            self._guard("device times", self._times.poll)
         self._guard("micro-steps", self.micro_steps.poll)
         self._guard("gradient figures", self._statistics.poll)
         if self._watched.is_under_way:
@@ -184,7 +188,7 @@ class NormReader:
             self._cadence.force(self._view.round_length)
 
     def saw_loss(self, outputs: Any) -> None:
-        """Backward is called on this; kept without its graph until the gradients are measured."""
+        """Backward is called on this; it is copied to the host at once."""
         began = perf_counter_ns()
         self._see_loss(outputs)
         self._reading_ns += perf_counter_ns() - began
@@ -198,7 +202,7 @@ class NormReader:
         scale = self._loss_scale()
         if scale is not None:
             loss = unscaled(loss, scale)
-        self._loss = loss
+        self._loss = HostCopy(loss.reshape(1)) if loss.is_cuda else loss.clone()
         scaled = self._scaled_by is not None and self._scaled_by() is not None
         self._guard("first bad step", partial(self.bad_steps.saw_loss, is_scaled=scaled), loss, outputs)
 
@@ -212,7 +216,7 @@ class NormReader:
                 if not has_room(self._devices):
                     self._without_room += 1
                     return
-                with of_this_process.apart(self._devices), self._times.own():
+                with of_this_process.apart(self._devices), self._times.own() if self._times.is_on else nullcontext():
                     self.micro_steps.ended(step, parameters, self._loss_scale())
 
     def measure(self, step: int, optimizer: Optimizer | None, *, has_run: bool = False) -> None:
@@ -253,9 +257,8 @@ class NormReader:
         if not has_room(self._devices):
             self._without_room += 1
             return
-        with of_this_process.apart(self._devices), self._times.own():
+        with of_this_process.apart(self._devices), self._times.own() if self._times.is_on else nullcontext():
             self._meter.measure(step, gradients, self._loss, scale, clipping)
-            # Not held on to through the step.
             self._loss = None
             if self._wanted or self._watched.is_asked:
                 watched = self._watched.places(self._view.tree)
@@ -290,7 +293,11 @@ class NormReader:
             self._guard("first bad step", self.bad_steps.stepped)
             return
         # Both go through tensors.
-        with self._aside(), of_this_process.apart(self._devices), self._times.own():
+        with (
+            self._aside(),
+            of_this_process.apart(self._devices),
+            self._times.own() if self._times.is_on else nullcontext(),
+        ):
             self._guard("first bad step", self.bad_steps.stepped)
             if not operations_are_observed():
                 self._guard("gradient figures", self._statistics.after_step)

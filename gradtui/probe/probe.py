@@ -374,7 +374,8 @@ class Probe:
             self.counter.stop_if_done()
         # Read before the run may be held: the time of that is taken off only when it goes on.
         cost = self._cost.of_step()
-        self.examiner.times.step_ended()
+        if self.examiner.times.timed is not None:
+            self.examiner.times.step_ended()
         if self.examiner.examination is not None:
             self._examined(cost)
         if for_commands:

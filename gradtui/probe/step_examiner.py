@@ -147,7 +147,7 @@ class StepExaminer:
         self._traces.drop()
         self._cadence.force(_AFTER_A_CHANGE)
         self._ledgers.tree_changed(self._phases.phase)
-        self.times.device = self._ledgers.ledger.home
+        self.times.follow(self._ledgers.ledger.home)
 
     def optimizers_changed(self) -> None:
         """Other optimizers own the parameters now, or own others: what that makes of them is seen in the next steps."""
@@ -183,7 +183,7 @@ class StepExaminer:
         The one before took our hooks `cost` seconds.
         """
         self._ledgers.settle(None)
-        self.times.begin_step(step + 1)
+        self.times.step = step + 1
         self.recomputation.stop()
         before = self.examination
         if not self._traces.settle(cost) and before is not None:

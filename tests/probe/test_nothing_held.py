@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from watched import watched
 
 from gradtui.probe import gradient_meter
 from gradtui.probe.clipping import Clipping
-from gradtui.probe.gradient_meter import GradientMeter
+from gradtui.probe.gradient_meter import GradientMeter, NormReading
 from gradtui.probe.gradient_statistics import GradientStatistics
 from gradtui.probe.host_copy import HostCopy
 from gradtui.protocol.vocabulary import GradientFigures
@@ -39,6 +40,43 @@ def test_a_reading_under_way_does_not_hold_the_total_from_before_clipping(monkey
     del total
     assert held() is None
     assert len(meter._under_way) == 1
+
+
+def test_the_memory_of_the_loss_is_not_held_after_backward() -> None:
+    model = nn.Linear(4, 2)
+    with watched() as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(3):
+            optimizer.zero_grad()
+            loss = model(torch.ones(3, 4)).sum()
+            memory = StorageWeakRef(loss.untyped_storage())
+            expected = loss.item()
+            loss.backward()
+            del loss
+            assert memory.expired()
+            optimizer.step()
+            assert seen.state.loss.last == expected
+
+
+def test_a_loss_and_norms_that_arrive_one_after_the_other_are_delivered_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Late(HostCopy):
+        arrived = False
+
+        @property
+        def is_there(self) -> bool:
+            return self.arrived
+
+    readings: list[NormReading] = []
+    meter = GradientMeter(readings.append)
+    loss = Late(torch.tensor([0.5]))
+    meter.measure(1, [(0, torch.tensor([3.0, 4.0]))], loss)
+    meter.measure(2, [], loss)
+    assert readings == []
+    loss.arrived = True
+    meter.poll()
+    assert readings == [NormReading(1, 5.0, 0.5, [(0, 5.0)]), NormReading(2, None, 0.5, [])]
 
 
 def test_the_loss_is_not_held_through_the_optimizers_step() -> None:
