@@ -8,18 +8,69 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+from collections.abc import Iterable
+from typing import Generic, TypeVar
 
 import torch
 from torch import nn
 
 from gradtui.probe.cuda_captures import is_capturing
+from gradtui.probe.host_copy import HostCopy
 
 _PIECE = 1 << 18
 """Words that are multiplied in one go."""
+_Key = TypeVar("_Key")
 _PLAIN = (torch.Tensor, nn.Parameter)
 
 Checksum = bytes | torch.Tensor
 """A digest, or a number on a device."""
+
+
+class TakenChecksums(Generic[_Key]):
+    """The checksums of some tensors at one moment, by any key. Those of a device go to the host and arrive later."""
+
+    def __init__(self, tensors: Iterable[tuple[_Key, torch.Tensor]]) -> None:
+        checksums = Checksums()
+        self._known: dict[_Key, tuple[torch.device, bytes | int]] = {}
+        there: dict[torch.device, tuple[list[_Key], list[torch.Tensor]]] = {}
+        for key, tensor in tensors:
+            found = checksums.of(tensor)
+            if isinstance(found, bytes):
+                self._known[key] = tensor.device, found
+            elif found is not None:
+                keys, numbers = there.setdefault(tensor.device, ([], []))
+                keys.append(key)
+                numbers.append(found)
+        self._under_way = [(device, keys, HostCopy(torch.stack(sums))) for device, (keys, sums) in there.items()]
+        self._keys = {*self._known, *(key for _, keys, _ in self._under_way for key in keys)}
+
+    def __contains__(self, key: _Key) -> bool:
+        return key in self._keys
+
+    @property
+    def is_there(self) -> bool:
+        """Whether all have arrived."""
+        return all(copy.is_there for *_, copy in self._under_way)
+
+    def wait(self) -> None:
+        """Wait for the device: a person has asked."""
+        for *_, copy in self._under_way:
+            copy.wait()
+
+    def compare(self, later: TakenChecksums[_Key]) -> dict[_Key, bool]:
+        """Whether each is the same later. All are there. A tensor that is on another device by then cannot be compared."""
+        before, now = self._arrived(), later._arrived()
+        return {
+            key: before[key][1] == checksum
+            for key, (device, checksum) in now.items()
+            if key in before and before[key][0] == device
+        }
+
+    def _arrived(self) -> dict[_Key, tuple[torch.device, bytes | int]]:
+        while self._under_way:
+            device, keys, copy = self._under_way.pop()
+            self._known.update((key, (device, checksum)) for key, checksum in zip(keys, copy.values()))
+        return self._known
 
 
 class Checksums:

@@ -15,9 +15,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import nn
 
-from gradtui.probe.checksums import Checksum, Checksums
+from gradtui.probe.checksums import TakenChecksums
 from gradtui.probe.cuda_captures import is_capturing
-from gradtui.probe.host_copy import HostCopy
 from gradtui.probe.torch_private import are_untouched, operations_are_observed, shares_version, version_of
 
 VERIFY_STEPS = 10
@@ -54,7 +53,6 @@ class _Held:
     tensor: weakref.ref[torch.Tensor]
     path: str
     version: int
-    checksum: Checksum | None
     shared: bool
     """Its version counter is also that of other tensors, which may be trained."""
     seen: int
@@ -92,22 +90,18 @@ class FreezeWatch:
         self.since_step = step
         self.is_young = True
         """It has not been verified yet."""
-        # A mode of the script's would be asked about operations of ours.
-        self._measurable = not operations_are_observed()
-        checksums = Checksums()
-        self._held = [self._as_it_is(path, tensor, checksums) for path, tensor in tensors]
-        self._statistics = [self._as_it_is(path, buffer, checksums) for path, buffer in statistics_of(statistics)]
+        self._held = [_as_it_is(path, tensor) for path, tensor in tensors]
+        self._statistics = [_as_it_is(path, buffer) for path, buffer in statistics_of(statistics)]
+        held = () if operations_are_observed() else (*self._held, *self._statistics)
+        self._taken = TakenChecksums((each, tensor) for each in held if (tensor := each.tensor()) is not None)
+        """The checksums of the tensors as they were frozen."""
         self._by_id: dict[int, weakref.ref[torch.Tensor]] | None = None
         """The parameters that must stay frozen; None until somebody asks."""
         self._turn = 0
         """The part that is looked at next."""
-        self._under_way: tuple[list[_Held], list[bool], HostCopy] | None = None
+        self._under_way: TakenChecksums[_Held] | None = None
+        """Checksums of the tensors as they are now, which a device has not told yet."""
         self._looked()
-
-    def _as_it_is(self, path: str, tensor: torch.Tensor, checksums: Checksums) -> _Held:
-        version = version_of(tensor)
-        checksum = checksums.of(tensor) if self._measurable else None
-        return _Held(weakref.ref(tensor), path, version, checksum, shares_version(tensor), version)
 
     def forget(self, tensors: Iterable[torch.Tensor]) -> None:
         """These have been toggled again: they are no part of this freeze any more."""
@@ -211,23 +205,21 @@ class FreezeWatch:
         if is_capturing():
             return None
         if self._under_way is None:
-            self._under_way = self._compare()
-        compared, differs, of_device = self._under_way
-        if not of_device.is_there:
+            self._under_way = self._read()
+        if not (self._taken.is_there and self._under_way.is_there):
             return None
-        self._under_way = None
-        changed = {id(held) for held, changed in zip(compared, differs + of_device.values()) if changed}
-        same = {id(held) for held in compared} - changed
+        is_same, self._under_way = self._taken.compare(self._under_way), None
         moved = []
         for held in (*self._held, *self._statistics):
             tensor = held.tensor()
             if tensor is None:
                 continue
-            written = version_of(tensor) != held.version and not (id(held) in same and shares_version(tensor))
-            if id(held) in changed and version_of(tensor) == held.version:
+            written = version_of(tensor) != held.version and not (is_same.get(held) and shares_version(tensor))
+            changed = is_same.get(held) is False
+            if changed and version_of(tensor) == held.version:
                 # Torch's own batch norm writes its statistics without raising their counters.
                 held.cause = _COLLECTED if held in self._statistics else _PAST_COUNTERS
-            if written or id(held) in changed:
+            if written or changed:
                 held.told = True
                 moved.append(held)
         return self._verdict(moved)
@@ -235,8 +227,9 @@ class FreezeWatch:
     def wait(self) -> Verdict:
         """As `verdict`, waiting for the device: a person has asked."""
         if self._under_way is None:
-            self._under_way = self._compare()
-        self._under_way[2].wait()
+            self._under_way = self._read()
+        self._taken.wait()
+        self._under_way.wait()
         found = self.verdict()
         assert found is not None
         return found
@@ -245,26 +238,17 @@ class FreezeWatch:
         tensors = sum(held.tensor() is not None for held in self._held)
         return Verdict(tensors, tuple(held.path for held in moved), tuple(held.cause or _WRITTEN for held in moved))
 
-    def _compare(self) -> tuple[list[_Held], list[bool], HostCopy]:
-        """Those that have a checksum, and whether it differs from what it was; of those behind them a device tells."""
-        here: list[_Held] = []
-        differs: list[bool] = []
-        there: list[_Held] = []
-        differences: list[torch.Tensor] = []
-        checksums = Checksums()
-        for held in (*self._held, *self._statistics) if not operations_are_observed() else ():
-            tensor, before = held.tensor(), held.checksum
-            now = checksums.of(tensor) if before is not None and tensor is not None else None
-            if isinstance(now, bytes) and isinstance(before, bytes):
-                here.append(held)
-                differs.append(now != before)
-            elif isinstance(now, torch.Tensor) and isinstance(before, torch.Tensor) and now.device == before.device:
-                there.append(held)
-                differences.append(now != before)
-        home = next((part.device for part in differences if part.is_cuda), torch.device("cpu"))
-        parts = [part.to(home, non_blocking=True) for part in differences]
-        copy = HostCopy(torch.stack(parts) if parts else torch.zeros(0, dtype=torch.bool))
-        return here + there, differs, copy
+    def _read(self) -> TakenChecksums[_Held]:
+        """The checksums of the tensors as they are now, of those that had one when they were frozen."""
+        # A mode of the script's would be asked about operations of ours.
+        held = () if operations_are_observed() else (*self._held, *self._statistics)
+        living = ((each, tensor) for each in held if each in self._taken and (tensor := each.tensor()) is not None)
+        return TakenChecksums(living)
+
+
+def _as_it_is(path: str, tensor: torch.Tensor) -> _Held:
+    version = version_of(tensor)
+    return _Held(weakref.ref(tensor), path, version, shares_version(tensor), version)
 
 
 def statistics_of(modules: Iterable[tuple[str, nn.Module]]) -> Iterator[tuple[str, torch.Tensor]]:

@@ -2,13 +2,14 @@
 
 Every in-place write raises a tensor's version counter, an optimizer's included; a write through `.data` does not, and that
 is how averages of weights are often kept (`target.data.mul_(m).add_(...)`, `target.data = ...`). So a few elements spread
-over each tensor are compared as well: bit by bit, some tensors at a time. They alone tell of a part of a larger tensor, whose
-counter every write to another part raises too.
+over each tensor are compared as well: bit by bit, some tensors at a time, on the host. They alone tell of a part of a larger
+tensor, whose counter every write to another part raises too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
 
 import torch
 from torch import nn
@@ -28,6 +29,17 @@ _TENSORS = 64
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 _Place = int
+_GONE: _Place = -1
+
+
+@dataclass
+class _Read:
+    """Samples of tensors of one device and type, on their way to the host: nothing of ours stays on a device."""
+
+    device: torch.device
+    lengths: list[tuple[_Place, int]]
+    """Of each tensor, one after the other. A tensor that is no longer frozen has the place `_GONE`."""
+    copy: HostCopy
 
 
 class FrozenValues:
@@ -37,8 +49,9 @@ class FrozenValues:
         self.moved: set[_Place] = set()
         """Those that have changed since."""
         self._versions: dict[_Place, int] = {}
-        self._samples: dict[_Place, torch.Tensor] = {}
-        self._under_way: list[tuple[list[_Place], HostCopy]] = []
+        self._samples: dict[_Place, tuple[torch.device, torch.Tensor]] = {}
+        """The device of the tensor, and its sample on the host."""
+        self._under_way: list[_Read] = []
         self._next: _Place = 0
         self._causes = MoveCauses()
 
@@ -86,6 +99,8 @@ class FrozenValues:
         for known in (self._versions, self._samples):
             for place in [place for place in known if place not in places]:
                 del known[place]
+        for read in self._under_way:
+            read.lengths = [(place if place in places else _GONE, length) for place, length in read.lengths]
         for place, tensor in frozen:
             if not tensor.is_inference():
                 version = version_of(tensor)
@@ -93,7 +108,7 @@ class FrozenValues:
                     self.moved.add(place)
         self._arrived()
         if not self._under_way:
-            self._compare([(place, tensor) for place, tensor in self._turn(frozen) if place not in self.moved])
+            self._read([(place, tensor) for place, tensor in self._turn(frozen) if place not in self.moved])
         self.moved &= places
 
     def _turn(self, frozen: Sequence[tuple[_Place, torch.Tensor]]) -> Sequence[tuple[_Place, torch.Tensor]]:
@@ -103,31 +118,46 @@ class FrozenValues:
         self._next = chosen[-1][0] + 1 if chosen else 0
         return chosen
 
-    def _compare(self, chosen: Sequence[tuple[_Place, torch.Tensor]]) -> None:
-        groups: dict[tuple[torch.device, torch.dtype], list[tuple[_Place, torch.Tensor, torch.Tensor]]] = {}
+    def _read(self, chosen: Sequence[tuple[_Place, torch.Tensor]]) -> None:
+        groups: dict[tuple[torch.device, torch.dtype], list[tuple[_Place, torch.Tensor]]] = {}
         for place, tensor in chosen:
-            now = _sample(tensor)
-            if now is None:
-                continue
-            before = self._samples.get(place)
-            if before is None or (before.shape, before.dtype, before.device) != (now.shape, now.dtype, now.device):
-                self._samples[place] = now.clone()
-            else:
-                groups.setdefault((now.device, now.dtype), []).append((place, before, now))
-        for members in groups.values():
-            differs = torch.cat([before for _, before, _ in members]) != torch.cat([now for *_, now in members])
-            owners = [place for place, before, _ in members for _ in range(before.numel())]
-            self._under_way.append((owners, HostCopy(differs)))
+            sample = _sample(tensor)
+            if sample is not None:
+                groups.setdefault((sample.device, sample.dtype), []).append((place, sample))
+        for (device, _), members in groups.items():
+            lengths = [(place, sample.numel()) for place, sample in members]
+            copy = HostCopy(torch.cat([sample for _, sample in members]))
+            self._under_way.append(_Read(device, lengths, copy))
         self._arrived()
 
     def _arrived(self) -> None:
         waiting = []
-        for owners, copy in self._under_way:
-            if copy.is_there:
-                self.moved |= {place for place, differs in zip(owners, copy.values()) if differs}
+        for read in self._under_way:
+            if read.copy.is_there:
+                self._compare(read)
             else:
-                waiting.append((owners, copy))
+                waiting.append(read)
         self._under_way = waiting
+
+    def _compare(self, read: _Read) -> None:
+        """Compare samples with those of the same tensors from before. On the host."""
+        # Not the copy itself, which may be in pinned memory.
+        bits = read.copy.tensor().clone()
+        known: list[tuple[_Place, torch.Tensor, torch.Tensor]] = []
+        begin = 0
+        for place, length in read.lengths:
+            now, begin = bits[begin : begin + length], begin + length
+            if place == _GONE:
+                continue
+            device, before = self._samples.get(place, (None, now))
+            if device != read.device or (before.shape, before.dtype) != (now.shape, now.dtype):
+                self._samples[place] = read.device, now
+            else:
+                known.append((place, before, now))
+        if known:
+            differs = torch.cat([before for _, before, _ in known]) != torch.cat([now for *_, now in known])
+            owners = [place for place, before, _ in known for _ in range(before.numel())]
+            self.moved |= {place for place, differs in zip(owners, differs.tolist()) if differs}
 
 
 def _version(tensor: torch.Tensor) -> int | None:

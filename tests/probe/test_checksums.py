@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import weakref
+
 import pytest
 import torch
+from torch import nn
 
-from gradtui.probe.checksums import Checksums
+from gradtui.probe import checksums
+from gradtui.probe.checksums import Checksums, TakenChecksums
+from gradtui.probe.freeze_watch import FreezeWatch, Verdict
+from gradtui.probe.host_copy import HostCopy
 
 KINDS = [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int8, torch.complex64]
 
@@ -59,3 +65,63 @@ def test_a_view_in_another_order_has_the_checksum_of_its_memory() -> None:
     values = torch.arange(6.0).view(2, 3)
     assert Checksums().of(values.t()) == Checksums().of(values)
     assert Checksums().of(values[:, :2]) == Checksums().of(values[:, :2].clone())
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> list[HostCopy]:
+    """Checksums are taken by a device's arithmetic. The copies to the host, whose `_done` says when they have arrived."""
+    copies: list[HostCopy] = []
+
+    class Late(HostCopy):
+        def __init__(self, values: torch.Tensor) -> None:
+            super().__init__(values.clone())
+            self._done = type("Event", (), {"query": lambda self: False, "synchronize": lambda self: None})()
+            copies.append(self)
+
+    monkeypatch.setattr(checksums, "HostCopy", Late)
+    monkeypatch.setattr(checksums, "_digest", lambda tensor: Checksums()._weighted(tensor.view(-1)))
+    return copies
+
+
+def test_checksums_of_a_device_are_kept_on_the_host_only(
+    device: list[HostCopy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_device: list[weakref.ref[torch.Tensor]] = []
+    weighted = Checksums._weighted
+
+    def noted(self: Checksums, flat: torch.Tensor) -> torch.Tensor:
+        total = weighted(self, flat)
+        on_device.append(weakref.ref(total))
+        return total
+
+    monkeypatch.setattr(Checksums, "_weighted", noted)
+    tensors = [(place, torch.full((5,), float(place))) for place in range(4)]
+    before = TakenChecksums(tensors)
+    assert len(on_device) == 4
+    assert all(reference() is None for reference in on_device)
+    assert [len(copy.tensor()) for copy in device] == [4]
+    assert not before.is_there
+    before.wait()
+    assert before.is_there
+    tensors[2][1][3] = -1.0
+    later = TakenChecksums(tensors)
+    later.wait()
+    assert before.compare(later) == {0: True, 1: True, 2: False, 3: True}
+
+
+def test_a_freeze_on_a_device_is_verified_when_its_checksums_have_arrived(device: list[HostCopy]) -> None:
+    parameters = [nn.Parameter(torch.ones(6), requires_grad=False) for _ in range(2)]
+    watching = FreezeWatch(1, 0, [(f"p{place}", each) for place, each in enumerate(parameters)])
+    parameters[1].data[4] = 2.0
+    assert watching.verdict() is None
+    device[0].wait()
+    assert watching.verdict() is None, "of the tensors as they are now nothing has arrived"
+    parameters[0].data[4] = 2.0
+    device[1].wait()
+    assert watching.verdict() == Verdict(2, ("p1",))
+
+
+def test_checksums_of_different_devices_are_not_compared() -> None:
+    before, later = TakenChecksums([(0, torch.ones(3))]), TakenChecksums([(0, torch.ones(3))])
+    later._known[0] = torch.device("cuda", 0), 17
+    assert before.compare(later) == {}

@@ -6,13 +6,16 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Callable
+from typing import ClassVar
 
 import pytest
 import torch
 from torch import nn
 from watched import Watched, watched
 
+from gradtui.probe import frozen_values
 from gradtui.probe.frozen_values import FrozenValues
+from gradtui.probe.host_copy import HostCopy
 
 Write = Callable[[torch.Tensor], object]
 
@@ -171,3 +174,58 @@ def test_what_another_optimizer_trained_in_its_own_turn_has_not_moved_while_froz
 def test_what_its_own_optimizer_moves_while_frozen_is_told_between_the_turns_of_another() -> None:
     with watched() as seen:
         assert "M" in in_turns(seen, turns_off=False)
+
+
+class Late(HostCopy):
+    """A copy to the host that arrives when the test says so."""
+
+    waiting: ClassVar[list[Late]] = []
+
+    def __init__(self, values: torch.Tensor) -> None:
+        super().__init__(values.clone())
+        self.has_arrived = False
+        self.waiting.append(self)
+
+    @property
+    def is_there(self) -> bool:
+        return self.has_arrived
+
+    @classmethod
+    def arrive(cls) -> None:
+        while cls.waiting:
+            cls.waiting.pop().has_arrived = True
+
+
+@pytest.fixture
+def late(monkeypatch: pytest.MonkeyPatch) -> type[Late]:
+    monkeypatch.setattr(Late, "waiting", [])
+    monkeypatch.setattr(frozen_values, "HostCopy", Late)
+    return Late
+
+
+def test_samples_of_a_device_go_to_the_host_and_are_compared_there(late: type[Late]) -> None:
+    values, tensors = FrozenValues(), frozen(2)
+    values.look(tensors)
+    assert values._samples == {}, "nothing stays on the device"
+    late.arrive()
+    tensors[1][1].data.mul_(0.5)
+    values.look(tensors)
+    assert values.moved == set()
+    # Of what is looked at now, nothing is known yet; and what was read is of before the next write.
+    tensors[0][1].data.mul_(0.5)
+    late.arrive()
+    assert looked(values, tensors) == {1}
+    late.arrive()
+    assert looked(values, tensors) == {0, 1}
+
+
+def test_a_sample_that_arrives_after_its_tensor_was_unfrozen_is_dropped(late: type[Late]) -> None:
+    values, tensors = FrozenValues(), frozen(2)
+    values.look(tensors)
+    values.look(tensors[:1])
+    tensors[1][1].data.mul_(0.5)
+    values.look(tensors)
+    late.arrive()
+    values.look(tensors)
+    late.arrive()
+    assert looked(values, tensors) == set()

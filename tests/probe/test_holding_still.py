@@ -14,6 +14,7 @@ from toggling import Make, X, answers, freeze, small, step, unfreeze
 from torch import Tensor, nn
 from watched import watched
 
+from gradtui.probe.checksums import TakenChecksums
 from gradtui.probe.freeze_watch import FreezeWatch, Verdict
 from gradtui.probe.host_copy import HostCopy
 from gradtui.protocol.events import FreezeVerified, ModelsFound
@@ -177,7 +178,7 @@ def test_any_layout_is_held_to_the_bit(tensor: Tensor) -> None:
         tensor.clone(memory_format=torch.preserve_format) if tensor.is_contiguous() else tensor, False
     )
     watching = FreezeWatch(1, 0, [("p", parameter)])
-    assert watching._held[0].checksum is not None
+    assert watching._held[0] in watching._taken
     assert watching.verdict() == Verdict(1, ())
     if parameter.numel():
         watching = FreezeWatch(1, 0, [("p", parameter)])
@@ -240,7 +241,8 @@ def test_a_verdict_that_a_device_has_not_told_yet_is_asked_for_again() -> None:
         (watching,) = seen.probe.desk.freezes.watches
         copy = HostCopy(torch.zeros(0, dtype=torch.bool))
         copy._done = done  # type: ignore[assignment]
-        watching._under_way = ([], [], copy)
+        watching._under_way = TakenChecksums(())
+        watching._under_way._under_way.append((torch.device("cpu"), [], copy))
         for _ in range(14):
             step(model, optimizer)
     (verified,) = seen.all(FreezeVerified)
