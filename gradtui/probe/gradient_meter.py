@@ -89,7 +89,8 @@ class GradientMeter:
         `loss` is one number, on its way if it comes from a device. `scale` is what a loss scaler has multiplied the gradients
         by, if the optimizer takes that out itself; `clipping` what the script has clipped them by.
         """
-        self.poll()
+        if self._under_way:
+            self.poll()
         if len(self._under_way) >= _RING:
             self.dropped += 1
             return

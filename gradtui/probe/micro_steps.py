@@ -30,7 +30,7 @@ class MicroSteps:
         self._meter = GradientMeter(self._deliver)
         self._number = 0
         """Backward passes since the last step ended."""
-        self._under_way: dict[int, tuple[int, int]] = {}
+        self.under_way: dict[int, tuple[int, int]] = {}
         """Reading -> (step, micro-step)."""
         self._readings = 0
 
@@ -55,7 +55,7 @@ class MicroSteps:
         if not gradients:
             return
         self._readings += 1
-        self._under_way[self._readings] = (step, self._number)
+        self.under_way[self._readings] = (step, self._number)
         self._meter.measure(self._readings, gradients, None, scale)
 
     def step_ended(self) -> None:
@@ -71,8 +71,8 @@ class MicroSteps:
         self._meter.finish()
 
     def _deliver(self, reading: NormReading) -> None:
-        step, number = self._under_way.pop(reading.step)
+        step, number = self.under_way.pop(reading.step)
         # What was dropped was on its way before this one.
-        self._under_way = {key: of for key, of in self._under_way.items() if key > reading.step}
+        self.under_way = {key: of for key, of in self.under_way.items() if key > reading.step}
         if reading.total is not None:
             self._emit(MicroStepMeasured(self._clock.at(), step, number, reading.total))

@@ -176,7 +176,8 @@ class NormReader:
         self._meter.poll()
         if self._times.under_way:
             self._guard("device times", self._times.poll)
-        self._guard("micro-steps", self.micro_steps.poll)
+        if self.micro_steps.under_way:
+            self._guard("micro-steps", self.micro_steps.poll)
         self._guard("gradient figures", self._statistics.poll)
         if self._watched.is_under_way:
             self._guard("gradient histograms", self._watched.poll)
