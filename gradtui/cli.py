@@ -87,7 +87,7 @@ _FILE: dict[str, Any] = {"callback": _output_file, "metavar": "FILE"}
 @click.option(
     "--pause-at-nan",
     is_flag=True,
-    help="Hold the run at the first step with NaN or Inf. Every step is measured, whatever the budget.",
+    help="Hold the run at the first step with NaN or Inf. Every step is measured, whatever the budget, and waited for on CUDA.",
 )
 @click.option("--summary", **_FILE, help="Write the summary to FILE as JSON, renewed while the run goes on.")
 @click.option(

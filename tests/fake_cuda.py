@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 import torch
 
-from gradtui.probe import gradient_meter
+from gradtui.probe import grad_scalers, gradient_meter
 from gradtui.probe.host_copy import HostCopy
 
 
@@ -28,7 +28,8 @@ class FakeCuda:
         patch.setattr(torch.cuda, "CUDAGraph", self._graph_class())
         patch.setattr(torch.cuda, "Event", self._timing_event)
         patch.setattr(torch.cuda, "current_stream", lambda device=None: None)
-        patch.setattr(gradient_meter, "HostCopy", self._copy_class())
+        for module in (gradient_meter, grad_scalers):
+            patch.setattr(module, "HostCopy", self._copy_class())
 
     @contextmanager
     def graph(self, graph: FakeGraph) -> Iterator[None]:

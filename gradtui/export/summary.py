@@ -1,24 +1,25 @@
 """The closing summary of a run as JSON-ready data.
 
-Schema 1. Bytes, seconds and counts; `null` wherever something is unknown, and in place of a number JSON has no word for
-(NaN, infinity). `steps` counts the executed optimizer steps of all optimizers together, `micro_steps` outermost backward
-calls. `state` is the letter of `gradtui.protocol.vocabulary.ParameterState`, null while it is unknown; `state_reason` says in
-words why the parameter is in that state (why backward does not reach it, what moves it while it is frozen, why its state is
-unknown), null where the state says it all. `same_storage` are the paths of other parameters that are different objects over
-the same memory: an optimizer that has several of them updates that memory once for each. `local_count` are the elements that
-this process
-holds of a tensor spread over several, of which its norms are; null for any other. `gradient` has what was seen of it last
-beyond its norm (see `gradtui.protocol.vocabulary.GradientFigures`); of a module and of the whole run it is that of all
-parameters that train together, as many of the `of` as `tensors` says, each as it was in the last step that looked at it
-(`first_step` to `last_step`; see `gradtui.state.joint_figures`). `gradient_norm` is of the gradients as they were applied. Not
-every step is measured: `first`, `last`, `min` and `max` are of `measured_steps` out of `of_steps` executed steps since
-`since_step`, and each states its step (`first_step` and so on). `unconfirmed_steps` counts those of a script without an
-optimizer that cleared its gradients by itself: they were read when backward ended, and the script may have changed them
-before its update. `gradient_norm_step` is the step that a parameter's norm was read at, `gradient_norm_steps` the first and
-the last step of a module's; `gradient` of the same row may be of another step, which it states. `micro_steps` of
-`gradient_norm` has what had accumulated after each micro-step of the last step, before clipping, where a person follows that.
-`group_settings` of an optimizer has, for each of its parameter groups, what it is set to by the optimizer's own names (`lr`,
-`momentum`, `betas`); `since_steps` are two steps, and the settings are in use since a step from the first to the second.
+Schema 1. Bytes, seconds and counts; `null` wherever something is unknown, and in place of a number JSON has no word for (NaN,
+infinity). `steps` counts the executed optimizer steps of all optimizers together, `micro_steps` outermost backward calls. A
+step that a loss scaler has skipped is one of `skipped_steps`; within a fused optimizer on a CUDA device it counts as executed
+until the device has answered, and then its number is used again. `state` is the letter of
+`gradtui.protocol.vocabulary.ParameterState`, null while it is unknown; `state_reason` says in words why the parameter is in
+that state (why backward does not reach it, what moves it while it is frozen, why its state is unknown), null where the state
+says it all. `same_storage` are the paths of other parameters that are different objects over the same memory: an optimizer
+that has several of them updates that memory once for each. `local_count` are the elements that this process holds of a tensor
+spread over several, of which its norms are; null for any other. `gradient` has what was seen of it last beyond its norm (see
+`gradtui.protocol.vocabulary.GradientFigures`); of a module and of the whole run it is that of all parameters that train
+together, as many of the `of` as `tensors` says, each as it was in the last step that looked at it (`first_step` to
+`last_step`; see `gradtui.state.joint_figures`). `gradient_norm` is of the gradients as they were applied. Not every step is
+measured: `first`, `last`, `min` and `max` are of `measured_steps` out of `of_steps` executed steps since `since_step`, and
+each states its step (`first_step` and so on). `unconfirmed_steps` counts those of a script without an optimizer that cleared
+its gradients by itself: they were read when backward ended, and the script may have changed them before its update.
+`gradient_norm_step` is the step that a parameter's norm was read at, `gradient_norm_steps` the first and the last step of a
+module's; `gradient` of the same row may be of another step, which it states. `micro_steps` of `gradient_norm` has what had
+accumulated after each micro-step of the last step, before clipping, where a person follows that. `group_settings` of an
+optimizer has, for each of its parameter groups, what it is set to by the optimizer's own names (`lr`, `momentum`, `betas`);
+`since_steps` are two steps, and the settings are in use since a step from the first to the second.
 `dropped_readings` counts steps and micro-steps that were not measured because a device had not finished the readings
 before or had no memory left for them, `steps_with_estimated_phases` those so short that their phases were estimated by
 other steps'.

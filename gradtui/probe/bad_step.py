@@ -177,6 +177,10 @@ class BadSteps:
             live = [(place, plain_gradient(each.detach())) for place, each in self._parameters.live()]
             self._weights.measure(around.counter.steps, live, None)
 
+    def finish(self) -> None:
+        """Read the weights that were measured last; may wait for a device."""
+        self._weights.finish()
+
     def _weights_read(self, reading: NormReading) -> None:
         if self._is_bad or reading.total is None or math.isfinite(reading.total):
             return

@@ -98,9 +98,9 @@ class CommandDesk:
             rejected=self._rejected,
             held=held,
         )
-        bad_steps = norms.bad_steps
-        bad_steps.around = Surroundings(counter, examiner.tracer, examiner.batches.tensors, self._boundary.hold)
-        examiner.follows = lambda: bad_steps.pauses
+        self._bad_steps, self._wait_for_readings = norms.bad_steps, norms.wait
+        self._bad_steps.around = Surroundings(counter, examiner.tracer, examiner.batches.tensors, self._boundary.hold)
+        examiner.follows = lambda: self._bad_steps.pauses
         self.write_file: WriteFile | None = None
         """Makes the files a person asks for; None where there is no place for any."""
         self.schedule = ReplayedSchedule()
@@ -141,6 +141,9 @@ class CommandDesk:
         `by_hand` says that the script has no optimizer and updates its parameters itself; `captured` that the step is a replay
         of a CUDA graph. While one is being captured, commands wait.
         """
+        if self._bad_steps.pauses and not is_capturing():
+            # What a device has not told yet may hold the run here.
+            self._wait_for_readings()
         if self.is_idle_at(step) or is_capturing():
             return
         self._step, self._by_hand, self._captured = step, by_hand, captured

@@ -72,7 +72,8 @@ class NormReader:
         self._late = 0
         """A step whose gradients were read after it, when they may have been set to zero."""
         self.epochs = epochs
-        self.by_hand = StepByHand(self._all_gradients, self._measure_by_hand, self._saw_first, self._tell)
+        by_hand = partial(self.measure, optimizer=None, has_run=True)
+        self.by_hand = StepByHand(self._all_gradients, by_hand, self._saw_first, self._tell)
         self.latest = LatestNorms(view)
         self.bad_steps = BadSteps(emit, clock, view)
         self.clippings = Clippings(partial(guard, "first bad step", self.bad_steps.clipping))
@@ -136,8 +137,7 @@ class NormReader:
     def begin_step(self, executed: int, *, wanted: bool, expected: bool) -> None:
         """The step after so many executed ones begins. `wanted` says that it is examined: then its norms are needed too.
 
-        `expected` says that a person will look at it. A step is measured as often as the reading itself can be paid: the
-        hooks around it run at every step. The last step of an epoch may be measured early: it may be that of the run.
+        `expected` says that a person will look at it. The last step of an epoch is measured early: it may be that of the run.
         """
         if self.is_due and not self._is_free:
             self._cadence.spent(self._reading_ns / 1e9, self._times.newest_excess[False])
@@ -160,7 +160,7 @@ class NormReader:
         if self.is_due or self.is_scaled or self._every_step:
             return -1
         rests, left = self._cadence.rests(executed), self._ends_epoch_within(executed)
-        return rests if left is None else min(rests, left - 1)
+        return min(rests, rests if left is None else left - 1)
 
     def _ends_epoch_within(self, executed: int) -> int | None:
         """How many steps after the next one the last step of an epoch comes that is to be measured. None if there is none."""
@@ -181,6 +181,11 @@ class NormReader:
         self._guard("gradient figures", self._statistics.poll)
         if self._watched.is_under_way:
             self._guard("gradient histograms", self._watched.poll)
+
+    def wait(self) -> None:
+        """Wait for a device: a person wants the run to be held at the first step that is not finite."""
+        self._guard("gradient norms", self._meter.finish)
+        self._guard("first bad step", self.bad_steps.finish)
 
     def watch(self, paths: tuple[str, ...]) -> None:
         """Look closely at these parameters from now on, and at the next step in any case."""
@@ -271,9 +276,6 @@ class NormReader:
         """As `measure`, where what moves the parameters is over or is not a step of an optimizer's."""
         self.measure(step, optimizer, has_run=True)
 
-    def _measure_by_hand(self, step: int) -> None:
-        self.measure(step, None, has_run=True)
-
     def _clipped(self) -> None:
         """The script has clipped its gradients, which are those of a step by hand or of an optimizer's."""
         if self.by_hand.step:
@@ -293,7 +295,6 @@ class NormReader:
         if not self._statistics.is_open and not self.bad_steps.pauses:
             self._guard("first bad step", self.bad_steps.stepped)
             return
-        # Both go through tensors.
         with (
             self._aside(),
             of_this_process.apart(self._devices),
@@ -322,8 +323,8 @@ class NormReader:
         """Send what is still on its way, and the last rows if they were held back. May wait for the device."""
         self._meter.finish()
         self._guard("micro-steps", self.micro_steps.finish)
-        last, self._unsent = self._unsent, None
-        if last is not None:
+        if (last := self._unsent) is not None:
+            self._unsent = None
             rows, steps = self.latest.rows(), self.latest.steps(last.step)
             told = GradientsMeasured(self._clock.at(), last.step, None, None, rows, norm_steps=steps)
             self._emit(replace(told, listing=self._listing))

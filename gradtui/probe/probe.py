@@ -29,7 +29,7 @@ from gradtui.probe.run_clock import RunClock
 from gradtui.probe.step_counter import StepCounter
 from gradtui.probe.step_examiner import StepExaminer
 from gradtui.probe.step_traces import StepTraces
-from gradtui.probe.torch_private import found_inf, has_stand_ins
+from gradtui.probe.torch_private import has_stand_ins
 from gradtui.protocol.events import Event, PauseChanged, ProbeFailed
 from gradtui.transport.in_process import CommandQueue
 
@@ -70,7 +70,7 @@ class Probe:
         )
         self._emit = emit
         self._steps = OpenSteps(self._steps_lost)
-        self._scalers = GradScalers(self.norms, self._left_out)
+        self._scalers = GradScalers(self.norms, self.counter, self.view.discovery.saw_optimizer, self._left_out)
         self._evaluation = EvaluationGuess()
         self._boundary_open = True
         """A step has ended (or none has begun), and nothing of the next one has run yet."""
@@ -90,7 +90,9 @@ class Probe:
         """Take the hooks off and emit what is left to say. The script's objects keep nothing of ours."""
         self.hooks.remove()
         self._marked.marks.leave()
-        self._examined(self._cost.of_step())
+        if self.examiner.is_exempt:
+            self.counter.examined_exempt(self._cost.of_step())
+        self.hooks.guard("steps", self._scalers.finish)
         self.hooks.guard("models", self.view.reconcile, self.counter.steps)
         self.hooks.guard("gradient norms", self._measure_newest)
         self.hooks.guard("optimizer settings", self.view.groups.finish, self.counter.steps + 1)
@@ -102,6 +104,7 @@ class Probe:
     def report(self) -> None:
         """Emit what has been counted and measured so far. Training thread."""
         self._marked.marks.leave()
+        self.hooks.guard("steps", self._scalers.finish)
         self.hooks.guard("gradient norms", self._measure_newest)
         self.hooks.guard("optimizer settings", self.view.groups.look, self.counter.steps + 1)
         self.hooks.guard("gradient norms", self.norms.catch_up)
@@ -253,7 +256,7 @@ class Probe:
             # A closure's gradients exist only now; they stay as they were applied until they are cleared.
             self.hooks.guard("gradient norms", self.norms.measure_after, self.counter.steps + 1, optimizer)
         self.phases.step_ended(now)
-        self._after_step(now, optimizer, skipped=found_inf(optimizer))
+        self._after_step(now, optimizer, skipped=self._scalers.skips(optimizer))
 
     def _left_out(self, now: int, optimizer: Optimizer) -> None:
         """A GradScaler has left this optimizer's step out."""
@@ -353,9 +356,8 @@ class Probe:
             part.tree_changed(moved)
 
     def _flush(self, now: int) -> None:
-        measuring = self.norms.every, self.examiner.every, self.norms.dropped
-        own = self._cost.to_report(), self.examiner.times.take_own()
-        self._emit(self.counter.flush(now, self.clock.at(), self.phases.take(now), *own, *measuring))
+        since = now, self.clock.at(), self.phases.take(now), self._cost.to_report(), self.examiner.times.take_own()
+        self._emit(self.counter.flush(*since, self.norms.every, self.examiner.every, self.norms.dropped))
 
     def _failed(self, part: str, error: str, disabled: bool) -> None:
         self._emit(ProbeFailed(self.clock.at(), self.counter.steps, part, error, disabled))
@@ -368,6 +370,8 @@ class Probe:
         self._stepped.clear()
         if self.norms.by_hand.step:
             self.hooks.guard("gradient norms", self.norms.end_by_hand)
+        if self._scalers.under_way:
+            self.hooks.guard("steps", self._scalers.poll)
         executed = self.counter.steps
         if self._is_by_hand():
             # Not when its backward ended: what the script does with the gradients is part of its step.
@@ -376,17 +380,13 @@ class Probe:
         cost = self._cost.of_step()
         if self.examiner.times.timed is not None:
             self.examiner.times.step_ended()
-        if self.examiner.examination is not None:
-            self._examined(cost)
+        if self.examiner.examination is not None and self.examiner.is_exempt:
+            self.counter.examined_exempt(cost)
         if for_commands:
             self.hooks.guard("commands", self.desk.cross, executed, self._is_by_hand())
         self.hooks.guard("examination", self.examiner.begin_step, executed, cost, root)
         expected = self.counter.is_last(executed) or self.desk.holds_soon(executed)
         self.norms.begin_step(executed, wanted=self.examiner.examination is not None, expected=expected)
-
-    def _examined(self, cost: float) -> None:
-        if self.examiner.is_exempt:
-            self.counter.examined_exempt(cost)
 
     def _hold(self, held: bool) -> None:
         now = self.clock.now()

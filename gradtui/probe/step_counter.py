@@ -23,6 +23,8 @@ class StepCounter:
         """Outermost backward calls."""
         self.left_out = 0
         """Steps that a loss scaler has left out since the last executed one."""
+        self._left_out_before = 0
+        """What `left_out` was when the newest step was counted."""
         self.outlined = 0
         """Steps since the last event whose phases were not timed themselves."""
         self.setup_steps = 0
@@ -38,6 +40,7 @@ class StepCounter:
     def stepped(self, optimizer: int, times: int = 1) -> None:
         """The optimizer at this place has stepped, so many times since anything else did."""
         self.steps += times - self._by_hand
+        self._left_out_before = self.left_out
         self._by_hand = self.left_out = 0
         self._by_optimizer += [0] * (optimizer + 1 - len(self._by_optimizer))
         self._by_optimizer[optimizer] += times
@@ -84,6 +87,14 @@ class StepCounter:
         """A loss scaler left a step out."""
         self._skipped += 1
         self.left_out += 1
+
+    def was_skipped(self, optimizer: int, *, is_newest: bool) -> None:
+        """A step of the optimizer at this place that was counted was skipped: a device has said so later."""
+        self.steps -= 1
+        self._by_optimizer[optimizer] -= 1
+        self._skipped += 1
+        if is_newest:
+            self.left_out = self._left_out_before + 1
 
     def examined_exempt(self, seconds: float) -> None:
         """The newest step was examined whatever the budget, and took our hooks so long."""

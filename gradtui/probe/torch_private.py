@@ -298,10 +298,10 @@ def loss_scale(scaler: Any) -> torch.Tensor | None:
     return scale
 
 
-def found_inf(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether a fused optimizer has just skipped its step because of a non-finite gradient.
+def found_inf(optimizer: torch.optim.Optimizer) -> torch.Tensor | None:
+    """By what a fused optimizer decides whether it skips its step: a number that is not zero where a gradient is not finite.
 
-    GradScaler leaves `found_inf` on an optimizer that unscales by itself. On a device it is not read: that would wait.
+    GradScaler leaves `found_inf` on an optimizer that unscales by itself, while its step runs.
     """
     found = getattr(optimizer, "found_inf", None)
-    return isinstance(found, torch.Tensor) and not found.is_cuda and bool(found)
+    return found if isinstance(found, torch.Tensor) and found.numel() == 1 else None

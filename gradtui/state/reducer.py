@@ -42,8 +42,11 @@ def apply(state: RunState, event: ev.Event) -> None:
     """Fold one event into the state."""
     state.version += 1
     state.seconds = max(state.seconds, event.at)
-    if isinstance(event, (ev.Progress, ev.RunEnded)):
-        # Only these come with the micro-steps and rates that belong to their step.
+    # Only these come with the micro-steps and rates that belong to their step.
+    if isinstance(event, ev.Progress):
+        # It may be lower than before: a device may say later that a step was skipped.
+        state.step = event.step
+    elif isinstance(event, ev.RunEnded):
         state.step = max(state.step, event.step)
     change = _CHANGES.get(type(event))
     if change is not None and not _is_of_another_listing(state, event):

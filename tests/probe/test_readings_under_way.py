@@ -11,15 +11,16 @@ from torch import nn
 
 from gradtui.probe import gradient_meter, gradient_statistics, watched_gradients
 from gradtui.probe.host_copy import HostCopy
-from gradtui.protocol.commands import TraceGradient, Watch
+from gradtui.protocol.commands import PauseAtBadStep, Resume, TraceGradient, Watch
 from gradtui.protocol.events import (
     BadStepFound,
     GradientFiguresMeasured,
     GradientHistogramsMeasured,
     GradientsMeasured,
     ModelsFound,
+    PauseChanged,
 )
-from tests.watched import watched
+from tests.watched import ScriptedCommands, watched
 
 
 class LateCopy(HostCopy):
@@ -173,3 +174,21 @@ def test_measurements_carry_the_number_of_the_listing_that_their_places_are_of()
         "ParametersClassified",
         "SavedBytesMeasured",
     }
+
+
+@pytest.mark.parametrize("breaks", ["gradient", "weights"])
+def test_where_a_person_wants_a_pause_at_the_first_nan_the_readings_of_the_step_are_waited_for(breaks: str) -> None:
+    model = Growing()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    commands = ScriptedCommands([lambda queue: queue.submit(Resume)])
+    with watched(commands=commands) as seen:
+        seen.submit(PauseAtBadStep)
+        for number in range(1, 6):
+            if number == 3 and breaks == "gradient":
+                model.head.weight.register_hook(lambda gradient: gradient * math.nan)
+            if number == 3 and breaks == "weights":
+                optimizer.param_groups[0]["lr"] = math.inf
+            step(model, optimizer, torch.ones(1, 2))
+    assert [(change.paused, change.step) for change in seen.all(PauseChanged)] == [(True, 3), (False, 3)]
+    found = seen.all(BadStepFound)[0]
+    assert (found.step, found.holds) == (3, True)

@@ -436,3 +436,10 @@ def test_a_gradient_that_is_not_finite_shows_before_the_states_are_told_again() 
     assert seen(1.0) == letters
     assert seen(1.0, math.nan) == letters[:trained] + "N" + letters[trained + 1 :]
     assert seen(math.inf)[trained] == "N"
+
+
+def test_a_step_that_a_device_says_later_was_skipped_is_taken_back() -> None:
+    state = RunState()
+    apply(state, ev.Progress(1.0, 5, 5, 5, 0, (3, 2), (), 0.0, 1, 1))
+    apply(state, ev.Progress(2.0, 4, 0, 0, 1, (0, -1), (), 0.0, 1, 1))
+    assert (state.step, state.skipped_steps, state.optimizer_steps) == (4, 1, [3, 1])

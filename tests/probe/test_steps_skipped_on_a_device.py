@@ -1,0 +1,114 @@
+"""Steps that a fused optimizer skips on a device, which says so later. With stand-ins: the host knows at once."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from fake_cuda import FakeCuda
+from torch import nn
+from watched import Watched, watched
+
+from gradtui.probe import grad_scalers
+from gradtui.protocol.events import GradientsMeasured
+
+X = torch.linspace(-1, 1, 12).view(3, 4)
+
+
+class NotRead(torch.Tensor):
+    """As a tensor on a device: whoever reads its value waits."""
+
+    device = torch.device("cuda", 0)  # type: ignore[assignment]
+
+    def __bool__(self) -> bool:
+        raise AssertionError("this would wait for the device")
+
+
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
+    found_inf = grad_scalers.found_inf
+
+    def on_device(optimizer: torch.optim.Optimizer) -> torch.Tensor | None:
+        found = found_inf(optimizer)
+        return found if found is None else found.as_subclass(NotRead)
+
+    monkeypatch.setattr(grad_scalers, "found_inf", on_device)
+    monkeypatch.setattr(grad_scalers, "is_on_cuda", lambda tensor: True)
+    return FakeCuda(monkeypatch)
+
+
+class Training:
+    def __init__(self) -> None:
+        torch.manual_seed(0)
+        self.model = nn.Linear(4, 2)
+        self.scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-3, fused=True)
+
+    def step(self, *, overflows: bool = False) -> None:
+        self.optimizer.zero_grad()
+        loss = self.model(X).square().mean() * (float("inf") if overflows else 1.0)
+        self.scaler.scale(loss).backward()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+
+
+def counts(seen: Watched) -> tuple[int, int, list[int], int]:
+    """(step, skipped steps, steps of each optimizer, micro-steps)."""
+    return seen.state.step, seen.state.skipped_steps, seen.state.optimizer_steps, seen.state.micro_steps
+
+
+@pytest.mark.parametrize("behind", [False, True], ids=["read at the next step", "read at the end"])
+@pytest.mark.parametrize("overflows", [[1], [0, 4], [2, 3], []], ids=str)
+def test_a_step_that_was_skipped_on_the_device_is_counted_as_skipped(
+    cuda: FakeCuda, overflows: list[int], behind: bool
+) -> None:
+    with watched() as seen:
+        training = Training()
+        cuda.is_finished = not behind
+        for step in range(5):
+            training.step(overflows=step in overflows)
+        cuda.is_finished = True
+    executed = 5 - len(overflows)
+    assert counts(seen) == (executed, len(overflows), [executed], 5)
+
+
+def test_steps_after_it_have_their_numbers_where_the_device_has_answered_in_time(cuda: FakeCuda) -> None:
+    with watched() as seen:
+        training = Training()
+        for step in range(4):
+            training.step(overflows=step == 1)
+        assert seen.probe.counter.steps == 3 + 1 - 1
+    told = [event.step for event in seen.all(GradientsMeasured) if event.total is not None]
+    # As behind a scaler that skips on the host: the skipped step has the number of the next executed one.
+    assert told == [1, 2, 2, 3]
+
+
+def test_the_steps_skipped_since_the_newest_executed_one_are_known(cuda: FakeCuda) -> None:
+    with watched() as seen:
+        training = Training()
+        training.step()
+        training.step(overflows=True)
+        training.step(overflows=True)
+        training.model(X)
+        assert (seen.probe.counter.steps, seen.probe.counter.left_out) == (1, 2)
+        training.step()
+        training.model(X)
+        assert (seen.probe.counter.steps, seen.probe.counter.left_out) == (2, 0)
+
+
+def test_answers_under_way_are_bounded(cuda: FakeCuda) -> None:
+    with watched() as seen:
+        training = Training()
+        cuda.is_finished = False
+        for _ in range(grad_scalers._MOST_UNDER_WAY + 5):
+            training.step()
+        assert len(seen.probe._scalers.under_way) == grad_scalers._MOST_UNDER_WAY
+        cuda.is_finished = True
+
+
+def test_on_a_device_whose_copies_would_wait_nothing_is_read(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grad_scalers, "is_on_cuda", lambda tensor: False)
+    with watched() as seen:
+        training = Training()
+        training.step()
+        training.step(overflows=True)
+    assert counts(seen) == (2, 0, [2], 2)
