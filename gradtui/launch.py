@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from gradtui.export.intervention_files import InterventionFiles
-from gradtui.export.summary import is_replaceable, summarise, write
+from gradtui.export.summary import summarise
 from gradtui.export.summary_file import SummaryFile
 from gradtui.no_collection import no_collection
 from gradtui.printable import write_line
@@ -63,11 +63,12 @@ def _plain(settings: Settings, program: Program, why: str) -> NoReturn:
     training = TrainingRun(settings, program)
     reporter = PlainReporter(training.events)
     reporter.start()
-    with _renewed_summary(settings, lambda: reporter.look(partial(summarise, dropped=training.events.dropped))):
+    summary = _summary_file(settings, lambda: reporter.look(partial(summarise, dropped=training.events.dropped)))
+    with _renewed(summary):
         outcome = training.execute()
     if not outcome.forked:
         with undisturbed():
-            _conclude(settings, reporter, training.events.dropped, files)
+            _conclude(reporter, training.events.dropped, files, summary)
     finish(outcome)
 
 
@@ -84,30 +85,33 @@ def _with_screen(settings: Settings, program: Program, lease: TerminalLease, nur
         reason = f"no log can be written ({error.strerror or error})"
         write_line(f"{reason}; running with --plain")
         _plain(settings, program, reason)
-    with _renewed_summary(settings, lambda: screen.look(partial(summarise, dropped=screen.dropped))):
+    summary = _summary_file(settings, lambda: screen.look(partial(summarise, dropped=screen.dropped)))
+    with _renewed(summary):
         outcome = screen.execute()
     if not outcome.forked:
         with undisturbed():
-            _conclude(settings, screen.reporter, screen.dropped, files)
+            _conclude(screen.reporter, screen.dropped, files, summary)
     finish(outcome)
 
 
+def _summary_file(settings: Settings, summary: Callable[[], dict[str, Any] | None]) -> SummaryFile | None:
+    return SummaryFile(settings.summary, summary) if settings.summary is not None else None
+
+
 @contextmanager
-def _renewed_summary(settings: Settings, summary: Callable[[], dict[str, Any] | None]) -> Iterator[None]:
+def _renewed(file: SummaryFile | None) -> Iterator[None]:
     """While this lasts the summary's file is renewed now and then, if there is to be one."""
-    # What is no file would get one summary after the other.
-    if settings.summary is None or not is_replaceable(settings.summary):
+    if file is None:
         yield
         return
     owner = os.getpid()
-    file = SummaryFile(settings.summary, summary)
     file.start()
     yield
     if os.getpid() == owner:
         file.stop()
 
 
-def _conclude(settings: Settings, reporter: PlainReporter, dropped: int, files: InterventionFiles) -> None:
+def _conclude(reporter: PlainReporter, dropped: int, files: InterventionFiles, file: SummaryFile | None) -> None:
     state = reporter.finish()
 
     def report() -> None:
@@ -120,12 +124,12 @@ def _conclude(settings: Settings, reporter: PlainReporter, dropped: int, files: 
             reporter.say(written)
 
     def summary() -> None:
-        if settings.summary is None:
+        if file is None:
             return
         try:
-            write(summarise(state, dropped=dropped), settings.summary)
+            file.conclude(summarise(state, dropped=dropped))
         except OSError as error:
-            reporter.say(f"the summary could not be written to {settings.summary}: {error.strerror}")
+            reporter.say(f"the summary could not be written to {file.path}: {error.strerror}")
 
     for part in (report, interventions, summary):
         try:

@@ -95,6 +95,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, TextIO
@@ -157,10 +158,15 @@ def summarise(state: RunState, *, dropped: int) -> dict[str, Any]:
 
 def write(summary: dict[str, Any], path: Path) -> None:
     """Write a summary to `path`, whole or not at all; a device or a pipe is written to. Raises OSError."""
-    if not is_replaceable(path):
-        with open(path, "w", encoding="utf-8") as stream:
-            _dump(summary, stream)
+    if is_replaceable(path):
+        write_anew(summary, path)
         return
+    with open(path, "w", encoding="utf-8") as stream:
+        _dump(summary, stream)
+
+
+def write_anew(summary: dict[str, Any], path: Path, put_in_place: Callable[[Path, Path], None] = os.replace) -> None:
+    """Write a summary to a new file, which `put_in_place` moves to `path`. Raises OSError and what that raises."""
     path = path.resolve()
     # A name that nobody can guess, and a file that is new: in a directory of several people it could be a link.
     name = path.with_name(f".{path.name[:200]}.{secrets.token_hex(8)}")
@@ -169,7 +175,7 @@ def write(summary: dict[str, Any], path: Path) -> None:
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
             _dump(summary, stream)
-        os.replace(name, path)
+        put_in_place(name, path)
     except BaseException:
         os.unlink(name)
         raise

@@ -1,4 +1,4 @@
-"""The summary on disk while the run goes on, so that one is there whatever ends the process. A daemon thread of its own.
+"""The summary on disk while the run goes on, so that one is there whatever ends the process. A daemon thread renews it.
 
 SIGTERM, SIGKILL or a crash end a process at once, as they must: nothing runs then that could still write. What is left is
 what was written last.
@@ -7,13 +7,14 @@ what was written last.
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from gradtui.export.summary import write
+from gradtui.export.summary import is_replaceable, write, write_anew
 
 RENEW_S = 5.0
 """Seconds between two writings, where one takes no time to speak of."""
@@ -21,25 +22,40 @@ RENEW_S = 5.0
 _PAUSE_SHARE = 100
 """A pause is at least this many times as long as the writing before it took."""
 
+_WAIT_S = 2.0
+"""Seconds that the end of the run waits for a writing under way: a disk may hang."""
+
 
 class SummaryFile:
-    """Writes to `path` what `summarise` returns, now and then; nothing where that is None."""
+    """The one writer of a run's summary: to `path`, what `summarise` returns now and then, and the closing summary."""
 
     def __init__(self, path: Path, summarise: Callable[[], dict[str, Any] | None], *, renew_s: float = RENEW_S) -> None:
-        self._path = path
+        self.path = path
         self._summarise = summarise
         self._renew_s = renew_s
         self._stop = threading.Event()
+        self._replacing = threading.Lock()
+        self._is_concluded = False
+        """The closing summary is about to be written, or has been. Read and set while `_replacing` is held."""
         self._thread = threading.Thread(target=self._run, name="gradtui-summary", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
-        self._thread.start()
+        """Begin to renew the file. What is no file (a pipe) would get one summary after the other: it gets the closing one."""
+        if is_replaceable(self.path):
+            self._thread.start()
 
     def stop(self) -> None:
-        """Write no more, so that the closing summary is the last; a disk that hangs is not waited for long."""
+        """Renew no more. A writing under way may outlast this; it never replaces the closing summary."""
         self._stop.set()
-        self._thread.join(timeout=2.0)
+        if self._thread.is_alive():
+            self._thread.join(timeout=_WAIT_S)
+
+    def conclude(self, summary: dict[str, Any]) -> None:
+        """Write the closing summary. Nothing of this run replaces it. Raises OSError."""
+        self._stop.set()
+        with self._replacing:
+            self._is_concluded = True
+        write(summary, self.path)
 
     def _run(self) -> None:
         pause = self._renew_s
@@ -49,5 +65,11 @@ class SummaryFile:
             with contextlib.suppress(Exception):
                 summary = self._summarise()
                 if summary is not None and not self._stop.is_set():
-                    write(summary, self._path)
+                    write_anew(summary, self.path, self._replace)
             pause = max(self._renew_s, _PAUSE_SHARE * (monotonic() - began))
+
+    def _replace(self, name: Path, path: Path) -> None:
+        with self._replacing:
+            if self._is_concluded:
+                raise FileExistsError(f"{path} is the closing summary")
+            os.replace(name, path)

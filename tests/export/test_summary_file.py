@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import pytest
 
+from gradtui.export import summary, summary_file
 from gradtui.export.summary import write
 from gradtui.export.summary_file import SummaryFile
 
@@ -88,3 +90,42 @@ def test_the_temporary_file_is_new_and_follows_no_link(tmp_path: Path, monkeypat
         write({"a": 1}, tmp_path / "s.json")
     assert victim.read_text() == "mine"
     assert not (tmp_path / "s.json").exists()
+
+
+def test_a_writing_that_outlasts_the_run_never_replaces_the_closing_summary(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk is slow: what the thread has begun to write is complete only after the closing summary."""
+    path = tmp_path / "summary.json"
+    is_writing, may_go_on = threading.Event(), threading.Event()
+    dump = summary._dump
+
+    def slow(given: dict[str, Any], stream: TextIO) -> None:
+        if given["steps"] == 1:
+            is_writing.set()
+            assert may_go_on.wait(20)
+        dump(given, stream)
+
+    monkeypatch.setattr(summary, "_dump", slow)
+    monkeypatch.setattr(summary_file, "_WAIT_S", 0.0)
+    file = SummaryFile(path, lambda: {"steps": 1}, renew_s=0.001)
+    file.start()
+    assert is_writing.wait(20)
+    file.stop()
+    file.conclude({"steps": 2})
+    may_go_on.set()
+    file._thread.join(20)
+    assert json.loads(path.read_text()) == {"steps": 2}
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_is_no_file_gets_the_closing_summary_only(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    file = SummaryFile(pipe, lambda: {"steps": 1}, renew_s=0.0)
+    file.start()
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    file.stop()
+    file.conclude({"steps": 2})
+    with os.fdopen(reader, encoding="utf-8") as stream:
+        assert json.load(stream) == {"steps": 2}
