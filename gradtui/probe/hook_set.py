@@ -9,10 +9,7 @@ the script (the end of a run after N steps, Ctrl+C) are not `Exception`s and pas
 from __future__ import annotations
 
 import contextlib
-import os
 import statistics
-import sys
-import weakref
 from _thread import get_ident
 from collections import deque
 from collections.abc import Callable
@@ -24,6 +21,7 @@ from gradtui import call_depth
 from gradtui.call_depth import LEAVE_OUT
 from gradtui.own_frames import strip_own_frames
 from gradtui.probe.dynamo_frames import leave_to_python
+from gradtui.probe.forked_children import call_in_forked_children
 from gradtui.probe.script_handlers import raised_by_handler
 from gradtui.probe.thread_life import ThreadLife
 from gradtui.probe.torch_private import current_graph_task_id, no_torch_function
@@ -260,19 +258,13 @@ class HookSet:
     def leave_forked_children(self, forget: Callable[[], None]) -> None:
         """Have the wrappers pass straight through in forked children (DataLoader workers): nobody views those.
 
-        `forget` is a bound method that is called there too. Windows has no fork, and no such function.
+        `forget` is a bound method that is called there too.
         """
-        itself, forgets = weakref.ref(self), weakref.WeakMethod(forget)
+        call_in_forked_children(self._deactivate)
+        call_in_forked_children(forget)
 
-        def deactivate() -> None:
-            hooks, forget = itself(), forgets()
-            if hooks is not None:
-                hooks.active = False
-            if forget is not None:
-                forget()
-
-        if sys.platform != "win32":
-            os.register_at_fork(after_in_child=deactivate)
+    def _deactivate(self) -> None:
+        self.active = False
 
     def remove(self) -> None:
         """Take everything off. A name that somebody wrapped after us keeps their wrapper, and ours passes through."""

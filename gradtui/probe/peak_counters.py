@@ -9,8 +9,6 @@ in neither. Not yet confirmed on a device.
 
 from __future__ import annotations
 
-import os
-import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -19,6 +17,7 @@ from typing import Any
 
 from gradtui.own_frames import hide
 from gradtui.probe.dynamo_frames import leave_to_python
+from gradtui.probe.forked_children import call_in_forked_children
 from gradtui.probe.peak_functions import PeakFunctions, Stats, cuda_peak_functions
 
 
@@ -55,8 +54,7 @@ class PeakCounters:
         for name, resetter in zip(functions.resetters, resetters):
             setattr(functions.owner, name, self._resetting(resetter))
         self._read, self._reset, self._others = readers[0], resetters[0], readers[1:]
-        if sys.platform != "win32":
-            os.register_at_fork(after_in_child=self._let_go)
+        call_in_forked_children(self._let_go)
 
     def _let_go(self) -> None:
         """In a forked child: who held the lock may not be there to release it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import sys
@@ -11,6 +12,7 @@ from collections.abc import Callable
 
 import pytest
 
+from gradtui.probe import forked_children
 from gradtui.probe.hook_set import MOST_FAILURES, HookSet
 from gradtui.probe.thread_life import ThreadLife
 
@@ -132,8 +134,10 @@ def test_once_a_thread_is_listened_to_the_others_are_not_until_it_ends() -> None
 
 
 class Part:
+    forgot = 0
+
     def forget(self) -> None:
-        pass
+        self.forgot += 1
 
 
 def test_nothing_is_left_to_a_fork_once_the_hooks_are_gone() -> None:
@@ -144,6 +148,41 @@ def test_nothing_is_left_to_a_fork_once_the_hooks_are_gone() -> None:
     del hooks, part
     gc.collect()
     assert [reference() for reference in gone] == [None, None]
+
+
+def test_python_gets_one_function_for_all_forks_of_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python never forgets one: fifty watches, one after the other, must not leave fifty."""
+    given: list[Callable[[], object]] = []
+    monkeypatch.setattr(os, "register_at_fork", lambda *, after_in_child: given.append(after_in_child))
+    monkeypatch.setattr(forked_children, "_calls", [])
+    monkeypatch.setattr(forked_children, "_register", functools.cache(forked_children._register.__wrapped__))
+    for _ in range(50):
+        hooks, _ = hook_set()
+        part = Part()
+        hooks.leave_forked_children(part.forget)
+    (in_child,) = given
+    in_child()
+    assert (hooks.active, part.forgot) == (False, 1)
+    # At most those of two watches: the newest one, and the one before it, which was alive when the newest was made.
+    assert len(forked_children._calls) <= 4
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_in_a_forked_child_the_hooks_are_off_whatever_fails_there() -> None:
+    class Failing:
+        def forget(self) -> None:
+            raise ValueError("in the child")
+
+    hooks, _ = hook_set()
+    failing, part = Failing(), Part()
+    hooks.leave_forked_children(failing.forget)
+    hooks.leave_forked_children(part.forget)
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if (hooks.active, part.forgot) == (False, 1) else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert (hooks.active, part.forgot) == (True, 0)
 
 
 def test_where_there_is_no_fork_there_is_nothing_to_leave(monkeypatch: pytest.MonkeyPatch) -> None:
