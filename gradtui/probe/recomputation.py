@@ -27,6 +27,9 @@ from gradtui.probe.saved_hooks import next_holder, recomputation_hook
 from gradtui.probe.saved_tensors import walk
 from gradtui.probe.torch_private import number_in_backward, storage_key
 
+_NOTHING = GraphFacts()
+"""No graph: nothing is added to it, since nothing is heard then."""
+
 
 class Recomputation:
     """Adds up, under `facts.regions.recomputed` of one graph, what its backward computes again."""
@@ -37,7 +40,7 @@ class Recomputation:
         self._charge = charge
         self.traces = False
         """Modules that run again within backward are traced: there are reentrant regions."""
-        self._facts = GraphFacts()
+        self._facts = _NOTHING
         self._known = KnownTensors({}, {})
         self._trace, self._graphs, self._thread = ModuleTrace(), GraphsOfStep(), 0
         self._seen: ByIdentity[object, set[int]] = ByIdentity()
@@ -54,8 +57,10 @@ class Recomputation:
 
     def stop(self) -> None:
         """Nothing more is wanted of that graph."""
+        if self._facts is _NOTHING:
+            return
         self.on = self.traces = False
-        self._facts, self._known, self._seen = GraphFacts(), KnownTensors({}, {}), ByIdentity()
+        self._facts, self._known, self._seen = _NOTHING, KnownTensors({}, {}), ByIdentity()
         self._trace, self._graphs, self._thread = ModuleTrace(), GraphsOfStep(), 0
 
     def saved(self, tensor: torch.Tensor, frame: Any, group: Any) -> None:
