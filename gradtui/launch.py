@@ -22,8 +22,8 @@ from gradtui.runner.training_run import TrainingRun
 from gradtui.settings import USAGE_ERROR, Settings
 
 if TYPE_CHECKING:
-    from gradtui.runner.nursery import Nursery
     from gradtui.runner.terminal_lease import TerminalLease
+    from gradtui.tui.plotting.plot_server import PlotServer
 
 
 def launch(settings: Settings) -> int:
@@ -47,11 +47,12 @@ def launch(settings: Settings) -> int:
     trouble = why_no_screen()
     if trouble is not None:
         _plain(settings, program, trouble)
-    from gradtui.runner.nursery import Nursery
     from gradtui.runner.supervisor import supervise
+    from gradtui.tui.plotting.plot_server import PlotServer
 
-    nursery = Nursery.open()
-    return supervise(lambda lease: _with_screen(settings, program, lease, nursery), nursery)
+    plot_server = PlotServer.start()
+    at_end = plot_server.end if plot_server is not None else lambda: None
+    return supervise(lambda lease: _with_screen(settings, program, lease, plot_server), at_end)
 
 
 def _plain(settings: Settings, program: Program, why: str) -> NoReturn:
@@ -72,14 +73,16 @@ def _plain(settings: Settings, program: Program, why: str) -> NoReturn:
     finish(outcome)
 
 
-def _with_screen(settings: Settings, program: Program, lease: TerminalLease, nursery: Nursery | None) -> NoReturn:
+def _with_screen(
+    settings: Settings, program: Program, lease: TerminalLease, plot_server: PlotServer | None
+) -> NoReturn:
     with no_collection():
         from gradtui.screen_run import ScreenRun
 
     made = RunFiles(settings.target.name)
     files = InterventionFiles(made.write_together, settings.target.words)
     try:
-        screen = ScreenRun(settings, program, lease, nursery, save_schedule=files.save, write_file=made.write)
+        screen = ScreenRun(settings, program, lease, plot_server, save_schedule=files.save, write_file=made.write)
         screen.capture_output()
     except OSError as error:
         reason = f"no log can be written ({error.strerror or error})"

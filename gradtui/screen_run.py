@@ -24,16 +24,16 @@ from gradtui.settings import Settings
 from gradtui.state.run_state import RunState
 from gradtui.transport.log_tail import LogTail
 from gradtui.tui.driver import interrupt_script
-from gradtui.tui.plotting.late_plotter import LatePlotter
+from gradtui.tui.plotting.lazy_plotter import LazyPlotter
 from gradtui.tui.proportions import output_columns
 from gradtui.tui.ui_thread import UiThread
 
 if TYPE_CHECKING:
     from textual.app import App
 
-    from gradtui.runner.nursery import Nursery
     from gradtui.tui.app import GradtuiApp
     from gradtui.tui.exported import WriteFile
+    from gradtui.tui.plotting.plot_server import PlotServer
 
 T = TypeVar("T")
 
@@ -55,7 +55,7 @@ class ScreenRun:
         settings: Settings,
         program: Program,
         lease: TerminalLease,
-        nursery: Nursery | None = None,
+        plot_server: PlotServer | None = None,
         *,
         save_schedule: Callable[[RunState], str] | None = None,
         write_file: WriteFile | None = None,
@@ -69,7 +69,7 @@ class ScreenRun:
         self._capture = OutputCapture(log, columns=columns, announce=lease.output_in, on_trouble=self._note_lost_output)
         self._terminal = ControllingTerminal(lease)
         self._thread = UiThread(self._make_app, self._terminal, on_end=self._screen_ended)
-        self._plotter = LatePlotter(nursery)
+        self._plotter = LazyPlotter(plot_server)
         self.reporter = PlainReporter(self._training.events)
 
     @property

@@ -137,14 +137,24 @@ class TerminalSession:
         self.process.ptyproc.fileobj.close()
         self._gone = True
 
+    def plot_server(self) -> psutil.Process:
+        """The child of the supervisor that has a session of its own."""
+
+        def found() -> list[psutil.Process]:
+            children = psutil.Process(self.process.pid).children()
+            return [child for child in children if os.getsid(child.pid) == child.pid]
+
+        self.wait_until(found, "plot server")
+        return found()[0]
+
     def training_process(self) -> psutil.Process:
-        """The child of the supervisor that is of its session: the nursery has one of its own."""
+        """The child of the supervisor that is of its session: the plot server has one of its own."""
 
         def found() -> list[psutil.Process]:
             children = psutil.Process(self.process.pid).children()
             return [child for child in children if os.getsid(child.pid) == os.getsid(self.process.pid)]
 
-        # The nursery is forked first, and leaves the session before anything else.
+        # The plot server is forked first, and leaves the session before anything else.
         self.wait_until(lambda: len(found()) == 1, "training process")
         return found()[0]
 

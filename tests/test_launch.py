@@ -109,11 +109,14 @@ def test_the_first_nan_is_told_without_a_screen(tmp_path: Path) -> None:
     spoilt = TRAIN.replace("loss.backward()", "(loss * (float('nan') if step == 6 else 1)).backward()")
     path.write_text(spoilt, encoding="utf-8")
     result = run("--plain", "--summary", "out.json", path.name, cwd=tmp_path)
-    said = "first NaN: forward of step 7, in the loss, outside of any module (last finite step 6)"
+    summary = json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))
+    said = summary["bad_step"]["in_words"]
+    # On a slow machine step 7 is not sampled, and the loss cannot be told from what follows the last module.
+    where = ("in the loss, outside of any module", "in 3 or after it")
+    assert said in [f"first NaN: forward of step 7, {place} (last finite step 6)" for place in where]
+    assert summary["bad_step"]["step"] == 7
     assert f"gradtui: step 7: {said}" in result.stderr
     assert f"gradtui: {said}" in result.stderr
-    summary = json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))
-    assert (summary["bad_step"]["step"], summary["bad_step"]["in_words"]) == (7, said)
 
 
 def test_it_stops_after_so_many_steps(script: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from pathlib import Path
 
@@ -46,16 +45,6 @@ except EOFError:
         assert run.raw.split(b"\x1b[?1049l")[-1].count(INPUT_REFUSED.strip().encode()) == 1
 
 
-def plot_children(run: TerminalSession) -> list[psutil.Process]:
-    """The processes that draw curves for the screen, wherever they hang in the tree."""
-    found = []
-    for process in psutil.Process(run.process.pid).children(recursive=True):
-        with contextlib.suppress(psutil.Error):
-            if any("plotext_child" in word for word in process.cmdline()):
-                found.append(process)
-    return found
-
-
 WAITS = """
 import os, signal, sys
 import torch
@@ -87,12 +76,11 @@ print("reaped only its own:", reaped == [(first, 7 << 8)], "told of", len(deaths
 @pytest.mark.slow
 def test_a_script_that_waits_for_any_child_meets_only_its_own(tmp_path: Path) -> None:
     with session(tmp_path, WAITS, "go") as run:
-        run.wait_until(lambda: plot_children(run), "the plot child")
-        plots = plot_children(run)
+        plots = run.plot_server()
         training = run.training_process()
         assert training.children() == []
         (tmp_path / "go").touch()
         run.wait_for("reaped only its own: True told of 1")
         run.send("q")
         assert run.wait_end() == 0
-    assert psutil.wait_procs(plots, timeout=20)[1] == []
+    assert psutil.wait_procs([plots], timeout=20)[1] == []

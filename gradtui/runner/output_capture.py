@@ -17,8 +17,8 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+from gradtui.descriptors import duplicate_aside
 from gradtui.runner.clipping import clip, terminal_width
-from gradtui.runner.descriptors import duplicate_aside
 from gradtui.runner.kept_output import keep_output
 from gradtui.runner.log_directory import lock_while_open
 from gradtui.runner.refused_input import notice_end_of_input

@@ -16,9 +16,9 @@ from pathlib import Path
 from time import monotonic
 from typing import TypeVar
 
+from gradtui.descriptors import duplicate_aside
 from gradtui.printable import printable
 from gradtui.protocol.vocabulary import Phase
-from gradtui.runner.descriptors import duplicate_aside
 from gradtui.state.bad_step_words import bad_step_words
 from gradtui.state.checkpoint_words import checkpoint_lines
 from gradtui.state.frontier import sentence

@@ -22,10 +22,9 @@ import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from gradtui.descriptors import duplicate_aside
 from gradtui.runner.clipping import terminal_width
-from gradtui.runner.descriptors import duplicate_aside
 from gradtui.runner.hang_up import is_gone
-from gradtui.runner.nursery import Nursery
 from gradtui.runner.post_mortem import describe
 from gradtui.runner.terminal import ControllingTerminal
 from gradtui.runner.terminal_lease import LeaseReader, TerminalLease, lease_ends
@@ -49,15 +48,15 @@ class _Watch:
     child: int
     terminal: ControllingTerminal | None
     lease: LeaseReader
-    nursery: Nursery | None
+    at_end: Callable[[], None]
 
 
-def supervise(child: Callable[[TerminalLease], int], nursery: Nursery | None = None) -> int:
+def supervise(child: Callable[[TerminalLease], int], at_end: Callable[[], None] = lambda: None) -> int:
     """Fork, run `child` in the new process and wait for it in this one.
 
     Call it from the main thread before any other thread exists. `child` gets the lease with which the owner of the screen
     says when the terminal is in application mode; its result becomes the exit code of its process by way of a normal
-    interpreter shutdown. `nursery` is ended after it.
+    interpreter shutdown. `at_end` is called in this process after it.
 
     Returns:
         In the supervisor only: the exit code to pass to `sys.exit`.
@@ -86,7 +85,7 @@ def supervise(child: Callable[[TerminalLease], int], nursery: Nursery | None = N
     for watched in _WATCHED:
         # Some systems discard a signal whose action is the default, blocked or not, and `sigwait` would miss it.
         signal.signal(watched, lambda _number, _frame: None)
-    watch = _Watch(process, terminal, LeaseReader(reading), nursery)
+    watch = _Watch(process, terminal, LeaseReader(reading), at_end)
     return _conclude(_wait(watch), watch, dump)
 
 
@@ -170,8 +169,7 @@ def _conclude(status: int, watch: _Watch, dump: int | None) -> int:
     was_left_open = state.screen_up and (watch.terminal is None or watch.terminal.is_raw)
     if state.screen_up and watch.terminal is not None:
         watch.terminal.restore()
-    if watch.nursery is not None:
-        watch.nursery.end()
+    watch.at_end()
     killed_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
     exit_code = os.WEXITSTATUS(status) if killed_by is None else 128 + killed_by
     if was_left_open or killed_by not in (None, signal.SIGINT):

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from gradtui.runner.descriptors import move_aside
+from gradtui.descriptors import move_aside
 from gradtui.runner.hang_up import HangUpShield, is_gone
 from gradtui.runner.terminal_lease import TerminalLease
 

@@ -12,7 +12,7 @@ import os
 import socket
 from dataclasses import dataclass, replace
 
-from gradtui.runner.descriptors import move_aside
+from gradtui.descriptors import move_aside
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ from gradtui.tui.panels.header import HeaderFacts
 from gradtui.tui.panels.memory import has_ledger
 from gradtui.tui.panels.output import OutputLog
 from gradtui.tui.panels.pictures import Pictures
-from gradtui.tui.plotting.late_plotter import LatePlotter
+from gradtui.tui.plotting.lazy_plotter import LazyPlotter
 from gradtui.tui.screens.dashboard import INTERVALS, Dashboard
 from gradtui.tui.widgets.key_bar import KeyBar
 
@@ -86,8 +86,7 @@ class GradtuiApp(LiveActions, LookingApp, FreezingApp, AnnouncingApp, KeysInOrde
         self._governor = Governor(ui_budget, 1 / refresh_hz if refresh_hz > 0 else 1.0)
         for part, interval in INTERVALS.items():
             self._governor.add(part, interval)
-        self._own_plotter = LatePlotter() if pictures is None else None
-        self._pictures = pictures or self._own_plotter or LatePlotter()
+        self._pictures = pictures if pictures is not None else LazyPlotter()
         self._dashboard = Dashboard(self.run_state, log, self._pictures)
         self._timer: Timer | None = None
         self._pictures_due = False
@@ -123,8 +122,6 @@ class GradtuiApp(LiveActions, LookingApp, FreezingApp, AnnouncingApp, KeysInOrde
     def on_unmount(self) -> None:
         if self._timer is not None:
             self._timer.stop()
-        if self._own_plotter is not None:
-            self._own_plotter.close()
 
     # The pump
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import psutil
 import pytest
 
 from .running import OVER, PYTHON, TRAIN, Screen, run, wait_until
@@ -51,29 +50,15 @@ def test_a_panel_that_fails_costs_itself(where: str, tmp_path: Path) -> None:
         assert session.problems_left() == []
 
 
-def test_a_plot_child_that_is_killed_is_started_again(tmp_path: Path) -> None:
+def test_a_plot_server_that_is_killed_leaves_the_plots_to_braille(tmp_path: Path) -> None:
     with Screen(tmp_path, SCRIPT) as session:
+        session.plot_server().kill()
         session.wait_training()
-
-        def plots() -> list[psutil.Process]:
-            every = psutil.Process(session.process.pid).children(recursive=True)
-            return [each for each in every if each.is_running() and _draws(each)]
-
-        session.wait_until(plots, "the plot child")
-        (first,) = plots()
-        first.kill()
-        session.wait_until(lambda: plots() and plots() != [first], "another one")
+        session.wait_for("┤")
         (tmp_path / "go").touch()
         assert session.leave() == 3
         assert session.problems_left() == []
         assert "the dashboard failed" not in session.text
-
-
-def _draws(process: psutil.Process) -> bool:
-    try:
-        return any("plotext_child" in word for word in process.cmdline())
-    except psutil.Error:
-        return False
 
 
 def test_a_terminal_that_takes_nothing_does_not_hold_training(tmp_path: Path) -> None:

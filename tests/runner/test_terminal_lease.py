@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gradtui.runner.descriptors import LOWEST_OWN
+from gradtui.descriptors import LOWEST_OWN
 from gradtui.runner.terminal_lease import LeaseReader, LeaseState, TerminalLease, lease_ends
 
 

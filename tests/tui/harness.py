@@ -1,4 +1,4 @@
-"""The app with a scripted run, for Pilot tests: no timer, no plot child, nothing to wait for."""
+"""The app with a scripted run, for Pilot tests: no timer, no plot server, nothing to wait for."""
 
 from __future__ import annotations
 

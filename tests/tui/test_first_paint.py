@@ -17,7 +17,7 @@ LATER = (
     "gradtui.tui.chain_lines", "gradtui.tui.explanations", "gradtui.tui.exported", "gradtui.tui.freeze_choice",
     "gradtui.tui.plots.choices", "gradtui.tui.plots.curves", "gradtui.tui.plots.depth", "gradtui.tui.plots.histogram",
     "gradtui.tui.plots.layers", "gradtui.tui.plots.norms", "gradtui.tui.plots.ratios", "gradtui.tui.plots.views",
-    "gradtui.tui.plotting.braille", "gradtui.tui.plotting.plot_process", "gradtui.tui.plotting.plotter",
+    "gradtui.tui.plotting.braille", "gradtui.tui.plotting.plot_client", "gradtui.tui.plotting.plotter",
     "gradtui.tui.plotting.sanitise", "gradtui.tui.questions", "gradtui.tui.screens.detail", "gradtui.tui.screens.device",
     "gradtui.tui.screens.form", "gradtui.tui.screens.freeze", "gradtui.tui.screens.help", "gradtui.tui.screens.leave",
     "gradtui.tui.screens.plots", "gradtui.tui.screens.step",
@@ -26,7 +26,7 @@ LATER = (
 
 CODE = """
 import asyncio, importlib, json, sys
-import gradtui.cli, gradtui.launch, gradtui.screen_run, gradtui.runner.supervisor, gradtui.runner.nursery
+import gradtui.cli, gradtui.launch, gradtui.screen_run, gradtui.runner.supervisor, gradtui.tui.plotting.plot_server
 from gradtui.tui.app import GradtuiApp
 
 class Ends:

@@ -1,7 +1,6 @@
 """Numeric series to terminal text, for the panels that draw curves.
 
-`plotter.Plotter` is what a panel uses: a `request.PlotRequest` goes in, a `request.Picture` comes out at once. On the
-way the series are made safe and small (`sanitise`), drawn by plotext in a process of its own (`plot_process`,
-`plotext_child`), and by our own braille drawing (`braille`) as long as there is no picture from there. Nothing here is
-imported by the package itself, because the child process imports it too and must start fast.
+A panel gives a `request.PlotRequest` to `plotter.Plotter` and has a `request.Picture` at once. `sanitise` makes the series safe
+and small. `plot_client` sends them to `plot_server`, a process of its own that draws with plotext; `braille` draws as long as
+there is no picture from there. The package imports nothing itself, because the server imports it too and must start fast.
 """

@@ -1,4 +1,4 @@
-"""How charts travel to the plot child and texts back: numbered messages with a length in front. Pure.
+"""How charts travel to the plot server and texts back: numbered messages with a length in front. Pure.
 
 Both ends import this module, so it must not import Textual, Rich or plotext.
 """
@@ -23,7 +23,7 @@ Stamp = tuple[int, str, list[float], list[float]]
 
 
 class Drawing(TypedDict):
-    """What the child gets: a canvas of `columns` x `rows` cells with y upwards, and everything on it in these units.
+    """What the server gets: a canvas of `columns` x `rows` cells with y upwards, and everything on it in these units.
 
     Colours are ink numbers. `pens` are polylines, `stamps` single characters; stamps lie on top.
     """
@@ -46,7 +46,7 @@ def style_keys(chart: Chart) -> tuple[str, ...]:
 
 
 def drawing_of(chart: Chart, label_width: int) -> Drawing:
-    """A chart as the child needs it; y labels are padded to `label_width`, which keeps the axis in place."""
+    """A chart as the server needs it; y labels are padded to `label_width`, which keeps the axis in place."""
     columns, rows = chart.layout.columns, chart.layout.rows
     inks = {key: FIRST_INK + i for i, key in enumerate(style_keys(chart))}
     pens: list[Pen] = []

@@ -1,4 +1,4 @@
-"""A drawing made by plotext 6: the only file that knows plotext. Runs in the plot child, whose figure is nobody else's.
+"""A drawing made by plotext 6: the only file that knows plotext. Runs in the plot server, whose figure is nobody else's.
 
 Everything used here is plotext's public interface as of 6.1; there, sizes are clamped to the terminal unless
 `terminal.limit` says otherwise, and limits aligned to the "edge" span the canvas from its first to its last dot.
@@ -15,7 +15,7 @@ from gradtui.tui.plotting.messages import Drawing
 _LOWER_LEFT, _UPPER_RIGHT = 0, 1
 
 
-def prepare() -> None:
+def _prepare() -> None:
     """Set up, once, what all drawings share: two thin axes, no legend, no colours but the inks."""
     plotext.terminal.limit(False, False)
     figure = plotext.figure
@@ -51,3 +51,6 @@ def draw(drawing: Drawing) -> str:
 
 def _pixel(ink: int) -> Any:
     return plotext.pixel(foreground=ink)
+
+
+_prepare()

@@ -1,4 +1,4 @@
-"""What a panel calls to get curves drawn at once: by plotext where it can, else by ourselves. On the UI thread."""
+"""Draws curves for the panels at once: by plotext where its picture has come, else in braille. On the UI thread."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from gradtui.tui.plotting import braille
 from gradtui.tui.plotting.chart import Chart
 from gradtui.tui.plotting.frame import compose
-from gradtui.tui.plotting.plot_process import PlotProcess
+from gradtui.tui.plotting.plot_client import PlotClient
+from gradtui.tui.plotting.plot_server import PlotServer
 from gradtui.tui.plotting.request import Picture, PlotRequest
 from gradtui.tui.plotting.sanitise import sanitise
 
@@ -22,9 +23,9 @@ class _Panel:
 class Plotter:
     """Pictures for any number of panels, told apart by key. Nothing here waits or raises."""
 
-    def __init__(self, process: PlotProcess | None = None) -> None:
-        """Takes over `process`; the usual one by default."""
-        self._process = process if process is not None else PlotProcess()
+    def __init__(self, server: PlotServer | None = None) -> None:
+        """Ask `server` for plotext's pictures; without one every picture is a braille drawing."""
+        self._client = PlotClient(server)
         self._panels: dict[str, _Panel] = {}
 
     def picture(self, key: str, request: PlotRequest) -> Picture:
@@ -37,8 +38,8 @@ class Plotter:
         if panel is None or panel.request != request:
             panel = self._panels[key] = _Panel(request, sanitise(request))
             if _fit_for_plotext(panel.chart):
-                self._process.submit(key, request, panel.chart)
-        drawn = self._process.latest(key) if _fit_for_plotext(panel.chart) else None
+                self._client.submit(key, request, panel.chart)
+        drawn = self._client.latest(key) if _fit_for_plotext(panel.chart) else None
         if drawn is not None:
             return drawn
         if panel.own is None:
@@ -46,8 +47,8 @@ class Plotter:
         return panel.own
 
     def close(self) -> None:
-        """End the plot child. Pictures are our own afterwards."""
-        self._process.close()
+        """Give up the plot server. Every picture is a braille drawing afterwards."""
+        self._client.close()
 
 
 def _fit_for_plotext(chart: Chart) -> bool:

@@ -139,7 +139,7 @@ class Dashboard(Screen[None]):
         return found
 
     def collect_pictures(self) -> None:
-        """Show the pictures that the plot child has drawn since they were asked for."""
+        """Show the pictures that the plot server has drawn since they were asked for."""
         for name, panel in (("memory", self.memory), ("gradients", self.gradients)):
             if self._is_shown(name):
                 panel.redraw()

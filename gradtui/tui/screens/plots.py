@@ -134,7 +134,7 @@ class PlotScreen(ModalScreen[None]):
             self.plot_view.show_failure(error)
 
     def collect_pictures(self) -> None:
-        """Show the picture that the plot child has drawn since it was asked for."""
+        """Show the picture that the plot server has drawn since it was asked for."""
         self.plot_view.redraw()
 
     def _chosen(self) -> None:

@@ -10,7 +10,7 @@ from time import monotonic
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from gradtui.tui.plotting.plot_process import PlotProcess
+from gradtui.tui.plotting.plot_client import PlotClient
 from gradtui.tui.plotting.request import Line, Picture, PlotRequest, Series
 
 HUGE_INTEGERS = st.sampled_from([10**400, -(10**400), 2**1024, 2**63, 2**53 + 1])
@@ -80,13 +80,13 @@ def assert_measures(picture: Picture, request: PlotRequest) -> None:
     assert all(cell_len(text) == picture.width for text in texts(picture.lines))
 
 
-def wait_for(condition: Callable[[], bool], process: PlotProcess | None = None, seconds: float = 30.0) -> bool:
-    """Ask whenever the child of `process` has answered or ended, until it holds; whether it did in time."""
+def wait_for(condition: Callable[[], bool], client: PlotClient | None = None, seconds: float = 30.0) -> bool:
+    """Ask whenever the server of `client` has answered or ended, until it holds; whether it did in time."""
     deadline = monotonic() + seconds
     while not condition():
         if monotonic() > deadline:
             return False
-        child = process._child if process is not None else None
-        # What no pipe tells of (a restart that is due, a process reaped) is asked for again as well.
-        select.select([] if child is None else [child._output], [], [], _ASK_AGAIN_S)
+        connection = client._connection if client is not None else None
+        # What no socket tells of is asked for again as well.
+        select.select([] if connection is None else [connection], [], [], _ASK_AGAIN_S)
     return True

@@ -32,11 +32,3 @@ def duplicate_aside(descriptor: int) -> int:
     with contextlib.suppress(OSError):
         return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, LOWEST_OWN)
     return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)
-
-
-def same_file(one: int, other: int) -> bool:
-    """Whether two open descriptors lead to the same file. False where either is closed."""
-    try:
-        return os.path.samestat(os.fstat(one), os.fstat(other))
-    except OSError:
-        return False
