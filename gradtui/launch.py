@@ -63,6 +63,7 @@ def _plain(settings: Settings, program: Program, why: str) -> NoReturn:
     files = InterventionFiles(RunFiles(settings.target.name).write_together, settings.target.words)
     training = TrainingRun(settings, program)
     reporter = PlainReporter(training.events)
+    training.look = reporter.look
     reporter.start()
     summary = _summary_file(settings, lambda: reporter.look(partial(summarise, dropped=training.events.dropped)))
     with _renewed(summary):

@@ -71,6 +71,7 @@ class ScreenRun:
         self._thread = UiThread(self._make_app, self._terminal, on_end=self._screen_ended)
         self._plotter = LazyPlotter(plot_server)
         self.reporter = PlainReporter(self._training.events)
+        self._training.look = self.look
 
     @property
     def dropped(self) -> int:
@@ -78,9 +79,12 @@ class ScreenRun:
         return self._training.events.dropped
 
     def look(self, at: Callable[[RunState], T]) -> T | None:
-        """Return what `at` makes of the state, on the thread that owns it now; None where that has no time. Any thread."""
+        """Return what `at` makes of the state, with all events that have arrived, on the thread that owns it now.
+
+        None where that thread has no time. Any thread but that one.
+        """
         if self._thread.is_alive:
-            return self._thread.ask(lambda app: at(cast("GradtuiApp", app).run_state), _ANSWER_S)
+            return self._thread.ask(lambda app: cast("GradtuiApp", app).look(at), _ANSWER_S)
         return self.reporter.look(at)
 
     def capture_output(self) -> None:

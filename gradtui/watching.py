@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import sys
 from _thread import get_ident
+from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import nn
@@ -14,7 +15,7 @@ from torch.optim import Optimizer
 
 from gradtui.export.summary import summarise
 from gradtui.probe import freeze_state
-from gradtui.probe.active import active_probe, set_active
+from gradtui.probe.active import Viewer, active_probe, active_viewer, set_active
 from gradtui.probe.allocators import cpu_allocator
 from gradtui.probe.black_box import BlackBox
 from gradtui.probe.phase_sampler import PhaseSampler
@@ -28,6 +29,8 @@ from gradtui.samplers.sampler import SamplerThread
 from gradtui.settings import DEFAULT_SHARE
 from gradtui.state.run_state import RunState
 from gradtui.transport.in_process import CommandQueue, EventQueue
+
+T = TypeVar("T")
 
 _watches: list[Watch] = []
 """The open watch, if there is one."""
@@ -51,7 +54,7 @@ def watch(
 
     Returns:
         The watch, to be closed when training is over. Under the command `gradtui`, which watches already, the call says
-        which model is meant and what it is called; its toggles work there, but what is known is the dashboard's to show.
+        which model is meant and what it is called. Its toggles work there, and its summary is that of the run.
 
     Raises:
         RuntimeError: another watch is open in this process.
@@ -59,7 +62,7 @@ def watch(
     probe = active_probe()
     if probe is not None and not _watches:
         _introduce(probe, name, model, optimizers)
-        return WatchInRun(probe)
+        return WatchInRun(probe, active_viewer())
     if probe is not None:
         raise RuntimeError("another gradtui.watch is open in this process; close it first")
     opened = Watch(progress=progress, budget=budget)
@@ -165,19 +168,36 @@ class Watch:
 class WatchInRun(Watch):
     """What `watch` returns where the command `gradtui` watches: the same calls, of which `close` leaves the run alone."""
 
-    def __init__(self, probe: Probe) -> None:
+    def __init__(self, probe: Probe, viewer: Viewer | None) -> None:
         self.probe = probe
         self._commands = probe.commands
-        self._nothing = RunState()
+        self._viewer = viewer
+        self._owner = os.getpid()
 
     @property
     def state(self) -> RunState:
-        """Nothing is known here: the events of the run go to its dashboard."""
-        return self._nothing
+        """What the viewer of the run knows; nothing in a forked process, or where the viewer does not answer."""
+        return self._look(lambda state: state) or RunState()
 
     def summary(self) -> dict[str, Any]:
-        """A summary in which everything is unknown; `--summary` writes the run's."""
-        return summarise(self._nothing, dropped=0)
+        """The run so far, as `gradtui --summary` writes it. Everything is unknown where the viewer does not answer.
+
+        Asked for on the training thread it is complete; on any other it may lack the last hundredths of a second.
+        """
+        if self.probe.hooks.active and self.probe.hooks.thread == get_ident():
+            self.probe.report()
+        dropped = self._viewer.dropped() if self._viewer is not None else 0
+        return self._look(lambda state: summarise(state, dropped=dropped)) or summarise(RunState(), dropped=0)
+
+    def _look(self, at: Callable[[RunState], T]) -> T | None:
+        # In a forked process there is no thread that could answer, and nobody to release its locks.
+        if self._viewer is None or os.getpid() != self._owner:
+            return None
+        try:
+            found: T | None = self._viewer.look(at)
+        except Exception:  # noqa: BLE001 - the screen may fail at this moment; the script goes on
+            return None
+        return found
 
     def close(self) -> None:
         """The run goes on being watched."""

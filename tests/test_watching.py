@@ -13,9 +13,13 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
+from watched import watched
 
 import gradtui
+from gradtui.probe.active import Viewer
 from gradtui.probe.allocators import ResidentAllocator
+from gradtui.state.run_state import RunState
+from gradtui.watching import WatchInRun
 
 
 def train(model: nn.Module, optimizer: torch.optim.Optimizer, steps: int) -> None:
@@ -109,13 +113,18 @@ import torch, gradtui
 model = torch.nn.Linear(3, 2)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 with gradtui.watch(model, optimizer, name="net", progress=False) as watch:
+    told = []
     for step in range(6):
         optimizer.zero_grad()
         model(torch.ones(4, 3)).square().mean().backward()
         optimizer.step()
         if step == 2:
             watch.freeze("bias")
-print(watch.summary()["schema"], model.bias.requires_grad)
+        told.append(watch.summary()["steps"])
+        assert watch.state.step == step + 1
+summary = watch.summary()
+print(summary["schema"], model.bias.requires_grad, told, [found["name"] for found in summary["models"]])
+print([(done["step"], done["path"]) for done in summary["interventions"]])
 """
 
 
@@ -126,7 +135,7 @@ def test_a_script_that_watches_itself_runs_either_way(tmp_path: Path, words: tup
     done = subprocess.run(
         [sys.executable, *words, "own.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
     )
-    assert (done.returncode, done.stdout) == (0, "1 False\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "1 False [1, 2, 3, 4, 5, 6] ['net']\n[(3, 'bias')]\n"), done.stderr
 
 
 def test_what_a_script_freezes_itself_is_in_the_summary_of_its_run(tmp_path: Path) -> None:
@@ -136,3 +145,18 @@ def test_what_a_script_freezes_itself_is_in_the_summary_of_its_run(tmp_path: Pat
     subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, check=True)
     (intervention,) = json.loads((tmp_path / "s.json").read_text(encoding="utf-8"))["interventions"]
     assert (intervention["path"], intervention["trainable"], intervention["parameters"]) == ("bias", False, ["bias"])
+
+
+def test_under_the_command_a_forked_process_and_a_viewer_that_fails_know_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = nn.Linear(3, 2)
+    with watched() as seen:
+        watch = WatchInRun(seen.probe, Viewer(lambda at: at(RunState(step=7)), lambda: 2))
+        assert (watch.state.step, watch.summary()["cost"]["dropped_events"]) == (7, 2)
+        for fails in (lambda _: 1 / 0, lambda _: None):
+            unsure = WatchInRun(seen.probe, Viewer(fails, lambda: 0))
+            assert (unsure.state.step, unsure.summary()["steps"]) == (0, 0)
+        monkeypatch.setattr(os, "getpid", lambda: -1)
+        assert watch.state.step == 0
+        model(torch.ones(1, 3))

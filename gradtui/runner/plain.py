@@ -68,7 +68,7 @@ class PlainReporter:
         self._thread = threading.Thread(target=self._run, name="gradtui-plain", daemon=True)
         self._owner = os.getpid()
         # A notebook may ask for a summary while the thread is draining.
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._seen = 0
         """So many entries of the log have been written, or were none of ours to write."""
         self._descriptor: int | None = None
@@ -149,8 +149,9 @@ class PlainReporter:
             self._apply_waiting()
 
     def look(self, at: Callable[[RunState], T]) -> T:
-        """Return what `at` makes of the state, which no event changes meanwhile. Any thread."""
+        """Return what `at` makes of the state, with all events that have arrived; none changes it meanwhile. Any thread."""
         with self._lock:
+            self._apply_waiting()
             return at(self.state)
 
     def _apply_waiting(self) -> None:

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from time import perf_counter_ns
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gradtui.printable import write_line
 from gradtui.protocol.commands import PauseAtBadStep
@@ -28,6 +28,7 @@ from gradtui.transport.in_process import CommandQueue, EventQueue
 if TYPE_CHECKING:
     from gradtui.probe.probe import Probe
     from gradtui.samplers.sampler import SamplerThread
+    from gradtui.state.run_state import RunState
 
 
 @dataclass
@@ -39,6 +40,8 @@ class TrainingRun:
     log: str | None = None
     events: EventQueue = field(default_factory=EventQueue)
     commands: CommandQueue = field(default_factory=CommandQueue)
+    look: Callable[[Callable[[RunState], Any]], Any] = lambda _at: None
+    """How the viewer is asked for its state, as `probe.active.Viewer` has it."""
     _began: int = field(default_factory=perf_counter_ns)
     _watched: tuple[Probe, SamplerThread] | None = None
 
@@ -120,9 +123,9 @@ class TrainingRun:
                 self.events.put(ProbeFailed(0.0, 0, "probe", trouble, True))
 
     def _set_active(self, probe: Probe | None) -> None:
-        from gradtui.probe.active import set_active
+        from gradtui.probe.active import Viewer, set_active
 
-        set_active(probe)
+        set_active(probe, Viewer(self.look, lambda: self.events.dropped))
 
     def _attach(self) -> tuple[Probe, SamplerThread]:
         import torch

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from textual import events
 from textual.app import SystemCommand
@@ -42,6 +42,8 @@ from gradtui.tui.panels.pictures import Pictures
 from gradtui.tui.plotting.lazy_plotter import LazyPlotter
 from gradtui.tui.screens.dashboard import INTERVALS, Dashboard
 from gradtui.tui.widgets.key_bar import KeyBar
+
+T = TypeVar("T")
 
 _BATCH = 10_000
 """Events applied in one go."""
@@ -147,6 +149,11 @@ class GradtuiApp(LiveActions, LookingApp, FreezingApp, AnnouncingApp, KeysInOrde
         for part in self._front.visible_parts():
             self._front.draw(part)
         self._draw_dialog()
+
+    def look(self, at: Callable[[RunState], T]) -> T:
+        """Return what `at` makes of the state, with all events that have arrived."""
+        self._drain()
+        return at(self.run_state)
 
     def _drain(self) -> None:
         tree = self.run_state.tree

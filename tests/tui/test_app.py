@@ -66,6 +66,13 @@ async def test_events_that_arrive_later_are_drawn() -> None:
         assert "step 41" in run.dashboard.header.text
 
 
+async def test_who_asks_for_the_state_gets_it_with_all_events_that_have_arrived() -> None:
+    async with session() as run:
+        states, _ = coop_states(MODEL)
+        run.source.put(*training_step(MODEL, states, 41))
+        assert run.app.look(lambda state: state.step) == 41
+
+
 async def test_the_first_states_of_a_model_are_drawn_as_they_come() -> None:
     now = 0.0
     governor = Governor(0, 1.0, wall=lambda: now, cpu=lambda: 0.0)
