@@ -17,6 +17,7 @@ import torch
 from gradtui.probe.clipping import Clipping
 from gradtui.probe.host_copy import HostCopy
 from gradtui.probe.moved_places import Moved
+from gradtui.probe.sparse_gradients import norm_of_repeated, would_wait
 from gradtui.probe.torch_private import multi_tensor_norms
 
 _RING = 8
@@ -175,7 +176,7 @@ def _joined(
     if scale is None and len(kinds) == 1:
         return torch.stack(values)
     near = [each[0] for each in lists] + ([scale] if scale is not None else [])
-    home = next((each.device for each in near if each.is_cuda), first.device)
+    home = next((each.device for each in near if not each.is_cpu), first.device)
     stacked = [torch.stack(each).to(wide(each[0].device)) for each in lists]
     if scale is not None:
         for place, part in enumerate(stacked[: len(scaled)]):
@@ -189,7 +190,7 @@ def unscaled(values: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
     Of numbers on the host and a factor on a device the result is on the device: a copy of the factor would be read before it
     has arrived, or waited for.
     """
-    if scale.is_cuda and not values.is_cuda:
+    if values.is_cpu and not scale.is_cpu:
         values = values.to(scale.device, non_blocking=True)
     return values / scale.to(values.device, values.dtype, non_blocking=True)
 
@@ -197,9 +198,13 @@ def unscaled(values: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
 def _norms(gradients: list[tuple[int, torch.Tensor]]) -> list[tuple[list[int], list[torch.Tensor]]]:
     """Parameter indices and, in the same order, their norms, for each device and dtype."""
     groups: dict[tuple[torch.device, torch.dtype, bool], tuple[list[int], list[torch.Tensor]]] = {}
+    apart: list[tuple[list[int], list[torch.Tensor]]] = []
     for index, gradient in gradients:
         plain = gradient
         if type(gradient) is not torch.Tensor or gradient.layout is not _STRIDED or gradient.dtype not in _REAL:
+            if would_wait(gradient):
+                apart.append(([index], [norm_of_repeated(gradient)]))
+                continue
             plain = plain_gradient(gradient)
         # A multi-tensor norm on a device takes scratch for as many chunks as its largest tensor has, for every tensor.
         key = plain.device, plain.dtype, plain.numel() > (_PIECE if plain.is_cpu else _LARGE)
@@ -208,7 +213,7 @@ def _norms(gradients: list[tuple[int, torch.Tensor]]) -> list[tuple[list[int], l
             group = groups[key] = ([], [])
         group[0].append(index)
         group[1].append(plain)
-    return [
+    return apart + [
         (
             places,
             [_norm_in_pieces(tensor) for tensor in tensors]

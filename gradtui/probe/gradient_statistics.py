@@ -19,6 +19,7 @@ import torch
 from gradtui.probe.device_room import PIECE_BYTES
 from gradtui.probe.gradient_meter import in_memory_order, norm_of, plain_gradient, wide
 from gradtui.probe.host_copy import HostCopy
+from gradtui.probe.sparse_gradients import would_wait
 from gradtui.protocol.vocabulary import GradientFigures
 
 MOST_PARAMETERS = 64
@@ -154,7 +155,14 @@ def _in_turn(
 
 
 def _can_be_looked_at(parameter: torch.Tensor) -> bool:
-    return parameter.grad is not None and parameter.layout is torch.strided and _stored(parameter).numel() > 0
+    gradient = parameter.grad
+    if (
+        gradient is None
+        or parameter.layout is not torch.strided
+        or (gradient.layout is not torch.strided and would_wait(gradient))
+    ):
+        return False
+    return _stored(parameter).numel() > 0
 
 
 def _stored(parameter: torch.Tensor) -> torch.Tensor:
@@ -165,7 +173,7 @@ def _stored(parameter: torch.Tensor) -> torch.Tensor:
 
 def _joined(parts: Sequence[torch.Tensor]) -> torch.Tensor:
     """One tensor of one dimension, on the device where the first of them is that is on any."""
-    home = next((part.device for part in parts if part.is_cuda), parts[0].device)
+    home = next((part.device for part in parts if not part.is_cpu), parts[0].device)
     kind = wide(home)
     if len({(part.device, part.dtype) for part in parts}) == 1:
         return torch.cat([part if part.dim() == 1 else part.reshape(-1) for part in parts]).to(kind)
@@ -196,7 +204,7 @@ def _table(groups: list[list[tuple[int, torch.Tensor]]], scale: torch.Tensor | N
             else [torch.stack(row) for row in zip(*map(_numbers, members))]
         )
         columns.append(_joined(numbers).view(_ROWS, -1))
-    home = next((part.device for part in columns if part.is_cuda), columns[0].device)
+    home = next((part.device for part in columns if not part.is_cpu), columns[0].device)
     table = torch.cat([part.to(home, wide(home), non_blocking=True) for part in columns], dim=1)
     if scale is not None:
         table[_SCALED] /= scale.to(table.device, table.dtype, non_blocking=True)

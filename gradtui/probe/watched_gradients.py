@@ -16,6 +16,7 @@ import torch
 from gradtui.probe.gradient_meter import in_memory_order, plain_gradient, unscaled
 from gradtui.probe.host_copy import HostCopy
 from gradtui.probe.module_tree import ModuleTree
+from gradtui.probe.sparse_gradients import would_wait
 from gradtui.protocol.histogram import BINS, LOWEST, MOST_WATCHED, GradientHistogram
 
 MOST_ELEMENTS = 1 << 20
@@ -103,7 +104,7 @@ class WatchedGradients:
                 counted.append(_counts(sizes, scale))
             if not counted:
                 return
-            home = next((each.device for each in counted if each.is_cuda), counted[0].device)
+            home = next((each.device for each in counted if not each.is_cpu), counted[0].device)
             copy = HostCopy(torch.cat([each.to(home, non_blocking=True) for each in counted]))
         self._under_way.append((step, described, copy))
         self.poll()
@@ -120,6 +121,8 @@ def _sizes(gradient: torch.Tensor, share: int) -> tuple[torch.Tensor, int, int] 
 
     None where there are none.
     """
+    if would_wait(gradient):
+        return None
     plain = plain_gradient(gradient)
     if not plain.numel():
         return None

@@ -399,7 +399,7 @@ def test_a_measurement_that_fails_leaves_counting_and_phases_alone(part: str, na
 
 PARTS_OF_NORMS = [
     (BadSteps, "saw_loss"), (BadSteps, "clipping"), (BadSteps, "measuring"), (BadSteps, "read"), (BadSteps, "stepped"),
-    (MicroSteps, "ended"), (MicroSteps, "finish"), (MicroSteps, "finish"), (GradientStatistics, "before_step"),
+    (MicroSteps, "ended"), (MicroSteps, "finish"), (GradientStatistics, "before_step"),
     (GradientStatistics, "after_step"), (GradientStatistics, "poll"), (WatchedGradients, "before_step"),
 ]  # fmt: skip
 
