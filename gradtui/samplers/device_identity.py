@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 Ask = Callable[..., Any]
-"""Calls a function of NVML by name; None where the driver refuses."""
+"""Calls a function of NVML by name; None where the driver refuses. Raises where the driver fails, so that nothing is known."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def identity(index: int) -> DeviceIdentity:
 
 
 def find(device: DeviceIdentity, ask: Ask) -> Any:
-    """The driver's handle of a device, None if it cannot be told which one it is.
+    """The driver's handle of a device, None if it cannot be told which one it is. Raises what `ask` raises.
 
     Where the GPU is divided (MIG) it is that of the instance: its memory is all that the process can have.
     """

@@ -1,10 +1,11 @@
 """What the NVIDIA driver says of a device, through `pynvml` (package nvidia-ml-py). Sampler thread.
 
-No device has confirmed this yet.
+Read in tests from a stub of the library (`tests/samplers/stub_nvml.c`). No device has confirmed this yet.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import dataclass
 from types import ModuleType
@@ -19,6 +20,12 @@ _PROCESS_LISTS = (
 )
 """A process that computes and draws is in two of them, with the same figure."""
 
+_UNINITIALISED = 1
+_ANSWERS = (2, 3, 4, 6, 13, 25, 26, 28)
+"""Codes of errors that are answers: an invalid argument, not supported, no permission, not found, no such function in this
+library, another version of a structure, deprecated, no such GPU. Any other (the GPU is lost, no driver, unknown) is a failure
+of the driver, after which nothing is known."""
+
 
 @dataclass(frozen=True)
 class DeviceReading:
@@ -31,12 +38,22 @@ class DeviceReading:
     utilisation: float | None = None
 
 
+class Unanswered(Exception):  # noqa: N818 - it is no error of anybody's here
+    """The driver has failed, so a question is open."""
+
+
+class ShutDown(Exception):  # noqa: N818 - likewise
+    """Somebody else in this process has shut the library down."""
+
+
 class Nvml:
     """An open connection to the driver."""
 
     def __init__(self, pynvml: ModuleType) -> None:
         self._pynvml = pynvml
         self._handles: dict[DeviceIdentity, Any] = {}
+        self._names: dict[DeviceIdentity, str] = {}
+        """What each device is called, once the driver has told: the name does not change."""
 
     @classmethod
     def open(cls) -> Nvml | None:
@@ -51,26 +68,47 @@ class Nvml:
 
     def read(self, device: DeviceIdentity) -> DeviceReading:
         """Read a device. A figure that the driver refuses stays None, also one that it has told before."""
-        handle = self._handles.get(device)
-        if handle is None:
-            handle = self._handles[device] = find(device, self._ask)
-        if handle is None:
-            return DeviceReading()
+        try:
+            handle = self._handles.get(device)
+            if handle is None:
+                handle = self._handles[device] = find(device, self._answer)
+            if handle is not None:
+                return self._read(device, handle)
+        except ShutDown:
+            # The handles are of the past. The next reading begins anew.
+            self._handles.clear()
+            with contextlib.suppress(Exception):
+                self._pynvml.nvmlInit()
+        except Unanswered:
+            pass
+        return DeviceReading(name=self._names.get(device))
+
+    def _read(self, device: DeviceIdentity, handle: Any) -> DeviceReading:
         memory = self._memory(handle)
         rates = self._ask("nvmlDeviceGetUtilizationRates", handle)
-        name = self._ask("nvmlDeviceGetName", handle)
         return DeviceReading(
-            name=name.decode() if isinstance(name, bytes) else name,
+            name=self._name(device, handle),
             used=memory.used if memory is not None else None,
             total=memory.total if memory is not None else None,
             process=self._own_bytes(handle),
             utilisation=rates.gpu / 100 if rates is not None else None,
         )
 
+    def _name(self, device: DeviceIdentity, handle: Any) -> str | None:
+        if device not in self._names:
+            name = self._ask("nvmlDeviceGetName", handle)
+            if name is None:
+                return None
+            self._names[device] = name.decode(errors="replace") if isinstance(name, bytes) else name
+        return self._names[device]
+
     def _memory(self, handle: Any) -> Any:
         """Totals of the device: in the second version what the driver reserves for itself is not among what is used."""
         version = getattr(self._pynvml, "nvmlMemory_v2", None)
-        second = self._ask("nvmlDeviceGetMemoryInfo", handle, version) if version is not None else None
+        try:
+            second = self._answer("nvmlDeviceGetMemoryInfo", handle, version) if version is not None else None
+        except Unanswered:
+            return None  # the first version would count otherwise, for one reading
         return second if second is not None else self._ask("nvmlDeviceGetMemoryInfo", handle)
 
     def _own_bytes(self, handle: Any) -> int | None:
@@ -84,7 +122,20 @@ class Nvml:
         return None
 
     def _ask(self, function: str, *about: Any) -> Any:
+        """What the driver answers; None where it refuses or fails."""
+        try:
+            return self._answer(function, *about)
+        except Unanswered:
+            return None
+
+    def _answer(self, function: str, *about: Any) -> Any:
+        """What the driver answers; None where it refuses. Raises `Unanswered` where it fails."""
         try:
             return getattr(self._pynvml, function)(*about)
-        except Exception:  # noqa: BLE001 - a refusal, a device that is gone, a library older than the package: no figure
-            return None
+        except AttributeError:
+            return None  # the package is older than the function
+        except Exception as error:
+            code = getattr(error, "value", None)
+            if code in _ANSWERS:
+                return None
+            raise (ShutDown if code == _UNINITIALISED else Unanswered) from error

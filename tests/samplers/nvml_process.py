@@ -1,0 +1,62 @@
+"""Reads an imaginary machine through the real pynvml and the stub of the driver's library, in a process of its own.
+
+A line of standard input is a request in JSON, a line of standard output its answer: one entry for each act.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from dataclasses import asdict
+from types import SimpleNamespace
+from typing import Any
+
+import pynvml
+import torch
+
+from gradtui.samplers.device import DeviceSampler
+from gradtui.samplers.device_identity import DeviceIdentity
+from gradtui.samplers.nvml import Nvml
+
+FAILS = "STUB_NVML_FAILS"
+
+
+def answer(request: dict[str, Any]) -> list[Any]:
+    with contextlib.suppress(pynvml.NVMLError):
+        pynvml.nvmlShutdown()
+    for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"):
+        os.environ.pop(name, None)
+    os.environ.update(request["environ"], STUB_NVML=request["machine"].replace("OWN", str(os.getpid())))
+    nvml = Nvml.open()
+    known = SimpleNamespace(**request["torch"])
+    torch.cuda.is_initialized = lambda: True
+    torch.cuda.memory_stats_as_nested_dict = lambda _: {}  # type: ignore[assignment]
+    torch.cuda.get_device_properties = lambda _: known  # type: ignore[assignment]
+    sampler = DeviceSampler(lambda: 0.0, lambda: 0, lambda: 0)
+    answers: list[Any] = []
+    for act, given in request["acts"]:
+        if act == "read":
+            answers.append(asdict(nvml.read(DeviceIdentity(*given))) if nvml is not None else None)
+        elif act == "sample":
+            answers.append(asdict(sampler.sample()))
+        elif act == "shut down":
+            answers.append(pynvml.nvmlShutdown())
+        else:
+            answers.append(fails(given))
+    fails(0)
+    return answers
+
+
+def fails(code: int) -> None:
+    """Every call fails with this code from now on; 0: none does."""
+    if code:
+        with open(os.environ[FAILS], "w", encoding="utf-8") as file:
+            file.write(str(code))
+    elif os.path.exists(os.environ[FAILS]):
+        os.unlink(os.environ[FAILS])
+
+
+for line in sys.stdin:
+    print(json.dumps(answer(json.loads(line))), flush=True)
