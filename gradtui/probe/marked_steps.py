@@ -9,19 +9,13 @@ from time import perf_counter_ns
 from torch import nn
 from torch.optim import Optimizer
 
-from gradtui.probe.mark_replay import Told, replay
+from gradtui.probe.mark_replay import replay
 from gradtui.probe.models_in_view import ModelsInView
 from gradtui.probe.open_steps import OpenSteps
 from gradtui.probe.own_cost import OwnCost
 from gradtui.probe.phase_tracker import PhaseTracker
 from gradtui.probe.step_counter import StepCounter
 from gradtui.probe.step_marks import STEP, Frozen, StepMarks
-
-_MOST_MARKED = 0.02
-"""Where all marks of a step would take a larger part of it, most steps are marked in outline."""
-_UNTAKEN_HALVES = 5
-"""So many halves of a mark cost the hooks of a step in outline besides its two marks: together they are 0.64 or 0.74 of one in
-full (docs/performance.md)."""
 
 
 class MarkedSteps:
@@ -68,9 +62,7 @@ class MarkedSteps:
         began = perf_counter_ns()
         asking_ns, self.marks.asking_ns = self.marks.asking_ns, 0
         # Before the steps are told of: it is these that it made longer.
-        whats = marks[::2]
-        outlined = max(0, whats.count(-STEP) - whats.count(STEP))
-        self._hooks.own_ns += self._hooks.hidden_ns * (len(marks) + _UNTAKEN_HALVES * outlined) // 2 + asking_ns
+        self._hooks.own_ns += self._hooks.hidden_ns * len(marks) // 2 + asking_ns
         self._hooks.guard("steps", self._replay, marks)
         self._hooks.own_ns += perf_counter_ns() - began
 
@@ -81,10 +73,6 @@ class MarkedSteps:
         if ends:
             self._counter.stepped(self._place, len(ends))
             self._cost.steps_ended(ends)
-            self._counter.outlined += told.outlined
-            # Where a telling ends within a step its backward may be told already.
-            have_one_backward = told.are_alike and abs(told.backwards - len(ends)) <= 1
-            self.marks.are_short = have_one_backward and self._are_felt(len(marks) // 2 - 2 * told.outlined, told)
         optimizer = self.optimizer()
         if optimizer is not None and ends:
             self._view.stepped(optimizer, self._counter.steps, self._counter.micro_steps)
@@ -92,8 +80,3 @@ class MarkedSteps:
             # It is still running.
             self._steps.began(optimizer, False)
         self._told(marks[-1])
-
-    def _are_felt(self, marks: int, told: Told) -> bool:
-        """Whether steps would be felt to be longer for all their marks, by so many of the steps that were marked in full."""
-        each_ns = self._hooks.hidden_ns * marks // max(1, len(told.ends) - told.outlined)
-        return each_ns > _MOST_MARKED * self._cost.step_time.typical * 1e9

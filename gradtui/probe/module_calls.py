@@ -62,8 +62,7 @@ def _wrapper(  # noqa: C901, PLR0915 - as its one inner function
                 marks.between and (marks.waiting or not marks.steps_left or (marks.frozen and marks.is_disturbed()))
             )  # fmt: skip
             if is_marked:
-                if marks.between or not marks.outline:
-                    marks.add((forward, now()))
+                marks.add((forward, now()))
                 marks.steps_left, marks.between = marks.steps_left - marks.between, False
             is_direct = marks.is_bare and is_plain and self._compiled_call_impl is None
         if is_direct and (is_marked or not (self._modules or self._parameters)):  # a loss function

@@ -25,8 +25,6 @@ class StepCounter:
         """Steps that a loss scaler has left out since the last executed one."""
         self._left_out_before = 0
         """What `left_out` was when the newest step was counted."""
-        self.outlined = 0
-        """Steps since the last event whose phases were not timed themselves."""
         self.setup_steps = 0
         """Steps that the first event with any told of: what they cost counts as setting up."""
         self._exempt_steps, self._exempt_seconds = 0, 0.0
@@ -131,7 +129,6 @@ class StepCounter:
             norms_every,
             ledger_every,
             readings_dropped,
-            self.outlined,
             self._exempt_steps,
             self._exempt_seconds + on_device.exempt_excess,
             on_device.device,
@@ -140,7 +137,7 @@ class StepCounter:
             self.setup_steps = self.steps
         self._exempt_steps, self._exempt_seconds = 0, 0.0
         self._flushed = (self.steps, self.micro_steps)
-        self._skipped = self.outlined = 0
+        self._skipped = 0
         self._by_optimizer = [0] * len(self._by_optimizer)
         self._flushed_at = now
         return event

@@ -6,9 +6,6 @@ is two numbers added to a list by the wrappers themselves (`torch_hooks`, `modul
 is worked out for all marks together some tenths of a second later, when that code is warm. Every mark carries its own time,
 so nothing is lost.
 
-Where steps are short even the marks are felt. There all of them are taken for some of the steps only; of the others just when
-the first forward began and when the step ended: these are marked in outline, and get their phases from the others.
-
 Marks are taken between two steps that are examined, and only while a step goes its plain way: the model and the optimizer that
 the last step had, and nothing that runs within something else. Whatever else happens, the marks are told first, and the
 probe hears of it at once. Runs on the training thread.
@@ -16,7 +13,6 @@ probe hears of it at once. Runs on the training thread.
 
 from __future__ import annotations
 
-import sys
 import weakref
 from _thread import get_ident
 from collections.abc import Callable, Sized
@@ -46,10 +42,6 @@ _TELL_NS = 200_000_000
 """Marks wait this long at most, as long as the counts of short steps do."""
 
 
-_IN_FULL_NS = 25_000_000
-"""So long after each telling short steps are marked in full: about an eighth of them."""
-
-
 class Frozen(Protocol):
     """What commands have frozen, and what is asked about it at every step."""
 
@@ -73,8 +65,8 @@ class StepMarks:
     """
 
     __slots__ = (
-        "__weakref__", "_frozen", "_taken", "_tell", "add", "are_short", "asking_ns", "between", "frozen", "full_until", "idle",
-        "is_bare", "model", "optimizer", "outline", "steps_left", "tell_at", "thread", "waiting", "within",
+        "__weakref__", "_frozen", "_taken", "_tell", "add", "asking_ns", "between", "frozen", "idle",
+        "is_bare", "model", "optimizer", "steps_left", "tell_at", "thread", "waiting", "within",
     )  # fmt: skip
     # A dictionary of attributes would be one more thing that is no longer in a cache.
 
@@ -104,12 +96,6 @@ class StepMarks:
         """Adds what and when, both at once: a Ctrl+C may come between any two calls."""
         self.tell_at = 0
         """When, by the clock's nanoseconds, there have been marks for long enough."""
-        self.are_short = False
-        """Steps are so short that most are to be marked in outline, and each has one backward."""
-        self.full_until = sys.maxsize
-        """When, by the clock's nanoseconds, enough steps have been marked in full."""
-        self.outline = 0
-        """0 while all marks are taken. In outline 1, and 2 from the end of the step's one backward on."""
         self.asking_ns = 0
         """What asking at every step has cost since it was charged last: it grows with what is frozen."""
 
@@ -118,7 +104,6 @@ class StepMarks:
         self.model, self.optimizer = weakref.ref(model), weakref.ref(optimizer)
         self.steps_left, self.between, self.within, self.is_bare = steps, False, 0, is_bare
         self.tell_at = now + _TELL_NS
-        self._mark_in_full(now)
         self.thread = self.idle = get_ident()
 
     @property
@@ -129,7 +114,6 @@ class StepMarks:
     def leave(self) -> None:
         """Take no more marks, and tell those there are: something else is about to be told."""
         if self.thread:
-            self._fill_in()
             self.thread = self.idle = self.within = 0
             if self._taken:
                 self._flush()
@@ -140,8 +124,6 @@ class StepMarks:
 
     def phase(self) -> Phase | None:
         """The phase by the last mark, None if that does not tell; may be asked on any thread."""
-        if self.outline and (self.within or (self.outline == 2 and not self.between)):
-            return _PHASE_AFTER[self.within or -BACKWARD]
         happened = self._taken[::2]
         if happened and happened[-1] == -ZERO_GRAD:
             # What was going on before goes on.
@@ -160,28 +142,6 @@ class StepMarks:
         """Tell the marks there are, and go on."""
         self.tell_at = now + _TELL_NS
         self._flush()
-        self._mark_in_full(now)
-
-    def _mark_in_full(self, now: int) -> None:
-        self.outline = 0
-        self.full_until = now + _IN_FULL_NS if self.are_short else sys.maxsize
-
-    def _fill_in(self) -> None:
-        """Of a step in outline: take the marks that say what it has done so far, all as of now."""
-        if self.outline:
-            now, happened = perf_counter_ns(), []
-            # A Ctrl+C may have come between a mark and what follows it: then more is over than `within` says.
-            has_stepped, had_backward = self._taken[-2:-1] == [-STEP], self.outline == 2
-            if had_backward and not has_stepped:
-                happened += [BACKWARD, now, -BACKWARD, now]
-            if (
-                self.within
-                and not (self.within == STEP and has_stepped)
-                and not (self.within == BACKWARD and had_backward)
-            ):
-                happened += [self.within, now]
-            self.outline = 0
-            self.add(happened)
 
     def _ask(self, question: Callable[[], bool]) -> bool:
         began = perf_counter_ns()

@@ -80,22 +80,19 @@ def install(
     hooks.leave_forked_children(marks.forget)
 
 
-def _backward(  # noqa: C901, PLR0915 - as its one inner function
+def _backward(  # noqa: C901 - as its one inner function
     original: Function, hooks: HookSet, listener: Listener, examiner: Examiner, marks: StepMarks, held: HeldStatistics
 ) -> Function:
     accumulates_by_itself, calls = original.__name__ == "backward", hooks.calls
 
     @functools.wraps(original)
-    def run_backward(*args: Any, **kwargs: Any) -> Any:  # noqa: C901, PLR0912, PLR0915 - every frame more is felt here
+    def run_backward(*args: Any, **kwargs: Any) -> Any:  # noqa: C901 - every frame more is felt here
         # `torch.autograd.grad` does not accumulate into `.grad`; only `backward` passes this.
         accumulates, thread = kwargs.get("accumulate_grad", accumulates_by_itself), get_ident()
-        is_marked = began = (
-            accumulates and marks.idle == thread and not marks.between and marks.outline != 2
-        )  # fmt: skip
+        is_marked = began = accumulates and marks.idle == thread and not marks.between
         if is_marked:
             marks.within, marks.idle = BACKWARD, 0
-            if not marks.outline:
-                marks.add((BACKWARD, perf_counter_ns()))
+            marks.add((BACKWARD, perf_counter_ns()))
         else:
             # Not a parameter of its own: the tuple would be taken apart for it, and packed again, at every step.
             outputs = args[0] if args else kwargs.get("tensors")
@@ -125,9 +122,7 @@ def _backward(  # noqa: C901, PLR0915 - as its one inner function
                 hooks.in_backward = False
             if is_holding:
                 held.leave()
-            if is_marked and marks.within == BACKWARD and marks.outline:
-                marks.outline, marks.within, marks.idle = 2, 0, marks.thread
-            elif is_marked and marks.within == BACKWARD:
+            if is_marked and marks.within == BACKWARD:
                 marks.add((-BACKWARD, now := perf_counter_ns()))
                 marks.within, marks.idle = 0, marks.thread
                 if now >= marks.tell_at:
@@ -195,8 +190,7 @@ def _zero_grad(
         is_marked = marks.idle == get_ident()
         if is_marked:
             marks.within, marks.idle = ZERO_GRAD, 0
-            if not marks.outline:
-                marks.add((ZERO_GRAD, perf_counter_ns()))
+            marks.add((ZERO_GRAD, perf_counter_ns()))
         elif hooks.active:
             hooks.run("zero_grad", listener.zero_grad_began)
         else:
@@ -205,8 +199,7 @@ def _zero_grad(
             return original(self, *args, **kwargs)
         finally:
             if is_marked and marks.within == ZERO_GRAD:
-                if not marks.outline:
-                    marks.add((-ZERO_GRAD, perf_counter_ns()))
+                marks.add((-ZERO_GRAD, perf_counter_ns()))
                 marks.within, marks.idle = 0, marks.thread
             else:
                 hooks.run("zero_grad", listener.zero_grad_ended)
@@ -249,8 +242,7 @@ def _next_batch(
     @functools.wraps(original)
     def __next__(self: Any) -> Any:  # noqa: N807
         if marks.idle == (thread := get_ident()):
-            if not marks.outline:
-                marks.add((DATA, perf_counter_ns()))
+            marks.add((DATA, perf_counter_ns()))
         elif hooks.active:
             hooks.run("data", listener.data_wanted)
         count = calls.cell if thread == calls.thread else calls.spare
@@ -273,12 +265,11 @@ def _step_pre_hook(hooks: HookSet, listener: Listener, marks: StepMarks) -> Call
     def before_step(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         # args[0] is the optimizer itself; a closure would follow.
         if (
-            marks.idle == get_ident() and marks.optimizer() is optimizer and not marks.between and marks.outline != 1
+            marks.idle == get_ident() and marks.optimizer() is optimizer and not marks.between
             and len(args) == 1 and not kwargs and not (marks.frozen and marks.is_in_the_way())
         ):  # fmt: skip
             marks.within, marks.idle = STEP, 0
-            if not marks.outline:
-                marks.add((STEP, perf_counter_ns()))
+            marks.add((STEP, perf_counter_ns()))
         elif hooks.active:
             closure = args[1] if len(args) > 1 else kwargs.get("closure")
             try:
@@ -295,8 +286,6 @@ def _step_post_hook(hooks: HookSet, listener: Listener, marks: StepMarks) -> Cal
         if marks.within == STEP and marks.thread == get_ident():
             marks.between = True
             marks.add((-STEP, now := perf_counter_ns()))
-            if now >= marks.full_until:
-                marks.outline = 1
             marks.within, marks.idle = 0, marks.thread
             if now >= marks.tell_at:
                 marks.tell(now)

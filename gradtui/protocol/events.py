@@ -182,8 +182,6 @@ class Progress(Event):
     readings_dropped: int = 0
     """Steps and micro-steps, of the whole run so far, whose gradients were not measured because a device had not finished the
     readings before, or had no memory left for them."""
-    outlined: int = 0
-    """How many of `steps` are so short that their phases were not timed: these are an estimate by steps just before."""
     exempt_steps: int = 0
     exempt_seconds: float = 0.0
     """Steps that were examined whatever the budget (the first ones, and those after a change), and what our hooks took in

@@ -236,10 +236,6 @@ def _phase_lines(state: RunState) -> list[str]:
         if record.seconds or record.count:
             lines.append(_phase_line(phase, record, elapsed, peak_owner(state, record)))
     lines += [f"  {line}" for line in clock_lines(state)]
-    if state.cost.outlined:
-        lines.append(
-            f"  the phase times of {state.cost.outlined:,} short steps are estimated from those of the other steps"
-        )
     if state.traced is not None:
         where = _traced_place(state, state.traced.peak_module)
         size = state.traced.peak / 2**20

@@ -151,7 +151,6 @@ def _progress(state: RunState, event: ev.Progress) -> None:
             "gradients not measured: the device is too far behind, and training does not wait for it",
         )
     cost.readings_dropped = event.readings_dropped
-    cost.outlined += event.outlined
     if event.own_device_seconds:
         cost.own_device_seconds = (cost.own_device_seconds or 0.0) + event.own_device_seconds
     if event.step <= event.steps:

@@ -224,8 +224,6 @@ class CostRecord:
     ledger_every: int = 1
     readings_dropped: int = 0
     """Gradients not measured because a device had not finished the readings before."""
-    outlined: int = 0
-    """Steps too short to time their phases: those are estimated by other steps'."""
     recent_us: float | None = None
     """Microseconds a step, lately."""
     recent_share: float | None = None

@@ -18,12 +18,11 @@ from watched import Watched, watched
 from zoo import SPECIMENS
 
 import gradtui
-from gradtui.probe import mark_replay, norm_reader, step_examiner, step_marks
+from gradtui.probe import mark_replay, norm_reader, step_examiner
 from gradtui.probe.probe import Probe
 from gradtui.probe.step_marks import FORWARD, STEP, StepMarks
 from gradtui.protocol.commands import Pause, Resume, SetTrainable
 from gradtui.protocol.events import CommandApplied, PauseChanged
-from gradtui.protocol.vocabulary import Phase
 from gradtui.transport.in_process import CommandQueue
 
 WARM_UP = 2
@@ -53,19 +52,6 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def told_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps that are like the one before are told as all others, so that every phase is heard of, in order."""
     monkeypatch.setattr(mark_replay, "_behind", lambda _whats, _begin, end: end)
-
-
-@pytest.fixture
-def in_outline(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every marked step but the one in which marks begin is marked in outline, as far as it goes its plain way."""
-    begin = StepMarks.begin
-
-    def as_short_ones(self: StepMarks, *arguments: Any, **options: Any) -> None:
-        self.are_short = True
-        begin(self, *arguments, **options)
-
-    monkeypatch.setattr(StepMarks, "begin", as_short_ones)
-    monkeypatch.setattr(step_marks, "_IN_FULL_NS", 0)
 
 
 def small() -> nn.Module:
@@ -108,19 +94,8 @@ def test_nothing_of_any_loop_is_lost(loop: str, name: str, told: list[int], monk
     assert not told
 
 
-@pytest.mark.parametrize(("loop", "name"), every_loop())
-@pytest.mark.usefixtures("in_outline")
-def test_nothing_is_lost_in_outline(loop: str, name: str, told: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    outlined = trained(loop, name)
-    if (loop, name) == ("plain", "mlp"):
-        assert outlined.state.cost.outlined >= 4
-        assert sum(told) <= 5 * 7, "two marks a step, but for the first"
-    monkeypatch.setattr(StepMarks, "begin", lambda *_, **__: None)
-    assert known(trained(loop, name))[:4] == known(outlined)[:4]
-
-
-@pytest.mark.usefixtures("in_outline")
-def test_what_has_happened_of_a_step_in_outline_is_told_before_what_follows(told: list[int]) -> None:
+@pytest.mark.usefixtures("told_one_by_one")
+def test_what_has_happened_of_a_step_is_told_before_what_follows(told: list[int]) -> None:
     model, other = small(), small()
     with watched(budget=0.0) as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -145,7 +120,6 @@ def test_what_has_happened_of_a_step_in_outline_is_told_before_what_follows(told
                 continue
             optimizer.step()
     assert told
-    assert seen.state.cost.outlined
     assert (seen.state.step, seen.state.micro_steps) == (23, 25)
     assert seen.phases.count("eval") == 1
     at = [place for place, phase in enumerate(seen.phases) if phase == "optimizer"]
@@ -254,45 +228,6 @@ def test_the_run_ends_after_the_step_it_was_told_to(
     assert (len(done), seen.state.step) == (forwards_over, stop_after)
 
 
-def test_phases_of_steps_in_outline_are_those_of_the_others(told: list[int]) -> None:
-    model = small()
-    with watched(budget=0.0) as seen:
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        for number in range(40):
-            step(model, optimizer)
-            if number == 10:
-                assert seen.probe._marked.marks.thread, "marks have begun"
-                seen.probe._marked.marks.full_until = 0
-    seen.check_that_phases_fill_the_time()
-    assert told
-    assert seen.state.cost.outlined >= 25
-    phases = {
-        phase: seen.state.phases[phase] for phase in (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER, Phase.ZERO_GRAD)
-    }
-    assert {record.count for record in phases.values()} == {40}
-    # The first steps are measured, so they say little; the others are alike, and none of these phases takes nothing.
-    assert all(record.seconds > 40 * 1e-6 for record in phases.values())
-
-
-@pytest.mark.parametrize(("part", "are_short"), [(1e-5, False), (0.1, True)])
-def test_steps_are_marked_in_outline_where_all_their_marks_are_felt(
-    part: float, are_short: bool, told: list[int]
-) -> None:
-    model = small()
-    with watched(budget=0.0) as seen:
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        marks, hooks = seen.probe._marked.marks, seen.probe.hooks
-        for _ in range(30):
-            step(model, optimizer)
-        # Seven marks of a step: forward; backward, the optimizer's step and zero_grad, which have an end.
-        hooks.hidden_ns = int(part * seen.probe._cost.step_time.typical * 1e9)
-        marks.tell_at = 0
-        step(model, optimizer)
-        assert told
-        assert marks.are_short is are_short
-
-
-@pytest.mark.usefixtures("in_outline")
 @pytest.mark.parametrize(("interrupted", "executed"), [(FORWARD, 20), (-STEP, 21)])
 def test_a_ctrl_c_between_a_mark_and_what_follows_it_loses_no_step(
     interrupted: int, executed: int, told: list[int]
@@ -311,7 +246,7 @@ def test_a_ctrl_c_between_a_mark_and_what_follows_it_loses_no_step(
 
         for number in range(20):
             if number == 12:
-                assert marks.outline
+                assert marks.thread
                 marks.add = interrupt  # type: ignore[assignment]
             try:
                 step(model, optimizer)

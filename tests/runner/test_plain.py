@@ -215,14 +215,6 @@ def test_what_measuring_took_is_explained_where_steps_were_exempt_from_the_budge
     assert told(100, 0.26) == [alone, f"{exempt} (100 of 100 steps)"]
 
 
-def test_phases_that_are_an_estimate_are_said_to_be() -> None:
-    short = ev.Progress(9.0, 5_000, 4_000, 4_000, 0, (4_000,), (), 0.0, 1, 1, outlined=3_500)
-    assert "estimate" not in closing(*coop_run(3))
-    assert "the phase times of 3,500 short steps are estimated from those of the other steps" in closing(
-        *coop_run(3), short
-    )
-
-
 def test_the_memory_of_a_device_is_told_with_its_parts() -> None:
     assert "device memory" not in closing(*coop_run(5))
     shown = closing(*coop_run(5), device_sample())
