@@ -63,7 +63,8 @@ more only some. `bad_step` (see `gradtui.export.bad_step`) is where NaN or Inf a
 nothing was trained in this process. `device_memory` (see `gradtui.export.device_memory`) is null where
 no CUDA device was in use.
 
-`problems` are the parts of gradtui that failed, each with its newest error; training was not touched. Empty in a sound run.
+`problems` are the parts of gradtui that failed, each with its newest `error` and how often it failed (`failures`): none in a
+sound run.
 
 `unregistered` are modules that run inside a model without being registered with it (a Python list of layers): the path of their
 `caller`, `model` where they are shown as a model by themselves, and elements of their parameters. As of the last examined step.
@@ -149,7 +150,7 @@ def summarise(state: RunState, *, dropped: int) -> dict[str, Any]:
         "interventions_dropped": state.intervention_count - len(state.interventions),
         "out_of_memory": [_out_of_memory(event) for event in state.out_of_memory],
         "findings": [],
-        "problems": dict(state.problems),
+        "problems": {part: asdict(problem) for part, problem in state.problems.items()},
         "unregistered": [asdict(module) for module in state.unregistered],
         "cost": _cost(state, dropped),
     }

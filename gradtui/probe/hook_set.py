@@ -1,7 +1,7 @@
 """Our wrappers and hooks on torch: put on together, taken off together, and never allowed to hurt the script.
 
 Everything of ours that torch calls goes through `HookSet.run`, on whatever thread the script uses. It times the call, catches
-what it raises, reports that once, and switches the failing part off after repeated failures. Exceptions that are meant for
+what it raises, reports that, and switches the failing part off after repeated failures. Exceptions that are meant for
 the script (the end of a run after N steps, Ctrl+C) are not `Exception`s and pass. Within it no tensor calls a
 `__torch_function__` of the script's, which may print or draw random numbers.
 """
@@ -240,8 +240,7 @@ class HookSet:
         count = self._failures[part] = self._failures.get(part, 0) + 1
         if count >= MOST_FAILURES:
             self._off.add(part)
-        if count in (1, MOST_FAILURES):
-            self._report(part, f"{type(error).__name__}: {error}", count >= MOST_FAILURES)
+        self._report(part, f"{type(error).__name__}: {error}", count >= MOST_FAILURES)
 
     def patch(self, owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
         """Replace `owner.name` by `wrap(original)` until `remove`."""

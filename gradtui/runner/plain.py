@@ -159,7 +159,7 @@ class PlainReporter:
             try:
                 apply(self.state, event)
             except Exception as error:  # noqa: BLE001 - one event that cannot be understood must not cost the others
-                self.state.problems["report"] = f"{type(event).__name__}: {error!r}"
+                self.state.note_problem("report", f"{type(event).__name__}: {error!r}")
 
 
 def progress_line(state: RunState) -> str:

@@ -253,7 +253,10 @@ def _pause_changed(state: RunState, event: ev.PauseChanged) -> None:
 
 
 def _probe_failed(state: RunState, event: ev.ProbeFailed) -> None:
-    state.problems[event.part] = event.error
+    is_new = event.part not in state.problems
+    state.note_problem(event.part, event.error)
+    if not (is_new or event.disabled):
+        return
     ending = "; it is switched off" if event.disabled else ""
     note(state, event, "probe", f"{event.part} failed: {event.error}{ending}; training was not touched")
 

@@ -248,6 +248,16 @@ class CostRecord:
         return max(0.0, self.own_seconds - self.exempt_seconds) / (self.step_seconds - self.exempt_seconds)
 
 
+@dataclass(frozen=True)
+class Problem:
+    """A part of gradtui that failed."""
+
+    error: str
+    """The newest one."""
+    failures: int
+    """How often it failed; the probe switches a part off after the third time."""
+
+
 @dataclass
 class RunState:
     """The whole picture. `version` grows with every event, so a panel can tell that nothing changed."""
@@ -325,8 +335,13 @@ class RunState:
     """The run was stopped since it could not be what its schedule says."""
     schedule_notes: list[str] = field(default_factory=list)
     """What became of the schedule that is replayed, as far as it is not what it asks for."""
-    problems: dict[str, str] = field(default_factory=dict)
-    """Parts of the probe that failed, and how."""
+    problems: dict[str, Problem] = field(default_factory=dict)
+    """Parts of gradtui that failed, and how."""
+
+    def note_problem(self, part: str, error: str) -> None:
+        """A part of gradtui has failed."""
+        known = self.problems.get(part)
+        self.problems[part] = Problem(error, known.failures + 1 if known is not None else 1)
 
     def note_submitted(self, command: Command) -> None:
         """Remember that a command is on its way, so that it can be shown as pending."""

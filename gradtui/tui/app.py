@@ -163,7 +163,7 @@ class GradtuiApp(LiveActions, LookingApp, FreezingApp, AnnouncingApp, KeysInOrde
             try:
                 apply(self.run_state, event)
             except Exception as error:  # noqa: BLE001  # one event that cannot be understood must not cost the screen
-                self.run_state.problems["screen"] = f"{type(event).__name__}: {error!r}"
+                self.run_state.note_problem("screen", f"{type(event).__name__}: {error!r}")
             self.announce(event)
             if self._awaits_look and isinstance(event, GradientHistogramsMeasured):
                 self._awaits_look = False

@@ -353,7 +353,7 @@ def test_parts_of_gradtui_that_failed_are_listed() -> None:
     assert summarise(state, dropped=0)["problems"] == {}
     for error in ("first", "second"):
         apply(state, ev.ProbeFailed(1.0, 2, part="gradient norms", error=error, disabled=False))
-    assert summarise(state, dropped=0)["problems"] == {"gradient norms": "second"}
+    assert summarise(state, dropped=0)["problems"] == {"gradient norms": {"error": "second", "failures": 2}}
 
 
 def test_host_time_and_device_time_of_phases_and_of_our_own_operations() -> None:

@@ -143,9 +143,23 @@ WITHOUT_WAITING = (
     + "model, x, optimizer = model_and_input()\ntorch.cuda.set_sync_debug_mode('error')\ntrain(model, x, optimizer, 20)\n"
 )
 
+A_PART_THAT_WAITS = """
+import torch
+from gradtui.probe import gradient_meter
+norms = gradient_meter._norms
 
-def run(source: str, folder: Path, *, watched: bool, **environment: str) -> tuple[list[Any], dict[str, Any]]:
-    """What the script prints, and the summary if it is watched."""
+def waits(gradients):
+    gradients[0][1].sum().item()
+    return norms(gradients)
+
+gradient_meter._norms = waits
+"""
+
+
+def run(
+    source: str, folder: Path, *, watched: bool, may_fail: bool = False, **environment: str
+) -> tuple[list[Any], dict[str, Any]]:
+    """What the script prints, and the summary if it is watched. No part of gradtui may fail unless `may_fail`."""
     script, summary = folder / "script.py", folder / "summary.json"
     script.write_text(source)
     ours = ["-m", "gradtui", "--plain", "--summary", str(summary)] if watched else []
@@ -159,6 +173,8 @@ def run(source: str, folder: Path, *, watched: bool, **environment: str) -> tupl
     )
     assert done.returncode == 0, done.stderr
     told = json.loads(summary.read_text()) if watched else {}
+    if not may_fail:
+        assert told.get("problems", {}) == {}, "an error of ours reaches nobody else: hooks keep it from the script"
     return [json.loads(line) for line in done.stdout.splitlines()], told
 
 
@@ -188,6 +204,14 @@ def test_that_the_script_resets_its_peaks_takes_nothing_from_ours(tmp_path: Path
 def test_nothing_waits_for_the_device_where_peaks_are_reset(tmp_path: Path) -> None:
     _, summary = run(WITHOUT_WAITING, tmp_path, watched=True)
     assert summary["steps"] == 20
+
+
+def test_a_part_of_gradtui_that_waits_for_the_device_is_found(tmp_path: Path) -> None:
+    _, summary = run(A_PART_THAT_WAITS + WITHOUT_WAITING, tmp_path, watched=True, may_fail=True)
+    assert summary["steps"] == 20
+    problem = summary["problems"]["gradient norms"]
+    assert "synchroniz" in problem["error"]
+    assert problem["failures"] == 3
 
 
 def test_the_parts_add_up_to_what_the_driver_says(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from gradtui.state.bad_step_words import bad_step_words
 from gradtui.state.measured import HISTOGRAMS_KEPT
 from gradtui.state.notes import LOG_LENGTH
 from gradtui.state.reducer import _CHANGES, INTERVENTIONS_KEPT, apply
-from gradtui.state.run_state import RunState
+from gradtui.state.run_state import Problem, RunState
 
 MLP = Node("Mlp", "Mlp", (), (Node("fc", "Linear", (("weight", (4, 2)), ("bias", (4,)))),))
 
@@ -297,8 +297,17 @@ def test_a_freeze_that_held_and_one_that_did_not_read_differently() -> None:
 
 def test_a_failed_part_is_remembered() -> None:
     state = state_of(ev.ProbeFailed(1.0, 3, "forward", "ValueError: x", True))
-    assert state.problems == {"forward": "ValueError: x"}
+    assert state.problems == {"forward": Problem("ValueError: x", 1)}
     assert "training was not touched" in state.log[-1].text
+
+
+def test_failures_of_a_part_are_counted_and_noted_once_until_it_is_switched_off() -> None:
+    failed = [ev.ProbeFailed(1.0, step, "forward", f"ValueError: {step}", step == 3) for step in (1, 2, 3)]
+    state = state_of(*failed)
+    assert state.problems == {"forward": Problem("ValueError: 3", 3)}
+    first, last = [entry.text for entry in state.log if entry.kind == "probe"]
+    assert "ValueError: 1; training" in first
+    assert "ValueError: 3; it is switched off" in last
 
 
 def test_the_end_leaves_nothing_pending_or_paused() -> None:

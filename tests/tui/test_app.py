@@ -810,7 +810,7 @@ async def test_an_event_that_cannot_be_understood_is_noted_and_the_rest_goes_on(
     broken = ev.ParametersClassified(1.0, 40, None, "")  # type: ignore[arg-type]
     async with session() as run:
         await run.put(broken, *training_step(MODEL, states, 41))
-        assert "ParametersClassified" in run.app.run_state.problems["screen"]
+        assert "ParametersClassified" in run.app.run_state.problems["screen"].error
         assert "step 41" in run.dashboard.header.text
 
 
