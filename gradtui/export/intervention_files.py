@@ -23,9 +23,12 @@ class InterventionFiles:
         self._written: int | None = None
 
     def save(self, state: RunState) -> str:
-        """Write both files and say where they are, in words. Raises OSError."""
+        """Write both files, since a person asks for them, and say where they are, in words. Raises OSError."""
+        return self._saved(state, "saved-schedule")
+
+    def _saved(self, state: RunState, kind: str) -> str:
         texts = {".toml": schedule_text(state, self._run), ".py": snippet_text(state)}
-        schedule, code = self._write("schedule", {suffix: _writer(text) for suffix, text in texts.items()})
+        schedule, code = self._write(kind, {suffix: _writer(text) for suffix, text in texts.items()})
         self._written = state.intervention_count
         count = "1 intervention" if state.intervention_count == 1 else f"{state.intervention_count} interventions"
         again = f"gradtui --schedule {shlex.quote(schedule)} {self._run}"
@@ -37,7 +40,8 @@ class InterventionFiles:
         if state.intervention_count == self._written or all(applied.command.id < 0 for applied in state.interventions):
             return None
         try:
-            return self.save(state)
+            # By this name the oldest of many are removed.
+            return self._saved(state, "schedule")
         except OSError as error:
             return f"what was done to the run could not be written down: {error.strerror or error}"
 

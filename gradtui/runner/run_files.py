@@ -12,12 +12,20 @@ from pathlib import Path
 from typing import BinaryIO
 
 BOXES_KEPT = 20
-"""So many of the newest black boxes of all runs stay. What a person asked for (a snapshot) is never removed."""
+"""The newest black boxes of all runs stay, up to this number. What a person asked for (a snapshot) is never removed."""
+
+SCHEDULES_KEPT = 100
+"""Likewise the schedules that were written as runs ended, each with its code."""
 
 Fill = Callable[[BinaryIO], object]
 """Writes what is to stand in a file."""
 
-_BOX_NAME = re.compile(r".+-\d{8}-\d{6}-\d+-out-of-memory-\d+\.txt")
+_RUN = r".+-\d{8}-\d{6}-\d+"
+_KEPT = (
+    (re.compile(_RUN + r"-out-of-memory-\d+\.txt"), BOXES_KEPT),
+    (re.compile(_RUN + r"-schedule-\d+\.(toml|py)"), SCHEDULES_KEPT),
+)
+"""The names of files that nobody asked for, and how many of each kind stay. Those that differ in the suffix count once."""
 
 
 def state_directory(environ: Mapping[str, str] = os.environ) -> Path:
@@ -88,10 +96,15 @@ def _new_file(path: Path, fill: Fill) -> Path:
 
 
 def _prune(directory: Path) -> None:
-    """Leave the newest black boxes. What cannot be removed stays."""
+    """Leave the newest of each kind. What cannot be removed stays."""
     with contextlib.suppress(OSError):
-        found = [entry for entry in os.scandir(directory) if _BOX_NAME.fullmatch(entry.name) and entry.is_file()]
-        found.sort(key=lambda entry: entry.stat().st_mtime_ns, reverse=True)
-        for entry in found[BOXES_KEPT:]:
-            with contextlib.suppress(OSError):
-                os.unlink(entry.path)
+        entries = [entry for entry in os.scandir(directory) if entry.is_file()]
+        for name, count in _KEPT:
+            found = [entry for entry in entries if name.fullmatch(entry.name)]
+            found.sort(key=lambda entry: entry.stat().st_mtime_ns, reverse=True)
+            stems = list(dict.fromkeys(os.path.splitext(entry.name)[0] for entry in found))
+            old = set(stems[count:])
+            for entry in found:
+                if os.path.splitext(entry.name)[0] in old:
+                    with contextlib.suppress(OSError):
+                        os.unlink(entry.path)

@@ -117,15 +117,15 @@ def test_what_a_person_did_is_written_once_and_a_replay_is_not() -> None:
     assert written == {}
     state = state_of([(3, SetTrainable(1, "fc2", False), "froze fc2", 0, False)])
     assert files.save(state) == (
-        "1 intervention written down; to do the same again: gradtui --schedule /runs/schedule.toml "
+        "1 intervention written down; to do the same again: gradtui --schedule /runs/saved-schedule.toml "
         "'my runs/train me.py' --lr 0.1; "
-        "as code: /runs/schedule.py"
+        "as code: /runs/saved-schedule.py"
     )
-    assert written["schedule.toml"].decode() == schedule_text(state, "'my runs/train me.py' --lr 0.1")
-    assert b"follow_schedule" in written["schedule.py"]
+    assert written["saved-schedule.toml"].decode() == schedule_text(state, "'my runs/train me.py' --lr 0.1")
+    assert b"follow_schedule" in written["saved-schedule.py"]
     assert files.closing(state) is None
     apply(state, CommandApplied(0.0, 9, Undo(2), "unfroze fc2", ()))
-    assert files.closing(state) is not None
+    assert "gradtui --schedule /runs/schedule.toml " in (files.closing(state) or "")
 
     def full(kind: str, fills: object) -> list[str]:
         raise OSError(28, "No space left on device")

@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 import pytest
 
-from gradtui.runner.run_files import BOXES_KEPT, RunFiles
+from gradtui.runner.run_files import BOXES_KEPT, SCHEDULES_KEPT, RunFiles
 
 
 def test_files_are_private_numbered_and_named_after_run_and_kind(tmp_path: Path) -> None:
@@ -59,6 +59,25 @@ def test_where_no_directory_can_be_written_the_first_reason_is_given(
         RunFiles("train.py", {"XDG_STATE_HOME": str(tmp_path / "file")}).write(
             "out-of-memory", ".txt", lambda file: None
         )
+
+
+def test_old_schedules_give_way_with_their_code_and_saved_ones_stay(tmp_path: Path) -> None:
+    directory = tmp_path / "gradtui"
+    directory.mkdir()
+    saved = ["train-20260101-000000-1-saved-schedule-1.toml", "train-20260101-000000-1-saved-schedule-1.py"]
+    runs = [f"train-20260101-000000-{number}-schedule-1" for number in range(SCHEDULES_KEPT + 3)]
+    for age, run in enumerate([*saved, *runs]):
+        for name in [run] if run in saved else [f"{run}.toml", f"{run}.py"]:
+            (directory / name).write_text("")
+            os.utime(directory / name, (1_000_000 + age, 1_000_000 + age))
+    files = RunFiles("train.py", {"XDG_STATE_HOME": str(tmp_path)})
+    new = files.write_together("schedule", {".toml": lambda file: None, ".py": lambda file: None})
+    left = {path.name for path in directory.iterdir()}
+    assert left == {
+        *saved,
+        *map(os.path.basename, new),
+        *(f"{run}{suffix}" for run in runs[4:] for suffix in (".toml", ".py")),
+    }
 
 
 def test_old_black_boxes_give_way_and_nothing_else_does(tmp_path: Path) -> None:
