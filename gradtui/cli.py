@@ -83,11 +83,17 @@ _FILE: dict[str, Any] = {"callback": _output_file, "metavar": "FILE"}
 )
 @click.option("-m", "module", metavar="MODULE", help="Run a module, as python -m does; the rest are its arguments.")
 @click.option("--plain", is_flag=True, help="No dashboard: progress lines and a closing summary on stderr.")
-@click.option("--steps", callback=_steps, metavar="N", help="Stop cleanly after N optimizer steps.")
+@click.option(
+    "--steps",
+    callback=_steps,
+    metavar="N",
+    help="Stop cleanly after N optimizer steps. Give every rank of a distributed run the same N.",
+)
 @click.option(
     "--pause-at-nan",
     is_flag=True,
-    help="Hold the run at the first step with NaN or Inf. Every step is measured, whatever the budget, and waited for on CUDA.",
+    help="Hold the run at the first step with NaN or Inf. Every step is measured, whatever the budget, and waited for on CUDA. "
+    "One of several ranks is not held.",
 )
 @click.option("--summary", **_FILE, help="Write the summary to FILE as JSON, renewed while the run goes on.")
 @click.option(

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -84,11 +85,15 @@ def _with_screen(
     files = InterventionFiles(made.write_together, settings.target.words)
     try:
         screen = ScreenRun(settings, program, lease, plot_server, save_schedule=files.save, write_file=made.write)
-        screen.capture_output()
+        holder = screen.claim_terminal()
+        if holder is None:
+            screen.capture_output()
     except OSError as error:
         reason = f"no log can be written ({error.strerror or error})"
         write_line(f"{reason}; running with --plain")
         _plain(settings, program, reason)
+    if holder is not None:
+        _beside(holder, settings, program)
     summary = _summary_file(settings, lambda: screen.look(partial(summarise, dropped=screen.dropped)))
     with _renewed(summary):
         outcome = screen.execute()
@@ -100,6 +105,13 @@ def _with_screen(
 
 def _summary_file(settings: Settings, summary: Callable[[], dict[str, Any] | None]) -> SummaryFile | None:
     return SummaryFile(settings.summary, summary) if settings.summary is not None else None
+
+
+def _beside(holder: str, settings: Settings, program: Program) -> NoReturn:
+    """Run without a screen because `holder` has it. It may be another rank of this run, so nothing keeps the script back."""
+    without = ", without --pause-at-nan" if settings.pause_at_nan else ""
+    write_line(f"{holder} has the dashboard on this terminal; running with --plain{without}")
+    _plain(replace(settings, pause_at_nan=False), program, "another process has it")
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -18,12 +19,13 @@ from gradtui.runner.plain import PlainReporter
 from gradtui.runner.script import Program
 from gradtui.runner.shutting_down import run_exit_callbacks
 from gradtui.runner.terminal import ControllingTerminal
+from gradtui.runner.terminal_claim import TerminalClaim
 from gradtui.runner.terminal_lease import TerminalLease
 from gradtui.runner.training_run import TrainingRun
 from gradtui.settings import Settings
 from gradtui.state.run_state import RunState
 from gradtui.transport.log_tail import LogTail
-from gradtui.tui.driver import interrupt_script
+from gradtui.tui.driver import in_foreground, interrupt_script
 from gradtui.tui.plotting.lazy_plotter import LazyPlotter
 from gradtui.tui.proportions import output_columns
 from gradtui.tui.ui_thread import UiThread
@@ -68,6 +70,7 @@ class ScreenRun:
         columns = output_columns(terminal.columns, terminal.lines)
         self._capture = OutputCapture(log, columns=columns, announce=lease.output_in, on_trouble=self._note_lost_output)
         self._terminal = ControllingTerminal(lease)
+        self._claim = TerminalClaim(0)
         self._thread = UiThread(self._make_app, self._terminal, on_end=self._screen_ended)
         self._plotter = LazyPlotter(plot_server)
         self.reporter = PlainReporter(self._training.events)
@@ -87,13 +90,25 @@ class ScreenRun:
             return self._thread.ask(lambda app: cast("GradtuiApp", app).look(at), _ANSWER_S)
         return self.reporter.look(at)
 
+    def claim_terminal(self) -> str | None:
+        """Take the terminal for this run's screen, or return in words who has it. Before `capture_output`."""
+        return self._claim.take(self._settings.target.name)
+
     def capture_output(self) -> None:
         """Send the output to the log. Before `execute`.
 
         Raises:
             OSError: the log cannot be opened. Nothing has changed then.
         """
+        if not in_foreground(self._terminal.descriptor):
+            self._say_in_background()
         self._capture.start()
+
+    def _say_in_background(self) -> None:
+        # A terminal may stop the jobs that write to it from the background; the script has not written anything yet.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTTOU})
+        write_line(f"in the background: fg shows the dashboard; the output of the script goes to {self._capture.log}")
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def execute(self) -> Outcome:
         """Run the script, then keep the screen up until the person leaves it."""
@@ -131,6 +146,7 @@ class ScreenRun:
 
     def _screen_ended(self, thread: UiThread) -> None:
         """On the app's thread, with the terminal restored."""
+        self._claim.release()
         self._hand_over(getattr(thread.app, "run_state", None))
         self._plotter.close()
 

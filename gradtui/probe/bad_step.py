@@ -47,8 +47,8 @@ class Surroundings:
     tracer: ModuleTracer
     batch: Callable[[], Iterable[torch.Tensor]]
     """The tensors of the step's batch, none where nobody noted them."""
-    hold: Callable[[], bool]
-    """Holds the run at the next boundary; False where it must not be held."""
+    hold: Callable[[PauseAtBadStep], bool]
+    """Holds the run at the next boundary as the command asked; False where it must not be held, and the command is rejected."""
 
 
 class _Measured(NamedTuple):
@@ -64,8 +64,7 @@ class BadSteps:
     """Tells of each time that values stop being finite, and may hold the run then."""
 
     def __init__(self, emit: Callable[[Event], None], clock: RunClock, view: ModelsInView) -> None:
-        self.pauses = False
-        """The run is to be held at the next one; until then every step is measured."""
+        self._wish: PauseAtBadStep | None = None
         self.left_out = False
         """What is measured next is a step that a loss scaler leaves out: Inf in its gradients is how it finds its scale."""
         self.around: Surroundings | None = None
@@ -89,13 +88,18 @@ class BadSteps:
         self._clipped: Kinds = {}
         """The gradients that were not finite before the script clipped them."""
 
+    @property
+    def pauses(self) -> bool:
+        """Whether the run is to be held at the next bad step. Until then every step is measured."""
+        return self._wish is not None
+
     def set_pause(self, command: PauseAtBadStep) -> Applied:
         """The command. Raises `Refused`."""
         if command.on == self.pauses:
             raise AlreadySo("it does so already" if command.on else "it would not pause there anyway")
         if command.on and self._is_bad:
             raise Refused("the newest values are not finite already; p holds the run at once")
-        self.pauses = command.on
+        self._wish = command if command.on else None
         now = "pauses at the first NaN or Inf; until then every step is measured, whatever the budget"
         return Applied(now if command.on else "no longer pauses at the first NaN or Inf", ())
 
@@ -280,9 +284,9 @@ class BadSteps:
     def _tell(self, found: BadStepFound) -> None:
         self._is_bad = True
         self._told += 1
-        holds = self.pauses and self.around is not None and self.around.hold()
-        self.pauses = False
-        if self._told <= _MOST or holds:
+        wish, self._wish = self._wish, None
+        holds = wish is not None and self.around is not None and self.around.hold(wish)
+        if self._told <= _MOST or wish is not None:
             self._emit(replace(found, holds=holds))
 
 

@@ -49,8 +49,8 @@ class Boundary:
         self._held = held
         self._hold_at: int | None = None
         """The step count at which to hold; None to let it run."""
-        self._counts_steps = False
-        """`RunSteps` has set `_hold_at`: further ones add to it."""
+        self._wish: Command | None = None
+        """The command that has set `_hold_at`. Further `RunSteps` add to it."""
         self._stop = False
 
     @property
@@ -62,14 +62,16 @@ class Boundary:
         """Whether the run is to be held after at most so many `steps` more than the `executed` ones."""
         return self._hold_at is not None and 0 < self._hold_at - executed <= steps
 
-    def hold(self) -> bool:
-        """Hold when the next boundary is crossed, if there is anybody who could let the run go on.
+    def hold(self, command: Command) -> bool:
+        """Hold when the next boundary is crossed, as `command` asked, if there is anybody who could let the run go on.
 
-        False where the run must not be held: this is one of several ranks.
+        Where the run must not be held (this is one of several ranks), the command is rejected now. Returns whether it holds.
         """
-        if ranks.objection_to_hold() is not None:
+        objection = ranks.objection_to_hold()
+        if objection is not None:
+            self._rejected(command, objection)
             return False
-        self._set_hold(0)
+        self._set_hold(0, command)
         return True
 
     def cross(self, step: int) -> None:
@@ -89,15 +91,18 @@ class Boundary:
     def _should_hold(self, step: int) -> bool:
         if self._hold_at is None or step < self._hold_at or self._stop or self._commands.closed:
             return False
-        if ranks.objection_to_hold() is not None:
+        objection = ranks.objection_to_hold()
+        if objection is not None:
             # The process group is newer than the command that asked for this.
+            if self._wish is not None:
+                self._rejected(self._wish, objection)
             self._set_hold(None)
             self._held(False)
             return False
         return True
 
-    def _set_hold(self, step: int | None, *, counts_steps: bool = False) -> None:
-        self._hold_at, self._counts_steps = step, counts_steps
+    def _set_hold(self, step: int | None, wish: Command | None = None) -> None:
+        self._hold_at, self._wish = step, wish
 
     def _apply_waiting(self, step: int) -> None:
         while self._commands and (command := self._commands.take()) is not None:
@@ -128,19 +133,19 @@ class Boundary:
         if handler is not None:
             return handler(command)
         if isinstance(command, Pause):
-            self._set_hold(step)
+            self._set_hold(step, command)
             return Applied("pause", ())
         if isinstance(command, Resume):
             self._set_hold(None)
             return Applied("resume", ())
         if isinstance(command, RunSteps):
-            begin = self._hold_at if self._counts_steps and self._hold_at is not None else step
-            self._set_hold(max(step, begin) + command.count, counts_steps=True)
+            begin = self._hold_at if isinstance(self._wish, RunSteps) and self._hold_at is not None else step
+            self._set_hold(max(step, begin) + command.count, command)
             return Applied(f"run {command.count:,} step{'s' if command.count != 1 else ''}", ())
         if isinstance(command, RunTo):
             if command.step <= step:
                 raise Refused(f"step {command.step:,} is over: this is step {step:,}")
-            self._set_hold(command.step)
+            self._set_hold(command.step, command)
             return Applied(f"run to step {command.step:,}", ())
         if isinstance(command, StopTraining):
             self._stop = True

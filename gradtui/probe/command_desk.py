@@ -99,7 +99,7 @@ class CommandDesk:
             held=held,
         )
         self._bad_steps, self._wait_for_readings = norms.bad_steps, norms.wait
-        self._bad_steps.around = Surroundings(counter, examiner.tracer, examiner.batches.tensors, self._boundary.hold)
+        self._bad_steps.around = Surroundings(counter, examiner.tracer, examiner.batches.tensors, self._hold)
         examiner.follows = lambda: self._bad_steps.pauses
         self.write_file: WriteFile | None = None
         """Makes the files a person asks for; None where there is no place for any."""
@@ -134,6 +134,11 @@ class CommandDesk:
             PauseAtBadStep: norms.bad_steps.set_pause,
             SaveAllocatorSnapshot: lambda _: allocator_snapshot.save(self.write_file),
         }
+
+    def _hold(self, command: PauseAtBadStep) -> bool:
+        """Hold at the next boundary, between two of which this is called. Whether that may be."""
+        self._step = self._counter.steps
+        return self._boundary.hold(command)
 
     def cross(self, step: int, by_hand: bool, captured: bool = False) -> None:
         """The training thread is at a step boundary. Raises `RunStopped` if the person, or the schedule, ends the run.

@@ -156,7 +156,7 @@ def _stop_along(watch: _Watch) -> None:
     """
     state = watch.lease.read()
     if watch.terminal is not None and state.screen_up:
-        watch.terminal.restore()
+        watch.terminal.restore(state.settings)
     if state.stop_group:
         os.killpg(os.getpgrp(), signal.SIGSTOP)
     else:
@@ -168,7 +168,7 @@ def _conclude(status: int, watch: _Watch, dump: int | None) -> int:
     state = watch.lease.read()
     was_left_open = state.screen_up and (watch.terminal is None or watch.terminal.is_raw)
     if state.screen_up and watch.terminal is not None:
-        watch.terminal.restore()
+        watch.terminal.restore(state.settings)
     watch.at_end()
     killed_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
     exit_code = os.WEXITSTATUS(status) if killed_by is None else 128 + killed_by

@@ -18,7 +18,7 @@ from typing import Any
 
 from gradtui.descriptors import move_aside
 from gradtui.runner.hang_up import HangUpShield, is_gone
-from gradtui.runner.terminal_lease import TerminalLease
+from gradtui.runner.terminal_lease import LineSettings, TerminalLease
 
 RESET = b"".join(
     (
@@ -42,7 +42,7 @@ _WRITE_PATIENCE = 0.5
 
 
 class ControllingTerminal:
-    """The process's terminal, with its line settings as they were when this object was made."""
+    """The process's terminal, with its line settings as they were when the screen came up, or when this object was made."""
 
     def __init__(self, lease: TerminalLease | None = None) -> None:
         """Open the terminal. `lease` is told when the screen comes and goes.
@@ -56,13 +56,13 @@ class ControllingTerminal:
         """Whether the script has closed our descriptor at some time."""
         self.shield = HangUpShield()
         self._lease = lease or TerminalLease()
-        self._settings: list[Any] | None = None
-        with contextlib.suppress(termios.error):
-            self._settings = termios.tcgetattr(self.descriptor)
+        self._settings = line_settings(self.descriptor)
 
     def entered(self) -> None:
         """To be called before the first byte that changes the terminal's mode."""
-        self._lease.entered()
+        # A run that started in the background found the settings with which its shell reads a line.
+        self._settings = line_settings(self.descriptor) or self._settings
+        self._lease.entered(self._settings)
 
     def left(self) -> None:
         """To be called after the terminal's mode is as it was."""
@@ -104,18 +104,22 @@ class ControllingTerminal:
         signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
         self._lease.stopping(group=False)
 
-    def restore(self) -> None:
+    def restore(self, settings: LineSettings | None = None) -> None:
         """Put the terminal back by force after an unclean end, and drop input that nobody will read.
 
         Safe from the background of a job only while SIGTTOU is blocked or ignored.
+
+        Args:
+            settings: the line settings that another process found; by default those that this object knows.
         """
         if self.is_lost:
             self.was_lost = True
             with contextlib.suppress(OSError):
                 self.descriptor = move_aside(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC))
         with contextlib.suppress(termios.error):
-            if self._settings is not None:
-                termios.tcsetattr(self.descriptor, termios.TCSANOW, self._settings)
+            found = settings or self._settings
+            if found is not None:
+                termios.tcsetattr(self.descriptor, termios.TCSANOW, found)
             termios.tcflush(self.descriptor, termios.TCIFLUSH)
         with contextlib.suppress(OSError, ValueError):
             if select.select([], [self.descriptor], [], _WRITE_PATIENCE)[1]:
@@ -125,6 +129,14 @@ class ControllingTerminal:
         """Give the descriptor back."""
         with contextlib.suppress(OSError):
             os.close(self.descriptor)
+
+
+def line_settings(descriptor: int) -> LineSettings | None:
+    """The terminal's settings as `termios.tcsetattr` takes them, of plain numbers only; None where it will not say."""
+    with contextlib.suppress(termios.error):
+        *flags, characters = termios.tcgetattr(descriptor)
+        return [*flags, [each[0] if isinstance(each, bytes) else each for each in characters]]
+    return None
 
 
 def _identity(descriptor: int) -> tuple[int, int, int] | None:

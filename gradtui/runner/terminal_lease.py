@@ -11,8 +11,12 @@ import json
 import os
 import socket
 from dataclasses import dataclass, replace
+from typing import Any
 
 from gradtui.descriptors import move_aside
+
+LineSettings = list[Any]
+"""What `termios.tcsetattr` takes."""
 
 
 @dataclass(frozen=True)
@@ -23,11 +27,13 @@ class LeaseState:
         screen_up: the terminal is in application mode.
         log: where the output goes; None where it goes to the terminal.
         stop_group: the stop that is about to come was asked for by a key, and is meant for the whole job.
+        settings: the terminal's line settings before it was last put in application mode.
     """
 
     screen_up: bool = False
     log: str | None = None
     stop_group: bool = False
+    settings: LineSettings | None = None
 
 
 class TerminalLease:
@@ -46,9 +52,9 @@ class TerminalLease:
         """
         return self._supervisor is not None and os.getpid() == self._owner and os.getppid() != self._supervisor
 
-    def entered(self) -> None:
-        """The terminal is about to be put in application mode."""
-        self._say({"screen_up": True})
+    def entered(self, settings: LineSettings | None = None) -> None:
+        """The terminal, with these line settings, is about to be put in application mode."""
+        self._say({"screen_up": True, "settings": settings})
 
     def left(self) -> None:
         """The terminal is as it was before `entered`."""

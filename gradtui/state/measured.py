@@ -106,7 +106,8 @@ def _keep_newest(kept: dict[str, _Told], path: str, event: _Told) -> None:
 
 def bad_step_found(state: RunState, event: ev.BadStepFound) -> None:
     state.bad_step = state.bad_step or event
-    state.pauses_at_bad_step = state.pauses_at_bad_step and not event.holds
+    # The pause is over with the first bad step, whether or not the run could be held there.
+    state.pauses_at_bad_step = False
     note(state, event, "not finite", bad_step_words(event, with_hold=True))
 
 

@@ -34,6 +34,7 @@ from gradtui.state.series import Series
 from gradtui.state.unregistered_words import unregistered_lines
 
 INTERVENTIONS_KEPT = 1_000
+REFUSALS_KEPT = 64
 _SMOOTHING = 0.3
 """Weight of the newest sample in the moving averages of the header (rate, cost)."""
 
@@ -200,6 +201,8 @@ def _applied(state: RunState, event: ev.CommandApplied) -> None:
 
 def _rejected(state: RunState, event: ev.CommandRejected) -> None:
     state.pending.pop(event.command.id, None)
+    state.refused.append(event)
+    del state.refused[:-REFUSALS_KEPT]
     note(state, event, "rejected", f"cannot {command_words(event.command)}: {event.reason}")
 
 

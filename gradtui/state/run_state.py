@@ -8,6 +8,7 @@ from gradtui.protocol.commands import Command, SetTrainable, TrainOnly
 from gradtui.protocol.events import (
     BadStepFound,
     CommandApplied,
+    CommandRejected,
     DeviceSampled,
     FreezesInForce,
     GradientReachMeasured,
@@ -317,6 +318,8 @@ class RunState:
     """The newest freezes and unfreezes, whoever asked for them."""
     intervention_count: int = 0
     """How many there have been."""
+    refused: list[CommandRejected] = field(default_factory=list)
+    """The newest commands that were not carried out."""
     log: list[LogEntry] = field(default_factory=list)
     """The newest entries."""
     log_count: int = 0

@@ -27,7 +27,7 @@ from gradtui.tui.action import Action
 from gradtui.tui.action_table import ACTIONS
 from gradtui.tui.actions import bindings
 from gradtui.tui.announcing import AnnouncingApp
-from gradtui.tui.driver import suspend_process
+from gradtui.tui.driver import is_in_background, suspend_process
 from gradtui.tui.freezing import FreezingApp
 from gradtui.tui.governor import Governor
 from gradtui.tui.keys_in_order import KeysInOrder
@@ -131,6 +131,10 @@ class GradtuiApp(LiveActions, LookingApp, FreezingApp, AnnouncingApp, KeysInOrde
         if not self._governor.begin():
             return
         self._drain()
+        if self.run_state.ended is not None and is_in_background(self):
+            # Nobody sees the end of the run here: the process ends as any job does.
+            self.exit("ended")
+            return
         self._draw_header()
         front = self._front
         part = self._governor.choose(front.visible_parts())

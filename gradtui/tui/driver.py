@@ -6,7 +6,7 @@ is a method or attribute of `LinuxDriver`, and `tests/tui/test_driver.py` fails 
 - Keys come from and drawing goes to a descriptor of the terminal of its own.
 - A resize is noticed by asking the terminal four times a second: a signal handler would wait for the main thread, which
   may be in one torch operation for seconds.
-- Ctrl+Z stops the whole job. Continued in the background, the screen stays closed until it is in front again.
+- Ctrl+Z stops the whole job. Continued or started in the background, the screen stays closed until the job is in front.
 - A terminal that hung up, or that a dead supervisor left to us, ends the app and not the script.
 - A screen that somebody else closed (`kill -STOP`, after which the supervisor repairs the terminal) is opened again.
 """
@@ -88,13 +88,21 @@ class ThreadDriver(LinuxDriver):
         """Whether the terminal is in application mode because of us."""
         return self._drawing
 
+    @property
+    def waits_in_background(self) -> bool:
+        """Whether the screen is closed because another job has the terminal."""
+        return not self._drawing and not in_foreground(self.fileno)
+
     def write(self, data: str) -> None:
         """Draw, unless the terminal is not ours at the moment: then there is nothing to draw on."""
         if self._drawing:
             super().write(data)
 
     def start_application_mode(self) -> None:
-        """Take the terminal."""
+        """Take the terminal, or wait until the job is in front: until then the terminal belongs to another."""
+        if not in_foreground(self.fileno):
+            self._look_again()
+            return
         self.terminal.entered()
         self._drawing = True
         self._last_size = self._get_terminal_size()
@@ -175,7 +183,9 @@ class ThreadDriver(LinuxDriver):
         if self._look is not None:
             self._look.cancel()
             self._look = None
-        super().disable_input()
+        if self._drawing or (self._key_thread is not None and self._key_thread.is_alive()):
+            # It drops what was typed: in the background that is meant for another job.
+            super().disable_input()
 
     def _get_terminal_size(self) -> tuple[int, int]:
         return terminal_size(self.fileno)
@@ -199,6 +209,12 @@ def suspend_process(app: App[Any]) -> None:
     driver = getattr(app.driver_class, "current", None)
     if isinstance(driver, ThreadDriver):
         driver.suspend_process()
+
+
+def is_in_background(app: App[Any]) -> bool:
+    """Whether the app shows nothing because another job has the terminal. UI thread."""
+    driver = getattr(app.driver_class, "current", None)
+    return isinstance(driver, ThreadDriver) and driver.waits_in_background
 
 
 def interrupt_script() -> None:

@@ -11,6 +11,7 @@ import torch
 from torch import distributed, nn
 from watched import ScriptedCommands, Watched, watched
 
+from gradtui.export.summary import summarise
 from gradtui.probe.replayed_schedule import ReplayedSchedule
 from gradtui.protocol import commands as all_commands
 from gradtui.protocol.commands import (
@@ -144,6 +145,9 @@ def test_what_was_asked_for_before_there_were_several_ranks_holds_none_of_them(
     with watched(commands=ScriptedCommands()) as seen:
         train(5, each)
     assert (held(seen), seen.state.step, seen.state.runs_to) == ([], 5, None)
+    (answer,) = seen.all(CommandRejected)
+    assert answer.command == RunTo(answer.command.id, 3)
+    assert answer.reason.startswith("this is one of 2 ranks: while this one pauses, ")
 
 
 def test_a_bad_step_holds_no_rank_where_the_group_is_newer_than_the_wish(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,6 +170,12 @@ def test_a_bad_step_holds_no_rank_where_the_group_is_newer_than_the_wish(monkeyp
     (found, *_) = seen.all(BadStepFound)
     assert not found.holds
     assert held(seen) == []
+    assert not seen.state.pauses_at_bad_step
+    (answer,) = seen.all(CommandRejected)
+    assert isinstance(answer.command, PauseAtBadStep)
+    refused = summarise(seen.state, dropped=0)["refused"]
+    assert refused == [{"step": 2, "command": "pause at the first NaN", "reason": answer.reason}]
+    assert answer.reason.startswith("this is one of 2 ranks: while this one pauses, ")
 
 
 def test_a_schedule_ends_the_run_before_its_first_step(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import pty
+import termios
+import tty
 from collections.abc import Iterator
 
 import pytest
 
 from gradtui.descriptors import LOWEST_OWN
+from gradtui.runner.terminal import line_settings
 from gradtui.runner.terminal_lease import LeaseReader, LeaseState, TerminalLease, lease_ends
 
 
@@ -71,6 +75,23 @@ def test_a_full_pipe_does_not_block(pipe: tuple[int, int]) -> None:
     for _ in range(10_000):
         lease.entered()
     assert LeaseReader(pipe[0]).read().screen_up is True
+
+
+def test_the_line_settings_are_told(pipe: tuple[int, int]) -> None:
+    controller, terminal = pty.openpty()
+    try:
+        found = line_settings(terminal)
+        assert found is not None
+        TerminalLease(pipe[1]).entered(found)
+        tty.setraw(terminal)
+        assert line_settings(terminal) != found
+        told = LeaseReader(pipe[0]).read().settings
+        assert told == found
+        termios.tcsetattr(terminal, termios.TCSANOW, told)
+        assert line_settings(terminal) == found
+    finally:
+        os.close(controller)
+        os.close(terminal)
 
 
 def test_nonsense_is_ignored(pipe: tuple[int, int]) -> None:
