@@ -142,6 +142,9 @@ def test_what_a_person_did_is_written_once_and_a_replay_is_not() -> None:
         ('command = "train_only"\nselection = "re:*"', "'re:*' is no regular expression"),
         ('command = "set_group"\noptimizer = 0\ngroup = 0\nlearning_rate = nan', "is a finite number"),
         ('command = "set_group"\noptimizer = 0\ngroup = 0\nweight_decay = -inf', "is a finite number"),
+        ('command = "set_group"\noptimizer = 0\ngroup = 0\nlearning_rate = -0.5', "from 0 on, not -0.5"),
+        ('command = "set_group"\noptimizer = -1\ngroup = 0\nlearning_rate = 0.5', "from 0 on, not -1"),
+        ('command = "set_group"\noptimizer = 0\ngroup = 0', "needs a learning_rate or a weight_decay"),
     ],
 )
 def test_an_expression_or_a_number_that_cannot_be_is_refused_before_anything_runs(

@@ -649,6 +649,15 @@ async def test_the_question_whether_to_leave_changes_as_the_run_ends() -> None:
         assert run.sink.submitted == []
 
 
+async def test_who_was_about_to_stay_stays_as_the_run_ends() -> None:
+    async with session() as run:
+        await run.press("q", "down", "down")
+        await run.put(ev.RunEnded(9.0, 40, 0, None))
+        await run.press("enter")
+        assert run.app.screen is run.dashboard
+        assert run.app.is_running
+
+
 async def test_a_filter_stays_in_force_when_models_are_listed_anew() -> None:
     async with session() as run:
         tree = run.dashboard.tree_view

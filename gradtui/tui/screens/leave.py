@@ -51,9 +51,11 @@ class LeaveDialog(ModalScreen[Answer | None]):
         """The run has ended while the question is open: there is nothing left to stop."""
         self.query_one("#question", Container).border_title = Content.assemble(("The run has ended. Leave?", "bold"))
         options = self.query_one(OptionList)
+        stays = options.highlighted == len(_OPTIONS) - 1
         options.clear_options()
         options.add_options(_options(_OPTIONS_AT_END))
-        options.highlighted = 0
+        # Enter, if it is pressed at this moment, must not leave where it was to stay.
+        options.highlighted = len(_OPTIONS_AT_END) - 1 if stays else 0
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         self.action_answer(event.option.id or "stay")
