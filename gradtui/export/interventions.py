@@ -6,6 +6,7 @@ from typing import Any
 
 from gradtui.protocol.codec import to_words
 from gradtui.protocol.commands import SetTrainable
+from gradtui.state.command_words import command_words
 from gradtui.state.run_state import RunState
 
 
@@ -37,4 +38,11 @@ def interventions(state: RunState) -> list[dict[str, Any]]:
             "parameters": [path for changed in event.changed for path in changed.paths],
         }
         for event in state.interventions
+    ]
+
+
+def refused(state: RunState) -> list[dict[str, Any]]:
+    """The newest commands that were not carried out."""
+    return [
+        {"step": event.step, "command": command_words(event.command), "reason": event.reason} for event in state.refused
     ]

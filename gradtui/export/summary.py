@@ -56,11 +56,10 @@ the others. `trained_and_taken_out` are the paths of parameters that have traine
 again: their weights differ from those that the script keeps frozen.
 `interventions` are the newest changes that were applied, by whomever: `command` and its fields as a schedule file has them
 (`gradtui.protocol.codec`), when `step` steps had been executed and a loss scaler had left out `skipped` since, and the paths of
-the parameters that were frozen or unfrozen by it; older ones are counted in `interventions_dropped`. `refused` are the
-newest commands that were not carried out, in words, each with the `reason`: among them a pause (`--pause-at-nan`) on one of
-several ranks. `out_of_memory` are the failed allocations, whether or not the script caught what they raised: the first few
-with who held the memory then, of many more only some. `bad_step` (see `gradtui.export.bad_step`) is where NaN or Inf
-appeared first, null if they did not.
+the parameters that were frozen or unfrozen by it; older ones are counted in `interventions_dropped`. `refused` are the newest
+commands that were not carried out (a pause on one of several ranks), each with the `reason`. `out_of_memory` are the failed
+allocations, whether or not the script caught what they raised: the first few with who held the memory then, of many more only
+some. `bad_step` (see `gradtui.export.bad_step`) is where NaN or Inf appeared first, null if they did not.
 `exit_code` is null while the run goes on; `child_cpu_seconds`, the CPU time of the script's child processes, is null unless
 nothing was trained in this process. `device_memory` (see `gradtui.export.device_memory`) is null where
 no CUDA device was in use.
@@ -105,10 +104,9 @@ from typing import Any, TextIO
 from gradtui.export import gradients
 from gradtui.export.bad_step import bad_step
 from gradtui.export.device_memory import device_memory
-from gradtui.export.interventions import freezes, interventions
-from gradtui.protocol.events import CommandRejected, OutOfMemory
+from gradtui.export.interventions import freezes, interventions, refused
+from gradtui.protocol.events import OutOfMemory
 from gradtui.protocol.vocabulary import BufferInfo, Phase
-from gradtui.state.command_words import command_words
 from gradtui.state.model_records import MODE_WORDS, model_labels, model_records, reported_tree
 from gradtui.state.run_state import CostRecord, ModelRecord, PhaseRecord, RunState
 from gradtui.state.selectors import norm_steps_of, unexplained_growth, unexplained_parts
@@ -151,7 +149,7 @@ def summarise(state: RunState, *, dropped: int) -> dict[str, Any]:
         "freezes": freezes(state),
         "interventions": interventions(state),
         "interventions_dropped": state.intervention_count - len(state.interventions),
-        "refused": [_refused(event) for event in state.refused],
+        "refused": refused(state),
         "out_of_memory": [_out_of_memory(event) for event in state.out_of_memory],
         "findings": [],
         "problems": {part: asdict(problem) for part, problem in state.problems.items()},
@@ -193,10 +191,6 @@ def is_replaceable(path: Path) -> bool:
 def _dump(summary: dict[str, Any], stream: TextIO) -> None:
     json.dump(summary, stream, indent=1, allow_nan=False)
     stream.write("\n")
-
-
-def _refused(event: CommandRejected) -> dict[str, Any]:
-    return {"step": event.step, "command": command_words(event.command), "reason": event.reason}
 
 
 def _step_peak(state: RunState) -> dict[str, Any] | None:
