@@ -15,10 +15,12 @@ import torch
 from torch import nn
 
 from gradtui.probe.cuda_captures import is_capturing
+from gradtui.probe.device_room import PIECE_BYTES, devices_with_room
 from gradtui.probe.host_copy import HostCopy
+from gradtui.probe.peak_counters import of_this_process
 
-_PIECE = 1 << 18
-"""Words that are multiplied in one go."""
+_PIECE = PIECE_BYTES // 8
+"""Words that are multiplied in one go, as int64."""
 _Key = TypeVar("_Key")
 _PLAIN = (torch.Tensor, nn.Parameter)
 
@@ -27,13 +29,25 @@ Checksum = bytes | torch.Tensor
 
 
 class TakenChecksums(Generic[_Key]):
-    """The checksums of some tensors at one moment, by any key. Those of a device go to the host and arrive later."""
+    """The checksums of some tensors at one moment, by any key. Those of a device go to the host and arrive later.
+
+    On a device without room for what that takes, tensors have none.
+    """
 
     def __init__(self, tensors: Iterable[tuple[_Key, torch.Tensor]]) -> None:
-        checksums = Checksums()
         self._known: dict[_Key, tuple[torch.device, bytes | int]] = {}
+        """Those on the host."""
+        pairs = list(tensors)
+        room = devices_with_room(tensor for _, tensor in pairs)
+        pairs = [(key, tensor) for key, tensor in pairs if room.get(tensor.device, True)]
+        with of_this_process.apart(device.index for device in room):
+            self._under_way = self._take(pairs)
+        self._keys = {*self._known, *(key for _, keys, _ in self._under_way for key in keys)}
+
+    def _take(self, pairs: list[tuple[_Key, torch.Tensor]]) -> list[tuple[torch.device, list[_Key], HostCopy]]:
+        checksums = Checksums()
         there: dict[torch.device, tuple[list[_Key], list[torch.Tensor]]] = {}
-        for key, tensor in tensors:
+        for key, tensor in pairs:
             found = checksums.of(tensor)
             if isinstance(found, bytes):
                 self._known[key] = tensor.device, found
@@ -41,8 +55,7 @@ class TakenChecksums(Generic[_Key]):
                 keys, numbers = there.setdefault(tensor.device, ([], []))
                 keys.append(key)
                 numbers.append(found)
-        self._under_way = [(device, keys, HostCopy(torch.stack(sums))) for device, (keys, sums) in there.items()]
-        self._keys = {*self._known, *(key for _, keys, _ in self._under_way for key in keys)}
+        return [(device, keys, HostCopy(torch.stack(sums))) for device, (keys, sums) in there.items()]
 
     def __contains__(self, key: _Key) -> bool:
         return key in self._keys

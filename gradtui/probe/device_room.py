@@ -25,6 +25,12 @@ def has_room(devices: Iterable[int]) -> bool:
     return True
 
 
+def devices_with_room(tensors: Iterable[torch.Tensor]) -> dict[torch.device, bool]:
+    """Of the CUDA devices of some tensors: whether each has room for a measurement."""
+    devices = {tensor.device for tensor in tensors if tensor.is_cuda}
+    return {device: has_room((device.index,)) for device in devices}
+
+
 def _has_room(device: int) -> bool:
     try:
         stats = torch.cuda.memory_stats_as_nested_dict(device)

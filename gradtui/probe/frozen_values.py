@@ -16,9 +16,11 @@ from torch import nn
 from torch.optim import Optimizer
 
 from gradtui.probe.cuda_captures import is_capturing
+from gradtui.probe.device_room import devices_with_room
 from gradtui.probe.host_copy import HostCopy
 from gradtui.probe.move_causes import MoveCauses
 from gradtui.probe.moved_places import Moved
+from gradtui.probe.peak_counters import of_this_process
 from gradtui.probe.torch_private import shares_version, version_of
 from gradtui.protocol.vocabulary import StateReason
 
@@ -124,10 +126,13 @@ class FrozenValues:
             sample = _sample(tensor)
             if sample is not None:
                 groups.setdefault((sample.device, sample.dtype), []).append((place, sample))
-        for (device, _), members in groups.items():
-            lengths = [(place, sample.numel()) for place, sample in members]
-            copy = HostCopy(torch.cat([sample for _, sample in members]))
-            self._under_way.append(_Read(device, lengths, copy))
+        room = devices_with_room(members[0][1] for members in groups.values())
+        with of_this_process.apart(device.index for device in room):
+            for (device, _), members in groups.items():
+                if room.get(device, True):
+                    lengths = [(place, sample.numel()) for place, sample in members]
+                    copy = HostCopy(torch.cat([sample for _, sample in members]))
+                    self._under_way.append(_Read(device, lengths, copy))
         self._arrived()
 
     def _arrived(self) -> None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from gradtui.probe.clipping import Clipping
+from gradtui.probe.device_room import PIECE_BYTES
 from gradtui.probe.host_copy import HostCopy
 from gradtui.probe.moved_places import Moved
 from gradtui.probe.sparse_gradients import norm_of_repeated, would_wait
@@ -28,6 +29,8 @@ _REAL = (torch.float32, torch.float64, *_HALF)
 _STRIDED = torch.strided
 _PIECE = 1 << 16
 """Elements of which the CPU adds up the squares in one go."""
+_CHUNK, _CHUNK_BYTES = 1 << 16, 8
+"""Elements of a chunk of a multi-tensor kernel on a device, and what its norm takes at most."""
 _LARGE = 1 << 22
 """Elements from which on a gradient on a device is grouped with other large ones: 64 of a kernel's chunks."""
 
@@ -218,10 +221,28 @@ def _norms(gradients: list[tuple[int, torch.Tensor]]) -> list[tuple[list[int], l
             places,
             [_norm_in_pieces(tensor) for tensor in tensors]
             if large and device.type == "cpu"
-            else list(multi_tensor_norms(tensors, torch.float32 if dtype in _HALF else None)),
+            else _multi_tensor_norms(tensors, torch.float32 if dtype in _HALF else None, in_batches=large),
         )
         for (device, dtype, large), (places, tensors) in groups.items()
     ]
+
+
+def _multi_tensor_norms(
+    tensors: list[torch.Tensor], dtype: torch.dtype | None, *, in_batches: bool
+) -> list[torch.Tensor]:
+    """The norms, in batches whose scratch is no larger than a piece: for each tensor as many chunks as the largest one has."""
+    if not in_batches:
+        return multi_tensor_norms(tensors, dtype)
+    norms: list[torch.Tensor] = []
+    batch: list[torch.Tensor] = []
+    chunks = 0
+    for tensor in tensors:
+        chunks = max(chunks, -(-tensor.numel() // _CHUNK))
+        if batch and (len(batch) + 1) * chunks * _CHUNK_BYTES > PIECE_BYTES:
+            norms += multi_tensor_norms(batch, dtype)
+            batch, chunks = [], -(-tensor.numel() // _CHUNK)
+        batch.append(tensor)
+    return norms + multi_tensor_norms(batch, dtype)
 
 
 def norm_of(tensor: torch.Tensor) -> torch.Tensor:

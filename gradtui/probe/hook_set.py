@@ -199,11 +199,14 @@ class HookSet:
         """As `run`, for a part within one that is being timed: what fails here leaves the outer part whole."""
         if part in self._off:
             return
+        outer, self.running = self.running, get_ident()
         try:
             with no_torch_function():
                 callback(*arguments)
         except Exception as error:  # noqa: BLE001 - no error of ours may reach the script
             self._caught(part, error)
+        finally:
+            self.running = outer
 
     def passes(self, error: BaseException) -> None:
         """An exception of the script's passes through a wrapper of ours: who wants to know is told, and our frames go."""

@@ -447,6 +447,26 @@ def test_what_the_observer_told_is_not_told_again_when_it_is_raised(tmp_path: Pa
     assert [box.requested for box in boxes(seen)] == [20 << 20, 20 << 20]
 
 
+def test_where_gradtui_itself_finds_no_memory_the_script_is_not_said_to(
+    tmp_path: Path, cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In hooks, and in what wrappers call directly: torch's clipping functions, and a report between two steps."""
+
+    def greedy(gradients: object) -> None:
+        cuda.fail(20 << 20)
+
+    monkeypatch.setattr(gradient_meter, "_norms", greedy)
+    net, x = model(), torch.ones(BATCH, WIDTH)
+    with boxed(tmp_path, may_fail=True) as seen:
+        net(x).sum().backward()
+        torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        net(x)
+        seen.probe.report()
+        seen.probe.hooks.guard("a wrapper", greedy, None)
+    assert boxes(seen) == []
+    assert seen.state.problems
+
+
 def test_in_a_backward_a_parameter_of_the_operation_tells_the_module(tmp_path: Path, cuda: FakeCuda) -> None:
     net, x = model(), torch.ones(BATCH, WIDTH)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -10,8 +11,11 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from watched import watched
 
-from gradtui.probe import gradient_statistics, norm_reader
+from gradtui.probe import checksums, frozen_values, gradient_meter, gradient_statistics, norm_reader
+from gradtui.probe.checksums import Checksums, TakenChecksums
 from gradtui.probe.device_room import PIECE_BYTES, has_room
+from gradtui.probe.freeze_watch import FreezeWatch, Verdict
+from gradtui.probe.frozen_values import FrozenValues
 from gradtui.protocol.events import GradientsMeasured, Progress
 
 MIB = 1 << 20
@@ -96,3 +100,52 @@ def test_without_room_nothing_is_measured_and_that_is_counted(monkeypatch: pytes
             optimizer.step()
     assert [event for event in seen.all(GradientsMeasured) if event.total is not None] == []
     assert max(event.readings_dropped for event in seen.all(Progress)) == 5
+
+
+def test_no_operation_of_a_checksum_takes_more_than_a_piece() -> None:
+    values = torch.ones(3 * MIB // 4 + 5)
+    with Largest() as seen:
+        Checksums()._weighted(values)
+    assert 0 < seen.elements * 8 <= PIECE_BYTES
+
+
+def test_without_room_tensors_are_frozen_without_a_checksum_and_without_samples(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    room = {torch.device("cpu"): True}
+    for module in (checksums, frozen_values):
+        monkeypatch.setattr(module, "devices_with_room", lambda tensors: (list(tensors), room)[1])
+    frozen = nn.Parameter(torch.ones(6), requires_grad=False)
+    assert "p" in TakenChecksums([("p", frozen)])
+    room[torch.device("cpu")] = False
+    assert "p" not in TakenChecksums([("p", frozen)])
+    watching, values = FreezeWatch(1, 0, [("p", frozen)]), FrozenValues()
+    for _ in range(2):
+        values.look([(0, frozen)])
+    assert values._samples == {}
+    assert watching.verdict() == Verdict(1, ())
+    frozen.detach().add_(1)
+    assert watching.verdict() == Verdict(1, ("p",)), "by its version counter"
+
+
+def test_norms_of_large_gradients_take_no_more_scratch_than_a_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gradient_meter, "_CHUNK", 10)
+    monkeypatch.setattr(gradient_meter, "PIECE_BYTES", 8 * 12)
+    batches: list[list[int]] = []
+
+    def norms(tensors: list[torch.Tensor], dtype: torch.dtype | None) -> list[torch.Tensor]:
+        batches.append([tensor.numel() for tensor in tensors])
+        return [tensor.norm() for tensor in tensors]
+
+    monkeypatch.setattr(gradient_meter, "multi_tensor_norms", norms)
+    sizes = [10, 20, 30, 31, 200, 5, 60, 60, 61]
+    tensors = [torch.ones(size) for size in sizes]
+    found = gradient_meter._multi_tensor_norms(tensors, None, in_batches=True)
+    assert [norm.item() for norm in found] == pytest.approx([math.sqrt(size) for size in sizes])
+    assert [size for batch in batches for size in batch] == sizes
+    for batch in batches:
+        assert len(batch) == 1 or len(batch) * math.ceil(max(batch) / 10) <= 12
+    assert len(batches) < len(sizes)
+    batches.clear()
+    gradient_meter._multi_tensor_norms(tensors, None, in_batches=False)
+    assert batches == [sizes]
