@@ -242,8 +242,7 @@ class StepExaminer:
     def step_begins(self) -> None:
         """An optimizer is about to step."""
         if self.examination is not None and self._may_look():
-            with self.times.own():
-                self._frozen.step_begins(self.examination.tree.live_parameters())
+            self._frozen.step_begins(self.examination.tree.live_parameters())
 
     def _guarded_end(self, phase: Phase) -> None:
         # Phases end inside every hook: what fails here must not switch those off.

@@ -19,6 +19,7 @@ from gradtui.protocol.commands import FollowMicroSteps, SaveAllocatorSnapshot
 from gradtui.protocol.events import (
     CommandApplied,
     DeviceFound,
+    DeviceTimesMeasured,
     GradientsMeasured,
     LedgerTaken,
     MicroStepMeasured,
@@ -259,3 +260,78 @@ def test_offloaded_state_frees_the_device_and_comes_back_to_the_bit(form: dict[s
     assert held[5] < held[2] == held[10]
     assert "waits in host memory, which frees" in texts[0]
     assert "is back where it was" in texts[1]
+
+
+def test_device_time_of_a_phase_is_what_the_script_measures_itself() -> None:
+    class Sleeping(nn.Module):
+        """Keeps the device busy, and the host only for a moment."""
+
+        def forward(self, x: Tensor) -> Tensor:
+            torch.cuda._sleep(20_000_000)
+            return x * 1
+
+    model = nn.Sequential(base(), Sleeping())
+    x = torch.randn(128, 256, device="cuda")
+    measured: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
+    with watched() as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+        for _ in range(6):
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin.record()
+            loss = model(x).square().mean()
+            end.record()
+            measured.append((begin, end))
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            torch.cuda.synchronize()
+    own = {step: begin.elapsed_time(end) / 1e3 for step, (begin, end) in enumerate(measured, 1)}
+    told = {event.step: dict(event.phases)[Phase.FORWARD] for event in seen.all(DeviceTimesMeasured)}
+    assert len(told) >= 4
+    for step, seconds in told.items():
+        assert seconds == pytest.approx(own[step], rel=0.1)
+    assert seen.state.cost.own_device_seconds
+
+
+def test_a_step_that_a_fused_optimizer_skips_on_the_device_is_counted_as_skipped() -> None:
+    model = base()
+    x = torch.randn(128, 256, device="cuda")
+    scaler = torch.amp.GradScaler("cuda", init_scale=1024.0)
+    with watched() as seen:
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+        for step in range(8):
+            optimizer.zero_grad()
+            loss = model(x).square().mean() * (float("inf") if step in (2, 5) else 1.0)
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+    assert (seen.state.step, seen.state.skipped_steps, seen.state.optimizer_steps) == (6, 2, [6])
+
+
+@pytest.mark.usefixtures("_waiting_is_an_error")
+def test_nothing_waits_for_the_device_with_sparse_gradients_and_frozen_parameters() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Embedding(50, 8, sparse=True), nn.Linear(8, 4)).cuda()
+    model[1].requires_grad_(False)
+    places = torch.randint(0, 50, (64,), device="cuda")
+    with watched() as seen:
+        optimizer = torch.optim.SGD(model[0].parameters(), lr=1e-3)
+        for _ in range(20):
+            optimizer.zero_grad()
+            model(places).square().mean().backward()
+            optimizer.step()
+    assert [event for event in seen.all(GradientsMeasured) if event.total]
+
+
+def test_frozen_parameters_and_a_loss_cost_no_memory_of_the_device() -> None:
+    def held() -> int:
+        model = base()
+        model[0].requires_grad_(False)
+        train(model, 6)
+        torch.cuda.synchronize()
+        return torch.cuda.memory_allocated()
+
+    alone = held()
+    with watched():
+        ours = held()
+    assert ours == alone
