@@ -19,6 +19,7 @@ import torch
 from gradtui.probe.applied import Applied
 from gradtui.probe.bad_forward import find_origin
 from gradtui.probe.bad_parameters import BadParameters, Kinds, of_clipped
+from gradtui.probe.device_room import devices_with_room
 from gradtui.probe.gradient_meter import GradientMeter, NormReading, plain_gradient
 from gradtui.probe.models_in_view import ModelsInView
 from gradtui.probe.module_trace import OUTSIDE, ModuleTracer
@@ -179,7 +180,8 @@ class BadSteps:
         self._weights.poll()
         if self.pauses and not self._is_bad and not operations_are_observed():
             live = [(place, plain_gradient(each.detach())) for place, each in self._parameters.live()]
-            self._weights.measure(around.counter.steps, live, None)
+            if all(devices_with_room(each for _, each in live).values()):
+                self._weights.measure(around.counter.steps, live, None)
 
     def finish(self) -> None:
         """Read the weights that were measured last; may wait for a device."""

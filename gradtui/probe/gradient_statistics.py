@@ -16,7 +16,7 @@ from operator import attrgetter, itemgetter
 
 import torch
 
-from gradtui.probe.device_room import PIECE_BYTES
+from gradtui.probe.device_room import PIECE_BYTES, devices_with_room
 from gradtui.probe.gradient_meter import in_memory_order, norm_of, plain_gradient, wide
 from gradtui.probe.host_copy import HostCopy
 from gradtui.probe.sparse_gradients import would_wait
@@ -111,7 +111,8 @@ class GradientStatistics:
         if self._open is None:
             return
         (looked, parameters), self._open = self._open, None
-        if looked.before is not None:
+        # The step may have taken what room there was: an optimizer makes its state in its first one.
+        if looked.before is not None and all(devices_with_room(parameters).values()):
             with torch.no_grad():
                 looked.after = HostCopy(_samples(parameters))
         self._under_way.append(looked)

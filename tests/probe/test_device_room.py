@@ -11,12 +11,13 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from watched import watched
 
-from gradtui.probe import checksums, frozen_values, gradient_meter, gradient_statistics, norm_reader
+from gradtui.probe import bad_step, checksums, frozen_values, gradient_meter, gradient_statistics, norm_reader
 from gradtui.probe.checksums import Checksums, TakenChecksums
 from gradtui.probe.device_room import PIECE_BYTES, has_room
 from gradtui.probe.freeze_watch import FreezeWatch, Verdict
 from gradtui.probe.frozen_values import FrozenValues
-from gradtui.protocol.events import GradientsMeasured, Progress
+from gradtui.protocol.commands import PauseAtBadStep
+from gradtui.protocol.events import BadStepFound, GradientFiguresMeasured, GradientsMeasured, Progress
 
 MIB = 1 << 20
 
@@ -149,3 +150,27 @@ def test_norms_of_large_gradients_take_no_more_scratch_than_a_piece(monkeypatch:
     batches.clear()
     gradient_meter._multi_tensor_norms(tensors, None, in_batches=False)
     assert batches == [sizes]
+
+
+@pytest.mark.parametrize("room", [True, False])
+def test_where_the_step_has_taken_the_room_nothing_is_measured_after_it(
+    monkeypatch: pytest.MonkeyPatch, room: bool
+) -> None:
+    for module in (gradient_statistics, bad_step):
+        monkeypatch.setattr(module, "devices_with_room", lambda tensors: {torch.device("cpu"): room})
+    model = nn.Linear(4, 2)
+    with watched() as seen:
+        seen.submit(PauseAtBadStep)
+        seen.commands.close()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(2):
+            optimizer.zero_grad()
+            model(torch.ones(3, 4)).sum().backward()
+            if step == 1:
+                optimizer.param_groups[0]["lr"] = math.inf
+            optimizer.step()
+    figures = [each for event in seen.all(GradientFiguresMeasured) for each in event.figures]
+    assert figures
+    assert all((each.update_ratio is not None) is room for each in figures if math.isfinite(each.max_abs))
+    # What the weights have become is seen where they were measured.
+    assert bool(seen.all(BadStepFound)) is room
