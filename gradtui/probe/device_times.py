@@ -110,7 +110,8 @@ class DeviceTimes:
     def phase_ended(self, phase: Phase) -> None:
         """A phase of the present step has ended."""
         if self.timed is not None and self.timed.has_phases:
-            self._guard(self._mark, phase)
+            # Most of loading was before the first step, and is not timed.
+            self._guard(self._mark, None if phase is Phase.LOAD else phase)
 
     def step_ended(self) -> None:
         """The present step has ended, and a command may hold the run now."""

@@ -89,6 +89,8 @@ def test_phases_of_examined_steps_are_timed_on_the_device(cuda: FakeCuda, monkey
             training.step()
     first, second, *_ = seen.all(DeviceTimesMeasured)
     assert (first.step, second.step) == (1, 2)
+    assert {Phase.FORWARD, Phase.BACKWARD} <= dict(first.phases).keys()
+    assert Phase.LOAD not in dict(first.phases), "most of it was before the first step"
     milliseconds = {phase: 1e3 * seconds for phase, seconds in second.phases}
     expected = {Phase.FORWARD: FORWARD, Phase.BACKWARD: BACKWARD, Phase.OPTIMIZER: OPTIMIZER, Phase.DATA: DATA}
     assert {phase: took for phase, took in milliseconds.items() if took} == pytest.approx(expected)
