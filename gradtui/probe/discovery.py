@@ -38,9 +38,12 @@ class _Own(NamedTuple):
     references: tuple[_Reference, ...]
 
     @classmethod
-    def of(cls, root: nn.Module) -> _Own:
-        found = _parameters_of(root)
-        return cls(frozenset(found), tuple(weakref.ref(each) for each in found.values()))
+    def of(cls, root: nn.Module, ids: set[int]) -> _Own:
+        references: list[_Reference] = []
+        for module in _modules_of(root):
+            own = module._parameters.values()  # noqa: SLF001 - as in `_parameter_ids`
+            references += [weakref.ref(each) for each in own if each is not None]
+        return cls(frozenset(ids), tuple(references))
 
     def are_alive(self) -> bool:
         return all(reference() is not None for reference in self.references)
@@ -132,7 +135,7 @@ class Discovery:
             self._without_owner = {key: weakref.ref(owned[key]) for key in without}
         self._listed = [weakref.ref(root) for root in kept]
         self._roots = [
-            (weakref.ref(root), type(root), _Own.of(root))
+            (weakref.ref(root), type(root), _Own.of(root, held[id(root)]))
             for root in kept
             if not owned.keys().isdisjoint(held[id(root)])
         ]
@@ -268,12 +271,6 @@ def _parameter_ids(root: nn.Module) -> set[int]:
         found.update(map(id, module._parameters.values()))  # noqa: SLF001 - as above
     found.discard(id(None))
     return found
-
-
-def _parameters_of(root: nn.Module) -> dict[int, torch.Tensor]:
-    """Likewise the parameters, by id."""
-    own = (each for module in _modules_of(root) for each in module._parameters.values())  # noqa: SLF001 - as above
-    return {id(each): each for each in own if each is not None}
 
 
 def _without_parts(
