@@ -65,7 +65,10 @@ class BadSteps:
     """Tells of each time that values stop being finite, and may hold the run then."""
 
     def __init__(self, emit: Callable[[Event], None], clock: RunClock, view: ModelsInView) -> None:
-        self._wish: PauseAtBadStep | None = None
+        self.pauses = False
+        """The run is to be held at the next bad step. Until then every step is measured."""
+        self._wish = PauseAtBadStep(0)
+        """The command that asked for it."""
         self.left_out = False
         """What is measured next is a step that a loss scaler leaves out: Inf in its gradients is how it finds its scale."""
         self.around: Surroundings | None = None
@@ -89,18 +92,13 @@ class BadSteps:
         self._clipped: Kinds = {}
         """The gradients that were not finite before the script clipped them."""
 
-    @property
-    def pauses(self) -> bool:
-        """Whether the run is to be held at the next bad step. Until then every step is measured."""
-        return self._wish is not None
-
     def set_pause(self, command: PauseAtBadStep) -> Applied:
         """The command. Raises `Refused`."""
         if command.on == self.pauses:
             raise AlreadySo("it does so already" if command.on else "it would not pause there anyway")
         if command.on and self._is_bad:
             raise Refused("the newest values are not finite already; p holds the run at once")
-        self._wish = command if command.on else None
+        self.pauses, self._wish = command.on, command
         now = "pauses at the first NaN or Inf; until then every step is measured, whatever the budget"
         return Applied(now if command.on else "no longer pauses at the first NaN or Inf", ())
 
@@ -286,9 +284,9 @@ class BadSteps:
     def _tell(self, found: BadStepFound) -> None:
         self._is_bad = True
         self._told += 1
-        wish, self._wish = self._wish, None
-        holds = wish is not None and self.around is not None and self.around.hold(wish)
-        if self._told <= _MOST or wish is not None:
+        was_asked, self.pauses = self.pauses, False
+        holds = was_asked and self.around is not None and self.around.hold(self._wish)
+        if self._told <= _MOST or was_asked:
             self._emit(replace(found, holds=holds))
 
 
