@@ -8,7 +8,7 @@ from collections import deque
 
 _SMOOTHING = 0.25
 _WARMUP_S = 0.5
-_LONG_S = 0.125
+_LONG_S = 0.1
 """After a measurement that takes longer than this, no further step is measured regardless of the cost for the same reason."""
 _MOST_OWED = 8
 """Times a typical cost."""
@@ -129,8 +129,13 @@ class Cadence:
     def _is_too_long(self) -> bool:
         return bool(self._alone) and statistics.median(self._alone) > self._longest * self._step_time.mean
 
-    def spent(self, seconds: float, beside: float = 0.0) -> None:
-        """One measurement was made and took this long, and what had to be done for it besides so long again."""
+    def spent(self, seconds: float, beside: float = 0.0, *, for_another: bool = False) -> None:
+        """One measurement was made and took this long, and what had to be done for it besides so long again.
+
+        One that was made `for_another` measurement, which pays for it, counts only if it takes long.
+        """
+        if for_another and seconds <= _LONG_S:
+            return
         self._forced = 0 if seconds > _LONG_S else max(0, self._forced - 1)
         self._total += seconds
         self._alone.append(seconds)

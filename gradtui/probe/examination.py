@@ -81,13 +81,14 @@ class Examination:
             return None
         by_module = self._largest.by_module
         places = range(len(self.tree.modules))
-        rows = tuple(by_module.get(index, 0) for index in places)
+        rows = tuple([by_module.get(index, 0) for index in places])
         upstream = tuple(self._largest.upstream.get(index, -1) for index in places)
         regions = self._largest.regions
-        recomputed = tuple(regions.recomputed.get(index, 0) for index in places)
-        inputs = tuple(regions.inputs.get(index, 0) for index in places)
-        if not regions.recomputed:
-            recomputed = inputs = ()
+        recomputed: tuple[int | None, ...] = ()
+        inputs: tuple[int, ...] = ()
+        if regions.recomputed:
+            recomputed = tuple(regions.recomputed.get(index, 0) for index in places)
+            inputs = tuple(regions.inputs.get(index, 0) for index in places)
         return SavedBytesMeasured(
             at,
             step,

@@ -7,6 +7,7 @@ polled at later steps; where too many are still under way a step is left out, an
 
 from __future__ import annotations
 
+import gc
 import math
 from collections import deque
 from collections.abc import Callable
@@ -99,7 +100,14 @@ class GradientMeter:
             self.dropped += 1
             return
         with torch.no_grad():
-            groups = _norms(gradients)
+            # A norm for each of thousands of gradients would have the collector go through all objects of the process.
+            collects = gc.isenabled()
+            gc.disable()
+            try:
+                groups = _norms(gradients)
+            finally:
+                if collects:
+                    gc.enable()
             indices: list[int] = []
             scaled: list[list[torch.Tensor]] = []
             for places, norms in groups:

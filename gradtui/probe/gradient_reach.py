@@ -78,11 +78,11 @@ class Ancestors:
     def with_all(self, modules: Iterable[int]) -> set[int]:
         """These modules and all that hold them."""
         found: set[int] = set()
-        for start in modules:
-            for module in self.up_from(start):
-                if module in found:
-                    break
+        parents = self._parents
+        for module in modules:
+            while module >= 0 and module not in found:
                 found.add(module)
+                module = parents[module]
         return found
 
 

@@ -100,8 +100,9 @@ def _freeze(
     refusals.refuse_by_hand(training)
     refusals.refuse_lbfgs(chosen, optimizers, "it moves frozen parameters too, along a direction it remembers")
     refusals.refuse_to_end_training(chosen, tree, training)
-    leaving = [tensor for tensor in chosen.values() if states.joined.holds(tensor)]
-    staying = [tensor for tensor in chosen.values() if not states.joined.holds(tensor)]
+    joined = {id(tensor) for tensor in states.joined.inside()}
+    leaving = [tensor for tensor in chosen.values() if id(tensor) in joined]
+    staying = [tensor for tensor in chosen.values() if id(tensor) not in joined]
     with _all_or_nothing(chosen.values()):
         for tensor in chosen.values():
             tensor.requires_grad_(False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import torch
@@ -19,6 +20,9 @@ from gradtui.probe.plain_tensors import PLAIN, plain_tensors
 from gradtui.protocol.vocabulary import MemoryBytes
 
 _STRIDED = torch.strided
+_is_cpu, _key_of = attrgetter("is_cpu"), attrgetter("_cdata")
+"""The key of a storage, as `storage_key`."""
+_storage_of, _bytes_of = torch.Tensor.untyped_storage, torch.UntypedStorage.nbytes
 
 
 @dataclass
@@ -32,10 +36,29 @@ class StorageCount:
     _is_here: dict[torch.device, bool] = field(default_factory=dict)
 
     def add(self, tensors: Iterable[torch.Tensor]) -> int:
-        """Bytes of the storages of these tensors that were not counted before.
+        """Bytes of the storages of these tensors that were not counted before."""
+        tensors = tensors if isinstance(tensors, list) else list(tensors)
+        sizes = self._sizes_of_plain(tensors)
+        if sizes is None:
+            return self._add_each(tensors)
+        total = sum(map(sizes.__getitem__, sizes.keys() - self.seen))
+        self.seen.update(sizes)
+        return total
 
-        In one loop: every parameter and gradient comes by at the end of every phase.
+    def _sizes_of_plain(self, tensors: list[torch.Tensor]) -> dict[int, int] | None:
+        """Key -> bytes of the storages of plain tensors on the host; None where another kind of tensor is among these.
+
+        Without a call of Python's for each: every parameter and gradient comes by at the end of every phase.
         """
+        if self.device_type != "cpu" or not PLAIN.issuperset(map(type, tensors)) or not all(map(_is_cpu, tensors)):
+            return None
+        try:
+            storages = [*map(_storage_of, tensors)]
+        except (NotImplementedError, RuntimeError):  # a sparse tensor has none
+            return None
+        return dict(zip(map(_key_of, storages), map(_bytes_of, storages)))
+
+    def _add_each(self, tensors: Iterable[torch.Tensor]) -> int:
         total, seen, is_here = 0, self.seen, self._is_here
         for tensor in tensors:
             is_plain = type(tensor) in PLAIN and tensor.layout is _STRIDED

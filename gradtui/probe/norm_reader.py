@@ -139,8 +139,8 @@ class NormReader:
 
         `expected` says that a person will look at it. The last step of an epoch is measured early: it may be that of the run.
         """
-        if self.is_due and not self._is_free:
-            self._cadence.spent(self._reading_ns / 1e9, self._times.newest_excess[False])
+        if self.is_due:
+            self._cadence.spent(self._reading_ns / 1e9, self._times.newest_excess[False], for_another=self._is_free)
         self._reading_ns = 0
         self._wanted = wanted
         self._is_free = wanted or expected or self._every_step

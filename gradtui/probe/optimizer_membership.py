@@ -16,6 +16,13 @@ from gradtui.probe.module_tree import ModuleTree
 
 _TAKE_SPARSE = ("SGD", "Adagrad", "SparseAdam")
 """Of torch's own optimizers, those that do not raise an error at a sparse gradient."""
+_REFUSE_OTHERS = ("LBFGS", "Muon", "SparseAdam")
+"""Of torch's own optimizers, those that raise an error at some dense and real gradients."""
+_TAKE_ALL_DENSE = frozenset(
+    kind
+    for name, kind in vars(torch.optim).items()
+    if isinstance(kind, type) and issubclass(kind, Optimizer) and name not in _REFUSE_OTHERS
+)
 _REFUSE_COMPLEX = ("Adafactor", "Muon", "SparseAdam")
 """Of torch's own optimizers, those that raise an error at a complex parameter."""
 
@@ -61,6 +68,8 @@ def objection(optimizer: Optimizer, group: Mapping[str, Any], tensor: torch.Tens
 
     `sparse` says that the gradient would be a sparse tensor. Of optimizers that are not torch's nothing is known.
     """
+    if type(optimizer) in _TAKE_ALL_DENSE and not sparse and not tensor.is_complex():
+        return None
     # Some of torch's classes say that they come from `torch.optim`, others from a module of it.
     torchs = (base for base in type(optimizer).__mro__ if f"{base.__module__}.".startswith("torch.optim."))
     kind = next((base.__name__ for base in torchs), "")
@@ -91,6 +100,8 @@ def plan(orphans: Mapping[int, torch.Tensor], tree: ModuleTree, optimizers: Sequ
 
     Changes nothing. Empty without optimizers. Raises `ValueError` with the reason where no optimizer can take one of them.
     """
+    if not orphans:
+        return []
     ranked = [_Group(optimizer, group, tree) for optimizer in optimizers for group in optimizer.param_groups]
     planned = []
     for place, tensor in orphans.items() if ranked else ():
@@ -122,8 +133,11 @@ def begin(optimizer: Optimizer, group: Mapping[str, Any], tensor: torch.Tensor) 
     Most optimizers make it when they need it. Not so Adagrad, in some versions only in its constructor, and the fused SGD,
     which makes momentum buffers only when no parameter of the group has one yet.
     """
-    state = optimizer.state.get(tensor, {})
-    if isinstance(optimizer, torch.optim.Adagrad) and not state:
+    is_adagrad = isinstance(optimizer, torch.optim.Adagrad)
+    is_fused_sgd = isinstance(optimizer, torch.optim.SGD) and group.get("fused") and group.get("momentum")
+    # Asked before the state, which is found by a call of torch's Python code.
+    state = optimizer.state.get(tensor, {}) if is_adagrad or is_fused_sgd else {}
+    if is_adagrad and not state:
         fused = bool(group.get("fused"))
         count = torch.float64 if torch.get_default_dtype() is torch.float64 and not fused else torch.float32
         start = optimizer.defaults.get("initial_accumulator_value", 0.0)
@@ -131,7 +145,7 @@ def begin(optimizer: Optimizer, group: Mapping[str, Any], tensor: torch.Tensor) 
             "step": torch.zeros((), dtype=count, device=tensor.device if fused else "cpu"),
             "sum": torch.full_like(tensor.detach(), complex(start, start) if tensor.is_complex() else start),
         }
-    if isinstance(optimizer, torch.optim.SGD) and group.get("fused") and group.get("momentum"):
+    if is_fused_sgd:
         has_begun = any(optimizer.state.get(own, {}).get("momentum_buffer") is not None for own in group["params"])
         if has_begun and state.get("momentum_buffer") is None:
             # What the first gradient is added to; without dampening that is what the buffer would have begun with.

@@ -96,8 +96,8 @@ def _describe(optimizer: Optimizer, sharing: int, place_of: Callable[[torch.Tens
     return OptimizerInfo(
         type(optimizer).__name__,
         len(optimizer.param_groups),
-        tuple(owned for owned, _ in listed),
+        tuple([owned for owned, _ in listed]),
         len(places) - len(listed),
-        tuple(number for _, number in listed),
+        tuple([number for _, number in listed]),
         sharing=sharing,
     )

@@ -72,9 +72,7 @@ class OptimizerStates:
         Raises whatever the device raises if there is no room: then that parameter's state stays where it is.
         """
         back = []
-        for tensor in tensors:
-            if not self.is_offloaded(tensor):
-                continue
+        for tensor in self.offloaded(tensors):
             entry = self._offloaded[id(tensor)]
             optimizer = entry.optimizer()
             state = self.joined.state(optimizer, tensor) if optimizer is not None else None
@@ -92,6 +90,10 @@ class OptimizerStates:
             if tensor is not None:
                 with suppress(RuntimeError):
                     self.bring_back([tensor])
+
+    def offloaded(self, tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
+        """Those of these parameters whose state waits in host memory."""
+        return [tensor for tensor in tensors if self.is_offloaded(tensor)] if self._offloaded else []
 
     def is_offloaded(self, tensor: torch.Tensor) -> bool:
         """Whether the state of this parameter waits in host memory."""
@@ -138,7 +140,7 @@ class _State(NamedTuple):
 def _states(frozen: Iterable[torch.Tensor], optimizers: Iterable[Optimizer]) -> Iterator[_State]:
     owners = membership.owners(optimizers)
     for tensor in frozen:
-        if id(tensor) in owners:
+        if id(tensor) in owners and owners[id(tensor)][0].state:
             optimizer = owners[id(tensor)][0]
             entries = optimizer.state.get(tensor)
             if isinstance(entries, dict) and entries:

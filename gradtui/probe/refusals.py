@@ -134,6 +134,8 @@ def refuse_joining_in_backward(orphans: Mapping[int, torch.Tensor], tree: Module
 
 def refuse_lbfgs(chosen: Mapping[int, torch.Tensor], optimizers: Sequence[Optimizer], why: str) -> None:
     """LBFGS treats all its parameters as one vector, of which it keeps a history."""
+    if not any(isinstance(optimizer, torch.optim.LBFGS) for optimizer in optimizers):
+        return
     owners = membership.owners(optimizers)
     own = {id(owners[id(tensor)][0]) for tensor in chosen.values() if id(tensor) in owners}
     for optimizer in optimizers:

@@ -12,6 +12,7 @@ import threading
 import weakref
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import accumulate
 
 from torch import nn
 
@@ -26,7 +27,7 @@ _BUFFERS = ("running_mean", "running_var", "num_batches_tracked", "_u", "weight_
 def collects_statistics(module: nn.Module) -> bool:
     """Whether a forward of this module writes running statistics when it is in training mode, and does not in eval mode."""
     buffers = module._buffers  # noqa: SLF001 - only its own
-    return any(buffers.get(name) is not None for name in _BUFFERS)
+    return bool(buffers) and any(buffers.get(name) is not None for name in _BUFFERS)
 
 
 class HeldStatistics:
@@ -115,11 +116,13 @@ def covered(
         place in frozen or (place not in trainable and (tensor := reference()) is not None and not tensor.requires_grad)
         for place, reference in enumerate(tree.parameter_refs)
     ]
+    # How many of the parameters before each place are frozen, and how many are named.
+    frozen_before = [0, *accumulate(flags)]
+    named_before = [0, *accumulate(named is None or place in named for place in range(len(flags)))]
     whole: list[bool] = []
     for info in tree.modules:
-        where = range(info.first_parameter, info.first_parameter + info.subtree_parameters)
-        own = len(where) > 0 and all(flags[place] for place in where)
-        own = own and (named is None or any(place in named for place in where))
+        first, end = info.first_parameter, info.first_parameter + info.subtree_parameters
+        own = frozen_before[end] - frozen_before[first] == end - first and named_before[end] > named_before[first]
         # A parent comes before its children.
         whole.append(own or (info.parent >= 0 and whole[info.parent]))
     for place, module in tree.live_modules():

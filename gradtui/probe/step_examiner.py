@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 from collections.abc import Callable, Mapping
 from time import perf_counter_ns
 from typing import Any, TypeVar, cast
@@ -56,12 +57,21 @@ _EVALUATION_NS = 1_000_000_000
 
 
 def _alone(look: _Look) -> _Look:
-    """Have no other thread begin its first backward within this method."""
+    """Have no other thread begin its first backward within this method, and Python's cyclic collector not run.
+
+    What a look makes of thousands of tensors would have the collector go through all objects of the process.
+    """
 
     @functools.wraps(look)
     def looking(self: StepExaminer, *arguments: Any, **named: Any) -> Any:
         with self._hooks.looking:
-            return look(self, *arguments, **named)
+            collects = gc.isenabled()
+            gc.disable()
+            try:
+                return look(self, *arguments, **named)
+            finally:
+                if collects:
+                    gc.enable()
 
     return cast("_Look", looking)
 

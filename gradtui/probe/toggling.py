@@ -137,7 +137,7 @@ class Toggling:
     def _set(self, command: SetTrainable, path: str, named: dict[int, torch.Tensor]) -> Applied:
         """Freeze or unfreeze what of these is not yet as the command asks. Raises `Refused`."""
         wish = _Wish(command.id, command.trainable, path, command.state)
-        chosen = {place: tensor for place, tensor in named.items() if self._is_to_be_set(place, tensor, wish.trainable)}
+        chosen = self._to_be_set(named, wish.trainable)
         modules: list[nn.Module] = []
         if command.statistics:
             modules = self._to_release(chosen) if command.trainable else self._to_hold(set(named), chosen)
@@ -192,12 +192,17 @@ class Toggling:
         waiting, to_hold = self._loaded
         return sorted({*frozen, *waiting}), sorted({*holding, *to_hold})
 
-    def _is_to_be_set(self, place: int, tensor: torch.Tensor, trainable: bool) -> bool:
-        held = self.freezes.holds(tensor)
+    def _to_be_set(self, named: dict[int, torch.Tensor], trainable: bool) -> dict[int, torch.Tensor]:
+        held = {id(tensor) for _, tensor in self.freezes.parameters()}
         if trainable:
-            return held or not tensor.requires_grad
+            return {place: tensor for place, tensor in named.items() if id(tensor) in held or not tensor.requires_grad}
         # What the script itself switches may be off just now.
-        return not held and (tensor.requires_grad or place in self._examiner.states.switched)
+        switched = self._examiner.states.switched
+        return {
+            place: tensor
+            for place, tensor in named.items()
+            if id(tensor) not in held and (tensor.requires_grad or place in switched)
+        }
 
     def _is_frozen(self, tensor: torch.Tensor) -> bool:
         return self.freezes.holds(tensor) and not tensor.requires_grad
@@ -222,7 +227,7 @@ class Toggling:
         tree = self._view.tree
         from_here = {id(tensor) for _, tensor in self.freezes.parameters()}
         own = from_here if wish.trainable else {id(tensor) for tensor in chosen.values() if tensor.requires_grad}
-        offloaded = [tensor for tensor in chosen.values() if self.states.is_offloaded(tensor)]
+        offloaded = self.states.offloaded(chosen.values())
         optimizers = self._view.live_optimizers()
         owned = membership.owners(optimizers).keys()
         done, treated = Applied("", ()), Treated("", None)

@@ -71,7 +71,8 @@ class ToldStates:
         return self._with(ParameterState.FLOW_THROUGH)
 
     def _with(self, state: ParameterState) -> frozenset[int]:
-        return frozenset(i for i, letter in enumerate(self.now.letters) if letter == state.value)
+        wanted = state.value
+        return frozenset([place for place, letter in enumerate(self.now.letters) if letter == wanted])
 
     def _tell(self, found: Classified, step: int) -> None:
         if found != self.now:

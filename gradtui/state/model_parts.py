@@ -50,10 +50,14 @@ def within(path: str, around: str) -> bool:
 
 def below(tree: Listing, paths: Sequence[str]) -> set[int]:
     """Places of the parameters that have a name at or below one of these paths."""
+    if "" in paths:
+        return set(range(len(tree.parameters)))
+    starts = tuple([f"{path}." for path in paths])
     return {
         place
         for place, info in enumerate(tree.parameters)
-        if any(within(name, path) for path in paths for name in info.names)
+        for name in info.names
+        if name.startswith(starts) or name in paths
     }
 
 

@@ -1,0 +1,114 @@
+"""What first seeing a model of many parameters costs, counted: it takes a large part of one step, and no more than one.
+
+Counted are Python functions of ours in the first step, and those that no number of tensors may raise.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+
+import pytest
+import torch
+from torch import nn
+from watched import watched
+
+import gradtui
+from gradtui.probe import gradient_meter, step_examiner
+from gradtui.probe.cadence import Cadence, StepTime
+from gradtui.probe.memory_ledger import StorageCount
+
+OURS = str(Path(gradtui.__file__).parent)
+MOST_CALLS = 41.0
+"""For each parameter in the first step, half a module among them. Found: 38.5."""
+
+
+def calls_of(act: Callable[[], object]) -> int:
+    """Python functions of ours that are called; a generator counts each time it goes on."""
+    count = 0
+
+    def profile(frame: FrameType, event: str, _: object) -> None:
+        nonlocal count
+        count += event == "call" and frame.f_code.co_filename.startswith(OURS)
+
+    before = sys.getprofile()
+    sys.setprofile(profile)
+    try:
+        act()
+    finally:
+        sys.setprofile(before)
+    return count
+
+
+def first_step(layers: int) -> int:
+    """Calls in the first step of a model and an optimizer that are made under the probe."""
+    with watched(budget=0.01):
+        model = nn.Sequential(*[nn.Linear(2, 2) for _ in range(layers)])
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+        def step() -> None:
+            model(torch.ones(1, 2)).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+        return calls_of(step)
+
+
+def test_the_first_step_takes_so_many_calls_for_each_parameter() -> None:
+    first_step(10)
+    small, large = first_step(100), first_step(300)
+    assert (large - small) / 400 <= MOST_CALLS
+
+
+def test_counting_storages_takes_no_call_for_a_tensor() -> None:
+    few, many = ([torch.ones(3) for _ in range(count)] for count in (10, 1_000))
+    counts = [calls_of(lambda: StorageCount("cpu").add(tensors)) for tensors in (few, many)]  # noqa: B023
+    assert counts[0] == counts[1]
+    assert StorageCount("cpu").add(many) == 1_000 * 3 * 4
+
+
+def test_storages_of_other_tensors_are_counted_all_the_same() -> None:
+    plain, sparse = torch.ones(4), torch.ones(2, 2).to_sparse()
+    count = StorageCount("cpu")
+    # Two indices of two dimensions and four values of four bytes for each of the four elements.
+    assert count.add([plain, plain.view(2, 2), sparse]) == 16 + 4 * 2 * 8 + 4 * 4
+    assert count.add([plain]) == 0
+    assert StorageCount("cuda").add([plain]) == 0
+    assert StorageCount("cpu").add([plain, torch.ones(3, device="meta")]) == 16
+
+
+def test_no_look_lets_the_collector_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    collects: list[bool] = []
+    of_examiner, of_meter = step_examiner.StepExaminer._classify, gradient_meter._norms
+    for owner, name, original in (
+        (step_examiner.StepExaminer, "_classify", of_examiner),
+        (gradient_meter, "_norms", of_meter),
+    ):
+
+        def noting(*given: object, original: Callable[..., object] = original, **named: object) -> object:
+            collects.append(gc.isenabled())
+            return original(*given, **named)
+
+        monkeypatch.setattr(owner, name, noting)
+    assert gc.isenabled()
+    first_step(2)
+    assert collects
+    assert not any(collects)
+    assert gc.isenabled()
+
+
+@pytest.mark.parametrize(("seconds", "measured"), [(0.2, [0]), (0.01, [0, 1, 2])])
+def test_one_that_takes_long_is_not_made_again_at_once_whoever_pays_for_it(seconds: float, measured: list[int]) -> None:
+    step_time = StepTime()
+    step_time.add(0.5)
+    cadence = Cadence(0.01, step_time)
+    cadence.force(4)
+    found = []
+    for executed in range(3):
+        if cadence.is_due(executed, wanted=executed == 0):
+            found.append(executed)
+            cadence.spent(seconds, for_another=executed == 0)
+    assert found == measured
