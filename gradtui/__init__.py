@@ -1,7 +1,8 @@
 """gradtui: a terminal dashboard that runs any unedited PyTorch training script in the same process.
 
 `gradtui.watch(model, optimizer)` is the explicit way, for a notebook or a script that wants it. `gradtui.state_dict()` and
-`gradtui.load_state_dict(state)` let a script's checkpoint keep what a person has frozen.
+`gradtui.load_state_dict(state)` let a script's checkpoint keep what a person has frozen. `gradtui.apply_schedule(file, model,
+optimizer)` applies a schedule file to the training that follows, without the command.
 """
 
 from __future__ import annotations
@@ -10,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gradtui.probe.freeze_state import load_state_dict, state_dict
-    from gradtui.watching import Watch, watch
+    from gradtui.watching import Watch, apply_schedule, watch
 
 __version__ = "0.1.0"
-__all__ = ["Watch", "__version__", "load_state_dict", "state_dict", "watch"]
+__all__ = ["Watch", "__version__", "apply_schedule", "load_state_dict", "state_dict", "watch"]
 
 
 def __getattr__(name: str) -> Any:
     # torch is imported only when somebody asks for what needs it: `gradtui --help` must not wait a second for it.
-    if name in ("Watch", "watch"):
+    if name in ("Watch", "apply_schedule", "watch"):
         from gradtui import watching
 
         return getattr(watching, name)

@@ -61,7 +61,7 @@ def _plain(settings: Settings, program: Program, why: str) -> NoReturn:
     if settings.pause_at_nan:
         write_line(f"--pause-at-nan needs the screen, to let the run go on from there: {why}")
         sys.exit(USAGE_ERROR)
-    files = InterventionFiles(RunFiles(settings.target.name).write_together, settings.target.words)
+    files = InterventionFiles(RunFiles(settings.target.name), settings.target.words)
     training = TrainingRun(settings, program)
     reporter = PlainReporter(training.events)
     training.look = reporter.look
@@ -82,7 +82,7 @@ def _with_screen(
         from gradtui.screen_run import ScreenRun
 
     made = RunFiles(settings.target.name)
-    files = InterventionFiles(made.write_together, settings.target.words)
+    files = InterventionFiles(made, settings.target.words)
     try:
         screen = ScreenRun(settings, program, lease, plot_server, save_schedule=files.save, write_file=made.write)
         holder = screen.claim_terminal()

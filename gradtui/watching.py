@@ -1,11 +1,13 @@
-"""`gradtui.watch(model, optimizer)`: the explicit way, for a notebook or for a script that wants it."""
+"""`gradtui.watch` and `gradtui.apply_schedule`: for a notebook, or for a script that wants them, without the command."""
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 from _thread import get_ident
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, TypeVar
 
@@ -13,19 +15,18 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from gradtui.export.schedule_file import load
 from gradtui.export.summary import summarise
-from gradtui.probe import freeze_state
-from gradtui.probe.active import Viewer, active_probe, active_viewer, set_active
-from gradtui.probe.allocators import cpu_allocator
-from gradtui.probe.black_box import BlackBox
-from gradtui.probe.phase_sampler import PhaseSampler
+from gradtui.probe.active import Viewer, active_probe, active_viewer
 from gradtui.probe.probe import Probe
-from gradtui.probe.recent_measurements import RecentMeasurements
+from gradtui.probe.replayed_schedule import ReplayedSchedule
+from gradtui.probe.session import Session
+from gradtui.protocol.codec import BadEntry
 from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.events import RunStarted
-from gradtui.runner.plain import PlainReporter, closing_lines
+from gradtui.protocol.schedule import Scheduled
+from gradtui.runner.plain import PlainReporter, closing_lines, schedule_lines
 from gradtui.runner.run_files import RunFiles
-from gradtui.samplers.sampler import SamplerThread
 from gradtui.settings import DEFAULT_SHARE
 from gradtui.state.run_state import RunState
 from gradtui.transport.in_process import CommandQueue, EventQueue
@@ -71,6 +72,52 @@ def watch(
     return opened
 
 
+def apply_schedule(
+    file: str | os.PathLike[str], model: nn.Module | Mapping[str, nn.Module], *optimizers: Optimizer
+) -> Watch:
+    """Apply a schedule file to the training that follows, as `gradtui --schedule FILE` does, by the same handlers.
+
+    `step` of an entry counts the optimizer steps from this call on. Nothing is measured for the sake of a display.
+
+    Args:
+        file: a schedule file (TOML).
+        model: the root module; several as a mapping, whose names the paths in the file begin with.
+        optimizers: those that train it; one made later is found by itself.
+
+    Returns:
+        The open watch. It closes when the process ends, or by `close`, which also ends the schedule. Entries that were never
+        reached are reported on stderr then.
+
+    Raises:
+        ValueError: the file is no schedule; the message names the entry.
+        RuntimeError: the run has a schedule already, or a watch is open.
+        SystemExit: during training, with exit code 2, where an entry names what no model has, or would break the run. A line on
+            stderr says which entry, and why.
+    """
+    try:
+        entries = load(Path(file))
+    except BadEntry as error:
+        raise ValueError(f"{os.fspath(file)}: {error}") from None
+    models = model if isinstance(model, Mapping) else {type(model).__name__: model}
+    probe = active_probe()
+    if probe is None:
+        opened = Watch(progress=False, budget=0.0, schedule=entries)
+        for name, each in models.items():
+            _introduce(opened.probe, name, each, optimizers)
+        opened.open()
+        atexit.register(opened.close)
+        return opened
+    if _watches or probe.desk.schedule.total:
+        reason = (
+            "a gradtui.watch is open in this process" if _watches else "this run has a schedule already (--schedule)"
+        )
+        raise RuntimeError(f"{reason}: no other schedule can be applied")
+    for name, each in models.items():
+        _introduce(probe, name, each, optimizers)
+    probe.desk.schedule = ReplayedSchedule(entries)
+    return WatchInRun(probe, active_viewer())
+
+
 def _script() -> str:
     return getattr(sys.modules["__main__"], "__file__", None) or "interactive"
 
@@ -84,23 +131,14 @@ def _introduce(probe: Probe, name: str | None, model: nn.Module, optimizers: tup
 class Watch:
     """A watched training, made by `watch`. Use it as a context manager, or call `close` when training is over."""
 
-    def __init__(self, *, progress: bool, budget: float) -> None:
+    def __init__(self, *, progress: bool, budget: float, schedule: Sequence[Scheduled] = ()) -> None:
         self._events = EventQueue()
         self._commands = CommandQueue()
-        allocator = cpu_allocator()
-        self._ledger = allocator.name
-        recent = RecentMeasurements(self._events.put)
-        self.probe = Probe(recent.emit, self._commands, allocator, budget=budget)
-        files = RunFiles(os.path.basename(_script()))
-        BlackBox(self.probe, allocator, recent, files.write)
-        self.probe.desk.write_file = files.write
+        write_file = RunFiles(os.path.basename(_script())).write
+        self._session = Session(self._events.put, self._commands, write_file, budget=budget, schedule=schedule)
+        self.probe = self._session.probe
         self._reporter = PlainReporter(self._events, silent=not progress)
         self._progress = progress
-        self._sampler = SamplerThread(
-            [PhaseSampler(self.probe.phases, self.probe.counter, self.probe.clock)],
-            self._events.put,
-            lambda _part, _error: None,
-        )
 
     @property
     def state(self) -> RunState:
@@ -135,25 +173,20 @@ class Watch:
         """Take every hook off. A second call does nothing."""
         if active_probe() is not self.probe:
             return
-        set_active(None)
         _watches.remove(self)
-        self._sampler.stop()
-        self.probe.detach()
+        self._session.stop()
         self._reporter.finish()
-        if self._progress:
-            for line in closing_lines(self.state):
-                self._reporter.say(line)
+        closing = closing_lines(self.state) if self._progress else schedule_lines(self.state)
+        for line in closing:
+            self._reporter.say(line)
 
     def open(self) -> None:
         """Put the hooks on."""
         script = _script()
         version = str(torch.__version__)
-        self._events.put(RunStarted(0.0, 0, script, (), os.getpid(), "cpu", self._ledger, version, None))
-        set_active(self.probe)
+        self._events.put(RunStarted(0.0, 0, script, (), os.getpid(), "cpu", self._session.ledger, version, None))
         _watches.append(self)
-        self.probe.attach()
-        freeze_state.hand_over(self.probe)
-        self._sampler.start()
+        self._session.start()
         self._reporter.start()
 
     def __enter__(self) -> Watch:

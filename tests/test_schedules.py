@@ -60,9 +60,7 @@ def test_what_was_done_is_written_at_the_end_and_does_the_same_again(script: Pat
     assert "written down" not in again.stderr
     alone = gradtui(tmp_path, str(script))
     assert alone.stdout != session.stdout
-    script.write_text(
-        SCRIPT.replace("x = ", f"exec(open({str(code)!r}).read())\nfollow_schedule(model, optimizer)\nx = ")
-    )
+    script.write_text(SCRIPT.replace("x = ", f"{code.read_text()}\nx = "))
     pasted = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True)
     assert pasted.stdout == session.stdout
 

@@ -77,7 +77,7 @@ def test_without_progress_nothing_is_written(capfd: pytest.CaptureFixture[str]) 
 
 
 def test_the_summary_names_where_totals_come_from(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gradtui.watching.cpu_allocator", ResidentAllocator)
+    monkeypatch.setattr("gradtui.probe.session.cpu_allocator", ResidentAllocator)
     with gradtui.watch(nn.Linear(2, 2), progress=False) as watch:
         assert watch.summary()["ledger"] == ResidentAllocator.name
 

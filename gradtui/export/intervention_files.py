@@ -1,24 +1,35 @@
-"""Writing down what a person did to a run: a schedule file to do it again, and the same as code. Any thread."""
+"""Writes what a person did to a run as a schedule file, and as two lines of Python that apply it. Any thread."""
 
 from __future__ import annotations
 
+import json
 import shlex
-from collections.abc import Callable, Mapping, Sequence
-from typing import BinaryIO
+from collections.abc import Callable, Sequence
+from typing import BinaryIO, Protocol
 
 from gradtui.export.schedule_file import schedule_text
-from gradtui.export.snippet import snippet_text
 from gradtui.state.run_state import RunState
 
-WriteTogether = Callable[[str, Mapping[str, Callable[[BinaryIO], object]]], list[str]]
-"""Makes new files of one number, given the word in their names and what fills each by its suffix; returns their paths."""
+_SCRIPT = """\
+# Put these lines where the model and its optimizers have been made. Several models: {{"name": model, ...}}.
+import gradtui
+
+gradtui.apply_schedule({schedule}, model, optimizer)
+"""
+
+
+class Files(Protocol):
+    """Makes the files of a run (`runner.run_files.RunFiles`). Each method returns the path and raises OSError."""
+
+    def write(self, kind: str, suffix: str, fill: Callable[[BinaryIO], object]) -> str: ...
+    def write_beside(self, path: str, suffix: str, fill: Callable[[BinaryIO], object]) -> str: ...
 
 
 class InterventionFiles:
     """The files of one run's interventions; `words` are those of the command line that say what is run."""
 
-    def __init__(self, write: WriteTogether, words: Sequence[str]) -> None:
-        self._write = write
+    def __init__(self, files: Files, words: Sequence[str]) -> None:
+        self._files = files
         self._run = shlex.join(words)
         self._written: int | None = None
 
@@ -27,12 +38,12 @@ class InterventionFiles:
         return self._saved(state, "saved-schedule")
 
     def _saved(self, state: RunState, kind: str) -> str:
-        texts = {".toml": schedule_text(state, self._run), ".py": snippet_text(state)}
-        schedule, code = self._write(kind, {suffix: _writer(text) for suffix, text in texts.items()})
+        schedule = self._files.write(kind, ".toml", _writer(schedule_text(state, self._run)))
+        script = self._files.write_beside(schedule, ".py", _writer(_SCRIPT.format(schedule=json.dumps(schedule))))
         self._written = state.intervention_count
         count = "1 intervention" if state.intervention_count == 1 else f"{state.intervention_count} interventions"
         again = f"gradtui --schedule {shlex.quote(schedule)} {self._run}"
-        return f"{count} written down; to do the same again: {again}; as code: {code}"
+        return f"{count} written down; to do the same again: {again}; as code: {script}"
 
     def closing(self, state: RunState) -> str | None:
         """When the run has ended: the same, if a person has done anything since the last time, or why it fails; None if not."""

@@ -187,11 +187,16 @@ def _largest_total(state: RunState) -> int | None:
     return max((total for total in totals if total is not None), default=None)
 
 
+def schedule_lines(state: RunState) -> list[str]:
+    """What became of a schedule, where not all of it was carried out."""
+    return [f"schedule: {note}" for note in state.schedule_notes]
+
+
 def closing_lines(state: RunState) -> list[str]:
     """What there is to say when the run has ended."""
     tree = reported_tree(state)
     endings = [f"step {event.step:,}: {headline(event)}" for event in state.out_of_memory if event.categories]
-    endings += [f"schedule: {note}" for note in state.schedule_notes]
+    endings += schedule_lines(state)
     if state.step == 0 and state.micro_steps == 0:
         return [*_untrained_lines(state), *endings]
     by_hand = " without an optimizer" if state.step and not sum(state.optimizer_steps) else ""

@@ -55,12 +55,12 @@ class RunFiles:
         Raises:
             OSError: no place can be written, or there is no room.
         """
-        return self.write_together(kind, {suffix: fill})[0]
-
-    def write_together(self, kind: str, fills: Mapping[str, Fill]) -> list[str]:
-        """As `write`, files of one number, each by its suffix. Where one cannot be made those before it stay."""
         self._made += 1
-        return [self._write(f"{self._name}-{kind}-{self._made}{suffix}", fill) for suffix, fill in fills.items()]
+        return self._write(f"{self._name}-{kind}-{self._made}{suffix}", fill)
+
+    def write_beside(self, path: str, suffix: str, fill: Fill) -> str:
+        """Make a file that has the name of another file of this run but for its suffix. As `write`."""
+        return str(_new_file(Path(path).with_suffix(suffix), fill))
 
     def _write(self, name: str, fill: Fill) -> str:
         trouble: OSError | None = None

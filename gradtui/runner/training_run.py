@@ -26,8 +26,7 @@ from gradtui.settings import Settings
 from gradtui.transport.in_process import CommandQueue, EventQueue
 
 if TYPE_CHECKING:
-    from gradtui.probe.probe import Probe
-    from gradtui.samplers.sampler import SamplerThread
+    from gradtui.probe.session import Session
     from gradtui.state.run_state import RunState
 
 
@@ -43,7 +42,7 @@ class TrainingRun:
     look: Callable[[Callable[[RunState], Any]], Any] = lambda _at: None
     """How the viewer is asked for its state, as `probe.active.Viewer` has it."""
     _began: int = field(default_factory=perf_counter_ns)
-    _watched: tuple[Probe, SamplerThread] | None = None
+    _watched: Session | None = None
 
     def execute(self, at_end: Callable[[], None] = lambda: None) -> Outcome:
         """Run the script to its end; it is watched from its import of torch on. What it raises is in the outcome.
@@ -74,34 +73,21 @@ class TrainingRun:
         return outcome
 
     def _has_trained(self) -> bool:
-        counter = self._watched[0].counter if self._watched is not None else None
+        counter = self._watched.probe.counter if self._watched is not None else None
         return counter is not None and counter.steps + counter.micro_steps > 0
 
     def _ends(self, error: BaseException) -> None:
         """This ends the script."""
         if self._watched is not None:
-            self._watched[0].hooks.ends(error)
+            self._watched.probe.hooks.ends(error)
 
     def _leave(self) -> int:
         """Watch no longer, and say how many steps there were."""
         if self._watched is None:
             self._note_unreached()
             return 0
-        probe, sampler = self._watched
-        leaving: tuple[tuple[str, Callable[[], object]], ...] = (
-            ("probe", lambda: self._set_active(None)),
-            ("sampler", sampler.stop),
-            ("probe", probe.detach),
-            # The newest steps are counted as the probe is detached.
-            ("schedule", lambda: probe.desk.finish(probe.counter.steps)),
-        )
-        for part, leave in leaving:
-            try:
-                leave()
-            except Exception as error:  # noqa: BLE001 - the script's ending is its own, whatever goes wrong in ours
-                trouble = f"{type(error).__name__}: {error}"
-                self.events.put(ProbeFailed(0.0, probe.counter.steps, part, trouble, True))
-        return probe.counter.steps
+        self._watched.stop()
+        return self._watched.probe.counter.steps
 
     def _note_unreached(self) -> None:
         """Nothing was watched: say so of a schedule."""
@@ -122,48 +108,28 @@ class TrainingRun:
                 write_line(f"cannot watch this run: {trouble}")
                 self.events.put(ProbeFailed(0.0, 0, "probe", trouble, True))
 
-    def _set_active(self, probe: Probe | None) -> None:
-        from gradtui.probe.active import Viewer, set_active
-
-        set_active(probe, Viewer(self.look, lambda: self.events.dropped))
-
-    def _attach(self) -> tuple[Probe, SamplerThread]:
+    def _attach(self) -> Session:
         import torch
 
-        from gradtui.probe.allocators import cpu_allocator
-        from gradtui.probe.black_box import BlackBox
+        from gradtui.probe.active import Viewer
         from gradtui.probe.peak_counters import protect_this_process
-        from gradtui.probe.phase_sampler import PhaseSampler
-        from gradtui.probe.probe import Probe
-        from gradtui.probe.recent_measurements import RecentMeasurements
-        from gradtui.probe.replayed_schedule import ReplayedSchedule
-        from gradtui.samplers.device import DeviceSampler
-        from gradtui.samplers.sampler import SamplerThread
+        from gradtui.probe.session import Session
 
         # The process ends with the script, so nothing of what is folded can be lost to it.
         protect_this_process()
-        allocator = cpu_allocator()
-        put = self.events.put
         settings = self.settings
-        recent = RecentMeasurements(put)
-        probe = Probe(recent.emit, self.commands, allocator, budget=settings.budget, stop_after=settings.steps)
-        files = RunFiles(settings.target.name)
-        BlackBox(probe, allocator, recent, files.write)
-        probe.desk.write_file = files.write
-        probe.desk.schedule = ReplayedSchedule(settings.schedule)
+        session = Session(
+            self.events.put,
+            self.commands,
+            RunFiles(settings.target.name).write,
+            budget=settings.budget,
+            stop_after=settings.steps,
+            schedule=settings.schedule,
+        )
         if settings.pause_at_nan:
             self.commands.submit(PauseAtBadStep)
-        clock = probe.clock
+        clock = session.probe.clock
         clock.count_from(self._began)
-        put(TorchImported(clock.at(), 0, str(torch.__version__), "cpu", allocator.name))
-        samplers = (
-            PhaseSampler(probe.phases, probe.counter, clock),
-            DeviceSampler(clock.at, lambda: probe.counter.steps, lambda: probe.examiner.device_index),
-        )
-        sampler = SamplerThread(
-            samplers, put, lambda part, error: put(ProbeFailed(clock.at(), probe.counter.steps, part, error, True))
-        )
-        self._set_active(probe)
-        probe.attach()
-        sampler.start()
-        return probe, sampler
+        self.events.put(TorchImported(clock.at(), 0, str(torch.__version__), "cpu", session.ledger))
+        session.start(Viewer(self.look, lambda: self.events.dropped))
+        return session

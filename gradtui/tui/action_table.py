@@ -23,8 +23,8 @@ ACTIONS: tuple[Action, ...] = (
     ),
     Action(
         "export_schedule", (), "Export the schedule",
-        "Write down what was done to this run: a file for gradtui --schedule, which does the same again, and Python code to "
-        "paste into the script.",
+        "Write what was done to this run to a file for gradtui --schedule, which does the same again, and the two lines of "
+        "Python that apply it in the script.",
         "Training", "app",
     ),
     Action(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -106,12 +106,15 @@ def test_what_a_person_did_is_written_once_and_a_replay_is_not() -> None:
         def write(self, data: bytes) -> None:
             written[self.name] = data
 
-    def make(kind: str, fills: Mapping[str, Callable[[Any], object]]) -> list[str]:
-        for suffix, fill in fills.items():
+    class Made:
+        def write(self, kind: str, suffix: str, fill: Callable[[Any], object]) -> str:
             fill(Sink(kind + suffix))
-        return [f"/runs/{kind}{suffix}" for suffix in fills]
+            return f"/runs/{kind}{suffix}"
 
-    files = InterventionFiles(make, ("my runs/train me.py", "--lr", "0.1"))
+        def write_beside(self, path: str, suffix: str, fill: Callable[[Any], object]) -> str:
+            return self.write(Path(path).stem, suffix, fill)
+
+    files = InterventionFiles(Made(), ("my runs/train me.py", "--lr", "0.1"))
     assert files.closing(RunState()) is None
     assert files.closing(state_of([(3, SetTrainable(-1, "fc2", False), "froze fc2", 0, False)])) is None
     assert written == {}
@@ -122,15 +125,17 @@ def test_what_a_person_did_is_written_once_and_a_replay_is_not() -> None:
         "as code: /runs/saved-schedule.py"
     )
     assert written["saved-schedule.toml"].decode() == schedule_text(state, "'my runs/train me.py' --lr 0.1")
-    assert b"follow_schedule" in written["saved-schedule.py"]
+    code = written["saved-schedule.py"].decode().splitlines()
+    assert code[1:] == ["import gradtui", "", 'gradtui.apply_schedule("/runs/saved-schedule.toml", model, optimizer)']
     assert files.closing(state) is None
     apply(state, CommandApplied(0.0, 9, Undo(2), "unfroze fc2", ()))
     assert "gradtui --schedule /runs/schedule.toml " in (files.closing(state) or "")
 
-    def full(kind: str, fills: object) -> list[str]:
-        raise OSError(28, "No space left on device")
+    class Full(Made):
+        def write(self, kind: str, suffix: str, fill: Callable[[Any], object]) -> str:
+            raise OSError(28, "No space left on device")
 
-    said = InterventionFiles(full, ("train.py",)).closing(state)
+    said = InterventionFiles(Full(), ("train.py",)).closing(state)
     assert said == "what was done to the run could not be written down: No space left on device"
 
 

@@ -20,9 +20,8 @@ def test_files_are_private_numbered_and_named_after_run_and_kind(tmp_path: Path)
     assert first.name.startswith("my_train-")
     assert first.name.endswith(f"-{os.getpid()}-out-of-memory-1.txt")
     assert second.name.endswith(f"-{os.getpid()}-allocator-2.pickle")
-    pair = files.write_together(
-        "schedule", {".toml": lambda file: file.write(b"three"), ".py": lambda file: file.write(b"four")}
-    )
+    schedule = files.write("schedule", ".toml", lambda file: file.write(b"three"))
+    pair = [schedule, files.write_beside(schedule, ".py", lambda file: file.write(b"four"))]
     assert [path.partition("-schedule-")[2] for path in pair] == ["3.toml", "3.py"]
     assert [Path(path).read_bytes() for path in pair] == [b"three", b"four"]
     assert (first.read_bytes(), second.read_bytes()) == (b"one", b"two")
@@ -71,7 +70,8 @@ def test_old_schedules_give_way_with_their_code_and_saved_ones_stay(tmp_path: Pa
             (directory / name).write_text("")
             os.utime(directory / name, (1_000_000 + age, 1_000_000 + age))
     files = RunFiles("train.py", {"XDG_STATE_HOME": str(tmp_path)})
-    new = files.write_together("schedule", {".toml": lambda file: None, ".py": lambda file: None})
+    schedule = files.write("schedule", ".toml", lambda file: None)
+    new = [schedule, files.write_beside(schedule, ".py", lambda file: None)]
     left = {path.name for path in directory.iterdir()}
     assert left == {
         *saved,

@@ -1,0 +1,79 @@
+"""A probe with everything around it: what `gradtui train.py`, `gradtui.watch` and `gradtui.apply_schedule` put together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from gradtui.probe import freeze_state
+from gradtui.probe.active import Viewer, set_active
+from gradtui.probe.allocators import cpu_allocator
+from gradtui.probe.black_box import BlackBox
+from gradtui.probe.phase_sampler import PhaseSampler
+from gradtui.probe.probe import Probe
+from gradtui.probe.recent_measurements import RecentMeasurements
+from gradtui.probe.replayed_schedule import ReplayedSchedule
+from gradtui.probe.run_file import WriteFile
+from gradtui.protocol.events import Event, ProbeFailed
+from gradtui.protocol.schedule import Scheduled
+from gradtui.samplers.device import DeviceSampler
+from gradtui.samplers.sampler import SamplerThread
+from gradtui.transport.in_process import CommandQueue
+
+
+class Session:
+    """Watches this process from `start` to `stop`.
+
+    Attributes:
+        probe: the probe.
+        ledger: what counts the memory of the CPU.
+    """
+
+    def __init__(
+        self,
+        emit: Callable[[Event], None],
+        commands: CommandQueue,
+        write_file: WriteFile,
+        *,
+        budget: float,
+        stop_after: int | None = None,
+        schedule: Sequence[Scheduled] = (),
+    ) -> None:
+        allocator = cpu_allocator()
+        recent = RecentMeasurements(emit)
+        self.ledger = allocator.name
+        self.probe = probe = Probe(recent.emit, commands, allocator, budget=budget, stop_after=stop_after)
+        BlackBox(probe, allocator, recent, write_file)
+        probe.desk.write_file = write_file
+        probe.desk.schedule = ReplayedSchedule(schedule)
+        self._emit = emit
+        samplers = (
+            PhaseSampler(probe.phases, probe.counter, probe.clock),
+            DeviceSampler(probe.clock.at, lambda: probe.counter.steps, lambda: probe.examiner.device_index),
+        )
+        self._sampler = SamplerThread(samplers, emit, self._failed)
+
+    def start(self, viewer: Viewer | None = None) -> None:
+        """Put the hooks on and start the sampler thread. `viewer` is where the events go under the command."""
+        set_active(self.probe, viewer)
+        self.probe.attach()
+        freeze_state.hand_over(self.probe)
+        self._sampler.start()
+
+    def stop(self) -> None:
+        """Take the hooks off, stop the sampler thread, and emit what is left to say. No part's failure raises."""
+        probe = self.probe
+        leaving: tuple[tuple[str, Callable[[], object]], ...] = (
+            ("probe", lambda: set_active(None)),
+            ("sampler", self._sampler.stop),
+            ("probe", probe.detach),
+            # The newest steps are counted as the probe is detached.
+            ("schedule", lambda: probe.desk.finish(probe.counter.steps)),
+        )
+        for part, leave in leaving:
+            try:
+                leave()
+            except Exception as error:  # noqa: BLE001 - the script's ending is its own, whatever goes wrong in ours
+                self._failed(part, f"{type(error).__name__}: {error}")
+
+    def _failed(self, part: str, error: str) -> None:
+        self._emit(ProbeFailed(self.probe.clock.at(), self.probe.counter.steps, part, error, True))
