@@ -42,6 +42,26 @@ def gradients_measured(state: RunState, event: ev.GradientsMeasured) -> None:
         # Gone through once, not at every step of a run that is lost.
         if was_finite and event.total is not None and not math.isfinite(event.total):
             _tell_not_finite(state.tree, event.norms)
+        _renew_states(state.tree, event)
+
+
+def _renew_states(tree: TreeState, event: ev.GradientsMeasured) -> None:
+    """Let the norms of this step tell trained parameters from those whose gradient is zero.
+
+    Norms are read more often than states: a LoRA matrix whose gradient was zero in the first step trains from the second on.
+    """
+    zero, trained = ParameterState.ZERO.value, ParameterState.TRAINED.value
+    norms, steps = event.norms or (), event.norm_steps
+    # Both are looked up without a loop of ours: most runs have neither.
+    if zero not in tree.states and 0.0 not in norms:
+        return
+    is_now = [step == event.step for step in steps] if steps is not None else [True] * len(norms)
+    tree.states = "".join(
+        letter
+        if not now or norm is None or letter not in (zero, trained) or not math.isfinite(norm)
+        else (zero if norm == 0 else trained)
+        for letter, norm, now in zip(tree.states, norms, is_now)
+    )
 
 
 def _summarise(summary: NormSummary, step: int, total: float, *, as_applied: bool) -> None:

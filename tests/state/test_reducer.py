@@ -447,6 +447,23 @@ def test_a_gradient_that_is_not_finite_shows_before_the_states_are_told_again() 
     assert seen(math.inf)[trained] == "N"
 
 
+def test_a_zero_gradient_is_told_from_a_trained_one_at_each_reading() -> None:
+    # As LoRA's first matrix: its gradient is zero in the first step, since the second matrix is.
+    def after(*readings: tuple[tuple[float | None, ...], tuple[int | None, ...] | None]) -> str:
+        state = state_of(found(MLP), ev.ParametersClassified(1.0, 1, "ZT", "11"))
+        for step, (norms, steps) in enumerate(readings, 2):
+            apply(state, ev.GradientsMeasured(float(step), step, 1.0, None, norms, norm_steps=steps))
+        return state.tree.states
+
+    assert after() == after(((0.0, 2.0), None)) == after(((None, 2.0), None)) == "ZT"
+    assert after(((0.5, 2.0), None)) == "TT"
+    assert after(((0.5, 0.0), None)) == "TZ"
+    assert after(((0.5, 0.0), None), ((0.0, 1.0), None)) == "ZT"
+    # The second norm is that of an earlier step: another optimizer has stepped since.
+    assert after(((0.5, 0.0), (2, 1))) == "TT"
+    assert after(((math.nan, 2.0), None)) == "ZT"
+
+
 def test_a_step_that_a_device_says_later_was_skipped_is_taken_back() -> None:
     state = RunState()
     apply(state, ev.Progress(1.0, 5, 5, 5, 0, (3, 2), (), 0.0, 1, 1))
