@@ -32,7 +32,6 @@ True also on the engine's device threads, so it tells a recomputed forward from 
 """
 
 _sequence_number: Callable[[], int] | None = getattr(torch._C._autograd, "_get_sequence_nr", None)
-has_sequence_numbers = _sequence_number is not None
 
 
 def _number_unknown() -> int:

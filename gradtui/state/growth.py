@@ -36,11 +36,6 @@ class Growth:
             f"{self.step:,}, {share}: something of each step is kept"
         )
 
-    @property
-    def bytes_per_step(self) -> float:
-        """How fast it grows."""
-        return self.bytes / max(1, self.step - self.since_step)
-
 
 class GrowthWatch:
     """The newest ledgers of one phase."""

@@ -97,7 +97,6 @@ class LogTail:
     def _take(self, text: str) -> None:
         text = self._pending + text
         self._pending = ""
-        position = 0
         screen = self._screen
         position = 0
         while match := _TOKEN.match(text, position):

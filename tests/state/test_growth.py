@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,7 +28,7 @@ def test_a_steady_rise_is_told_once_with_its_category_and_rate() -> None:
     growth = growth_of(ledgers)
     assert growth is not None
     assert (growth.category, growth.bytes, growth.category_bytes) == ("other", 23 * MIB // 4, 23 * MIB // 4)
-    assert growth.bytes_per_step == pytest.approx(MIB / 4)
+    assert (growth.since_step, growth.step) == (4, 3 + WINDOW)
     assert told(ledgers) == [(3 + WINDOW, "other")]
 
 

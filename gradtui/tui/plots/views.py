@@ -26,8 +26,6 @@ class View:
     """What can be zoomed and panned, "" where nothing can; views of one axis share their window."""
     watches: bool = False
     """It shows what is measured only of parameters that are watched."""
-    is_log: bool = True
-    """Its own scale."""
     smooths: bool = False
     pins: bool = False
     has_orders: bool = False
@@ -36,6 +34,6 @@ class View:
 VIEWS: tuple[View, ...] = (
     View("norm", "Norm", norm_plot, norm_table, "steps", smooths=True, pins=True),
     View("ratio", "Ratio", ratio_plot, ratio_table, "steps", watches=True, smooths=True, pins=True),
-    View("histogram", "Histogram", histogram_plot, histogram_table, watches=True, is_log=False),
+    View("histogram", "Histogram", histogram_plot, histogram_table, watches=True),
     View("depth", "Depth", depth_plot, depth_table, "layers", has_orders=True),
 )
