@@ -125,7 +125,7 @@ def test_norms_of_a_model_that_went_into_another_one_begin_a_new_summary() -> No
     apply(state, ev.ModelsFound(2.0, 20, model, old.modules, old.parameters, (), (-1, 1, 2), (0, 1)))
     apply(state, ev.GradientsMeasured(3.0, 21, 0.5, 0.5, (None, 0.5)))
     assert (state.norm_summary.since_step, state.norm_summary.first) == (20, 0.5)
-    assert state.tree.states == "TZ"
+    assert state.tree.states == "TT"
 
 
 def test_a_list_that_shares_nothing_leaves_the_models_that_trained_to_be_reported() -> None:
