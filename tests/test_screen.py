@@ -213,8 +213,8 @@ def test_a_run_is_held_at_its_first_nan_and_goes_on_from_there(tmp_path: Path) -
 @pytest.mark.slow
 def test_what_is_typed_while_a_dialog_opens_is_typed_into_it(run: Run) -> None:
     with run:
-        show_events(run)
+        run.wait_for("2,242 trainable")
         run.send("fhead\r")
-        run.wait_for("train only head")
+        run.wait_for("parameters, 130 trainable")
         run.send("qs")
         assert run.wait_end() == 0

@@ -45,22 +45,28 @@ def gradients_measured(state: RunState, event: ev.GradientsMeasured) -> None:
         _renew_states(state.tree, event)
 
 
+_OWNED = (ParameterState.TRAINED, ParameterState.ZERO, ParameterState.NOT_FINITE, ParameterState.SKIPPED)
+_BY_NORM = "".join(state.value for state in _OWNED)
+"""The states of parameters that an optimizer has and that get a gradient: a finite norm tells which of two they are in."""
+
+
 def _renew_states(tree: TreeState, event: ev.GradientsMeasured) -> None:
     """Let the norms of this step tell trained parameters from those whose gradient is zero.
 
-    Norms are read more often than states: a LoRA matrix whose gradient was zero in the first step trains from the second on.
+    Norms are read more often than states. A LoRA matrix whose gradient was zero in the first step trains from the second on. A
+    loss scaler that left out the first steps applies the others.
     """
     zero, trained = ParameterState.ZERO.value, ParameterState.TRAINED.value
-    norms, steps = event.norms or (), event.norm_steps
-    # Both are looked up without a loop of ours: most runs have neither.
-    if zero not in tree.states and 0.0 not in norms:
+    norms, steps, letters = event.norms or (), event.norm_steps, tree.states
+    # Looked up without a loop of ours: most runs have none of these.
+    if 0.0 not in norms and not any(letter in letters for letter in _BY_NORM if letter != trained):
         return
     is_now = [step == event.step for step in steps] if steps is not None else [True] * len(norms)
     tree.states = "".join(
-        letter
-        if not now or norm is None or letter not in (zero, trained) or not math.isfinite(norm)
-        else (zero if norm == 0 else trained)
-        for letter, norm, now in zip(tree.states, norms, is_now)
+        (zero if norm == 0 else trained)
+        if now and letter in _BY_NORM and norm is not None and math.isfinite(norm)
+        else letter
+        for letter, norm, now in zip(letters, norms, is_now)
     )
 
 

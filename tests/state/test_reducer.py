@@ -447,10 +447,10 @@ def test_a_gradient_that_is_not_finite_shows_before_the_states_are_told_again() 
     assert seen(math.inf)[trained] == "N"
 
 
-def test_a_zero_gradient_is_told_from_a_trained_one_at_each_reading() -> None:
+def test_each_reading_tells_trained_parameters_from_those_with_a_zero_gradient() -> None:
     # As LoRA's first matrix: its gradient is zero in the first step, since the second matrix is.
-    def after(*readings: tuple[tuple[float | None, ...], tuple[int | None, ...] | None]) -> str:
-        state = state_of(found(MLP), ev.ParametersClassified(1.0, 1, "ZT", "11"))
+    def after(*readings: tuple[tuple[float | None, ...], tuple[int | None, ...] | None], states: str = "ZT") -> str:
+        state = state_of(found(MLP), ev.ParametersClassified(1.0, 1, states, "11"))
         for step, (norms, steps) in enumerate(readings, 2):
             apply(state, ev.GradientsMeasured(float(step), step, 1.0, None, norms, norm_steps=steps))
         return state.tree.states
@@ -462,6 +462,10 @@ def test_a_zero_gradient_is_told_from_a_trained_one_at_each_reading() -> None:
     # The second norm is that of an earlier step: another optimizer has stepped since.
     assert after(((0.5, 0.0), (2, 1))) == "TT"
     assert after(((math.nan, 2.0), None)) == "ZT"
+    # The first steps overflowed under a loss scaler; the later ones were applied.
+    assert after(((1.0, 0.0), None), states="NS") == "TZ"
+    assert after(((math.inf, None), None), states="NS") == "NS"
+    assert after(((1.0, 1.0), None), states="FU") == "FU"
 
 
 def test_a_step_that_a_device_says_later_was_skipped_is_taken_back() -> None:
