@@ -1,9 +1,8 @@
-"""CPython's count of the calls under way, which its recursion limit bounds. Calls of ours are left out of it.
+"""Leaves gradtui's own calls out of CPython's call counter, so that a script recurses as deep as under plain python.
 
-The count is an int in the state of each thread (`PyThreadState`): Python 3.10 counts up, later ones count down from the
-limit. `sys.setrecursionlimit` and the message of a RecursionError go by it, so that a script that recurses gets as deep as
-under plain python, and `sys.getrecursionlimit()` stays what it is. Nothing is left out where the int cannot be found for
-certain. Main thread, whose state lives as long as the process; standard library only.
+The counter is an int in the state of each thread (`PyThreadState`). Python 3.10 counts up; later versions count down from the
+recursion limit. `sys.getrecursionlimit()` returns what it returns without gradtui. Where `_find` does not find exactly one
+such int, the counter stays untouched. Main thread, whose state lives as long as the process; standard library only.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Text for the terminal: names of a script's parameters, modules, classes and files may hold control sequences.
 
-Every line that this package writes to stderr goes through `write_line` or `PlainReporter.say`; what the screen draws goes
-through `tui/line_filter.py`. Any thread; standard library only.
+gradtui writes each of its lines to stderr through `write_line` or `PlainReporter.say`, and draws the screen through
+`tui/line_filter.py`. Any thread; standard library only.
 """
 
 from __future__ import annotations
@@ -28,5 +28,5 @@ def without_controls(text: str) -> str:
 
 
 def write_line(text: str) -> None:
-    """Write one line of ours to `sys.stderr`."""
+    """Write a line to `sys.stderr`, with `gradtui: ` in front."""
     sys.stderr.write(f"gradtui: {printable(text)}\n")

@@ -139,6 +139,7 @@ class Watch:
         self.probe = self._session.probe
         self._reporter = PlainReporter(self._events, silent=not progress)
         self._progress = progress
+        self._owner = os.getpid()
 
     @property
     def state(self) -> RunState:
@@ -170,9 +171,10 @@ class Watch:
         return summarise(self.state, dropped=self._events.dropped)
 
     def close(self) -> None:
-        """Take every hook off. A second call does nothing."""
-        if active_probe() is not self.probe:
+        """Take every hook off. A second call does nothing, and neither does a call in a forked process."""
+        if active_probe() is not self.probe or os.getpid() != self._owner:
             return
+        atexit.unregister(self.close)
         _watches.remove(self)
         self._session.stop()
         self._reporter.finish()

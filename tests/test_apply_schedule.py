@@ -158,6 +158,16 @@ def test_the_script_and_the_command_end_alike(run, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_forked_child_that_exits_leaves_the_report_to_its_parent(run, tmp_path: Path) -> None:
+    (tmp_path / "s.toml").write_text('[[do]]\nstep = 50\ncommand = "undo"\n')
+    script = SCRIPT.replace("print(", "import os\nif os.fork() == 0:\n    sys.exit(0)\nos.wait()\nprint(")
+    (tmp_path / "train.py").write_text(script, encoding="utf-8")
+    done = run("train.py", "s.toml")
+    assert done.returncode == 0
+    assert done.stderr.count("1 of 1 entries never reached") == 1
+
+
+@pytest.mark.slow
 def test_a_name_that_no_model_has_ends_the_script(run, tmp_path: Path) -> None:
     (tmp_path / "s.toml").write_text('[[do]]\nstep = 2\ncommand = "freeze"\npath = "nope"\n')
     done = run("train.py", "s.toml")

@@ -9,9 +9,9 @@ that state (why backward does not reach it, what moves it while it is frozen, wh
 says it all. `same_storage` are the paths of other parameters that are different objects over the same memory: an optimizer
 that has several of them updates that memory once for each. `local_count` are the elements that this process holds of a tensor
 spread over several, of which its norms are; null for any other. `gradient` has what was seen of it last beyond its norm (see
-`gradtui.protocol.vocabulary.GradientFigures`); of a module and of the whole run it is that of all parameters that train
-together, as many of the `of` as `tensors` says, each as it was in the last step that looked at it (`first_step` to
-`last_step`; see `gradtui.state.joint_figures`). `gradient_norm` is of the gradients as they were applied. Not every step is
+`gradtui.protocol.vocabulary.GradientFigures`); for a module and for the whole run it combines the parameters that train:
+`tensors` of them out of `of` have figures, each from the last step that measured it (`first_step` to `last_step`; see
+`gradtui.state.joint_figures`). `gradient_norm` is of the gradients as they were applied. Not every step is
 measured: `first`, `last`, `min` and `max` are of `measured_steps` out of `of_steps` executed steps since `since_step`, and
 each states its step (`first_step` and so on). `unconfirmed_steps` counts those of a script without an optimizer that cleared
 its gradients by itself: they were read when backward ended, and the script may have changed them before its update.
@@ -170,7 +170,7 @@ def write(summary: dict[str, Any], path: Path) -> None:
 def write_anew(summary: dict[str, Any], path: Path, put_in_place: Callable[[Path, Path], None] = os.replace) -> None:
     """Write a summary to a new file, which `put_in_place` moves to `path`. Raises OSError and what that raises."""
     path = path.resolve()
-    # A name that nobody can guess, and a file that is new: in a directory of several people it could be a link.
+    # In a shared directory another user could put a link at a name that can be guessed.
     name = path.with_name(f".{path.name[:200]}.{secrets.token_hex(8)}")
     # The kernel applies the umask: asking for it would change it for a moment, under the script's own threads.
     descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o666)

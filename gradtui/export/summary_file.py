@@ -1,7 +1,6 @@
-"""The summary on disk while the run goes on, so that one is there whatever ends the process. A daemon thread renews it.
+"""Writes the summary to disk every few seconds on a daemon thread, so that the file exists however the process ends.
 
-SIGTERM, SIGKILL or a crash end a process at once, as they must: nothing runs then that could still write. What is left is
-what was written last.
+SIGTERM, SIGKILL and crashes end a process at once: no code can write a summary then. The file holds the last one written.
 """
 
 from __future__ import annotations

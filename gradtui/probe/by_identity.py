@@ -1,7 +1,7 @@
-"""What is known of objects of the script's, by identity. Holds the objects weakly.
+"""A mapping from objects to values by identity, which holds the objects weakly.
 
-`id()` alone does not identify an object: Python gives the address of a freed object to the next one. Here a value belongs to
-one object, and no other object ever finds it. Any thread.
+`id()` alone does not identify an object: Python may give the address of a freed object to a new one. Here a new object never
+finds the value of a freed one. Any thread.
 """
 
 from __future__ import annotations

@@ -147,7 +147,7 @@ class CommandDesk:
         of a CUDA graph. While one is being captured, commands wait.
         """
         if self._bad_steps.pauses and not is_capturing():
-            # What a device has not told yet may hold the run here.
+            # A reading that is still on the device may pause the run at this boundary.
             self._wait_for_readings()
         if self.is_idle_at(step) or is_capturing():
             return

@@ -1,7 +1,8 @@
-"""Whether there is room on a device for what we compute beside the script. Training thread. Not yet confirmed on a device.
+"""Whether a device has memory left for gradtui's own operations. Training thread. Not yet confirmed on a device.
 
-Near the limit an allocation of ours would have the caching allocator give all its free blocks back to the driver and count a
-failed allocation, or take what the script needs next. All that we allocate there is of small blocks (`PIECE_BYTES` at most).
+Near the memory limit an allocation by gradtui could make the caching allocator return all its free blocks to the driver and
+count a failed allocation, or take the memory that the script needs next. gradtui allocates small blocks only (at most
+`PIECE_BYTES`).
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def gradients_measured(state: RunState, event: ev.GradientsMeasured) -> None:
 
 _OWNED = (ParameterState.TRAINED, ParameterState.ZERO, ParameterState.NOT_FINITE, ParameterState.SKIPPED)
 _BY_NORM = "".join(state.value for state in _OWNED)
-"""The states of parameters that an optimizer has and that get a gradient: a finite norm tells which of two they are in."""
+"""The states of parameters that an optimizer owns and that get a gradient. A finite norm decides between trained and zero."""
 
 
 def _renew_states(tree: TreeState, event: ev.GradientsMeasured) -> None:
@@ -56,9 +56,12 @@ def _renew_states(tree: TreeState, event: ev.GradientsMeasured) -> None:
     Norms are read more often than states. A LoRA matrix whose gradient was zero in the first step trains from the second on. A
     loss scaler that left out the first steps applies the others.
     """
+    # A loss scaler leaves out a step in which one gradient overflows, and with it the finite ones.
+    if event.total is not None and not math.isfinite(event.total):
+        return
     zero, trained = ParameterState.ZERO.value, ParameterState.TRAINED.value
     norms, steps, letters = event.norms or (), event.norm_steps, tree.states
-    # Looked up without a loop of ours: most runs have none of these.
+    # These searches are in C, and most runs have none of these states.
     if 0.0 not in norms and not any(letter in letters for letter in _BY_NORM if letter != trained):
         return
     is_now = [step == event.step for step in steps] if steps is not None else [True] * len(norms)

@@ -452,7 +452,8 @@ def test_each_reading_tells_trained_parameters_from_those_with_a_zero_gradient()
     def after(*readings: tuple[tuple[float | None, ...], tuple[int | None, ...] | None], states: str = "ZT") -> str:
         state = state_of(found(MLP), ev.ParametersClassified(1.0, 1, states, "11"))
         for step, (norms, steps) in enumerate(readings, 2):
-            apply(state, ev.GradientsMeasured(float(step), step, 1.0, None, norms, norm_steps=steps))
+            total = math.hypot(*(norm for norm in norms if norm is not None))
+            apply(state, ev.GradientsMeasured(float(step), step, total, None, norms, norm_steps=steps))
         return state.tree.states
 
     assert after() == after(((0.0, 2.0), None)) == after(((None, 2.0), None)) == "ZT"
@@ -466,6 +467,8 @@ def test_each_reading_tells_trained_parameters_from_those_with_a_zero_gradient()
     assert after(((1.0, 0.0), None), states="NS") == "TZ"
     assert after(((math.inf, None), None), states="NS") == "NS"
     assert after(((1.0, 1.0), None), states="FU") == "FU"
+    # The loss scaler leaves out a step in which one gradient overflows, and with it all the others.
+    assert after(((1.0, math.inf), None), states="SS") == "SS"
 
 
 def test_a_step_that_a_device_says_later_was_skipped_is_taken_back() -> None:
