@@ -1,8 +1,7 @@
-"""The rules of ARCHITECTURE.md that can be checked: what a part may load, and how large a piece may grow."""
+"""The rules of ARCHITECTURE.md that can be checked."""
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import re
 import subprocess
@@ -52,15 +51,6 @@ def test_plain_mode_needs_no_posix_module() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_modules_and_functions_stay_small(path: Path) -> None:
-    source = path.read_text(encoding="utf-8")
-    assert source.count("\n") <= 400
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            assert (node.end_lineno or 0) - node.lineno < 60, node.name
-
-
 def test_no_module_is_named_after_nothing() -> None:
     empty_names = {"utils", "util", "helpers", "helper", "common", "core", "misc", "manager", "handler"}
     assert empty_names.isdisjoint({part for path in MODULES for part in path.with_suffix("").parts})
@@ -83,7 +73,3 @@ def test_ci_runs_the_commands_of_the_readme() -> None:
     assert len(test) == 1
     quiet = test[0].replace("pip install", "pip install --quiet")
     assert quiet in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
-
-
-def test_the_architecture_page_stays_readable() -> None:
-    assert (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").count("\n") <= 140

@@ -32,7 +32,9 @@ _GRAD = GradMode.GRAD.value
 class Examination:
     """What was seen of one step, from its first forward to the next step's."""
 
-    def __init__(self, tree: ModuleTree, trace: ModuleTrace) -> None:
+    def __init__(self, tree: ModuleTree, trace: ModuleTrace, *, is_partial: bool = False) -> None:
+        self.is_partial = is_partial
+        """Only the states of the parameters are asked for: no module's calls, no graph, no bytes."""
         self.trace = trace
         """Which modules ran when, in this step and in those before it that belong to the same round."""
         self.tree = tree

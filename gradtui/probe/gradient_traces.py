@@ -48,6 +48,11 @@ class GradientTraces:
         self._asked: dict[str, _Asked] = {}
         """By path: it outlives the tree that places belong to."""
 
+    @property
+    def is_asked(self) -> bool:
+        """Whether something is to be followed."""
+        return bool(self._asked)
+
     def ask(self, command: TraceGradient) -> Applied:
         """Follow it in the next step. Raises `Refused` if there is nothing of that name."""
         if _target(self._view.tree, command.path) is None:

@@ -9,13 +9,15 @@ the script (the end of a run after N steps, Ctrl+C) are not `Exception`s and pas
 from __future__ import annotations
 
 import contextlib
+import functools
+import gc
 import statistics
 from _thread import get_ident
 from collections import deque
 from collections.abc import Callable
 from threading import RLock
 from time import perf_counter_ns
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar, cast
 
 from gradtui import call_depth
 from gradtui.call_depth import LEAVE_OUT
@@ -53,6 +55,35 @@ class Removable(Protocol):
 
 def _nothing(now: int) -> None:
     """An empty callback."""
+
+
+class Alone(Protocol):
+    """Has the hooks of the probe."""
+
+    hooks: HookSet
+
+
+_Part = TypeVar("_Part", bound=Callable[..., Any])
+
+
+def alone(look: _Part) -> _Part:
+    """Have no other thread begin its first backward within this method of an `Alone`, and Python's cyclic collector not run.
+
+    What a look makes of thousands of tensors would have the collector go through all objects of the process.
+    """
+
+    @functools.wraps(look)
+    def looking(self: Alone, *arguments: Any, **named: Any) -> Any:
+        with self.hooks.looking:
+            collects = gc.isenabled()
+            gc.disable()
+            try:
+                return look(self, *arguments, **named)
+            finally:
+                if collects:
+                    gc.enable()
+
+    return cast("_Part", looking)
 
 
 class HookSet:
@@ -159,6 +190,24 @@ class HookSet:
                     self.running = outer
             return answer
         finally:
+            count[0] -= _ROOM
+
+    def run_bare(self, part: str, callback: Callable[..., Any], *arguments: Any) -> None:
+        """As `run`, without a lock and without a look at the thread, in a quarter of the time: once for each module's call.
+
+        The callback touches no tensor, and checks by itself what thread it is on.
+        """
+        if part in self._off:
+            return
+        count = self.calls.cell if get_ident() == self.calls.thread else self.calls.spare
+        count[0] += _ROOM
+        began = perf_counter_ns()
+        try:
+            callback(began, *arguments)
+        except Exception as error:  # noqa: BLE001 - no error of ours may reach the script
+            self._caught(part, error)
+        finally:
+            self.own_ns += perf_counter_ns() - began
             count[0] -= _ROOM
 
     def _serves(self, part: str) -> bool:

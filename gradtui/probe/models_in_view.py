@@ -101,6 +101,8 @@ class ModelsInView:
         """
         self._began = perf_counter_ns()
         self._searched_ns = self._listed_ns = 0
+        self.building_s = 0.0
+        """Seconds that it took to put the newest tree together."""
 
     def lists(self, module: object) -> bool:
         """Whether a module or parameter is listed. Asked at each registration of one, so it is quick."""
@@ -184,7 +186,10 @@ class ModelsInView:
     def _list(self, step: int, *, may_search: bool) -> None:
         for place in self.discovery.optimizers.take_new():
             self._stepped[place] = (step, _NEVER)
-        tree = build(self.discovery.models(self.tree.live_ids(), may_search=may_search))
+        models = self.discovery.models(self.tree.live_ids(), may_search=may_search)
+        began = perf_counter_ns()
+        tree = build(models)
+        self.building_s = (perf_counter_ns() - began) / 1e9
         if tree.is_borrowed:
             self.discovery.dirty = True
             return

@@ -91,11 +91,11 @@ def _wrapper(  # noqa: C901, PLR0915 - as its one inner function
                 raise
         if not tracer.on:
             return call(*args, **kwargs)
-        hooks.run("modules", tracer.entered, self)
+        hooks.run_bare("modules", tracer.entered, self)
         try:
             return call(*args, **kwargs)
         finally:
-            hooks.run("modules", tracer.left)
+            hooks.run_bare("modules", tracer.left)
 
     return __call__
 

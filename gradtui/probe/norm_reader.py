@@ -134,10 +134,10 @@ class NormReader:
             # It was made before the probe came in.
             self._scalers.add(scaler)
 
-    def begin_step(self, executed: int, *, wanted: bool, expected: bool) -> None:
-        """The step after so many executed ones begins. `wanted` says that it is examined: then its norms are needed too.
+    def begin_step(self, executed: int, *, wanted: bool, expected: bool, waits: bool = False) -> None:
+        """The step after so many executed ones begins. The last step of an epoch is measured early: it may be that of the run.
 
-        `expected` says that a person will look at it. The last step of an epoch is measured early: it may be that of the run.
+        `wanted`: it is examined; `expected`: the person will look at it; `waits`: it is too early for any other measurement.
         """
         if self.is_due:
             self._cadence.spent(self._reading_ns / 1e9, self._times.newest_excess[False], for_another=self._is_free)
@@ -148,7 +148,8 @@ class NormReader:
         if self._ends_epoch_within(executed) == 0:
             early = True
             self.epochs.ends()
-        self.is_due = self._cadence.is_due(executed, self._view.round_length, wanted=self._is_free, early=early)
+        may, free, length = self._is_free or not waits, self._is_free, self._view.round_length
+        self.is_due = may and self._cadence.is_due(executed, length, wanted=free, early=early)
         self.clippings.begin(on=self.is_due)
         self.poll()
 

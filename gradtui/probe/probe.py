@@ -58,7 +58,7 @@ class Probe:
         rarely, often = (Cadence(budget * share, time) for share in (_EXAMINATION_SHARE, _NORM_SHARE))
         self._traces = StepTraces(seldom if budget > 0 else None, self.view, self.hooks.charge)
         self.examiner = StepExaminer(
-            emit, self.clock, self.view, self.phases, self.counter, allocator, rarely, self._traces, self.hooks
+            emit, self.clock, self.view, self.phases, self.counter, allocator, rarely, self._traces, self.hooks, time
         )
         self.norms = NormReader(
             emit, self.clock, self.view, often, Epochs(self.counter), self.hooks.guard, self.examiner.times,
@@ -386,7 +386,10 @@ class Probe:
             self.hooks.guard("commands", self.desk.cross, executed, self._is_by_hand())
         self.hooks.guard("examination", self.examiner.begin_step, executed, cost, root)
         expected = self.counter.is_last(executed) or self.desk.holds_soon(executed)
-        self.norms.begin_step(executed, wanted=self.examiner.examination is not None, expected=expected)
+        examiner = self.examiner
+        self.norms.begin_step(
+            executed, wanted=examiner.examination is not None, expected=expected, waits=examiner.waits
+        )
 
     def _hold(self, held: bool) -> None:
         now = self.clock.now()

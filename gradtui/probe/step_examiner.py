@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import functools
-import gc
 from collections.abc import Callable, Mapping
 from time import perf_counter_ns
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
 from gradtui.probe.allocators import Allocator
-from gradtui.probe.cadence import Cadence
+from gradtui.probe.cadence import Cadence, StepTime
 from gradtui.probe.checkpoints import Checkpoints
 from gradtui.probe.device_times import DeviceTimes
 from gradtui.probe.examination import Examination, owners_of, sequence
+from gradtui.probe.first_sample import Extent, FirstSample
 from gradtui.probe.frozen_values import FrozenValues
 from gradtui.probe.gradient_traces import GradientTraces
 from gradtui.probe.graph_facts import NOTHING_KEPT
-from gradtui.probe.hook_set import HookSet
+from gradtui.probe.hook_set import HookSet, alone
 from gradtui.probe.models_in_view import ModelsInView
-from gradtui.probe.module_trace import ModuleTracer
+from gradtui.probe.module_trace import ModuleTrace, ModuleTracer
 from gradtui.probe.moved_places import Moved
 from gradtui.probe.phase_ledgers import PhaseLedgers
 from gradtui.probe.phase_tracker import PhaseTracker
@@ -50,30 +49,8 @@ _OF_EACH_ROOT = 2
 """So many steps that begin with a call of the same module are sampled whatever they cost: layers that are trained one after
 the other would never be seen otherwise."""
 
-_Look = TypeVar("_Look", bound=Callable[..., Any])
-
 _EVALUATION_NS = 1_000_000_000
 """The bytes of an evaluation are taken this often at most."""
-
-
-def _alone(look: _Look) -> _Look:
-    """Have no other thread begin its first backward within this method, and Python's cyclic collector not run.
-
-    What a look makes of thousands of tensors would have the collector go through all objects of the process.
-    """
-
-    @functools.wraps(look)
-    def looking(self: StepExaminer, *arguments: Any, **named: Any) -> Any:
-        with self._hooks.looking:
-            collects = gc.isenabled()
-            gc.disable()
-            try:
-                return look(self, *arguments, **named)
-            finally:
-                if collects:
-                    gc.enable()
-
-    return cast("_Look", looking)
 
 
 class StepExaminer:
@@ -90,6 +67,7 @@ class StepExaminer:
         cadence: Cadence,
         traces: StepTraces,
         hooks: HookSet,
+        step_time: StepTime,
     ) -> None:
         self.tracer = ModuleTracer()
         self.recomputation = Recomputation(hooks.charge)
@@ -105,6 +83,9 @@ class StepExaminer:
         self._counter = counter
         self._ledgers = PhaseLedgers(emit, clock, view, counter, allocator, traces)
         self.batches = self._ledgers.batches
+        self._first = FirstSample(view, step_time)
+        self.waits = False
+        """The model is so large that the present step is too early for its first sample."""
         self.times = DeviceTimes(emit, clock, phases, hooks.guard)
         self._cadence = cadence
         self._traces = traces
@@ -121,12 +102,12 @@ class StepExaminer:
         self._switches_at = 0
         self._begun_with: dict[int, int] = {}
         """By place of a module: how many sampled steps began with a call of it."""
-        self._hooks = hooks
+        self.hooks = hooks
         self._guard = hooks.guard
         phases.ended = self._guarded_end
 
     def _may_look(self) -> bool:
-        return not operations_are_observed() and self._hooks.is_alone()
+        return not operations_are_observed() and self.hooks.is_alone()
 
     @property
     def every(self) -> int:
@@ -166,6 +147,7 @@ class StepExaminer:
     def toggled(self, step: int) -> None:
         """A toggle was applied: tell who is trainable now, and look closely at the next steps."""
         self.states.toggled(step)
+        self._first.wanted()
         self._cadence.force(_AFTER_A_TOGGLE * self._view.round_length)
 
     def look_for_switches(self, now: int) -> None:
@@ -179,14 +161,19 @@ class StepExaminer:
 
     def rests(self, step: int) -> int:
         """How many steps after the one that follows so many executed ones are not to be examined."""
-        long = self._cadence.is_long
-        return min(self._cadence.rests(step), self._traces.rests(step, self._ledgers.device_type, only_asked=long))
+        traces = self._traces.rests(step, self._ledgers.device_type, only_asked=self._is_long)
+        return min(self._cadence.rests(step), traces)
+
+    @property
+    def _is_long(self) -> bool:
+        """Whether a sample takes, or is expected to take, very long."""
+        return self._cadence.is_long or self._first.is_large
 
     def trace_next(self) -> str | None:
         """Take the next step apart; why not, in words, if that cannot be."""
         return self._traces.ask(self._ledgers.device_type)
 
-    @_alone
+    @alone
     def begin_step(self, step: int, cost: float, root: nn.Module | None = None) -> None:
         """The step after so many executed ones begins, with a call of `root` if that is known.
 
@@ -196,16 +183,18 @@ class StepExaminer:
         self.times.step = step + 1
         self.recomputation.stop()
         before = self.examination
-        if not self._traces.settle(cost) and before is not None:
+        if not self._traces.settle(cost) and before is not None and not before.is_partial:
             self._cadence.spent(cost, self.times.newest_excess[True])
         self.examination = None
         # To take a step apart takes several times as long as to examine it.
-        traced = self._traces.is_due(step, self._ledgers.device_type, only_asked=self._cadence.is_long)
+        traced = self._traces.is_due(step, self._ledgers.device_type, only_asked=self._is_long)
         place = self._view.tree.place_of(root)
         is_new = place >= 0 and self._begun_with.get(place, 0) < (1 if self._cadence.is_long else _OF_EACH_ROOT)
         due = self._cadence.is_due(step, self._view.round_length, wanted=traced or is_new)
         self._traces.drop()
-        due = due and self._may_look()
+        extent = self._first.extent(step, is_asked=traced or self.gradients.is_asked)
+        self.waits = extent is Extent.NOTHING
+        due = due and not self.waits and self._may_look()
         self.batches.begin(on=due or self.follows())
         if not due:
             if self.follows():
@@ -220,6 +209,10 @@ class StepExaminer:
         tree = self._view.tree
         place = tree.place_of(root)
         self._begun_with[place] = self._begun_with.get(place, 0) + 1
+        if extent is Extent.STATES:
+            self.tracer.stop()
+            self.examination = Examination(tree, ModuleTrace(), is_partial=True)
+            return
         # What one optimizer's step has computed may be used by the next one's: a GAN's generated images.
         same_round = before is not None and before.tree is tree and step % self._view.round_length > 0
         onto = before.trace if before is not None and same_round else None
@@ -230,11 +223,11 @@ class StepExaminer:
             self._traces.begin(self.examination.trace, self._ledgers.device_type, total)
         self.times.follow_phases(is_exempt=self.is_exempt)
 
-    @_alone
+    @alone
     def look_at_graph(self, outputs: Any, keeps_graph: bool) -> None:
         """Backward is about to run on `outputs`."""
         examination = self.examination
-        if examination is None or not self._may_look():
+        if examination is None or examination.is_partial or not self._may_look():
             return
         facts = examination.look_at_graph(outputs, self._ledgers.ledger, self.recomputation)
         if facts is not None:
@@ -242,13 +235,13 @@ class StepExaminer:
             self._is_graph_known = True
             self._guard("gradient chain", self.gradients.look, sequence(outputs), examination)
 
-    @_alone
+    @alone
     def backward_ended(self) -> None:
         """Backward has ended."""
         if self.examination is not None and self._may_look():
             self.examination.backward_ended()
 
-    @_alone
+    @alone
     def step_begins(self) -> None:
         """An optimizer is about to step."""
         if self.examination is not None and self._may_look():
@@ -259,7 +252,7 @@ class StepExaminer:
         self.times.phase_ended(phase)
         self._guard("ledger", self._phase_ended, phase)
 
-    @_alone
+    @alone
     def _phase_ended(self, phase: Phase) -> None:
         is_graph_known, self._is_graph_known = self._is_graph_known, False
         # Before the first training step: a script may only evaluate.
@@ -272,7 +265,7 @@ class StepExaminer:
         if examination is None:
             self._ledgers.skipped()
             return
-        if not self._may_look():
+        if examination.is_partial or not self._may_look():
             self._ledgers.passed_over(phase)
             return
         if phase is Phase.FORWARD:
@@ -311,7 +304,7 @@ class StepExaminer:
     def _evaluation_is_late(self) -> bool:
         return self._clock.now() - self._evaluated_at > _EVALUATION_NS
 
-    @_alone
+    @alone
     def _evaluation_ended(self, phase: Phase) -> None:
         if phase is Phase.EVAL:
             self._phases.ended = None
@@ -325,7 +318,7 @@ class StepExaminer:
         if phase is Phase.EVAL and self._reach.evaluation_measured(self._ledgers.device_type):
             self.states.toggled(self._counter.steps)
 
-    @_alone
+    @alone
     def conclude(self, optimizer: Optimizer | None, norms: Mapping[int, float], skipped: bool) -> None:
         """The optimizer of an examined step has run (or its step was skipped): tell what was seen.
 

@@ -18,6 +18,10 @@ def norms_awaited(state: RunState) -> str:
         if has_trained(state):
             return "The script ended before a gradient norm was measured."
         return "The script never trained: no backward pass was seen, so there are no gradients."
+    if state.step > 0:
+        return (
+            "The first norms follow: of many thousand gradients they are read once that costs 5 % of the time so far."
+        )
     return "Waiting for the first backward pass: the norm of every gradient is read as the optimizer applies it."
 
 
