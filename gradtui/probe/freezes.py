@@ -286,7 +286,7 @@ class Freezes:
         frozen = [tensor for _, tensor in self.parameters()]
         modules = {id(module) for module in self.statistics.live()}
         now = (
-            tuple(sorted(place for tensor in frozen if (place := tree.owns(tensor)) is not None)),
+            tuple(sorted(place for place in tree.places(frozen) if place is not None)),
             tuple(sorted(place for tensor in self._contending.living() if (place := tree.owns(tensor)) is not None)),
             tuple(place for place, module in tree.live_modules() if id(module) in modules),
         )

@@ -206,7 +206,7 @@ class ModelsInView:
 
     def describe_optimizers(self, step: int, *, at_end: bool = False) -> None:
         """Report the optimizers if what they own has changed."""
-        described = self.discovery.optimizers.describe(self.tree.owns, at_end=at_end)
+        described = self.discovery.optimizers.describe(self.tree.places, at_end=at_end)
         self.round_length = max(1, len(self.live_optimizers()))
         self._sizes = self.discovery.optimizers.sizes()
         if described != self._described:

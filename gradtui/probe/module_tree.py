@@ -100,6 +100,14 @@ class ModuleTree:
         place = self.parameter_index.get(id(parameter))
         return place if place is not None and self.parameter_refs[place]() is parameter else None
 
+    def places(self, parameters: Iterable[object]) -> list[int | None]:
+        """As `owns`, of many."""
+        index, references = self.parameter_index, self.parameter_refs
+        return [
+            place if (place := index.get(id(each))) is not None and references[place]() is each else None
+            for each in parameters
+        ]
+
     def place_of(self, module: object) -> int:
         """The place of a live module, -1 if it is not of these models."""
         known = self.module_index.get(id(module))

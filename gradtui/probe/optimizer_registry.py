@@ -58,16 +58,16 @@ class OptimizerRegistry:
         return [reference() for reference in self._references]
 
     def describe(
-        self, place_of: Callable[[torch.Tensor], int | None], *, at_end: bool = False
+        self, places_of: Callable[[list[torch.Tensor]], list[int | None]], *, at_end: bool = False
     ) -> tuple[OptimizerInfo, ...]:
-        """Every optimizer by place; `place_of` gives a parameter's place in the module tree, None if it has none.
+        """Every optimizer by place; `places_of` gives the places of parameters in the module tree, None for one that has none.
 
         One that was freed owns nothing any more; at the end of the run it is said to be freed, with what it owned.
         """
         for place, optimizer in enumerate(self.all()):
             known = self._described[place]
             if optimizer is not None:
-                self._described[place] = _describe(optimizer, known.sharing, place_of)
+                self._described[place] = _describe(optimizer, known.sharing, places_of)
             elif at_end:
                 self._described[place] = replace(known, freed=True)
             elif not known.freed:
@@ -88,11 +88,12 @@ class OptimizerRegistry:
         return next((place for place, reference in enumerate(self._references) if reference() is None), end)
 
 
-def _describe(optimizer: Optimizer, sharing: int, place_of: Callable[[torch.Tensor], int | None]) -> OptimizerInfo:
-    places = [
-        (place_of(tensor), number) for number, group in enumerate(optimizer.param_groups) for tensor in group["params"]
-    ]
-    listed = [(owned, number) for owned, number in places if owned is not None]
+def _describe(
+    optimizer: Optimizer, sharing: int, places_of: Callable[[list[torch.Tensor]], list[int | None]]
+) -> OptimizerInfo:
+    numbers = [number for number, group in enumerate(optimizer.param_groups) for _ in group["params"]]
+    places = places_of([tensor for group in optimizer.param_groups for tensor in group["params"]])
+    listed = [(owned, number) for owned, number in zip(places, numbers) if owned is not None]
     return OptimizerInfo(
         type(optimizer).__name__,
         len(optimizer.param_groups),

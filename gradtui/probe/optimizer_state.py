@@ -149,9 +149,13 @@ def _states(frozen: Iterable[torch.Tensor], optimizers: Iterable[Optimizer]) -> 
 
 def _sizes(found: Iterable[_State]) -> dict[str, int]:
     sizes: dict[str, int] = {}
-    for state in found:
-        name = type(state.optimizer).__name__
-        sizes[name] = sizes.get(name, 0) + sum(value.nbytes for value in state.tensors.values())
+    for optimizer, _, entries in found:
+        name, size = type(optimizer).__name__, 0
+        # As `_State.tensors`, without a call for each of what may be thousands.
+        for value in entries.values():
+            if isinstance(value, torch.Tensor) and value.layout is torch.strided:
+                size += value.nbytes
+        sizes[name] = sizes.get(name, 0) + size
     return {name: size for name, size in sizes.items() if size}
 
 
