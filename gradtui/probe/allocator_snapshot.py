@@ -10,9 +10,8 @@ from typing import Any
 
 import torch
 
-from gradtui.probe.applied import Applied
+from gradtui.probe.applied import Applied, Refused
 from gradtui.probe.cuda_private import allocator_snapshot
-from gradtui.probe.refusals import Refused
 from gradtui.probe.run_file import WriteFile
 
 _NO_HISTORY = (

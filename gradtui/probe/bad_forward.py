@@ -14,11 +14,11 @@ from dataclasses import dataclass
 import torch
 
 from gradtui.probe.graph_depth import deepest, is_too_deep
-from gradtui.probe.memory_ledger import buffers_of
 from gradtui.probe.module_trace import OUTSIDE, ModuleTrace
 from gradtui.probe.module_tree import ModuleTree
 from gradtui.probe.not_finite import BELOW, FINITE, INF, NAN, Look, worst
 from gradtui.probe.saved_origins import kept_by
+from gradtui.probe.storages import buffers_of
 from gradtui.probe.torch_private import GraphNode, leaf_of, number_of, storage_key
 
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from gradtui.probe.applied import Applied
+from gradtui.probe.applied import AlreadySo, Applied, Refused
 from gradtui.probe.bad_forward import find_origin
 from gradtui.probe.bad_parameters import BadParameters, Kinds, of_clipped
 from gradtui.probe.device_room import devices_with_room
@@ -25,7 +25,6 @@ from gradtui.probe.models_in_view import ModelsInView
 from gradtui.probe.module_trace import OUTSIDE, ModuleTracer
 from gradtui.probe.moved_places import Moved
 from gradtui.probe.not_finite import FINITE, INF, NAN, Look, kind_of, worst
-from gradtui.probe.refusals import AlreadySo, Refused
 from gradtui.probe.run_clock import RunClock
 from gradtui.probe.step_counter import StepCounter
 from gradtui.probe.torch_private import operations_are_observed

@@ -3,31 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from gradtui.probe import ranks
-from gradtui.probe.applied import Applied
-from gradtui.probe.refusals import Refused
+from gradtui.probe.applied import Applied, Handler, Refused, RunStopped
 from gradtui.probe.script_handlers import raised_by_handler
 from gradtui.protocol.commands import Command, Pause, Resume, RunSteps, RunTo, StopTraining
 from gradtui.transport.in_process import CommandQueue
 
 _LOOK_AROUND_S = 0.2
 """While held, the thread wakes this often to see Ctrl+C and to see whether its viewer is still there."""
-
-
-class RunStopped(SystemExit):
-    """Ends the script as `sys.exit(0)` would: the person asked for it, or the number of steps is reached.
-
-    Another exit code says that the run could not be what was asked for.
-    """
-
-    def __init__(self, exit_code: int = 0) -> None:
-        super().__init__(exit_code)
-
-
-Handler = Callable[[Any], Applied]
-"""Carries out one kind of command. Raises `Refused` and changes nothing where that cannot be."""
 
 
 class Boundary:

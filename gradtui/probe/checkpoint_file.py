@@ -18,9 +18,8 @@ from typing import Any, BinaryIO
 import torch
 from torch.optim import Optimizer
 
-from gradtui.probe.applied import Applied
+from gradtui.probe.applied import Applied, Refused
 from gradtui.probe.module_tree import ModuleTree
-from gradtui.probe.refusals import Refused
 from gradtui.probe.run_file import WriteFile
 from gradtui.probe.sizes import size_words
 

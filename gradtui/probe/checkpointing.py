@@ -13,13 +13,12 @@ from dataclasses import dataclass, field
 from torch import nn
 
 from gradtui.probe import checkpoint_rules
-from gradtui.probe.applied import Applied
+from gradtui.probe.applied import Applied, Refused
 from gradtui.probe.cadence import StepTime
 from gradtui.probe.checkpoints import Checkpoints, Wanted
 from gradtui.probe.models_in_view import ModelsInView
 from gradtui.probe.module_paths import ancestors, is_compiled, is_scripted, module_at
 from gradtui.probe.module_tree import ModuleTree
-from gradtui.probe.refusals import Refused
 from gradtui.probe.run_clock import RunClock
 from gradtui.probe.sizes import size_words
 from gradtui.probe.step_examiner import StepExaminer

@@ -15,9 +15,9 @@ from torch.optim import Optimizer
 from gradtui.no_collection import no_collection
 from gradtui.probe import allocator_snapshot, checkpoint_file, gradient_clearing, ranks, refusals, schedule_at_load
 from gradtui.probe import optimizer_membership as membership
-from gradtui.probe.applied import Applied
+from gradtui.probe.applied import AlreadySo, Applied, Gone, Handler, Refused, RunStopped
 from gradtui.probe.bad_step import Surroundings
-from gradtui.probe.boundary import Boundary, Handler, RunStopped
+from gradtui.probe.boundary import Boundary
 from gradtui.probe.cadence import StepTime
 from gradtui.probe.checkpointing import Checkpointing
 from gradtui.probe.cuda_captures import is_capturing
@@ -26,7 +26,6 @@ from gradtui.probe.models_in_view import ModelsInView
 from gradtui.probe.module_modes import set_mode
 from gradtui.probe.moved_places import Moved
 from gradtui.probe.norm_reader import NormReader
-from gradtui.probe.refusals import AlreadySo, Gone, Refused
 from gradtui.probe.replayed_schedule import ReplayedSchedule
 from gradtui.probe.run_clock import RunClock
 from gradtui.probe.run_file import WriteFile

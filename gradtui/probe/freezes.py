@@ -18,6 +18,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from gradtui.probe import refusals
+from gradtui.probe.applied import Refused
 from gradtui.probe.by_identity import ByIdentity
 from gradtui.probe.freeze_watch import (
     BETWEEN_STEPS,
@@ -29,7 +30,7 @@ from gradtui.probe.freeze_watch import (
     within_steps,
 )
 from gradtui.probe.models_in_view import ModelsInView
-from gradtui.probe.refusals import Refused, Training
+from gradtui.probe.refusals import Training
 from gradtui.probe.run_clock import RunClock
 from gradtui.probe.running_statistics import HeldStatistics
 from gradtui.protocol.events import Event, FreezeContended, FreezesInForce, FreezeVerified

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 
 import torch
 
-from gradtui.probe.applied import Applied
-from gradtui.probe.refusals import Refused
+from gradtui.probe.applied import Applied, Refused
 from gradtui.probe.sizes import size_words
 
 

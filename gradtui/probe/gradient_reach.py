@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 import torch
 
 from gradtui.probe.graph_facts import GraphFacts, HiddenRegion
-from gradtui.probe.memory_ledger import StorageCount
 from gradtui.probe.module_trace import OUTSIDE, ModuleTrace
 from gradtui.probe.module_tree import ModuleTree
+from gradtui.probe.storages import StorageCount
 from gradtui.protocol.vocabulary import ENTERED, GradMode, Reach
 
 

@@ -11,16 +11,15 @@ from dataclasses import dataclass
 import torch
 from torch.optim import Optimizer
 
-from gradtui.probe.applied import Applied
+from gradtui.probe.applied import Applied, Refused
 from gradtui.probe.cadence import Cadence
 from gradtui.probe.examination import Examination
 from gradtui.probe.gradient_chain import Chain, Target, find_chain
-from gradtui.probe.memory_ledger import state_tensors
 from gradtui.probe.models_in_view import ModelsInView
 from gradtui.probe.module_tree import ModuleTree
 from gradtui.probe.plain_tensors import plain_tensors
-from gradtui.probe.refusals import Refused
 from gradtui.probe.run_clock import RunClock
+from gradtui.probe.storages import state_tensors
 from gradtui.probe.torch_private import storage_key
 from gradtui.protocol.commands import TraceGradient
 from gradtui.protocol.events import Event, GradientTraced, OptimizerStateRead

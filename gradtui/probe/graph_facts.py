@@ -10,13 +10,7 @@ from typing import Any, NamedTuple
 import torch
 
 from gradtui.probe.by_identity import ByIdentity
-
-
-class Leaf(NamedTuple):
-    """A trainable parameter: its place, and that of the module that owns it."""
-
-    parameter: int
-    module: int
+from gradtui.probe.module_tree import Leaf
 
 
 @dataclass(frozen=True)

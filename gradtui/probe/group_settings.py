@@ -17,8 +17,7 @@ import torch
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from gradtui.probe.applied import Applied
-from gradtui.probe.refusals import Gone, Refused
+from gradtui.probe.applied import Applied, Gone, Refused
 from gradtui.protocol.commands import SetGroup
 
 _OF_GROUP = ("initial_lr", "max_lr", "min_lr")

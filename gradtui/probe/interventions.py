@@ -14,11 +14,11 @@ from torch import nn
 
 from gradtui.probe import optimizer_membership as membership
 from gradtui.probe import refusals
-from gradtui.probe.applied import Applied
+from gradtui.probe.applied import Applied, Refused
 from gradtui.probe.joined_parameters import joined_words, left_words
 from gradtui.probe.module_tree import ModuleTree
 from gradtui.probe.optimizer_state import OptimizerStates, Treated
-from gradtui.probe.refusals import Refused, Training
+from gradtui.probe.refusals import Training
 from gradtui.probe.sizes import size_words
 from gradtui.probe.torch_private import compiled_in_place, compiled_module
 from gradtui.protocol.commands import SetTrainable

@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterable
 
 import torch
 
-from gradtui.probe.applied import Applied
+from gradtui.probe.applied import AlreadySo, Applied
 from gradtui.probe.gradient_meter import GradientMeter, NormReading
-from gradtui.probe.refusals import AlreadySo
 from gradtui.probe.run_clock import RunClock
 from gradtui.protocol.commands import FollowMicroSteps
 from gradtui.protocol.events import Event, MicroStepMeasured

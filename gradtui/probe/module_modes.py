@@ -6,10 +6,9 @@ import weakref
 
 from torch import nn
 
-from gradtui.probe.applied import Applied
+from gradtui.probe.applied import Applied, Gone, Refused
 from gradtui.probe.module_paths import module_at
 from gradtui.probe.module_tree import ModuleTree
-from gradtui.probe.refusals import Gone, Refused
 from gradtui.protocol.commands import SetMode
 
 

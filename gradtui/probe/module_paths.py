@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from gradtui.probe.applied import Refused
 from gradtui.probe.module_tree import ModuleTree
-from gradtui.probe.refusals import Refused
 from gradtui.state.selection import spellings, unknown_path
 
 

@@ -14,12 +14,18 @@ from typing import NamedTuple, TypeVar
 import torch
 from torch import nn
 
-from gradtui.probe.graph_facts import Leaf
 from gradtui.probe.same_storage import memory_of
 from gradtui.probe.torch_private import is_lazy
 from gradtui.protocol.vocabulary import BufferInfo, ModelInfo, ModuleInfo, ParameterInfo
 
 T = TypeVar("T")
+
+
+class Leaf(NamedTuple):
+    """A trainable parameter: its place, and that of the module that owns it."""
+
+    parameter: int
+    module: int
 
 
 class Contents(NamedTuple):

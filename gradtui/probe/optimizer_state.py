@@ -18,8 +18,8 @@ import torch
 from torch.optim import Optimizer
 
 from gradtui.probe import optimizer_membership as membership
+from gradtui.probe.applied import Refused
 from gradtui.probe.joined_parameters import JoinedParameters
-from gradtui.probe.refusals import Refused
 from gradtui.probe.sizes import size_words
 
 TREATMENTS = ("keep", "offload", "drop")

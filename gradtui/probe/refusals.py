@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 
 from gradtui.probe import optimizer_membership as membership
 from gradtui.probe import ranks
+from gradtui.probe.applied import Refused
 from gradtui.probe.module_tree import ModuleTree
 from gradtui.probe.torch_private import has_accumulation_hooks, is_lazy
 
@@ -19,18 +20,6 @@ _SHARDED = ("FullyShardedDataParallel", "FSDPModule", "DeepSpeedEngine")
 
 _RANKS_AGREE = ("DistributedDataParallel", *_SHARDED)
 """Classes of modules whose ranks must all do the same."""
-
-
-class Refused(Exception):  # noqa: N818 - it is an answer, not an error
-    """A command that would break the run or that cannot be carried out; the message says why."""
-
-
-class Gone(Refused):
-    """What would be taken back is no more, or has been set back already: that will not change."""
-
-
-class AlreadySo(Refused):
-    """A command that asks for what is so already."""
 
 
 @dataclass(frozen=True)

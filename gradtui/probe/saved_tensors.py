@@ -15,8 +15,9 @@ from typing import Any
 import torch
 
 from gradtui.probe.graph_depth import TooDeepError, deepest, is_too_deep
-from gradtui.probe.graph_facts import GraphFacts, HiddenRegion, KnownTensors, Leaf
+from gradtui.probe.graph_facts import GraphFacts, HiddenRegion, KnownTensors
 from gradtui.probe.module_trace import OUTSIDE, ModuleTrace
+from gradtui.probe.module_tree import Leaf
 from gradtui.probe.plain_tensors import PLAIN, plain_tensors
 from gradtui.probe.saved_hooks import (
     checkpoint_frame,

@@ -14,9 +14,8 @@ from typing import Any
 from torch.optim import Optimizer
 
 from gradtui.probe import optimizer_membership as membership
-from gradtui.probe.applied import Applied
+from gradtui.probe.applied import AlreadySo, Applied, Refused
 from gradtui.probe.joined_parameters import JoinedParameters
-from gradtui.probe.refusals import AlreadySo, Refused
 from gradtui.probe.replayed_schedule import ReplayedSchedule
 from gradtui.protocol.commands import Command, Intervention, SetTrainable, TakeUpFreezes, TrainOnly, Undo
 from gradtui.protocol.schedule import Scheduled

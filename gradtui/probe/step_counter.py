@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from gradtui.probe.boundary import RunStopped
+from gradtui.probe.applied import RunStopped
 from gradtui.probe.device_times import OwnDeviceTime
 from gradtui.protocol.events import PhaseTime, Progress
 

@@ -15,10 +15,10 @@ from torch.optim import Optimizer
 
 from gradtui.probe import optimizer_membership as membership
 from gradtui.probe.allocation_trace import AllocationTrace
-from gradtui.probe.memory_ledger import buffers_of, state_tensors
 from gradtui.probe.module_trace import OUTSIDE, ModuleTrace
 from gradtui.probe.module_tree import ModuleTree
 from gradtui.probe.step_profile import PhaseMark, highest_by_module, holdings, phase_at, thinned
+from gradtui.probe.storages import buffers_of, state_tensors
 from gradtui.probe.torch_private import is_lazy, number_of, running_node
 from gradtui.protocol.events import StepTraced
 from gradtui.protocol.vocabulary import Phase

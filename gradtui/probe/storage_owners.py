@@ -17,11 +17,11 @@ from time import perf_counter
 import torch
 from torch.optim import Optimizer
 
-from gradtui.probe.memory_ledger import buffers_of, state_tensors
 from gradtui.probe.module_trace import ModuleTrace
 from gradtui.probe.module_tree import ModuleTree
 from gradtui.probe.plain_tensors import plain_tensors
 from gradtui.probe.saved_owners import SavedOwners
+from gradtui.probe.storages import buffers_of, state_tensors
 from gradtui.probe.torch_private import is_being_traced, is_wrapper, storage_key
 from gradtui.protocol.vocabulary import HeldStorage
 

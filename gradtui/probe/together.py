@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from gradtui.probe.applied import Applied
-from gradtui.probe.refusals import AlreadySo
+from gradtui.probe.applied import AlreadySo, Applied
 
 Change = Callable[[], Applied]
 

@@ -13,14 +13,14 @@ from torch import nn
 
 from gradtui.probe import interventions, rounded_updates, running_statistics
 from gradtui.probe import optimizer_membership as membership
-from gradtui.probe.applied import Applied, Changed
+from gradtui.probe.applied import AlreadySo, Applied, Gone, Refused
 from gradtui.probe.freezes import Freezes
 from gradtui.probe.lineage import Lineage, is_same_model, lineage, lineages, replaced_words
 from gradtui.probe.models_in_view import ModelsInView
 from gradtui.probe.moved_places import Moved
 from gradtui.probe.norm_reader import NormReader
 from gradtui.probe.optimizer_state import OptimizerStates, Treated
-from gradtui.probe.refusals import AlreadySo, Gone, Refused, Training
+from gradtui.probe.refusals import Training
 from gradtui.probe.run_clock import RunClock
 from gradtui.probe.step_examiner import StepExaminer
 from gradtui.probe.together import in_order

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from gradtui.probe.applied import Applied
-from gradtui.probe.refusals import Gone, Refused
+from gradtui.probe.applied import Applied, Gone, Refused
 
 MOST = 100
 """So many commands can be taken back."""

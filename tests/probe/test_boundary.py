@@ -18,9 +18,8 @@ from torch import Tensor, nn
 from watched import ScriptedCommands, Watched, watched
 from zoo import SPECIMENS
 
-from gradtui.probe.applied import Applied
-from gradtui.probe.boundary import Boundary, RunStopped
-from gradtui.probe.refusals import Refused
+from gradtui.probe.applied import Applied, Refused, RunStopped
+from gradtui.probe.boundary import Boundary
 from gradtui.protocol.commands import Command, Pause, Resume, RunSteps, RunTo, SetTrainable, StopTraining
 from gradtui.protocol.events import CommandApplied, CommandRejected, PauseChanged, Progress
 from gradtui.transport.in_process import CommandQueue

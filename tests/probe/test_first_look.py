@@ -21,7 +21,7 @@ import gradtui
 from gradtui.probe import first_sample, gradient_meter, step_examiner
 from gradtui.probe.cadence import Cadence, StepTime
 from gradtui.probe.first_sample import Extent, FirstSample
-from gradtui.probe.memory_ledger import StorageCount
+from gradtui.probe.storages import StorageCount
 from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.events import GradientsMeasured
 

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from watched import ScriptedCommands, Watched, watched
 
 from gradtui.probe import norm_reader
-from gradtui.probe.boundary import RunStopped
+from gradtui.probe.applied import RunStopped
 from gradtui.protocol.commands import Pause, Resume, RunSteps
 from gradtui.protocol.events import GradientsMeasured
 

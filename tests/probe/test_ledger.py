@@ -14,8 +14,9 @@ from zoo import SPECIMENS, Specimen
 
 from gradtui.probe import cadence
 from gradtui.probe.allocators import CudaAllocator, MallocAllocator, Reading, ResidentAllocator, cpu_allocator
-from gradtui.probe.memory_ledger import MemoryLedger, StorageCount
+from gradtui.probe.memory_ledger import MemoryLedger
 from gradtui.probe.peak_counters import PeakCounters
+from gradtui.probe.storages import StorageCount
 from gradtui.probe.tree_builder import build
 from gradtui.protocol.events import LedgerTaken, SavedBytesMeasured
 from gradtui.protocol.vocabulary import MEMORY_CATEGORIES, MemoryBytes, ParameterInfo, Phase

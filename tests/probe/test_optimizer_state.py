@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from watched import Watched, watched
 
 from gradtui.probe import optimizer_state
+from gradtui.probe.applied import Refused
 from gradtui.probe.joined_parameters import JoinedParameters
 from gradtui.probe.optimizer_state import OptimizerStates
-from gradtui.probe.refusals import Refused
 from gradtui.probe.sizes import size_words
 from gradtui.protocol.commands import SetTrainable, Undo
 

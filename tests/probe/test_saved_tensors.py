@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from watched import watched
 
-from gradtui.probe.graph_facts import GraphFacts, KnownTensors, Leaf
+from gradtui.probe.graph_facts import GraphFacts, KnownTensors
 from gradtui.probe.module_trace import OUTSIDE, ModuleTrace, ModuleTracer
+from gradtui.probe.module_tree import Leaf
 from gradtui.probe.saved_tensors import walk
 from gradtui.probe.torch_private import leaf_of, storage_key
 
