@@ -26,10 +26,10 @@ import torch
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
-from gradtui.probe.allocation_trace import AllocationTrace
-from gradtui.probe.allocators import cpu_allocator
-from gradtui.probe.operation_mode import OperationMode
+from gradtui.probe.memory.allocation_log import AllocationTrace
+from gradtui.probe.memory.memory_counters import cpu_allocator
 from gradtui.probe.probe import Probe
+from gradtui.probe.torch_private.operation_mode import OperationMode
 from gradtui.protocol.events import SavedBytesMeasured
 from gradtui.transport.in_process import CommandQueue, EventQueue
 

@@ -19,7 +19,7 @@ import psutil
 import torch
 from torch import Tensor, nn
 
-from gradtui.probe.allocators import cpu_allocator
+from gradtui.probe.memory.memory_counters import cpu_allocator
 from gradtui.probe.probe import Probe
 from gradtui.protocol import events as ev
 from gradtui.transport.in_process import CommandQueue, EventQueue

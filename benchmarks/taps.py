@@ -23,7 +23,7 @@ import torch.optim.optimizer as torch_optimizer
 from rounds import most_lie_between
 from torch import nn
 
-from gradtui.probe.allocators import cpu_allocator
+from gradtui.probe.memory.memory_counters import cpu_allocator
 from gradtui.probe.probe import Probe
 from gradtui.transport.in_process import CommandQueue, EventQueue
 

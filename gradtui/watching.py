@@ -18,8 +18,8 @@ from torch.optim import Optimizer
 from gradtui.export.schedule_file import load
 from gradtui.export.summary import summarise
 from gradtui.probe.active import Viewer, active_probe, active_viewer
+from gradtui.probe.commands import ReplayedSchedule
 from gradtui.probe.probe import Probe
-from gradtui.probe.replayed_schedule import ReplayedSchedule
 from gradtui.probe.session import Session
 from gradtui.protocol.codec import BadEntry
 from gradtui.protocol.commands import SetTrainable

@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from gradtui.probe.peak_counters import PeakCounters
-from gradtui.probe.peak_functions import PeakFunctions
+from gradtui.probe.memory.peak_counters import PeakCounters
+from gradtui.probe.torch_private.peak_functions import PeakFunctions
 
 COUNTERS = (
     "allocation", "segment", "active", "inactive_split",

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import pytest
 import torch
 
-from gradtui.probe import grad_scalers, gradient_meter
-from gradtui.probe.host_copy import HostCopy
+from gradtui.probe.gradients import grad_norms, grad_scalers
+from gradtui.probe.torch_private.host_copy import HostCopy
 
 
 class FakeCuda:
@@ -28,7 +28,7 @@ class FakeCuda:
         patch.setattr(torch.cuda, "CUDAGraph", self._graph_class())
         patch.setattr(torch.cuda, "Event", self._timing_event)
         patch.setattr(torch.cuda, "current_stream", lambda device=None: None)
-        for module in (gradient_meter, grad_scalers):
+        for module in (grad_norms, grad_scalers):
             patch.setattr(module, "HostCopy", self._copy_class())
 
     @contextmanager

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
+import importlib
 import re
 import subprocess
 import sys
@@ -73,3 +75,22 @@ def test_ci_runs_the_commands_of_the_readme() -> None:
     assert len(test) == 1
     quiet = test[0].replace("pip install", "pip install --quiet")
     assert quiet in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+
+
+def test_packages_of_the_probe_are_imported_by_their_api() -> None:
+    """What a package of the probe offers to others is in its `__all__`; `torch_private` is imported by its files."""
+    packages = {path.parent.name for path in (PACKAGE / "probe").glob("*/__init__.py")} - {"torch_private"}
+    assert len(packages) >= 10
+    past_the_api = []
+    for path in MODULES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith("gradtui.probe."):
+                continue
+            package, _, file = (node.module or "").removeprefix("gradtui.probe.").partition(".")
+            if package in packages and file and path.parent.name != package:
+                past_the_api.append(f"{path.relative_to(PACKAGE)}: {node.module}")
+    assert past_the_api == []
+    for package in packages:
+        module = importlib.import_module(f"gradtui.probe.{package}")
+        assert module.__all__
+        assert all(hasattr(module, name) for name in module.__all__), package

@@ -90,8 +90,8 @@ def chain(*files: str) -> list[str]:
     return [frame.filename for frame in traceback.extract_tb(caught.value.__traceback__)][1:]
 
 
-HOOKS, QUEUE = PACKAGE_DIRECTORY + "probe/hook_set.py", PACKAGE_DIRECTORY + "transport/in_process.py"
-WRAPPER, SCRIPT_FILE = PACKAGE_DIRECTORY + "probe/torch_hooks.py", "/home/person/train.py"
+HOOKS, QUEUE = PACKAGE_DIRECTORY + "probe/runtime/hook_set.py", PACKAGE_DIRECTORY + "transport/in_process.py"
+WRAPPER, SCRIPT_FILE = PACKAGE_DIRECTORY + "probe/hooks/torch_hooks.py", "/home/person/train.py"
 TORCH = torch.nn.modules.module.__file__
 ELSEWHERE = json.__file__.replace("json", "site-packages/lightning")
 

@@ -17,7 +17,7 @@ from watched import watched
 
 import gradtui
 from gradtui.probe.active import Viewer
-from gradtui.probe.allocators import ResidentAllocator
+from gradtui.probe.memory.memory_counters import ResidentAllocator
 from gradtui.state.run_state import RunState
 from gradtui.watching import WatchInRun
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
-from gradtui.probe.allocators import Allocator, Reading
+from gradtui.probe.memory.memory_counters import Allocator, Reading
 from gradtui.probe.probe import Probe
 from gradtui.protocol.commands import Command
 from gradtui.protocol.events import Event, LedgerTaken, PhaseTime, ProbeFailed, Progress

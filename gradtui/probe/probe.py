@@ -8,28 +8,15 @@ from typing import Any
 from torch import nn
 from torch.optim import Optimizer
 
-from gradtui.probe import clipping, cuda_graphs, torch_hooks
-from gradtui.probe.allocators import Allocator
-from gradtui.probe.cadence import Cadence
-from gradtui.probe.command_desk import CommandDesk
-from gradtui.probe.construction import is_constructing
-from gradtui.probe.cuda_graphs import CapturedWork, CudaGraphs
-from gradtui.probe.epochs import Epochs
-from gradtui.probe.evaluation import EvaluationGuess
-from gradtui.probe.grad_scalers import GradScalers
-from gradtui.probe.hook_set import HookSet
-from gradtui.probe.marked_steps import MarkedSteps
-from gradtui.probe.models_in_view import ModelsInView
-from gradtui.probe.moved_places import Moved
-from gradtui.probe.norm_reader import NormReader
-from gradtui.probe.open_steps import OpenSteps
-from gradtui.probe.own_cost import OwnCost
-from gradtui.probe.phase_tracker import PhaseTracker
-from gradtui.probe.run_clock import RunClock
-from gradtui.probe.step_counter import StepCounter
-from gradtui.probe.step_examiner import StepExaminer
-from gradtui.probe.step_traces import StepTraces
-from gradtui.probe.torch_private import has_stand_ins
+from gradtui.probe.commands import CommandDesk
+from gradtui.probe.gradients import GradScalers, NormReader, clipping
+from gradtui.probe.hooks import CapturedWork, CudaGraphs, cuda_graphs, torch_hooks
+from gradtui.probe.memory import Allocator, StepTraces
+from gradtui.probe.model import ModelsInView, Moved, is_constructing
+from gradtui.probe.runtime import Cadence, HookSet, OwnCost, RunClock
+from gradtui.probe.sampling import StepExaminer
+from gradtui.probe.steps import Epochs, EvaluationGuess, MarkedSteps, OpenSteps, PhaseTracker, StepCounter
+from gradtui.probe.torch_private.private_names import has_stand_ins
 from gradtui.protocol.events import Event, PauseChanged, ProbeFailed
 from gradtui.transport.in_process import CommandQueue
 

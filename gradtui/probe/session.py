@@ -6,13 +6,11 @@ from collections.abc import Callable, Sequence
 
 from gradtui.probe import freeze_state
 from gradtui.probe.active import Viewer, set_active
-from gradtui.probe.allocators import cpu_allocator
-from gradtui.probe.black_box import BlackBox
-from gradtui.probe.phase_sampler import PhaseSampler
+from gradtui.probe.commands import ReplayedSchedule
+from gradtui.probe.memory import BlackBox, RecentMeasurements, cpu_allocator
 from gradtui.probe.probe import Probe
-from gradtui.probe.recent_measurements import RecentMeasurements
-from gradtui.probe.replayed_schedule import ReplayedSchedule
-from gradtui.probe.run_file import WriteFile
+from gradtui.probe.runtime import WriteFile
+from gradtui.probe.steps import PhaseSampler
 from gradtui.protocol.events import Event, ProbeFailed
 from gradtui.protocol.schedule import Scheduled
 from gradtui.samplers.device import DeviceSampler

@@ -112,7 +112,7 @@ class TrainingRun:
         import torch
 
         from gradtui.probe.active import Viewer
-        from gradtui.probe.peak_counters import protect_this_process
+        from gradtui.probe.memory import protect_this_process
         from gradtui.probe.session import Session
 
         # The process ends with the script, so nothing of what is folded can be lost to it.

@@ -17,9 +17,9 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
 from watched import watched
 
-from gradtui.probe import hook_set
-from gradtui.probe.allocation_trace import AllocationTrace
-from gradtui.probe.hook_set import HookSet
+from gradtui.probe.memory.allocation_log import AllocationTrace
+from gradtui.probe.runtime import hook_set
+from gradtui.probe.runtime.hook_set import HookSet
 from gradtui.protocol.commands import SetCheckpointing, SetTrainable, TraceStep
 from gradtui.protocol.events import ProbeFailed
 from gradtui.transport.in_process import CommandQueue

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from gradtui.probe.allocation_failures import allocation_failure
+from gradtui.probe.memory.allocation_failures import allocation_failure
 
 CUDA = (
     "CUDA out of memory. Tried to allocate 2.50 GiB. GPU 1 has a total capacity of 15.77 GiB of which 1.03 GiB is free. "

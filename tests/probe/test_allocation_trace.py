@@ -15,9 +15,9 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 from zoo import SPECIMENS
 
-from gradtui.probe.allocation_trace import AllocationTrace
-from gradtui.probe.module_trace import OUTSIDE
-from gradtui.probe.step_profile import PhaseMark, highest_by_module, holdings, phase_at, thinned
+from gradtui.probe.autograd.module_call_log import OUTSIDE
+from gradtui.probe.memory.allocation_log import AllocationTrace
+from gradtui.probe.memory.memory_profile import PhaseMark, highest_by_module, holdings, phase_at, thinned
 from gradtui.protocol.vocabulary import Holding, Phase
 
 KIB = 1024
@@ -109,7 +109,7 @@ def test_a_trace_that_is_gone_leaves_its_tensors_in_peace() -> None:
 
 def test_watching_imports_no_compiler() -> None:
     code = (
-        "import sys, torch; from gradtui.probe.allocation_trace import AllocationTrace\n"
+        "import sys, torch; from gradtui.probe.memory.allocation_log import AllocationTrace\n"
         "with AllocationTrace('cpu', 0, lambda: -1) as watching: torch.ones(3) + 1\n"
         "assert len(watching.curve) > 1; assert 'torch._dynamo' not in sys.modules"
     )

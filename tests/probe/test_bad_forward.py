@@ -11,12 +11,12 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from zoo import SPECIMENS
 
-from gradtui.probe.bad_forward import Origin, find_origin
-from gradtui.probe.module_trace import OUTSIDE, ModuleTrace
-from gradtui.probe.module_tree import ModuleTree
-from gradtui.probe.not_finite import BELOW, FINITE, INF, NAN, Look
-from gradtui.probe.saved_origins import kept_by
-from gradtui.probe.tree_builder import build
+from gradtui.probe.autograd.module_call_log import OUTSIDE, ModuleTrace
+from gradtui.probe.gradients.nonfinite_forward import Origin, find_origin
+from gradtui.probe.gradients.time_budget import BELOW, FINITE, INF, NAN, Look
+from gradtui.probe.model.module_tree import ModuleTree
+from gradtui.probe.model.tree_builder import build
+from gradtui.probe.torch_private.saved_origins import kept_by
 
 X = torch.linspace(-1, 1, 24).view(6, 4)
 ZOO = [name for name in SPECIMENS if name not in ("lazy", "under_no_grad", "lstm", "nested_200")]

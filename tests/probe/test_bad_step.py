@@ -399,7 +399,7 @@ def test_a_gradient_is_of_its_step_where_the_weights_were_finite_as_it_began(mon
 @pytest.mark.parametrize("trouble", ["closure", "no time"])
 def test_weights_that_could_not_be_read_leave_a_range_of_steps(trouble: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if trouble == "no time":
-        monkeypatch.setattr("gradtui.probe.bad_step._SECONDS", 0.0)
+        monkeypatch.setattr("gradtui.probe.gradients.nonfinite._SECONDS", 0.0)
     model = net()
     with watched() as seen:
         measured_only_after(seen, monkeypatch, 9, 27)
@@ -618,7 +618,7 @@ def test_nothing_of_the_graph_is_kept_alive() -> None:
 
 
 def test_looking_ends_when_the_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gradtui.probe.bad_step._SECONDS", 0.0)
+    monkeypatch.setattr("gradtui.probe.gradients.nonfinite._SECONDS", 0.0)
     with watched() as seen:
         train(net(AtCall(lambda x: (-x.abs()).log())))
     event = only(seen)

@@ -19,11 +19,11 @@ from torch.autograd.graph import save_on_cpu
 from torch.utils.data import DataLoader, TensorDataset
 from watched import CountingAllocator, Watched, watched
 
-from gradtui.probe import memory_ledger
-from gradtui.probe.batch_storages import BatchStorages
-from gradtui.probe.graph_facts import NOTHING_KEPT
-from gradtui.probe.memory_ledger import MemoryLedger
-from gradtui.probe.tree_builder import build
+from gradtui.probe.autograd.graph_summary import NOTHING_KEPT
+from gradtui.probe.memory import memory_breakdown
+from gradtui.probe.memory.batch_storages import BatchStorages
+from gradtui.probe.memory.memory_breakdown import MemoryLedger
+from gradtui.probe.model.tree_builder import build
 from gradtui.protocol.events import LedgerTaken
 from gradtui.protocol.vocabulary import MEMORY_CATEGORIES, MemoryBytes, Phase
 
@@ -244,7 +244,7 @@ def test_on_a_device_what_lives_on_the_host_is_offloaded_and_outside_of_the_tota
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The meta device stands in for one that has memory of its own."""
-    monkeypatch.setattr(memory_ledger, "device_allocator", lambda kind: OnADevice())
+    monkeypatch.setattr(memory_breakdown, "device_allocator", lambda kind: OnADevice())
     model = nn.Sequential(nn.Linear(64, 64, bias=False, device="meta"), nn.Linear(8, 8, bias=False))
     optimizer = torch.optim.Adam(model.parameters())
     small = model[1].weight
@@ -270,7 +270,7 @@ def test_every_category_is_a_field_and_has_its_place() -> None:
 
 
 def test_however_many_batches_come_before_a_step_few_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gradtui.probe.batch_storages._MOST_STORAGES", 10)
+    monkeypatch.setattr("gradtui.probe.memory.batch_storages._MOST_STORAGES", 10)
     batches = BatchStorages()
     kept = [torch.zeros(2) for _ in range(100)]
     for batch in kept:

@@ -21,9 +21,11 @@ import torch._dynamo
 from torch import Tensor, nn
 from watched import CountingAllocator, Watched, watched
 
-from gradtui.probe import black_box, gradient_meter, running_module, storage_owners
-from gradtui.probe.black_box import MOST_FILES, BlackBox
-from gradtui.probe.recent_measurements import RecentMeasurements
+from gradtui.probe.gradients import grad_norms
+from gradtui.probe.memory import oom_report, storage_owners
+from gradtui.probe.memory.oom_report import MOST_FILES, BlackBox
+from gradtui.probe.memory.recent_measurements import RecentMeasurements
+from gradtui.probe.model import running_module
 from gradtui.protocol.events import OutOfMemory, ProbeFailed
 from gradtui.protocol.vocabulary import Phase
 from gradtui.runner.run_files import RunFiles
@@ -401,7 +403,7 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
     fake = FakeCuda()
     monkeypatch.setattr(torch._C, "_cuda_attach_out_of_memory_observer", fake.attach, raising=False)
     monkeypatch.setattr(torch.cuda, "_lazy_call", lambda function: function())
-    monkeypatch.setattr(black_box, "_is_observed", [])
+    monkeypatch.setattr(oom_report, "_is_observed", [])
     return fake
 
 
@@ -455,7 +457,7 @@ def test_where_gradtui_itself_finds_no_memory_the_script_is_not_said_to(
     def greedy(gradients: object) -> None:
         cuda.fail(20 << 20)
 
-    monkeypatch.setattr(gradient_meter, "_norms", greedy)
+    monkeypatch.setattr(grad_norms, "_norms", greedy)
     net, x = model(), torch.ones(BATCH, WIDTH)
     with boxed(tmp_path, may_fail=True) as seen:
         net(x).sum().backward()
@@ -491,7 +493,7 @@ def test_in_a_backward_a_parameter_of_the_operation_tells_the_module(tmp_path: P
 
 def test_without_the_private_entry_the_exception_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(torch._C, "_cuda_attach_out_of_memory_observer", raising=False)
-    monkeypatch.setattr(black_box, "_is_observed", [])
+    monkeypatch.setattr(oom_report, "_is_observed", [])
     with boxed(tmp_path) as seen:
         seen.probe.hooks.passes(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has"))
     (box,) = boxes(seen)
@@ -504,7 +506,7 @@ def test_an_allocator_without_observers_is_left_alone(tmp_path: Path, monkeypatc
 
     monkeypatch.setattr(torch._C, "_cuda_attach_out_of_memory_observer", refuse, raising=False)
     monkeypatch.setattr(torch.cuda, "_lazy_call", lambda function: function())
-    monkeypatch.setattr(black_box, "_is_observed", [])
+    monkeypatch.setattr(oom_report, "_is_observed", [])
     with boxed(tmp_path) as seen:
         train(model(), torch.optim.SGD([torch.zeros(1)], lr=0.1), torch.ones(1, WIDTH), 1)
     assert boxes(seen) == []
@@ -513,7 +515,7 @@ def test_an_allocator_without_observers_is_left_alone(tmp_path: Path, monkeypatc
 def test_a_failed_allocation_of_our_own_is_not_told(
     tmp_path: Path, cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gradient_meter, "multi_tensor_norms", lambda *_: cuda.fail(1 << 20))
+    monkeypatch.setattr(grad_norms, "multi_tensor_norms", lambda *_: cuda.fail(1 << 20))
     net = model()
     with boxed(tmp_path, may_fail=True) as seen:
         train(net, torch.optim.SGD(net.parameters(), lr=0.1), torch.ones(BATCH, WIDTH), 2)

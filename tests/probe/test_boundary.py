@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from watched import ScriptedCommands, Watched, watched
 from zoo import SPECIMENS
 
-from gradtui.probe.applied import Applied, Refused, RunStopped
-from gradtui.probe.boundary import Boundary
+from gradtui.probe.commands.boundary import Boundary
+from gradtui.probe.runtime.outcome import Applied, Refused, RunStopped
 from gradtui.protocol.commands import Command, Pause, Resume, RunSteps, RunTo, SetTrainable, StopTraining
 from gradtui.protocol.events import CommandApplied, CommandRejected, PauseChanged, Progress
 from gradtui.transport.in_process import CommandQueue

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from watched import ScriptedCommands, watched
 
-from gradtui.probe.applied import RunStopped
+from gradtui.probe.runtime.outcome import RunStopped
 from gradtui.protocol.commands import Pause, Resume, RunSteps, SetTrainable, StopTraining
 from gradtui.protocol.events import CommandApplied, CommandRejected, GradientsMeasured, PauseChanged
 from gradtui.protocol.vocabulary import ParameterState

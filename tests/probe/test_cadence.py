@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradtui.probe.cadence import Cadence, StepTime
+from gradtui.probe.runtime.sampling_schedule import Cadence, StepTime
 
 
 def measured(

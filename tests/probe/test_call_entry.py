@@ -13,7 +13,7 @@ import pytest
 from torch import nn
 from watched import watched
 
-from gradtui.probe.call_entry import call_position, stands_for
+from gradtui.probe.hooks.traceback_entry import call_position, stands_for
 
 
 def places(code: CodeType) -> set[Any]:

@@ -183,7 +183,7 @@ def test_a_region_that_does_not_repeat_itself_fails_as_it_does_without_us() -> N
 
 
 def test_without_torchs_hook_what_is_computed_again_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gradtui.probe.recomputation.recomputation_hook", lambda: None)
+    monkeypatch.setattr("gradtui.probe.autograd.recomputation.recomputation_hook", lambda: None)
     seen, _ = train(False)
     found = by_path(seen, saved(seen).recomputed)
     assert found
@@ -192,7 +192,7 @@ def test_without_torchs_hook_what_is_computed_again_is_unknown(monkeypatch: pyte
 
 
 def test_torch_still_has_the_hook_that_is_listened_to() -> None:
-    from gradtui.probe.saved_hooks import recomputation_hook
+    from gradtui.probe.torch_private.saved_hooks import recomputation_hook
 
     assert recomputation_hook() is not None
 

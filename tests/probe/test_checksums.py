@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import nn
 
-from gradtui.probe import checksums
-from gradtui.probe.checksums import Checksums, TakenChecksums
-from gradtui.probe.freeze_watch import FreezeWatch, Verdict
-from gradtui.probe.host_copy import HostCopy
+from gradtui.probe.commands import checksums
+from gradtui.probe.commands.checksums import Checksums, TakenChecksums
+from gradtui.probe.commands.freeze_verifier import FreezeWatch, Verdict
+from gradtui.probe.torch_private.host_copy import HostCopy
 
 KINDS = [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int8, torch.complex64]
 

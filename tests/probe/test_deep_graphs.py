@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 from watched import watched
 
-from gradtui.probe import saved_tensors
-from gradtui.probe.graph_depth import DEEPEST, is_too_deep
-from gradtui.probe.module_tree import ModuleTree
-from gradtui.probe.saved_owners import SavedOwners
+from gradtui.probe.autograd import saved_tensors
+from gradtui.probe.autograd.saved_owners import SavedOwners
+from gradtui.probe.model.module_tree import ModuleTree
+from gradtui.probe.torch_private.graph_depth import DEEPEST, is_too_deep
 from gradtui.protocol.commands import TraceGradient
 from gradtui.protocol.events import GradientTraced, SavedBytesMeasured
 

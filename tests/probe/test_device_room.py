@@ -11,11 +11,13 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from watched import watched
 
-from gradtui.probe import bad_step, checksums, frozen_values, gradient_meter, gradient_statistics, norm_reader
-from gradtui.probe.checksums import Checksums, TakenChecksums
-from gradtui.probe.device_room import PIECE_BYTES, has_room
-from gradtui.probe.freeze_watch import FreezeWatch, Verdict
-from gradtui.probe.frozen_values import FrozenValues
+from gradtui.probe.commands import checksums
+from gradtui.probe.commands.checksums import Checksums, TakenChecksums
+from gradtui.probe.commands.freeze_verifier import FreezeWatch, Verdict
+from gradtui.probe.gradients import grad_norm_collector, grad_norms, grad_stats, nonfinite
+from gradtui.probe.memory.free_memory import PIECE_BYTES, has_room
+from gradtui.probe.sampling import drift
+from gradtui.probe.sampling.drift import FrozenValues
 from gradtui.protocol.commands import PauseAtBadStep
 from gradtui.protocol.events import BadStepFound, GradientFiguresMeasured, GradientsMeasured, Progress
 
@@ -48,7 +50,7 @@ def test_no_operation_takes_more_than_a_piece(dtype: torch.dtype) -> None:
     parameter.grad[: count // 2] = 2.0
     parameter.grad[7:10] = torch.inf
     with Largest() as seen, torch.no_grad():
-        nonzero, not_finite = gradient_statistics._numbers(parameter)[:2]
+        nonzero, not_finite = grad_stats._numbers(parameter)[:2]
     assert (int(nonzero), int(not_finite)) == (count // 2, 3)
     assert seen.elements * dtype.itemsize <= PIECE_BYTES
 
@@ -91,7 +93,7 @@ def test_an_allocator_without_statistics_has_room(monkeypatch: pytest.MonkeyPatc
 
 
 def test_without_room_nothing_is_measured_and_that_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(norm_reader, "has_room", lambda devices: False)
+    monkeypatch.setattr(grad_norm_collector, "has_room", lambda devices: False)
     model = nn.Linear(4, 2)
     with watched() as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -114,7 +116,7 @@ def test_without_room_tensors_are_frozen_without_a_checksum_and_without_samples(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     room = {torch.device("cpu"): True}
-    for module in (checksums, frozen_values):
+    for module in (checksums, drift):
         monkeypatch.setattr(module, "devices_with_room", lambda tensors: (list(tensors), room)[1])
     frozen = nn.Parameter(torch.ones(6), requires_grad=False)
     assert "p" in TakenChecksums([("p", frozen)])
@@ -130,25 +132,25 @@ def test_without_room_tensors_are_frozen_without_a_checksum_and_without_samples(
 
 
 def test_norms_of_large_gradients_take_no_more_scratch_than_a_piece(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gradient_meter, "_CHUNK", 10)
-    monkeypatch.setattr(gradient_meter, "PIECE_BYTES", 8 * 12)
+    monkeypatch.setattr(grad_norms, "_CHUNK", 10)
+    monkeypatch.setattr(grad_norms, "PIECE_BYTES", 8 * 12)
     batches: list[list[int]] = []
 
     def norms(tensors: list[torch.Tensor], dtype: torch.dtype | None) -> list[torch.Tensor]:
         batches.append([tensor.numel() for tensor in tensors])
         return [tensor.norm() for tensor in tensors]
 
-    monkeypatch.setattr(gradient_meter, "multi_tensor_norms", norms)
+    monkeypatch.setattr(grad_norms, "multi_tensor_norms", norms)
     sizes = [10, 20, 30, 31, 200, 5, 60, 60, 61]
     tensors = [torch.ones(size) for size in sizes]
-    found = gradient_meter._multi_tensor_norms(tensors, None, in_batches=True)
+    found = grad_norms._multi_tensor_norms(tensors, None, in_batches=True)
     assert [norm.item() for norm in found] == pytest.approx([math.sqrt(size) for size in sizes])
     assert [size for batch in batches for size in batch] == sizes
     for batch in batches:
         assert len(batch) == 1 or len(batch) * math.ceil(max(batch) / 10) <= 12
     assert len(batches) < len(sizes)
     batches.clear()
-    gradient_meter._multi_tensor_norms(tensors, None, in_batches=False)
+    grad_norms._multi_tensor_norms(tensors, None, in_batches=False)
     assert batches == [sizes]
 
 
@@ -156,7 +158,7 @@ def test_norms_of_large_gradients_take_no_more_scratch_than_a_piece(monkeypatch:
 def test_where_the_step_has_taken_the_room_nothing_is_measured_after_it(
     monkeypatch: pytest.MonkeyPatch, room: bool
 ) -> None:
-    for module in (gradient_statistics, bad_step):
+    for module in (grad_stats, nonfinite):
         monkeypatch.setattr(module, "devices_with_room", lambda tensors: {torch.device("cpu"): room})
     model = nn.Linear(4, 2)
     with watched() as seen:

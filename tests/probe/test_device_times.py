@@ -12,7 +12,8 @@ from fake_cuda import FakeCuda
 from torch import nn
 from watched import ScriptedCommands, Watched, watched
 
-from gradtui.probe import device_times, gradient_meter
+from gradtui.probe.gradients import grad_norms
+from gradtui.probe.steps import device_times
 from gradtui.protocol.commands import Pause, Resume
 from gradtui.protocol.events import DeviceTimesMeasured, Progress
 from gradtui.protocol.vocabulary import Phase
@@ -71,13 +72,13 @@ def on_cuda(seen: Watched) -> None:
 
 
 def own_operations_take(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
-    norms: Callable[..., Any] = gradient_meter._norms
+    norms: Callable[..., Any] = grad_norms._norms
 
     def slow(gradients: Any) -> Any:
         cuda.clock_ms += OWN
         return norms(gradients)
 
-    monkeypatch.setattr(gradient_meter, "_norms", slow)
+    monkeypatch.setattr(grad_norms, "_norms", slow)
 
 
 def test_phases_of_examined_steps_are_timed_on_the_device(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,9 +24,9 @@ from watched import Watched, watched
 from zoo import SPECIMENS
 
 from gradtui.export.summary import summarise
-from gradtui.probe import models_in_view, optimizer_registry
-from gradtui.probe.discovery import Discovery
-from gradtui.probe.tree_builder import build
+from gradtui.probe.model import model_registry, optimizer_registry
+from gradtui.probe.model.discovery import Discovery
+from gradtui.probe.model.tree_builder import build
 from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.events import CommandApplied, ModelsFound, OptimizersFound
 
@@ -205,7 +205,7 @@ def test_something_new_at_every_step_is_not_searched_at_every_step(searches: lis
     """Meta-learning: a fresh copy and a fresh optimizer for each task. Searches keep to their share of the time."""
     model = small()
     with watched() as seen:
-        seen.probe.view._searched_ns = models_in_view._SEARCH_NS - 1
+        seen.probe.view._searched_ns = model_registry._SEARCH_NS - 1
         for _ in range(100):
             learner = copy.deepcopy(model)
             steps(learner, torch.optim.SGD(learner.parameters(), lr=0.1))
@@ -595,14 +595,14 @@ def test_a_new_module_with_parameters_every_step_stays_within_the_budget(searche
         view._list = listing  # type: ignore[method-assign]
         model = small()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        view._searched_ns = models_in_view._SEARCH_NS
+        view._searched_ns = model_registry._SEARCH_NS
         for _ in range(60):
             fresh = nn.Linear(2, 2)
             fresh(model(X)).mean().backward()
             optimizer.step()
         elapsed, within = time.perf_counter_ns() - view._began, [*spent]
     # Each search but the one at the end began within the budget.
-    assert all(before <= models_in_view._SEARCH_NS + models_in_view._SEARCH_SHARE * elapsed for before in within)
+    assert all(before <= model_registry._SEARCH_NS + model_registry._SEARCH_SHARE * elapsed for before in within)
     assert len(searches) < 30
     assert seen.state.step == 60
 
@@ -774,7 +774,7 @@ def test_in_a_script_of_its_own() -> None:
 def without_searches(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a process with millions of objects: no search is made again once there was one, while the script runs."""
     monkeypatch.setattr(
-        models_in_view.ModelsInView, "_may_search", property(lambda self: not self._searched_ns), raising=True
+        model_registry.ModelsInView, "_may_search", property(lambda self: not self._searched_ns), raising=True
     )
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, distributed, nn
 from watched import watched
 
 from gradtui.export.summary import summarise
-from gradtui.probe.allocators import MallocAllocator
+from gradtui.probe.memory.memory_counters import MallocAllocator
 from gradtui.protocol.commands import SetTrainable, Watch
 from gradtui.protocol.events import CommandRejected, GradientHistogramsMeasured, GradientsMeasured
 from gradtui.protocol.vocabulary import Phase

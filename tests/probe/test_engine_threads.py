@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from watched import watched
 
-from gradtui.probe.torch_private import current_graph_task_id
+from gradtui.probe.torch_private.private_names import current_graph_task_id
 from gradtui.protocol.events import GradientsMeasured
 from gradtui.protocol.vocabulary import Phase
 

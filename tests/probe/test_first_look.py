@@ -18,15 +18,16 @@ from torch import nn
 from watched import watched
 
 import gradtui
-from gradtui.probe import first_sample, gradient_meter, step_examiner
-from gradtui.probe.cadence import Cadence, StepTime
-from gradtui.probe.first_sample import Extent, FirstSample
-from gradtui.probe.storages import StorageCount
+from gradtui.probe.gradients import grad_norms
+from gradtui.probe.model.storages import StorageCount
+from gradtui.probe.runtime.sampling_schedule import Cadence, StepTime
+from gradtui.probe.sampling import first_sample, step_sampler
+from gradtui.probe.sampling.first_sample import Extent, FirstSample
 from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.events import GradientsMeasured
 
 if TYPE_CHECKING:
-    from gradtui.probe.models_in_view import ModelsInView
+    from gradtui.probe.model.model_registry import ModelsInView
 
 OURS = str(Path(gradtui.__file__).parent)
 MOST_CALLS = 41.0
@@ -89,10 +90,10 @@ def test_storages_of_other_tensors_are_counted_all_the_same() -> None:
 
 def test_no_look_lets_the_collector_run(monkeypatch: pytest.MonkeyPatch) -> None:
     collects: list[bool] = []
-    of_examiner, of_meter = step_examiner.StepExaminer._classify, gradient_meter._norms
+    of_examiner, of_meter = step_sampler.StepExaminer._classify, grad_norms._norms
     for owner, name, original in (
-        (step_examiner.StepExaminer, "_classify", of_examiner),
-        (gradient_meter, "_norms", of_meter),
+        (step_sampler.StepExaminer, "_classify", of_examiner),
+        (grad_norms, "_norms", of_meter),
     ):
 
         def noting(*given: object, original: Callable[..., object] = original, **named: object) -> object:

@@ -143,12 +143,12 @@ def test_distributed_wrappers_are_refused() -> None:
 
 
 def test_what_a_command_raises_is_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    from gradtui.probe import interventions
+    from gradtui.probe.commands import requires_grad
 
     def broken(*arguments: object, **options: object) -> None:
         raise ZeroDivisionError("oops")
 
-    monkeypatch.setattr(interventions, "set_trainable", broken)
+    monkeypatch.setattr(requires_grad, "set_trainable", broken)
     model = small()
     assert "it failed: ZeroDivisionError: oops" in refused(
         model, [torch.optim.SGD(model.parameters(), lr=0.1)], freeze("0")

@@ -13,9 +13,9 @@ import torch
 from torch import nn
 from watched import Watched, watched
 
-from gradtui.probe import frozen_values
-from gradtui.probe.frozen_values import FrozenValues
-from gradtui.probe.host_copy import HostCopy
+from gradtui.probe.sampling import drift
+from gradtui.probe.sampling.drift import FrozenValues
+from gradtui.probe.torch_private.host_copy import HostCopy
 
 Write = Callable[[torch.Tensor], object]
 
@@ -199,7 +199,7 @@ class Late(HostCopy):
 @pytest.fixture
 def late(monkeypatch: pytest.MonkeyPatch) -> type[Late]:
     monkeypatch.setattr(Late, "waiting", [])
-    monkeypatch.setattr(frozen_values, "HostCopy", Late)
+    monkeypatch.setattr(drift, "HostCopy", Late)
     return Late
 
 

@@ -27,7 +27,7 @@ from zoo import SPECIMENS
 
 from gradtui.export import schedule_file
 from gradtui.export.summary import summarise
-from gradtui.probe.applied import RunStopped
+from gradtui.probe.runtime.outcome import RunStopped
 from gradtui.protocol import commands as cmd
 from gradtui.protocol.events import CommandApplied, CommandRejected
 from gradtui.transport.in_process import CommandQueue

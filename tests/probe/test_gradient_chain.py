@@ -16,9 +16,9 @@ from watched import Watched, watched
 from zoo import SPECIMENS
 from zoo.attention import WIDTH
 
-from gradtui.probe.gradient_chain import Target, find_chain
-from gradtui.probe.module_trace import ModuleTrace
-from gradtui.probe.tree_builder import build
+from gradtui.probe.autograd.gradient_path import Target, find_chain
+from gradtui.probe.autograd.module_call_log import ModuleTrace
+from gradtui.probe.model.tree_builder import build
 from gradtui.protocol.commands import TraceGradient
 from gradtui.protocol.events import CommandRejected, GradientTraced, OptimizersFound, OptimizerStateRead
 from gradtui.protocol.vocabulary import MOST_WAYS, GradientHop

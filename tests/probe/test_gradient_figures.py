@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from watched import Watched, watched
 
 from gradtui.export.summary import summarise
-from gradtui.probe import gradient_statistics
-from gradtui.probe.gradient_statistics import SAMPLE, GradientStatistics
+from gradtui.probe.gradients import grad_stats
+from gradtui.probe.gradients.grad_stats import SAMPLE, GradientStatistics
 from gradtui.protocol.events import GradientFiguresMeasured, ProbeFailed
 from gradtui.protocol.vocabulary import GradientFigures
 
@@ -121,15 +121,15 @@ def test_parameters_take_turns() -> None:
     parameters = [nn.Parameter(torch.ones(2)) for _ in range(300)]
     for parameter in parameters:
         parameter.grad = torch.ones(2)
-    for step in range(-(-300 // gradient_statistics.MOST_PARAMETERS)):
+    for step in range(-(-300 // grad_stats.MOST_PARAMETERS)):
         statistics.before_step(step, list(enumerate(parameters)), None, False)
         statistics.after_step()
-    assert {len(found) for found in seen} == {gradient_statistics.MOST_PARAMETERS}
+    assert {len(found) for found in seen} == {grad_stats.MOST_PARAMETERS}
     assert set().union(*seen) == set(range(300))
 
 
 def test_a_parameter_larger_than_the_limit_is_looked_at_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gradient_statistics, "MOST_ELEMENTS", 10)
+    monkeypatch.setattr(grad_stats, "MOST_ELEMENTS", 10)
     seen: list[list[int]] = []
     statistics = GradientStatistics(lambda step, found: seen.append([each.parameter for each in found]))
     parameters = [nn.Parameter(torch.ones(size)) for size in (4, 40, 4, 4)]
@@ -228,7 +228,7 @@ def test_small_parameters_have_the_same_figures_together_as_alone(
 ) -> None:
     """Small ones are looked at all at once: zeros, NaN and Inf in one of them are none of its neighbours'."""
     torch.manual_seed(0)
-    sizes = [(3,), (40, 7), (1,), (gradient_statistics._SMALL,), (gradient_statistics._SMALL + 1,), (5, 2)]
+    sizes = [(3,), (40, 7), (1,), (grad_stats._SMALL,), (grad_stats._SMALL + 1,), (5, 2)]
     parameters = [nn.Parameter(torch.randn(size).to(kind)) for size in sizes]
     for parameter in parameters:
         parameter.grad = torch.randn(parameter.shape).to(kind)
@@ -236,14 +236,14 @@ def test_small_parameters_have_the_same_figures_together_as_alone(
     parameters[0].grad[0], parameters[2].grad[0], parameters[5].grad[1, 1] = math.nan, 0.0, math.inf
 
     def figures_of(smallest: int) -> list[GradientFigures]:
-        monkeypatch.setattr(gradient_statistics, "_SMALL", smallest)
+        monkeypatch.setattr(grad_stats, "_SMALL", smallest)
         found: list[GradientFigures] = []
         statistics = GradientStatistics(lambda _, figures: found.extend(figures))
         statistics.before_step(1, list(enumerate(parameters)), torch.tensor(4.0), has_run=False)
         statistics.after_step()
         return found
 
-    together, alone = figures_of(gradient_statistics._SMALL), figures_of(0)
+    together, alone = figures_of(grad_stats._SMALL), figures_of(0)
     assert [each.not_finite for each in together] == [1, 0, 0, 0, 0, 1]
     assert together[2].zero_fraction == 1
     tolerance = {"rel": 1e-4, "abs": 1e-6, "nan_ok": True}

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from watched import Watched, watched
 
-from gradtui.probe import step_marks
+from gradtui.probe.steps import hook_buffer
 from gradtui.protocol.events import GroupsRead
 from gradtui.state.run_state import RunState
 
@@ -55,7 +55,7 @@ def test_a_rate_that_changes_is_known_at_its_step_where_each_step_is_seen() -> N
 def test_between_two_steps_that_are_seen_it_is_known_that_it_changed_between_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(step_marks, "_TELL_NS", 10**15)
+    monkeypatch.setattr(hook_buffer, "_TELL_NS", 10**15)
     with watched(budget=1e-9) as seen:
         monkeypatch.setattr(seen.probe.norms._cadence, "_warmup", 4)
         monkeypatch.setattr(seen.probe.examiner._cadence, "_warmup", 4)
@@ -76,7 +76,7 @@ def test_between_two_steps_that_are_seen_it_is_known_that_it_changed_between_the
 @pytest.fixture
 def seldom(monkeypatch: pytest.MonkeyPatch) -> Callable[[Watched], None]:
     """Has steps marked only, from the fifth on."""
-    monkeypatch.setattr(step_marks, "_TELL_NS", 10**15)
+    monkeypatch.setattr(hook_buffer, "_TELL_NS", 10**15)
 
     def set_up(seen: Watched) -> None:
         monkeypatch.setattr(seen.probe.norms._cadence, "_warmup", 4)

@@ -14,9 +14,9 @@ from toggling import Make, X, answers, freeze, small, step, unfreeze
 from torch import Tensor, nn
 from watched import watched
 
-from gradtui.probe.checksums import TakenChecksums
-from gradtui.probe.freeze_watch import FreezeWatch, Verdict
-from gradtui.probe.host_copy import HostCopy
+from gradtui.probe.commands.checksums import TakenChecksums
+from gradtui.probe.commands.freeze_verifier import FreezeWatch, Verdict
+from gradtui.probe.torch_private.host_copy import HostCopy
 from gradtui.protocol.events import FreezeVerified, ModelsFound
 
 EVERY: dict[str, Make] = {

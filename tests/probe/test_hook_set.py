@@ -12,9 +12,9 @@ from collections.abc import Callable
 
 import pytest
 
-from gradtui.probe import forked_children
-from gradtui.probe.hook_set import MOST_FAILURES, HookSet
-from gradtui.probe.thread_life import ThreadLife
+from gradtui.probe.runtime import forked_children
+from gradtui.probe.runtime.hook_set import MOST_FAILURES, HookSet
+from gradtui.probe.torch_private.thread_life import ThreadLife
 
 
 class Base:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from gradtui.probe import host_copy
-from gradtui.probe.host_copy import HostCopy
+from gradtui.probe.torch_private import host_copy
+from gradtui.probe.torch_private.host_copy import HostCopy
 
 SECOND = 1_000_000_000
 

@@ -11,8 +11,8 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 from watched import ScriptedCommands, Watched, watched
 
-from gradtui.probe import norm_reader
-from gradtui.probe.applied import RunStopped
+from gradtui.probe.gradients import grad_norm_collector
+from gradtui.probe.runtime.outcome import RunStopped
 from gradtui.protocol.commands import Pause, Resume, RunSteps
 from gradtui.protocol.events import GradientsMeasured
 
@@ -23,7 +23,7 @@ SELDOM = 1e-9
 
 @pytest.fixture(autouse=True)
 def few_at_the_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(norm_reader, "_AFTER_A_CHANGE", 1)
+    monkeypatch.setattr(grad_norm_collector, "_AFTER_A_CHANGE", 1)
 
 
 def steps_measured(seen: Watched) -> list[int]:

@@ -12,12 +12,18 @@ from torch import Tensor, nn
 from watched import CountingAllocator, Watched, watched
 from zoo import SPECIMENS, Specimen
 
-from gradtui.probe import cadence
-from gradtui.probe.allocators import CudaAllocator, MallocAllocator, Reading, ResidentAllocator, cpu_allocator
-from gradtui.probe.memory_ledger import MemoryLedger
-from gradtui.probe.peak_counters import PeakCounters
-from gradtui.probe.storages import StorageCount
-from gradtui.probe.tree_builder import build
+from gradtui.probe.memory.memory_breakdown import MemoryLedger
+from gradtui.probe.memory.memory_counters import (
+    CudaAllocator,
+    MallocAllocator,
+    Reading,
+    ResidentAllocator,
+    cpu_allocator,
+)
+from gradtui.probe.memory.peak_counters import PeakCounters
+from gradtui.probe.model.storages import StorageCount
+from gradtui.probe.model.tree_builder import build
+from gradtui.probe.runtime import sampling_schedule
 from gradtui.protocol.events import LedgerTaken, SavedBytesMeasured
 from gradtui.protocol.vocabulary import MEMORY_CATEGORIES, MemoryBytes, ParameterInfo, Phase
 
@@ -182,7 +188,7 @@ def add_up(held: MemoryBytes) -> int:
 
 def test_the_peak_of_a_phase_is_not_that_of_an_earlier_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """With steps in between that are not examined, the last total known is of another phase."""
-    monkeypatch.setattr(cadence, "_RAREST_S", 0.0)  # Short as these steps are, one in a thousand.
+    monkeypatch.setattr(sampling_schedule, "_RAREST_S", 0.0)  # Short as these steps are, one in a thousand.
     allocator = CountingAllocator()
     model = nn.Linear(4, 2)
     with watched(allocator=allocator, budget=0.0) as seen:
@@ -412,7 +418,7 @@ def test_the_device_followed_is_the_one_with_most_of_the_bytes(monkeypatch: pyte
             return [(index, Held(device)) for index, device in enumerate(self.devices)]
 
     monkeypatch.setattr(torch.cuda, "get_device_name", str)
-    monkeypatch.setattr("gradtui.probe.memory_ledger.device_allocator", lambda device: OnADevice(device.type))
+    monkeypatch.setattr("gradtui.probe.memory.memory_breakdown.device_allocator", lambda device: OnADevice(device.type))
     ledger, tree = MemoryLedger(CountingAllocator()), Tree()
     found = []
     for tree.devices in (

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from watched import Watched, watched
 
-from gradtui.probe import second_run
+from gradtui.probe.activation_checkpointing import determinism_trial
 from gradtui.protocol.commands import Command, SetCheckpointing, Undo
 from gradtui.protocol.events import (
     CheckpointingChanged,
@@ -501,7 +501,7 @@ def test_a_failure_of_ours_is_the_trials_not_the_scripts(name: str, monkeypatch:
         raise LookupError("ours")
 
     plain, _ = train([Plain], {})
-    monkeypatch.setattr(second_run, name, broken)
+    monkeypatch.setattr(determinism_trial, name, broken)
     other, seen = train([Plain], {2: [on("blocks.0")]})
     assert other == plain
     (receipt,) = seen.all(ReceiptTaken)

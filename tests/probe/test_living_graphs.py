@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from watched import CountingAllocator, watched
 
-from gradtui.probe import living_graphs
+from gradtui.probe.memory import living_graphs
 from gradtui.protocol.events import GraphsAlive
 from gradtui.protocol.vocabulary import Phase
 

@@ -14,7 +14,7 @@ from toggling import X, bits, small
 from torch import nn
 from watched import Watched, watched
 
-from gradtui.probe.replayed_schedule import ReplayedSchedule
+from gradtui.probe.commands.replayed_schedule import ReplayedSchedule
 from gradtui.protocol.commands import Command, SaveCheckpoint, SetTrainable, Undo
 from gradtui.protocol.events import CommandApplied, ScheduleNoted
 from gradtui.protocol.schedule import Scheduled

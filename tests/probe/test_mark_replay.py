@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradtui.probe import mark_replay
-from gradtui.probe.mark_replay import replay
-from gradtui.probe.phase_tracker import PhaseTracker
-from gradtui.probe.step_marks import BACKWARD, DATA, FORWARD, STEP, ZERO_GRAD
+from gradtui.probe.steps import event_replay
+from gradtui.probe.steps.event_replay import replay
+from gradtui.probe.steps.hook_buffer import BACKWARD, DATA, FORWARD, STEP, ZERO_GRAD
+from gradtui.probe.steps.phase_tracker import PhaseTracker
 from gradtui.protocol.vocabulary import Phase
 
 PLAIN = (ZERO_GRAD, -ZERO_GRAD, FORWARD, BACKWARD, -BACKWARD, STEP, -STEP)
@@ -65,9 +65,9 @@ def test_whatever_the_marks_are(parts: list[tuple[int, ...]], gaps: list[int], c
 
 def test_steps_like_the_one_before_are_not_told_mark_by_mark(monkeypatch: pytest.MonkeyPatch) -> None:
     one_by_one = []
-    tell = mark_replay._tell
+    tell = event_replay._tell
     monkeypatch.setattr(
-        mark_replay,
+        event_replay,
         "_tell",
         lambda whats, times, phases: (one_by_one.append(len(whats)), tell(whats, times, phases))[1],
     )

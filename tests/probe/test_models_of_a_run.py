@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from watched import Watched, watched
 
 from gradtui.export.summary import summarise
-from gradtui.probe import cadence, models_in_view
+from gradtui.probe.model import model_registry
+from gradtui.probe.runtime import sampling_schedule
 from gradtui.protocol.events import LedgerTaken, SavedBytesMeasured
 from gradtui.protocol.vocabulary import Phase
 from gradtui.runner.plain import closing_lines
@@ -38,7 +39,7 @@ def four_options() -> tuple[list[dict[str, Any]], str]:
     printed = io.StringIO()
     with pytest.MonkeyPatch.context() as patch, watched() as seen, contextlib.redirect_stdout(printed):
         # No search for models is put off because this machine is busy, as in all tests of the probe.
-        patch.setattr(models_in_view, "_SEARCH_NS", 10**13)
+        patch.setattr(model_registry, "_SEARCH_NS", 10**13)
         exec(compile(source.replace(STEPS, "steps = 2\n"), str(DEMO), "exec"), {"__name__": "__main__"})
     return summarise(seen.state, dropped=0)["models"], printed.getvalue()
 
@@ -172,8 +173,8 @@ def test_what_runs_unlisted_says_nothing_of_a_model_that_is_gone(monkeypatch: py
                 model(torch.ones(2, 4)).mean().backward()
                 optimizer.step()
             # From now on no search is made any more: they have taken too long already.
-            monkeypatch.setattr(models_in_view, "_SEARCH_NS", 0)
-            monkeypatch.setattr(models_in_view, "_SEARCH_SHARE", 0.0)
+            monkeypatch.setattr(model_registry, "_SEARCH_NS", 0)
+            monkeypatch.setattr(model_registry, "_SEARCH_SHARE", 0.0)
             del model, optimizer
     (row,) = summarise(seen.state, dropped=0)["models"]
     assert (row["trainable"], row["run_under"]) == (25, {"grad": {"trainable": 25, "frozen": 0}})
@@ -332,7 +333,7 @@ def test_the_models_that_trained_are_reported_even_if_they_are_gone() -> None:
 
 def test_layers_that_are_trained_one_after_the_other_are_all_known(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forward-forward training: an optimizer for each layer; nothing is sampled for its cost any more."""
-    monkeypatch.setattr(cadence, "_WARMUP_S", 0.0)
+    monkeypatch.setattr(sampling_schedule, "_WARMUP_S", 0.0)
     stack = [nn.Linear(8, 8) for _ in range(4)]
     optimizers = [torch.optim.SGD(layer.parameters(), lr=0.1) for layer in stack]
     with watched(budget=1e-9) as seen:

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from zoo import SPECIMENS
 
-from gradtui.probe.module_tree import ModuleTree
-from gradtui.probe.tree_builder import _MOST_NAMES, build
+from gradtui.probe.model.module_tree import ModuleTree
+from gradtui.probe.model.tree_builder import _MOST_NAMES, build
 from gradtui.protocol.vocabulary import ModuleInfo
 
 

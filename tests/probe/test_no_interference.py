@@ -23,14 +23,15 @@ from watched import Watched, watched
 from zoo import SPECIMENS
 
 from gradtui.export.summary import summarise
-from gradtui.probe import gradient_meter, torch_hooks
-from gradtui.probe.bad_step import BadSteps
-from gradtui.probe.grad_scalers import GradScalers
-from gradtui.probe.gradient_statistics import GradientStatistics
-from gradtui.probe.hook_set import MOST_FAILURES
-from gradtui.probe.micro_steps import MicroSteps
+from gradtui.probe.gradients import grad_norms
+from gradtui.probe.gradients.grad_histograms import WatchedGradients
+from gradtui.probe.gradients.grad_scalers import GradScalers
+from gradtui.probe.gradients.grad_stats import GradientStatistics
+from gradtui.probe.gradients.micro_steps import MicroSteps
+from gradtui.probe.gradients.nonfinite import BadSteps
+from gradtui.probe.hooks import torch_hooks
 from gradtui.probe.probe import Probe
-from gradtui.probe.watched_gradients import WatchedGradients
+from gradtui.probe.runtime.hook_set import MOST_FAILURES
 from gradtui.protocol.commands import FollowMicroSteps
 from gradtui.protocol.events import GradientsMeasured, ProbeFailed
 from gradtui.transport.in_process import CommandQueue
@@ -536,7 +537,7 @@ def test_an_error_in_a_hook_is_in_the_summary_with_its_count(monkeypatch: pytest
     def waits(gradients: object) -> None:
         raise RuntimeError("called a synchronizing CUDA operation")
 
-    monkeypatch.setattr(gradient_meter, "_norms", waits)
+    monkeypatch.setattr(grad_norms, "_norms", waits)
     model = small()
     with watched(may_fail=True) as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -14,9 +14,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from watched import Watched, watched
 from zoo import SPECIMENS
 
-from gradtui.probe import gradient_meter, gradient_statistics, norm_reader
-from gradtui.probe.gradient_meter import _PIECE, GradientMeter, NormReading
-from gradtui.probe.host_copy import HostCopy
+from gradtui.probe.gradients import grad_norm_collector, grad_norms, grad_stats
+from gradtui.probe.gradients.grad_norms import _PIECE, GradientMeter, NormReading
+from gradtui.probe.torch_private.host_copy import HostCopy
 from gradtui.protocol.commands import FollowMicroSteps
 from gradtui.protocol.events import GradientsMeasured, MicroStepMeasured, OptimizersFound
 from gradtui.protocol.vocabulary import OptimizerInfo
@@ -432,8 +432,8 @@ class SlowCopy(HostCopy):
 def slow(monkeypatch: pytest.MonkeyPatch) -> type[SlowCopy]:
     monkeypatch.setattr(SlowCopy, "finished", 0)
     monkeypatch.setattr(SlowCopy, "made", [])
-    monkeypatch.setattr(gradient_meter, "HostCopy", SlowCopy)
-    monkeypatch.setattr(gradient_statistics, "HostCopy", SlowCopy)
+    monkeypatch.setattr(grad_norms, "HostCopy", SlowCopy)
+    monkeypatch.setattr(grad_stats, "HostCopy", SlowCopy)
     return SlowCopy
 
 
@@ -446,7 +446,7 @@ def test_of_a_device_that_is_behind_the_oldest_readings_arrive_and_steps_are_lef
     assert [reading.total for reading in readings] == [float(reading.step) for reading in readings]
     assert len(readings) == 5
     assert len(slow.made) + measuring.dropped == 100
-    assert len(slow.made) - len(readings) <= gradient_meter._RING
+    assert len(slow.made) - len(readings) <= grad_norms._RING
     measuring.finish()
     assert len(readings) == len(slow.made)
 
@@ -461,13 +461,13 @@ def test_what_a_device_is_behind_with_is_counted_for_the_whole_run(slow: type[Sl
             model(X).square().mean().backward()
             optimizer.step()
         assert seen.all(GradientsMeasured) == []
-    left_out = 15 - gradient_meter._RING
+    left_out = 15 - grad_norms._RING
     # Norms and micro-steps are read at every step; of the figures both copies of a look have to arrive.
     assert seen.probe.norms._meter.dropped == seen.probe.norms.micro_steps.dropped == left_out
     assert seen.state.cost.readings_dropped == seen.probe.norms.dropped >= 2 * left_out
-    assert len([event for event in seen.all(GradientsMeasured) if event.total is not None]) == gradient_meter._RING
+    assert len([event for event in seen.all(GradientsMeasured) if event.total is not None]) == grad_norms._RING
     assert [(event.step, event.number) for event in seen.all(MicroStepMeasured)] == [
-        (step, 1) for step in range(1, gradient_meter._RING + 1)
+        (step, 1) for step in range(1, grad_norms._RING + 1)
     ]
 
 
@@ -533,7 +533,7 @@ def test_an_optimizer_of_unknown_parameters_has_a_total_and_no_rows() -> None:
 
 
 def test_the_parameters_of_the_first_norm_that_is_not_finite_are_always_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(norm_reader, "_ROWS_NS", 10**15)
+    monkeypatch.setattr(grad_norm_collector, "_ROWS_NS", 10**15)
     model = nn.Linear(3, 2)
     with watched(budget=1_000.0) as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.0)

@@ -12,11 +12,11 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from watched import watched
 
-from gradtui.probe import gradient_meter
-from gradtui.probe.clipping import Clipping
-from gradtui.probe.gradient_meter import GradientMeter, NormReading
-from gradtui.probe.gradient_statistics import GradientStatistics
-from gradtui.probe.host_copy import HostCopy
+from gradtui.probe.gradients import grad_norms
+from gradtui.probe.gradients.clipping import Clipping
+from gradtui.probe.gradients.grad_norms import GradientMeter, NormReading
+from gradtui.probe.gradients.grad_stats import GradientStatistics
+from gradtui.probe.torch_private.host_copy import HostCopy
 from gradtui.protocol.vocabulary import GradientFigures
 
 
@@ -32,7 +32,7 @@ class Never(HostCopy):
 
 
 def test_a_reading_under_way_does_not_hold_the_total_from_before_clipping(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gradient_meter, "HostCopy", Never)
+    monkeypatch.setattr(grad_norms, "HostCopy", Never)
     total = torch.tensor(3.0)
     held = weakref.ref(total)
     meter = GradientMeter(lambda reading: None)

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 from watched import CountingAllocator, Watched, watched
 
-from gradtui.probe.black_box import BlackBox
-from gradtui.probe.gradient_meter import GradientMeter, NormReading
-from gradtui.probe.recent_measurements import RecentMeasurements
+from gradtui.probe.gradients.grad_norms import GradientMeter, NormReading
+from gradtui.probe.memory.oom_report import BlackBox
+from gradtui.probe.memory.recent_measurements import RecentMeasurements
 from gradtui.protocol.commands import FollowMicroSteps, SaveAllocatorSnapshot
 from gradtui.protocol.events import (
     CommandApplied,

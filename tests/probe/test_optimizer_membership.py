@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from torch.optim import lr_scheduler
 from watched import Watched, watched
 
-from gradtui.probe import optimizer_membership as membership
-from gradtui.probe.joined_parameters import JoinedParameters
-from gradtui.probe.tree_builder import build
+from gradtui.probe.model import optimizer_membership as membership
+from gradtui.probe.model.added_parameters import JoinedParameters
+from gradtui.probe.model.tree_builder import build
 from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.events import CommandApplied, CommandRejected, FreezeVerified, OptimizersFound
 

@@ -17,11 +17,11 @@ from toggling import Make, answers, bits, freeze, small, step, unfreeze
 from torch import Tensor, nn
 from watched import Watched, watched
 
-from gradtui.probe import optimizer_state
-from gradtui.probe.applied import Refused
-from gradtui.probe.joined_parameters import JoinedParameters
-from gradtui.probe.optimizer_state import OptimizerStates
-from gradtui.probe.sizes import size_words
+from gradtui.probe.commands import optimizer_state
+from gradtui.probe.commands.optimizer_state import OptimizerStates
+from gradtui.probe.model.added_parameters import JoinedParameters
+from gradtui.probe.runtime.outcome import Refused
+from gradtui.probe.runtime.sizes import size_words
 from gradtui.protocol.commands import SetTrainable, Undo
 
 ADAM: Make = lambda p: torch.optim.Adam(p, lr=0.01)  # noqa: E731

@@ -10,9 +10,9 @@ import torch
 from torch import nn
 from watched import watched
 
-from gradtui.probe.cadence import Cadence, StepTime
-from gradtui.probe.hook_set import HookSet
-from gradtui.probe.own_cost import OwnCost
+from gradtui.probe.runtime.hook_set import HookSet
+from gradtui.probe.runtime.overhead import OwnCost
+from gradtui.probe.runtime.sampling_schedule import Cadence, StepTime
 from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.events import Progress
 

@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from gradtui.probe.parameter_states import ParameterFacts, classify
+from gradtui.probe.sampling.parameter_states import ParameterFacts, classify
 from gradtui.protocol.vocabulary import ParameterState as State
 
 

@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gradtui
-from gradtui.probe.peak_counters import PeakCounters, of_this_process
-from gradtui.probe.peak_functions import PeakFunctions, cuda_peak_functions
+from gradtui.probe.memory.peak_counters import PeakCounters, of_this_process
+from gradtui.probe.torch_private.peak_functions import PeakFunctions, cuda_peak_functions
 
 
 def peak_of(stats: dict[str, Any] | None, unit: int = COUNTERS.index("requested_bytes") + 1) -> int:
@@ -169,7 +169,7 @@ import atexit, torch
 def peak():
     return torch._C._cuda_memoryStats(0)["allocation"]["all"]["peak"]
 atexit.register(lambda: print("at exit", peak()))
-from gradtui.probe.peak_counters import of_this_process
+from gradtui.probe.memory.peak_counters import of_this_process
 print("ours", of_this_process.take(0)["allocation"]["all"]["peak"])
 print("ours", of_this_process.take(0)["allocation"]["all"]["peak"])
 print("script", peak())

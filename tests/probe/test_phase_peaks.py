@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from watched import Watched, watched
 
-from gradtui.probe.allocators import Reading
+from gradtui.probe.memory.memory_counters import Reading
 from gradtui.protocol.events import LedgerTaken
 from gradtui.protocol.vocabulary import Phase
 
@@ -165,7 +165,7 @@ def test_models_that_move_to_a_device_in_mid_run_leave_no_peak_of_before(monkeyp
     """A fake device of the kind `meta`, whose tensors every machine can make."""
     device = PeakingAllocator()
     device.device_type = "meta"
-    monkeypatch.setattr("gradtui.probe.memory_ledger.device_allocator", lambda _: device)
+    monkeypatch.setattr("gradtui.probe.memory.memory_breakdown.device_allocator", lambda _: device)
     device.spike(7_000)
     model = nn.Linear(4, 2)
     # Norms cannot be read there, which is no matter here.

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradtui.probe.phase_tracker import PhaseTracker
+from gradtui.probe.steps.phase_tracker import PhaseTracker
 from gradtui.protocol.vocabulary import Phase
 
 HAPPENINGS: dict[str, Callable[[PhaseTracker, int], None]] = {

@@ -12,7 +12,7 @@ from torch import distributed, nn
 from watched import ScriptedCommands, Watched, watched
 
 from gradtui.export.summary import summarise
-from gradtui.probe.replayed_schedule import ReplayedSchedule
+from gradtui.probe.commands.replayed_schedule import ReplayedSchedule
 from gradtui.protocol import commands as all_commands
 from gradtui.protocol.commands import (
     Command,

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from gradtui.probe import gradient_meter, gradient_statistics, watched_gradients
-from gradtui.probe.host_copy import HostCopy
+from gradtui.probe.gradients import grad_histograms, grad_norms, grad_stats
+from gradtui.probe.torch_private.host_copy import HostCopy
 from gradtui.protocol.commands import PauseAtBadStep, Resume, TraceGradient, Watch
 from gradtui.protocol.events import (
     BadStepFound,
@@ -51,7 +51,7 @@ class LateCopy(HostCopy):
 @pytest.fixture(autouse=True)
 def late_copies(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LateCopy, "waiting", [])
-    for module in (gradient_meter, gradient_statistics, watched_gradients):
+    for module in (grad_norms, grad_stats, grad_histograms):
         monkeypatch.setattr(module, "HostCopy", LateCopy)
 
 

@@ -19,12 +19,13 @@ from torch import nn
 from watched import Watched, watched
 
 import gradtui
-from gradtui.probe import norm_reader, step_examiner
-from gradtui.probe.not_finite import NAN, Look
+from gradtui.probe.gradients import grad_norm_collector
+from gradtui.probe.gradients.time_budget import NAN, Look
+from gradtui.probe.sampling import step_sampler
 from gradtui.protocol.commands import FollowMicroSteps
 from gradtui.protocol.events import GradientFiguresMeasured, GradientsMeasured, LedgerTaken
 
-ON_THE_CPU_ONLY = ("bad_step.py", "not_finite.py")
+ON_THE_CPU_ONLY = ("nonfinite.py", "time_budget.py")
 """These look for the first NaN where a value is at hand, and nowhere else: see the last test."""
 OURS, TORCHS = str(Path(gradtui.__file__).parent), str(Path(torch.__file__).parent)
 READS = ("item", "tolist", "cpu", "numpy", "__float__", "__int__", "__bool__", "__index__", "__array__", "nonzero")
@@ -57,8 +58,8 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     for name in READS:
         monkeypatch.setattr(torch.Tensor, name, counting(name))
-    monkeypatch.setattr(step_examiner, "_AFTER_A_CHANGE", 1)
-    monkeypatch.setattr(norm_reader, "_AFTER_A_CHANGE", 1)
+    monkeypatch.setattr(step_sampler, "_AFTER_A_CHANGE", 1)
+    monkeypatch.setattr(grad_norm_collector, "_AFTER_A_CHANGE", 1)
     return made
 
 

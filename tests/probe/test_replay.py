@@ -16,8 +16,8 @@ from torch import nn
 from watched import Watched, watched
 
 from gradtui.export.schedule_file import load, schedule_text
-from gradtui.probe.applied import RunStopped
-from gradtui.probe.replayed_schedule import ReplayedSchedule
+from gradtui.probe.commands.replayed_schedule import ReplayedSchedule
+from gradtui.probe.runtime.outcome import RunStopped
 from gradtui.protocol.commands import Command, SetMode, SetTrainable, StopTraining, TrainOnly, Undo
 from gradtui.protocol.events import CommandApplied, CommandRejected, ScheduleNoted
 from gradtui.protocol.schedule import Scheduled

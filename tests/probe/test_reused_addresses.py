@@ -15,15 +15,15 @@ from addresses import addresses
 from torch import Tensor, nn
 from watched import CountingAllocator, watched
 
-from gradtui.probe import recomputation
-from gradtui.probe.by_identity import ByIdentity
-from gradtui.probe.evaluation import EvaluationGuess
-from gradtui.probe.gradient_reach import GraphsOfStep
-from gradtui.probe.graph_facts import GraphFacts, KnownTensors
-from gradtui.probe.memory_ledger import MemoryLedger
-from gradtui.probe.module_trace import OUTSIDE, ModuleTrace, ModuleTracer
-from gradtui.probe.recomputation import Recomputation
-from gradtui.probe.tree_builder import build
+from gradtui.probe.autograd import recomputation
+from gradtui.probe.autograd.gradient_flow import GraphsOfStep
+from gradtui.probe.autograd.graph_summary import GraphFacts, KnownTensors
+from gradtui.probe.autograd.module_call_log import OUTSIDE, ModuleTrace, ModuleTracer
+from gradtui.probe.autograd.recomputation import Recomputation
+from gradtui.probe.memory.memory_breakdown import MemoryLedger
+from gradtui.probe.model.tree_builder import build
+from gradtui.probe.runtime.by_identity import ByIdentity
+from gradtui.probe.steps.eval_detection import EvaluationGuess
 from gradtui.protocol.events import BadStepFound
 
 X = torch.linspace(-1, 1, 24).view(6, 4)
@@ -215,7 +215,7 @@ def test_the_end_of_what_was_not_finite_where_its_optimizer_is_freed() -> None:
 
 def test_how_often_a_wrapper_was_made_anew(at: At) -> None:
     """Around a parameter that lives on and one that dies with the wrapper; in each wrapper the latter is another one."""
-    from gradtui.probe.discovery import Discovery
+    from gradtui.probe.model.discovery import Discovery
 
     class Around(nn.Module):
         def __init__(self, inner: nn.Parameter, own: nn.Parameter) -> None:
@@ -238,7 +238,7 @@ def test_how_often_a_wrapper_was_made_anew(at: At) -> None:
 
 
 def test_that_the_script_has_left_a_group_as_it_was(at: At) -> None:
-    from gradtui.probe.joined_parameters import JoinedParameters
+    from gradtui.probe.model.added_parameters import JoinedParameters
 
     def parameter() -> nn.Parameter:
         return nn.Parameter(torch.zeros(2))
@@ -260,7 +260,7 @@ def test_that_the_script_has_left_a_group_as_it_was(at: At) -> None:
 
 def test_a_large_buffer_that_every_forward_replaces_is_the_one_of_then_where_it_is_computed_again() -> None:
     """Each forward doubles `factor`, and backward needs the one that its own forward had: d(sum(f·x·w))/dw = f·sum(x)."""
-    from gradtui.probe.recomputed_state import SMALL, RecomputedState, moved_buffers
+    from gradtui.probe.activation_checkpointing.recomputed_state import SMALL, RecomputedState, moved_buffers
 
     class Doubling(nn.Module):
         factor: Tensor

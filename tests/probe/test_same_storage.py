@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from watched import Watched, watched
 
-from gradtui.probe.tree_builder import build
+from gradtui.probe.model.tree_builder import build
 from gradtui.state.same_storage import same_storage_lines
 from gradtui.state.state_reasons import cause_of
 from gradtui.tui.explanations import explain

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from watched import watched
 
-from gradtui.probe.graph_facts import GraphFacts, KnownTensors
-from gradtui.probe.module_trace import OUTSIDE, ModuleTrace, ModuleTracer
-from gradtui.probe.module_tree import Leaf
-from gradtui.probe.saved_tensors import walk
-from gradtui.probe.torch_private import leaf_of, storage_key
+from gradtui.probe.autograd.graph_summary import GraphFacts, KnownTensors
+from gradtui.probe.autograd.module_call_log import OUTSIDE, ModuleTrace, ModuleTracer
+from gradtui.probe.autograd.saved_tensors import walk
+from gradtui.probe.model.module_tree import Leaf
+from gradtui.probe.torch_private.private_names import leaf_of, storage_key
 
 
 def facts_of(

@@ -13,7 +13,7 @@ from torch import nn
 from watched import watched
 
 from gradtui.export.summary import summarise
-from gradtui.probe.allocators import MallocAllocator
+from gradtui.probe.memory.memory_counters import MallocAllocator
 
 WIDTH, BATCH, DEPTH = 256, 256, 4
 F32 = 4

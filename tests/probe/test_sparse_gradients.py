@@ -11,8 +11,8 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from watched import watched
 
-from gradtui.probe import gradient_meter, gradient_statistics, sparse_gradients, watched_gradients
-from gradtui.probe.sparse_gradients import norm_of_repeated, would_wait
+from gradtui.probe.gradients import grad_histograms, grad_norms, grad_stats, sparse_gradients
+from gradtui.probe.gradients.sparse_gradients import norm_of_repeated, would_wait
 from gradtui.protocol.commands import Watch
 from gradtui.protocol.events import GradientFiguresMeasured, GradientsMeasured
 
@@ -73,7 +73,7 @@ def test_the_gradients_of_an_embedding_on_a_device_are_never_coalesced(monkeypat
     def on_device(gradient: torch.Tensor) -> bool:
         return gradient.layout is torch.sparse_coo and not gradient.is_coalesced()
 
-    for module in (gradient_meter, gradient_statistics, watched_gradients):
+    for module in (grad_norms, grad_stats, grad_histograms):
         monkeypatch.setattr(module, "would_wait", on_device)
 
     def refuses(gradient: torch.Tensor) -> torch.Tensor:

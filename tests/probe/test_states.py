@@ -16,14 +16,14 @@ from torch.utils.checkpoint import checkpoint
 from watched import Watched, watched
 from zoo import SPECIMENS
 
-from gradtui.probe.gradient_passing import GradientPassing
-from gradtui.probe.gradient_reach import GraphsOfStep
-from gradtui.probe.graph_facts import HiddenRegion
-from gradtui.probe.models_in_view import ModelsInView
-from gradtui.probe.parameter_states import Classified
-from gradtui.probe.run_clock import RunClock
-from gradtui.probe.told_states import ToldStates
-from gradtui.probe.tree_builder import build
+from gradtui.probe.autograd.flow_through import GradientPassing
+from gradtui.probe.autograd.gradient_flow import GraphsOfStep
+from gradtui.probe.autograd.graph_summary import HiddenRegion
+from gradtui.probe.model.model_registry import ModelsInView
+from gradtui.probe.model.tree_builder import build
+from gradtui.probe.runtime.clock import RunClock
+from gradtui.probe.sampling.parameter_state_reporter import ToldStates
+from gradtui.probe.sampling.parameter_states import Classified
 from gradtui.protocol.events import ParametersClassified
 from gradtui.protocol.vocabulary import Reach, StateReason
 from gradtui.state.frontier import sentence
@@ -460,7 +460,7 @@ def test_flags_follow_the_script() -> None:
 def test_what_the_script_unfreezes_is_seen_where_no_step_is_due(
     in_parts: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gradtui.probe.cadence._RAREST_S", 1e6)
+    monkeypatch.setattr("gradtui.probe.runtime.sampling_schedule._RAREST_S", 1e6)
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
     model[0].requires_grad_(False)
 
@@ -509,10 +509,10 @@ def test_what_takes_turns_is_not_outdated() -> None:
 
 
 def test_what_is_switched_within_each_step_is_not_looked_at_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gradtui.probe.cadence._RAREST_S", 1e6)
-    monkeypatch.setattr("gradtui.probe.step_counter.FLUSH_NS", 0)
-    monkeypatch.setattr("gradtui.probe.step_marks._TELL_NS", 0)
-    monkeypatch.setattr("gradtui.probe.step_examiner._BETWEEN_SWITCHES", 0)
+    monkeypatch.setattr("gradtui.probe.runtime.sampling_schedule._RAREST_S", 1e6)
+    monkeypatch.setattr("gradtui.probe.steps.step_counter.FLUSH_NS", 0)
+    monkeypatch.setattr("gradtui.probe.steps.hook_buffer._TELL_NS", 0)
+    monkeypatch.setattr("gradtui.probe.sampling.step_sampler._BETWEEN_SWITCHES", 0)
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
     with watched(budget=1e-9) as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

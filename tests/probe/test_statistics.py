@@ -19,7 +19,7 @@ from torch.utils.checkpoint import checkpoint
 from watched import watched
 
 from gradtui.export.summary import summarise
-from gradtui.probe.running_statistics import collects_statistics
+from gradtui.probe.commands.norm_statistics import collects_statistics
 from gradtui.protocol.commands import SetMode, SetTrainable, Undo
 from gradtui.protocol.events import CommandApplied, FreezesInForce, FreezeVerified
 from gradtui.protocol.vocabulary import Phase

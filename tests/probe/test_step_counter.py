@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradtui.probe.device_times import OwnDeviceTime
-from gradtui.probe.open_steps import OpenSteps
-from gradtui.probe.phase_sampler import PhaseSampler
-from gradtui.probe.phase_tracker import PhaseTracker
-from gradtui.probe.run_clock import RunClock
-from gradtui.probe.step_counter import FLUSH_NS, StepCounter
+from gradtui.probe.runtime.clock import RunClock
+from gradtui.probe.steps.device_times import OwnDeviceTime
+from gradtui.probe.steps.optimizer_step_stack import OpenSteps
+from gradtui.probe.steps.phase_sampler import PhaseSampler
+from gradtui.probe.steps.phase_tracker import PhaseTracker
+from gradtui.probe.steps.step_counter import FLUSH_NS, StepCounter
 from gradtui.protocol.vocabulary import Phase
 
 
@@ -95,10 +95,10 @@ def test_the_steps_of_parents_are_nested(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_steps_that_are_no_longer_running_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    from gradtui.probe import open_steps
+    from gradtui.probe.steps import optimizer_step_stack
 
     running = 0
-    monkeypatch.setattr(open_steps, "optimizer_steps_on_stack", lambda: running)
+    monkeypatch.setattr(optimizer_step_stack, "optimizer_steps_on_stack", lambda: running)
     left: list[int] = []
     steps = OpenSteps(left.append)
     steps.drop_lost()

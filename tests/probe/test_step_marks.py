@@ -18,9 +18,11 @@ from watched import Watched, watched
 from zoo import SPECIMENS
 
 import gradtui
-from gradtui.probe import mark_replay, norm_reader, step_examiner
+from gradtui.probe.gradients import grad_norm_collector
 from gradtui.probe.probe import Probe
-from gradtui.probe.step_marks import FORWARD, STEP, StepMarks
+from gradtui.probe.sampling import step_sampler
+from gradtui.probe.steps import event_replay
+from gradtui.probe.steps.hook_buffer import FORWARD, STEP, StepMarks
 from gradtui.protocol.commands import Pause, Resume, SetTrainable
 from gradtui.protocol.events import CommandApplied, PauseChanged
 from gradtui.transport.in_process import CommandQueue
@@ -43,15 +45,15 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         self._marked.marks._tell = lambda marks: (told.append(len(marks) // 2), tell(marks))[1]  # type: ignore[func-returns-value]
 
     monkeypatch.setattr(Probe, "__init__", with_a_short_warm_up)
-    monkeypatch.setattr(step_examiner, "_AFTER_A_CHANGE", 1)
-    monkeypatch.setattr(norm_reader, "_AFTER_A_CHANGE", 1)
+    monkeypatch.setattr(step_sampler, "_AFTER_A_CHANGE", 1)
+    monkeypatch.setattr(grad_norm_collector, "_AFTER_A_CHANGE", 1)
     return told
 
 
 @pytest.fixture
 def told_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps that are like the one before are told as all others, so that every phase is heard of, in order."""
-    monkeypatch.setattr(mark_replay, "_behind", lambda _whats, _begin, end: end)
+    monkeypatch.setattr(event_replay, "_behind", lambda _whats, _begin, end: end)
 
 
 def small() -> nn.Module:

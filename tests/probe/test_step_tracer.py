@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch import nn
 
-from gradtui.probe.module_trace import OUTSIDE, ModuleTrace
-from gradtui.probe.step_tracer import StepTracer
-from gradtui.probe.tree_builder import build
+from gradtui.probe.autograd.module_call_log import OUTSIDE, ModuleTrace
+from gradtui.probe.memory.memory_profiler import StepTracer
+from gradtui.probe.model.tree_builder import build
 from gradtui.protocol.events import StepTraced
 from gradtui.protocol.vocabulary import Phase
 

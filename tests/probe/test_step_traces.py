@@ -14,11 +14,11 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 from watched import Watched, watched
 
-from gradtui.probe.allocators import MallocAllocator
-from gradtui.probe.cadence import Cadence, StepTime
-from gradtui.probe.models_in_view import ModelsInView
-from gradtui.probe.run_clock import RunClock
-from gradtui.probe.step_traces import StepTraces
+from gradtui.probe.memory.memory_counters import MallocAllocator
+from gradtui.probe.memory.memory_profile_schedule import StepTraces
+from gradtui.probe.model.model_registry import ModelsInView
+from gradtui.probe.runtime.clock import RunClock
+from gradtui.probe.runtime.sampling_schedule import Cadence, StepTime
 from gradtui.protocol.commands import TraceStep
 from gradtui.protocol.events import CommandApplied, CommandRejected, StepTraced
 from gradtui.protocol.vocabulary import Phase

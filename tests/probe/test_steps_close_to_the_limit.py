@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader
 from watched import Watched, watched
 
 from gradtui import call_depth
-from gradtui.probe import step_marks
+from gradtui.probe.steps import hook_buffer
 
 ROOM = 60
 """Calls below the limit, from a test on: more than any of these steps takes."""
@@ -81,7 +81,7 @@ def examined(stack: ExitStack, _: pytest.MonkeyPatch) -> Watched | None:
 
 
 def marked(stack: ExitStack, monkeypatch: pytest.MonkeyPatch) -> Watched | None:
-    monkeypatch.setattr(step_marks, "_TELL_NS", 10**15)
+    monkeypatch.setattr(hook_buffer, "_TELL_NS", 10**15)
     seen = stack.enter_context(watched(budget=0.0))
     for cadence in (seen.probe.norms._cadence, seen.probe.examiner._cadence):
         cadence._warmup = 2

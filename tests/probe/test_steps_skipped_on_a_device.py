@@ -8,7 +8,7 @@ from fake_cuda import FakeCuda
 from torch import nn
 from watched import Watched, watched
 
-from gradtui.probe import grad_scalers
+from gradtui.probe.gradients import grad_scalers
 from gradtui.protocol.events import GradientsMeasured
 
 X = torch.linspace(-1, 1, 12).view(3, 4)

@@ -15,9 +15,9 @@ from torch import nn
 from watched import watched
 from zoo import SPECIMENS
 
-from gradtui.probe.applied import Refused
-from gradtui.probe.interventions import select
-from gradtui.probe.module_tree import ModuleTree
+from gradtui.probe.commands.requires_grad import select
+from gradtui.probe.model.module_tree import ModuleTree
+from gradtui.probe.runtime.outcome import Refused
 from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.events import CommandApplied, ModelsFound
 from gradtui.protocol.vocabulary import ParameterInfo

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from watched import watched
 from zoo import SPECIMENS
 
-from gradtui.probe.sizes import size_words
+from gradtui.probe.runtime.sizes import size_words
 from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.events import CommandApplied, CommandRejected, ProbeFailed
 

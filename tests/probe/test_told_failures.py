@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from gradtui.probe.told_failures import ToldFailures
+from gradtui.probe.memory.reported_failures import ToldFailures
 
 CLASSES = [torch.OutOfMemoryError, RuntimeError, MemoryError]
 

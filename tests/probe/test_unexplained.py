@@ -16,7 +16,7 @@ from watched import Watched, watched
 from zoo import SPECIMENS
 
 from gradtui.export.summary import summarise
-from gradtui.probe.allocators import Allocator, MallocAllocator, cpu_allocator
+from gradtui.probe.memory.memory_counters import Allocator, MallocAllocator, cpu_allocator
 from gradtui.protocol.events import LedgerTaken
 from gradtui.protocol.vocabulary import Phase
 

@@ -19,7 +19,7 @@ from torch import nn
 from watched import Watched, watched
 
 from gradtui.own_frames import hide, is_hidden
-from gradtui.probe import step_marks
+from gradtui.probe.steps import hook_buffer
 from gradtui.protocol.commands import SetCheckpointing, SetTrainable
 from gradtui.protocol.events import CommandApplied
 
@@ -196,7 +196,7 @@ def examined(stack: ExitStack, _: pytest.MonkeyPatch) -> Callable[[], None]:
 
 
 def marked(stack: ExitStack, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    monkeypatch.setattr(step_marks, "_TELL_NS", 10**15)
+    monkeypatch.setattr(hook_buffer, "_TELL_NS", 10**15)
     probe = stack.enter_context(watched(budget=0.0)).probe
     for cadence in (probe.norms._cadence, probe.examiner._cadence):
         cadence._warmup = 2

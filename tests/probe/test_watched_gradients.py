@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from watched import Watched, watched
 
-from gradtui.probe import watched_gradients
-from gradtui.probe.host_copy import HostCopy
-from gradtui.probe.watched_gradients import WatchedGradients, by_sorting
+from gradtui.probe.gradients import grad_histograms
+from gradtui.probe.gradients.grad_histograms import WatchedGradients, by_sorting
+from gradtui.probe.torch_private.host_copy import HostCopy
 from gradtui.protocol.commands import Watch
 from gradtui.protocol.events import CommandApplied, GradientFiguresMeasured, GradientHistogramsMeasured
 from gradtui.protocol.histogram import BINS, LOWEST, GradientHistogram
@@ -103,7 +103,7 @@ def test_a_loss_scalers_factor_is_taken_out() -> None:
 
 
 def test_a_large_gradient_is_sampled_all_over_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watched_gradients, "MOST_ELEMENTS", 4_096)
+    monkeypatch.setattr(grad_histograms, "MOST_ELEMENTS", 4_096)
     # A quarter of the columns is zero: a sample that keeps to some columns would miss that.
     gradient = torch.ones(512, 64)
     gradient[:, ::4] = 0
@@ -230,13 +230,13 @@ def test_while_a_device_is_behind_new_looks_are_left_out_and_counted(monkeypatch
         def is_there(self) -> bool:
             return bool(arrived)
 
-    monkeypatch.setattr(watched_gradients, "HostCopy", Slow)
+    monkeypatch.setattr(grad_histograms, "HostCopy", Slow)
     told: list[int] = []
     watching = WatchedGradients(lambda step, _: told.append(step))
     watching._places = frozenset({0})
     parameter = nn.Parameter(torch.ones(3))
     parameter.grad = torch.ones(3)
-    room = watched_gradients._RING
+    room = grad_histograms._RING
     for step in range(room + 3):
         watching.before_step(step, [(0, parameter)], None)
     assert (told, watching.dropped) == ([], 3)

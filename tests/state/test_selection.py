@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from gradtui.probe.module_tree import ModuleTree
-from gradtui.probe.tree_builder import build
+from gradtui.probe.model.module_tree import ModuleTree
+from gradtui.probe.model.tree_builder import build
 from gradtui.state.selection import PRESETS, NothingSelected, find, offered
 
 DEMO = Path(__file__).parents[2] / "demos" / "coop_like.py"

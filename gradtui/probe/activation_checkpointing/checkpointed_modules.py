@@ -1,0 +1,141 @@
+"""The modules that a person has checkpointed, and the calls of them. Runs on the thread that calls them.
+
+Nothing is put on the modules: the wrapper around every module's call looks here. A module is tried first: in one call it is
+computed twice, aside and then for the script, and only if the two agree to the bit, and nothing writes to what it was given,
+is it checkpointed from the next step on. So nothing that cannot be computed again ever reaches a backward of the script's.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from gradtui.own_frames import hide
+from gradtui.probe.activation_checkpointing import determinism_trial
+from gradtui.probe.activation_checkpointing.recomputed_state import RecomputedState
+from gradtui.probe.autograd import ModuleTracer
+from gradtui.probe.runtime import HookSet
+from gradtui.probe.torch_private.checkpoint_rules import applies
+from gradtui.probe.torch_private.saved_hooks import can_checkpoint, checkpointing_of
+
+
+@dataclass
+class Wanted:
+    """One module that is to be checkpointed."""
+
+    module: weakref.ref[nn.Module]
+    path: str
+    command: int
+    agreed: bool = False
+    """It was computed twice with the same result: its calls are checkpointed."""
+    trial: determinism_trial.Trial | None = None
+    """What came of trying it, until the next step boundary."""
+    moving: set[str] = field(default_factory=set)
+    """Names of its buffers that its forward changes."""
+
+
+class Checkpoints:
+    """What is wanted, by the module's id."""
+
+    def __init__(self, tracer: ModuleTracer, hooks: HookSet) -> None:
+        self.wanted: dict[int, Wanted] = {}
+        self._tracer = tracer
+        self._hooks = hooks
+
+    def add(self, module: nn.Module, path: str, command: int, *, agreed: bool = False) -> None:
+        """Checkpoint this module: from its next call on if it has `agreed` before, else once it does."""
+        key = id(module)
+        self.wanted[key] = Wanted(weakref.ref(module, lambda _: self._forget(key)), path, command, agreed)
+        self._tracer.minds, self._tracer.passes = True, False
+
+    def remove(self, module: nn.Module) -> None:
+        """Checkpoint it no longer."""
+        self._forget(id(module))
+
+    def clear(self) -> None:
+        """Checkpoint nothing any longer."""
+        for key in list(self.wanted):
+            self._forget(key)
+
+    def get(self, module: nn.Module) -> Wanted | None:
+        """What is wanted of this module."""
+        wanted = self.wanted.get(id(module))
+        return wanted if wanted is not None and wanted.module() is module else None
+
+    def _forget(self, key: int) -> None:
+        self.wanted.pop(key, None)
+        self._tracer.minds = bool(self.wanted)
+
+    def run(self, module: nn.Module, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call a module that is wanted: as it is, twice to try it, or checkpointed."""
+        wanted = self.get(module)
+        if wanted is None or not can_checkpoint or not self._hooks.active or not applies():
+            return call(*args, **kwargs)
+        if not wanted.agreed:
+            if wanted.trial is not None:
+                return call(*args, **kwargs)
+            wanted.trial = determinism_trial.Trial()
+            return determinism_trial.compare(module, call, args, kwargs, wanted.trial)
+        prepared: list[tuple[RecomputedState, Callable[..., Any], list[torch.Tensor]]] = []
+
+        def prepare() -> None:
+            again, tensors = _of_tensors(call, args, kwargs)
+            state = RecomputedState(module, wanted.moving)
+            prepared.append((state, again, [*tensors, *_one_of_each_device(module)]))
+
+        self._hooks.guard("checkpointing", prepare)
+        if not prepared:
+            return call(*args, **kwargs)
+        state, again, tensors = prepared[0]
+        with checkpointing_of(again, tensors, lambda: (nullcontext(), state)):
+            return call(*args, **kwargs)
+
+
+def _of_tensors(
+    call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Callable[..., Any], list[torch.Tensor]]:
+    """The same call as a function of the tensors among its arguments, each given once.
+
+    Checkpoint sees only plain arguments where it looks for devices, and what it gives back later are other objects: a tensor
+    given twice would be two (attention asks whether `query is key`).
+    """
+    leaves, spec = tree_flatten((args, kwargs))
+    places: dict[int, int] = {}
+    tensors: list[torch.Tensor] = []
+    where: list[tuple[int, int]] = []
+    for place, leaf in enumerate(leaves):
+        if isinstance(leaf, torch.Tensor):
+            if id(leaf) not in places:
+                places[id(leaf)] = len(tensors)
+                tensors.append(leaf)
+            where.append((place, places[id(leaf)]))
+            leaves[place] = None
+
+    def again(*values: Any) -> Any:
+        filled = list(leaves)
+        for place, number in where:
+            filled[place] = values[number]
+        args, kwargs = tree_unflatten(filled, spec)
+        return call(*args, **kwargs)
+
+    return hide(again), tensors
+
+
+hide(Checkpoints.run)
+
+
+def _one_of_each_device(module: nn.Module) -> list[torch.Tensor]:
+    """A parameter or buffer on each device but the CPU that the module has any on. Not yet confirmed on a device."""
+    found: dict[torch.device, torch.Tensor] = {}
+    for tensors in (module.parameters(), module.buffers()):
+        for tensor in tensors:
+            if tensor.device.type not in ("cpu", "meta"):
+                found.setdefault(tensor.device, tensor)
+    return list(found.values())

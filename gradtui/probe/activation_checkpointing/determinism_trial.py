@@ -1,0 +1,154 @@
+"""Whether a module computes the same when it is run again: tried once, before anything depends on it.
+
+Runs on the thread that calls the module.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._pytree import tree_flatten, tree_map
+
+from gradtui.own_frames import hide
+from gradtui.probe.activation_checkpointing.recomputed_state import RecomputedState, moved_buffers
+from gradtui.probe.runtime import raised_by_handler
+from gradtui.probe.torch_private.private_names import version_of
+
+_PLAIN = (
+    torch.Tensor,
+    int,
+    float,
+    complex,
+    str,
+    bytes,
+    bool,
+    type(None),
+    torch.dtype,
+    torch.device,
+    torch.Size,
+    enum.Enum,
+)
+
+
+@dataclass
+class Trial:
+    """What came of it."""
+
+    objection: str | None = None
+    """Why the module cannot be checkpointed, in words."""
+    moving: set[str] = field(default_factory=set)
+    """Names of the buffers that its forward has changed."""
+    given: list[tuple[torch.Tensor, int]] = field(default_factory=list)
+    """What it was given and had written to by then how often; held until the next step boundary at most."""
+
+    def conclude(self) -> str | None:
+        """The objection, once the script has gone on to its next step."""
+        given, self.given = self.given, []
+        if self.objection is None and any(version_of(tensor) != version for tensor, version in given):
+            self.objection = "what it is given is overwritten before backward, so it could not be computed again"
+        return self.objection
+
+
+def compare(
+    module: nn.Module, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], trial: Trial
+) -> Any:
+    """Call the module for the script, and once more before that, aside. Raises what the script's own call raises."""
+    try:
+        judge = _before(module, call, args, kwargs, trial)
+    except Exception as error:
+        if raised_by_handler(error):
+            raise
+        trial.objection = f"it could not be tried: {type(error).__name__}: {error}"
+        judge = None
+    result = call(*args, **kwargs)
+    if judge is not None:
+        try:
+            judge(result)
+        except Exception as error:
+            if raised_by_handler(error):
+                raise
+            trial.objection = f"what it gives could not be compared: {type(error).__name__}: {error}"
+    return result
+
+
+hide(compare)
+
+
+def _before(
+    module: nn.Module, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], trial: Trial
+) -> Callable[[Any], None] | None:
+    """Run the module aside; returns what judges the script's own result. None where there is nothing more to ask."""
+    before, _ = tree_flatten((args, kwargs))
+    strange = next((value for value in before if not isinstance(value, _PLAIN)), None)
+    if strange is not None:
+        trial.objection = f"it is given a {type(strange).__name__}, which a second computation might change"
+        return None
+    versions = _versions(before)
+    aside = _aside(module, call, args, kwargs, trial)
+    moved = moved_buffers(module)
+
+    def judge(result: Any) -> None:
+        trial.moving = moved()
+        after, _ = tree_flatten((args, kwargs))
+        if list(map(id, before)) != list(map(id, after)) or _versions(before) != versions:
+            trial.objection = (
+                "it writes to what it is given (as `inplace=True` does), so it could not be computed again"
+            )
+        elif trial.objection is None and not _same(aside, result):
+            trial.objection = "computed a second time its result is another"
+        elif trial.objection is None:
+            # A detached tensor shares the counter of writes, and holds no graph.
+            trial.given = [(value.detach(), version_of(value)) for value in before if isinstance(value, torch.Tensor)]
+
+    return judge
+
+
+def _versions(values: list[Any]) -> list[int]:
+    return [version_of(value) if isinstance(value, torch.Tensor) else 0 for value in values]
+
+
+def _aside(
+    module: nn.Module, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], trial: Trial
+) -> Any:
+    try:
+        devices = {p.device for p in module.parameters() if p.device.type == "cuda"}
+        state = RecomputedState(module, None)
+        copies: dict[int, Any] = {}
+        copied_args, copied_kwargs = tree_map(lambda value: copies.setdefault(id(value), _copy(value)), (args, kwargs))
+        with torch.random.fork_rng(devices=list(devices)), state:
+            return tree_map(lambda value: value.detach() if isinstance(value, torch.Tensor) else value,
+                            call(*copied_args, **copied_kwargs))  # fmt: skip
+    except Exception as error:
+        if raised_by_handler(error):
+            raise
+        trial.objection = f"computed a second time it raises {type(error).__name__}"
+        return None
+
+
+def _copy(value: Any) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return value
+    copy = value.detach().clone()
+    return copy.requires_grad_(value.requires_grad) if copy.is_floating_point() or copy.is_complex() else copy
+
+
+def _same(one: Any, other: Any) -> bool:
+    ours, theirs = tree_flatten(one), tree_flatten(other)
+    return ours[1] == theirs[1] and all(map(_equal, ours[0], theirs[0]))
+
+
+def _equal(one: Any, other: Any) -> bool:
+    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
+        if one.layout is not torch.strided or other.layout is not torch.strided:
+            return one.layout is other.layout and one.shape == other.shape
+        if one.dtype is not other.dtype or one.shape != other.shape:
+            return False
+        return bool(torch.all((one == other) | ((one != one) & (other != other))))
+    if type(one) is not type(other):
+        return False
+    return bool(one == other) if isinstance(one, (int, float, str, bool, type(None))) else True

@@ -1,0 +1,44 @@
+"""What autograd recorded in a sampled step.
+
+This package owns the walk over the graph, the saved tensors by module, which parameters a backward reaches, and the path of a
+gradient from the loss to a module.
+"""
+
+from gradtui.probe.autograd import recomputation
+from gradtui.probe.autograd.flow_through import GradientPassing
+from gradtui.probe.autograd.gradient_flow import (
+    GraphsOfStep,
+    grad_mode_letters,
+    gradient_bytes,
+    reach_letters,
+    training_flags,
+)
+from gradtui.probe.autograd.gradient_path import Chain, Target, find_chain
+from gradtui.probe.autograd.graph_summary import NOTHING_KEPT, GraphFacts, KnownTensors
+from gradtui.probe.autograd.module_call_log import OUTSIDE, ModuleTrace, ModuleTracer, grad_mode
+from gradtui.probe.autograd.recomputation import Recomputation
+from gradtui.probe.autograd.saved_owners import SavedOwners
+from gradtui.probe.autograd.saved_tensors import walk
+
+__all__ = [
+    "NOTHING_KEPT",
+    "OUTSIDE",
+    "Chain",
+    "GradientPassing",
+    "GraphFacts",
+    "GraphsOfStep",
+    "KnownTensors",
+    "ModuleTrace",
+    "ModuleTracer",
+    "Recomputation",
+    "SavedOwners",
+    "Target",
+    "find_chain",
+    "grad_mode",
+    "grad_mode_letters",
+    "gradient_bytes",
+    "reach_letters",
+    "recomputation",
+    "training_flags",
+    "walk",
+]

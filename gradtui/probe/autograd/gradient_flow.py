@@ -1,0 +1,158 @@
+"""How far the gradient of a step came in the module tree: where backward ran, where it ended, what it never entered, and why.
+
+Worked out from what the walk over autograd's graph found and from which modules ran in which grad mode. Functions of
+these; called on the training thread, on examined steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import torch
+
+from gradtui.probe.autograd.graph_summary import GraphFacts, HiddenRegion
+from gradtui.probe.autograd.module_call_log import OUTSIDE, ModuleTrace
+from gradtui.probe.model import ModuleTree, StorageCount
+from gradtui.protocol.vocabulary import ENTERED, GradMode, Reach
+
+
+@dataclass
+class GraphsOfStep:
+    """What the graphs of all backward passes of one step say together."""
+
+    active: set[int] = field(default_factory=set)
+    passing: set[int] = field(default_factory=set)
+    compiled: set[int] = field(default_factory=set)
+    """Modules with an operation that stands for several modules' code, and that nothing takes apart."""
+    edges: set[tuple[int, int]] = field(default_factory=set)
+    regions: dict[int, HiddenRegion] = field(default_factory=dict)
+    """Reentrant checkpoints by the number of their node, as long as their inside was not seen."""
+
+    @property
+    def opaque(self) -> set[int]:
+        """Modules with an operation that hides what several modules did."""
+        return self.compiled | {region.module for region in self.regions.values()}
+
+    def add(self, facts: GraphFacts) -> None:
+        """Take in one more backward."""
+        self.active |= facts.active
+        self.passing |= facts.passing
+        self.compiled |= facts.opaque
+        self.edges |= facts.edges
+        self.regions |= facts.regions.hidden
+
+    def add_region(self, number: int, inside: GraphFacts) -> None:
+        """Take in the graph that backward has made of a reentrant checkpoint."""
+        region = self.regions.pop(number)
+
+        def own(module: int) -> int:
+            return region.module if module == OUTSIDE else module
+
+        self.active |= set(map(own, inside.active))
+        self.passing |= set(map(own, inside.passing))
+        self.compiled |= set(map(own, inside.opaque))
+        self.edges |= {(own(begin), own(end)) for begin, end in inside.edges}
+        self.regions |= {
+            key: hidden._replace(module=own(hidden.module)) for key, hidden in inside.regions.hidden.items()
+        }
+
+    def copy(self) -> GraphsOfStep:
+        """What is known by now."""
+        return GraphsOfStep({*self.active}, {*self.passing}, {*self.compiled}, {*self.edges}, {**self.regions})
+
+
+class Ancestors:
+    """Who holds whom in a tree."""
+
+    def __init__(self, tree: ModuleTree) -> None:
+        self._parents = tree.parents
+
+    def up_from(self, module: int) -> Iterator[int]:
+        """The module and all that hold it; nothing for what is outside."""
+        while module >= 0:
+            yield module
+            module = self._parents[module]
+
+    def with_all(self, modules: Iterable[int]) -> set[int]:
+        """These modules and all that hold them."""
+        found: set[int] = set()
+        parents = self._parents
+        for module in modules:
+            while module >= 0 and module not in found:
+                found.add(module)
+                module = parents[module]
+        return found
+
+
+def reach_letters(tree: ModuleTree, graphs: GraphsOfStep, trace: ModuleTrace, evaluated: Iterable[int]) -> str:
+    """A `Reach` letter for each module and what it holds. Roots that were `evaluated` between steps ran, with all in them."""
+    ancestors = Ancestors(tree)
+    entered = ancestors.with_all(graphs.active | graphs.passing | {place for _, place in graphs.edges})
+    # A module of a frozen weight that another module's operation uses (the output projection of nn.MultiheadAttention).
+    through = ancestors_left(graphs.edges, ancestors) | (graphs.passing - graphs.active)
+    ran, opaque = ancestors.with_all(trace.grad_modes), graphs.opaque
+    for place in evaluated:
+        if place not in entered:
+            ran.update(range(place, place + tree.modules[place].subtree_modules))
+    letters = []
+    for place in range(len(tree.modules)):
+        if place in entered:
+            reach = Reach.THROUGH if place in through else Reach.ENDS
+        elif is_hidden(place, opaque, ancestors):
+            reach = Reach.UNKNOWN
+        else:
+            reach = Reach.NOT_ENTERED if place in ran else Reach.NOT_RUN
+        letters.append(reach.value)
+    return "".join(letters)
+
+
+def ancestors_left(edges: Iterable[tuple[int, int]], ancestors: Ancestors) -> set[int]:
+    """The modules that some edge leads out of, with everything that they hold."""
+    left: set[int] = set()
+    for begin, end in edges:
+        around = set(ancestors.up_from(end))
+        for module in ancestors.up_from(begin):
+            if module in around:
+                break
+            left.add(module)
+    return left
+
+
+def is_hidden(module: int, opaque: set[int], ancestors: Ancestors) -> bool:
+    """Whether what a module did may be within an operation that stands for several modules' code."""
+    return bool(opaque) and (OUTSIDE in opaque or any(place in opaque for place in ancestors.up_from(module)))
+
+
+def grad_mode_letters(tree: ModuleTree, called: Mapping[int, str], evaluated: Mapping[int, str], reach: str) -> str:
+    """A `GradMode` letter for each module, from those that were `called` in a step and the roots that were `evaluated`."""
+    letters: list[str] = []
+    for place, module in enumerate(tree.modules):
+        own = called.get(place) or evaluated.get(place)
+        above = letters[module.parent] if module.parent >= 0 else GradMode.NOT_RUN.value
+        if reach and reach[place] == Reach.UNKNOWN.value:
+            # A reentrant checkpoint runs its modules under no_grad at first: that says nothing of what backward does.
+            own = GradMode.UNKNOWN.value
+        elif reach and reach[place] in ENTERED:
+            own = GradMode.GRAD.value
+        letters.append(own or above)
+    return "".join(letters)
+
+
+def gradient_bytes(tree: ModuleTree, device_type: str) -> tuple[int, ...]:
+    """Bytes that `.grad` holds, for each model."""
+    gradients: dict[int, list[torch.Tensor]] = {model.root: [] for model in tree.models}
+    roots, owners = tree.roots, tree.owners
+    for index, tensor in tree.live_parameters():
+        gradient = tensor.grad
+        if gradient is not None:
+            gradients[roots[owners[index]]].append(gradient)
+    return tuple(StorageCount(device_type).add(each) for each in gradients.values())
+
+
+def training_flags(tree: ModuleTree) -> str:
+    """`Module.training` of each module, "1" or "0"; "-" for one that is gone."""
+    flags = ["-"] * len(tree.modules)
+    for place, module in tree.live_modules():
+        flags[place] = "1" if module.training else "0"
+    return "".join(flags)

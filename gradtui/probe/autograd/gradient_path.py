@@ -1,0 +1,225 @@
+"""The way of a gradient from the loss to one parameter or module, found in autograd's graph. Training thread.
+
+The graph is gone through once, breadth first from the tensors that backward is called on, so the way that is found is one with
+the fewest operations. Whose operation a node is, is told by its number, as in `saved_tensors`. Nothing of the graph is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import torch
+
+from gradtui.probe.autograd.module_call_log import OUTSIDE, ModuleTrace
+from gradtui.probe.model import ModuleTree
+from gradtui.probe.torch_private.private_names import (
+    GraphNode,
+    hides_modules,
+    leaf_of,
+    number_of,
+    saved_data,
+    saved_tensors,
+    storage_key,
+)
+from gradtui.probe.torch_private.unwrap import plain_tensors
+from gradtui.protocol.vocabulary import MOST_WAYS, GradientHop
+
+MOST_OPERATIONS = 100_000
+"""A graph with more is gone through from the loss as far as this, which takes about half a second."""
+_NAMES = 4
+
+_Goal = Callable[[GraphNode], bool]
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a gradient is followed to, by its places in the tree."""
+
+    tree: ModuleTree
+    module: int
+    parameter: int = -1
+    """-1 for the module itself."""
+
+    @property
+    def modules(self) -> range:
+        """The module and what it holds; of a parameter the module that owns it."""
+        count = self.tree.modules[self.module].subtree_modules if self.parameter < 0 else 1
+        return range(self.module, self.module + count)
+
+    def tensor(self) -> torch.Tensor | None:
+        """The parameter, as long as it is alive."""
+        return self.tree.parameter_refs[self.parameter]() if self.parameter >= 0 else None
+
+
+@dataclass(frozen=True)
+class Chain:
+    """What was found; see `GradientTraced`, which has the same fields."""
+
+    found: bool = False
+    hops: tuple[GradientHop, ...] = ()
+    onward: tuple[GradientHop, ...] = ()
+    upstream: int = -1
+    ways: int = 0
+    takers: int = 0
+    operations: int = 0
+    whole: bool = True
+    hidden: bool = False
+
+
+def find_chain(roots: Iterable[torch.Tensor], trace: ModuleTrace, target: Target, most: int = MOST_OPERATIONS) -> Chain:
+    """The way from the tensors that backward is called on to `target`. Their graph must not be too deep (`graph_depth`)."""
+    graph = _Graph([root.grad_fn for root in roots if root.grad_fn is not None], trace, most)
+    tensor = target.tensor()
+    hidden = graph.hides(target)
+    if tensor is not None and tensor.requires_grad:
+        return _to_leaf(graph, target, tensor, hidden=hidden)
+    own = target.modules
+    goal: _Goal = lambda node: graph.module_of(node) in own  # noqa: E731
+    entry = graph.first(goal)
+    if entry is None and tensor is not None:
+        # A frozen weight that another module's operation uses, as the output projection of nn.MultiheadAttention.
+        goal = _user_of(tensor)
+        entry = graph.first(goal)
+    if entry is None:
+        return graph.as_far_as(target, hidden=hidden)
+    onward, upstream = graph.onward(entry, target)
+    hops = graph.hops(graph.way_to(entry))
+    return Chain(True, hops, onward, upstream, graph.count_ways(goal), 0, len(graph.following))
+
+
+def _to_leaf(graph: _Graph, target: Target, tensor: torch.Tensor, *, hidden: bool) -> Chain:
+    node = graph.first(lambda node: leaf_of(node) is tensor)
+    if node is None:
+        return graph.as_far_as(target, hidden=hidden)
+    goal: _Goal = lambda other: other is node  # noqa: E731
+    takers = sum(node in following for following in graph.following.values())
+    hops = graph.hops(graph.way_to(node)[:-1])
+    return Chain(True, hops, (), target.parameter, graph.count_ways(goal), takers, len(graph.following))
+
+
+def _user_of(tensor: torch.Tensor) -> _Goal:
+    keys = {storage_key(plain) for plain in plain_tensors(tensor)}
+
+    def uses(node: GraphNode) -> bool:
+        if hides_modules(node):
+            return False
+        data = (saved_data(saved) for saved in saved_tensors(node))
+        return any(storage_key(plain) in keys for each in data if each is not None for plain in plain_tensors(each))
+
+    return uses
+
+
+class _Graph:
+    """The operations behind some roots, and the leaves they end at."""
+
+    def __init__(self, roots: Sequence[GraphNode], trace: ModuleTrace, most: int) -> None:
+        self.following: dict[GraphNode, list[GraphNode]] = {}
+        """In the order they were come to; a leaf is followed by nothing."""
+        self.whole = True
+        self._trace = trace
+        self._before: dict[GraphNode, GraphNode | None] = dict.fromkeys(roots)
+        for node in self._breadth_first(list(self._before)):
+            if len(self.following) >= most:
+                self.whole = False
+                break
+            self.following[node] = [] if leaf_of(node) is not None else _followers(node)
+
+    def _breadth_first(self, level: list[GraphNode]) -> Iterator[GraphNode]:
+        while level:
+            coming: list[GraphNode] = []
+            for node in level:
+                yield node
+                for next_node in self.following.get(node, ()):
+                    if next_node not in self._before:
+                        self._before[next_node] = node
+                        coming.append(next_node)
+            level = coming
+
+    def module_of(self, node: GraphNode) -> int:
+        """The module whose operation this is; OUTSIDE for a leaf, which is nobody's operation."""
+        return OUTSIDE if leaf_of(node) is not None else self._trace.module_of(number_of(node))
+
+    def first(self, goal: _Goal) -> GraphNode | None:
+        """The node nearest the loss that fulfils `goal`."""
+        return next((node for node in self.following if goal(node)), None)
+
+    def way_to(self, node: GraphNode) -> list[GraphNode]:
+        """The nodes from the loss to this one."""
+        way: list[GraphNode] = []
+        step: GraphNode | None = node
+        while step is not None:
+            way.append(step)
+            step = self._before[step]
+        return way[::-1]
+
+    def hops(self, way: Iterable[GraphNode]) -> tuple[GradientHop, ...]:
+        """Neighbours of one module together."""
+        found = []
+        for module, nodes in groupby(way, self.module_of):
+            listed = list(nodes)
+            names = tuple(dict.fromkeys(str(node.name()) for node in listed))[:_NAMES]
+            found.append(GradientHop(module, len(listed), names, any(map(hides_modules, listed))))
+        return tuple(found)
+
+    def count_ways(self, goal: _Goal) -> int:
+        """How many ways lead from the loss to the nodes that fulfil `goal`, each ending at the first of them it meets."""
+        ways: dict[GraphNode, int] = {}
+        leaves = [node for node in self.following if leaf_of(node) is not None]
+        operations = [node for node in self.following if leaf_of(node) is None]
+        # An operation is recorded after those whose results it takes: what it leads to has a lower number.
+        for node in [*leaves, *sorted(operations, key=number_of)]:
+            count = 1 if goal(node) else sum(ways.get(each, 0) for each in self.following[node])
+            ways[node] = min(count, MOST_WAYS)
+        return min(MOST_WAYS, sum(ways.get(node, 0) for node, before in self._before.items() if before is None))
+
+    def onward(self, entry: GraphNode, target: Target) -> tuple[tuple[GradientHop, ...], int]:
+        """From an operation in the target to the nearest trainable parameter outside of it, and the place of that."""
+        tree, own = target.tree, target.modules
+        before: dict[GraphNode, GraphNode | None] = {entry: None}
+        waiting = [entry]
+        for node in waiting:
+            leaf = leaf_of(node)
+            place = tree.owns(leaf) if leaf is not None else None
+            if place is not None and tree.parameters[place].module not in own:
+                way: list[GraphNode] = []
+                step = before[node]
+                while step is not None:
+                    way.append(step)
+                    step = before[step]
+                return self.hops(reversed(way)), place
+            for next_node in self.following.get(node, ()):
+                if next_node not in before:
+                    before[next_node] = node
+                    waiting.append(next_node)
+        return (), -1
+
+    def hides(self, target: Target) -> bool:
+        """Whether what the target does may be within an operation that stands for several modules' code."""
+        hiding = {self.module_of(node) for node in self.following if hides_modules(node)}
+        return OUTSIDE in hiding or any(module in hiding for module in _around(target))
+
+    def as_far_as(self, target: Target, *, hidden: bool) -> Chain:
+        """The way to the first operation after the target ran, or to the first of a module that holds it."""
+        node = self.first(lambda node: self.module_of(node) in target.modules)
+        ended = self._trace.ended(target.modules)
+        if node is None and ended is not None:
+            operations = [node for node in self.following if leaf_of(node) is None]
+            node = min((node for node in operations if number_of(node) >= ended), key=number_of, default=None)
+        hops = self.hops(self.way_to(node)) if node is not None else ()
+        holders = set(_around(target)) - {target.module}
+        # What a module that holds it does with the results of several others is not told by the order of calls.
+        end = next((place for place, hop in enumerate(hops, start=1) if hop.module in holders), len(hops))
+        return Chain(hops=hops[:end], operations=len(self.following), whole=self.whole, hidden=hidden)
+
+
+def _around(target: Target) -> Iterator[int]:
+    module = target.module
+    while module >= 0:
+        yield module
+        module = target.tree.modules[module].parent
+
+
+def _followers(node: GraphNode) -> list[GraphNode]:
+    return [next_node for next_node, _ in node.next_functions if next_node is not None]

@@ -1,0 +1,145 @@
+"""What checkpointed regions compute again, seen while backward does it. Only on steps that are looked at.
+
+A region that is not reentrant saves its tensors anew in the order of its forward, through a hook of torch's own that is
+listened to: so each is known by the place that waits for it. A reentrant one runs a backward of its own within backward, and
+that graph is read as any other. Runs on the thread that backward runs on, which on a device is one of the engine's.
+"""
+
+from __future__ import annotations
+
+import functools
+from _thread import get_ident
+from collections.abc import Callable, Sequence
+from time import perf_counter_ns
+from typing import Any
+
+import torch
+
+from gradtui.own_frames import hide
+from gradtui.probe.autograd.gradient_flow import GraphsOfStep
+from gradtui.probe.autograd.graph_summary import GraphFacts, KnownTensors
+from gradtui.probe.autograd.module_call_log import OUTSIDE, ModuleTrace
+from gradtui.probe.autograd.saved_tensors import walk
+from gradtui.probe.runtime import ByIdentity, HookSet
+from gradtui.probe.torch_private.dynamo_frames import leave_to_python
+from gradtui.probe.torch_private.private_names import number_in_backward, storage_key
+from gradtui.probe.torch_private.saved_hooks import next_holder, recomputation_hook
+from gradtui.probe.torch_private.unwrap import plain_tensors
+
+_NOTHING = GraphFacts()
+"""No graph: nothing is added to it, since nothing is heard then."""
+
+
+class Recomputation:
+    """Adds up, under `facts.regions.recomputed` of one graph, what its backward computes again."""
+
+    def __init__(self, charge: Callable[[int], None]) -> None:
+        self.on = False
+        """A backward over a graph with checkpointed regions may be running."""
+        self._charge = charge
+        self.traces = False
+        """Modules that run again within backward are traced: there are reentrant regions."""
+        self._facts = _NOTHING
+        self._known = KnownTensors({}, {})
+        self._trace, self._graphs, self._thread = ModuleTrace(), GraphsOfStep(), 0
+        self._seen: ByIdentity[object, set[int]] = ByIdentity()
+        """Storages that each region has saved anew. Regions may use the same memory, one by one."""
+
+    def expect(self, facts: GraphFacts, known: KnownTensors, trace: ModuleTrace, graphs: GraphsOfStep) -> None:
+        """Backward over this graph is about to run; of reentrant regions `graphs` is told what is in them."""
+        self._facts = facts
+        self._known = known
+        self._trace, self._graphs, self._thread = trace, graphs, get_ident()
+        self._seen = ByIdentity()
+        self.on = bool(facts.regions.recomputed)
+        self.traces = bool(facts.regions.hidden)
+
+    def stop(self) -> None:
+        """Nothing more is wanted of that graph."""
+        if self._facts is _NOTHING:
+            return
+        self.on = self.traces = False
+        self._facts, self._known, self._seen = _NOTHING, KnownTensors({}, {}), ByIdentity()
+        self._trace, self._graphs, self._thread = ModuleTrace(), GraphsOfStep(), 0
+
+    def saved(self, tensor: torch.Tensor, frame: Any, group: Any) -> None:
+        """A region that is not reentrant is about to save this tensor anew."""
+        began = perf_counter_ns()
+        holder = next_holder(frame, group) if frame is not None else None
+        module = self._facts.regions.holders.get(holder) if holder is not None else None
+        if module is not None:
+            seen = self._seen.get(frame)
+            if seen is None:
+                self._seen.set(frame, seen := set())
+            size = 0
+            for plain in plain_tensors(tensor):
+                key = storage_key(plain)
+                size += 0 if key in seen or self._is_kept(key) else plain.untyped_storage().nbytes()
+                seen.add(key)
+            self._add(module, size)
+        self._charge(perf_counter_ns() - began)
+
+    def nested(self, outputs: Any) -> None:
+        """A backward within backward is about to run on these: that of a reentrant region, if it is one."""
+        began = perf_counter_ns()
+        number = number_in_backward()
+        if number is not None:
+            self._nested(number, outputs)
+        self._charge(perf_counter_ns() - began)
+
+    def _nested(self, number: int, outputs: Any) -> None:
+        module = self._facts.regions.reentrant.get(number)
+        # Another thread (one of the engine's, for a device) has numbers of its own, and its modules are not traced.
+        is_traced = number in self._graphs.regions and get_ident() == self._thread
+        if module is None and not is_traced:
+            return
+        sequence = outputs if isinstance(outputs, Sequence) else (outputs,)
+        roots = [output for output in sequence if isinstance(output, torch.Tensor)]
+        inputs = {key: OUTSIDE for key in self._facts.regions.kept if self._is_kept(key)}
+        excluded = {**self._known.excluded, **inputs}
+        if is_traced:
+            known = KnownTensors(excluded, self._known.leaves, parents=self._known.parents)
+            found = walk(roots, self._trace, known)
+            self._graphs.add_region(number, found)
+        else:
+            found = walk(roots, ModuleTrace(), KnownTensors(excluded, {}))
+        if module is not None:
+            self._add(module, found.total)
+
+    def _is_kept(self, key: int) -> bool:
+        """Whether this is a parameter, a buffer or what a region keeps: that is not computed again."""
+        kept = self._facts.regions.kept.get(key)
+        return key in self._known.excluded or (kept is not None and kept() is not None)
+
+    def _add(self, module: int, size: int) -> None:
+        recomputed = self._facts.regions.recomputed
+        recomputed[module] = (recomputed.get(module) or 0) + size
+
+
+def install(hooks: HookSet, recomputation: Recomputation) -> None:
+    """Listen to what is saved anew; where torch has no such hook, what a region computes again stays unknown."""
+    hook = recomputation_hook()
+    if hook is not None:
+        hooks.patch(hook, "__init__", lambda original: _init(original, hooks, recomputation))
+
+
+def tell_nested(hooks: HookSet, recomputation: Recomputation, outputs: Any) -> None:
+    """A backward that the script's own does not end with is about to run: one within another, or a compiler's."""
+    if hooks.active and recomputation.on:
+        hooks.guard("recomputation", recomputation.nested, outputs)
+
+
+def _init(original: Callable[..., None], hooks: HookSet, recomputation: Recomputation) -> Callable[..., None]:
+    @functools.wraps(original)
+    def __init__(self: Any, frame: Any, group: Any) -> None:  # noqa: N807
+        original(self, frame, group)
+        if hooks.active and recomputation.on:
+            pack = self.pack_hook
+
+            def pack_hook(tensor: torch.Tensor) -> Any:
+                hooks.guard("recomputation", lambda: recomputation.saved(tensor, frame(), group))
+                return pack(tensor)
+
+            self.pack_hook = leave_to_python(hide(pack_hook))
+
+    return leave_to_python(hide(__init__))

@@ -1,0 +1,98 @@
+"""What the autograd graph behind any tensors keeps, and by which module's operation it was saved. Any thread.
+
+Unlike the walk at the beginning of a backward this one begins anywhere, at a moment when a part of the graph may be freed,
+and usually without a trace of the modules. Then a parameter that an operation takes tells the module, and for any other
+operation the one before it that does.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator
+
+import torch
+
+from gradtui.probe.autograd.module_call_log import OUTSIDE, ModuleTrace
+from gradtui.probe.model import ModuleTree, nearest_leaf
+from gradtui.probe.torch_private.graph_depth import deepest, is_too_deep
+from gradtui.probe.torch_private.private_names import GraphNode, leaf_of, number_of, saved_data, saved_tensors
+
+_BATCH = 1_000
+"""Nodes between two looks at the clock."""
+
+
+class SavedOwners:
+    """Walks a graph once, then names the owners of what its nodes have saved."""
+
+    def __init__(self, tree: ModuleTree, trace: ModuleTrace | None) -> None:
+        self._tree = tree
+        self._trace = trace
+        self._numbers: list[int] = []
+        self._modules: list[int] = []
+        """The numbers of the operations that take a parameter, in order, and the modules that own it."""
+        self.is_cut = False
+        """The last walk was ended before it had seen every node, or must not see them."""
+
+    def nodes_of(
+        self, tensors: Iterable[torch.Tensor], is_late: Callable[[], bool] = lambda: False
+    ) -> Iterator[GraphNode]:
+        """Every node behind these tensors, once; none where it would do harm to look at them (see `graph_depth`).
+
+        They are yielded when all are known, so that names can be told, in the order of the forward: of several operations that
+        keep a storage, the first one claims it.
+        """
+        waiting: list[GraphNode] = []
+        for tensor in tensors:
+            try:
+                node = tensor.grad_fn
+            except Exception:  # noqa: BLE001 - one that autograd forbids to look at: a view that was written to
+                continue
+            if node is not None:
+                waiting.append(node)
+        seen, tops = set(waiting), list(waiting)
+        visited, most = 0, deepest()
+        anchors: list[tuple[int, int]] = []
+        while waiting:
+            node = waiting.pop()
+            visited += 1
+            if visited == most and is_too_deep(tops, most):
+                self.is_cut = True
+                return
+            if visited % _BATCH == 0 and is_late():
+                self.is_cut = True
+                break
+            for following, _ in node.next_functions:
+                if following is not None and following not in seen and leaf_of(following) is None:
+                    seen.add(following)
+                    waiting.append(following)
+            place = nearest_leaf(node, self._tree.owns) if self._trace is None else None
+            if place is not None:
+                anchors.append((number_of(node), self._tree.parameters[place].module))
+        anchors.sort()
+        self._numbers, self._modules = [number for number, _ in anchors], [module for _, module in anchors]
+        yield from sorted(seen, key=number_of)
+
+    def saved_by(self, node: GraphNode) -> Iterator[tuple[torch.Tensor, str]]:
+        """(tensor, owner in words) of what this node keeps; nothing once it is freed, or where a hook stands before it."""
+        try:
+            kept = [saved_data(saved) for saved in saved_tensors(node)]
+        except Exception:  # noqa: BLE001 - a custom Function's that is freed
+            return
+        for data in kept:
+            if data is not None:
+                yield data, f"saved for backward {self.words(node)}"
+
+    def words(self, node: GraphNode) -> str:
+        """`in blocks.3.fc (AddmmBackward0)` where that is known, else `by GeluBackward0 after blocks.3.fc`."""
+        name, number = str(node.name()), number_of(node)
+        if self._trace is not None:
+            place = self._trace.module_of(number)
+            return f"by {name}" if place == OUTSIDE else f"in {self._path(place)} ({name})"
+        before = bisect_right(self._numbers, number) - 1
+        if before < 0:
+            return f"by {name}"
+        path = self._path(self._modules[before])
+        return f"in {path} ({name})" if self._numbers[before] == number else f"by {name} after {path}"
+
+    def _path(self, module: int) -> str:
+        return self._tree.modules[module].path or "the model"

@@ -1,0 +1,288 @@
+"""What autograd keeps for backward, and where gradients flow, read from its graph without changing it.
+
+At the beginning of a backward the graph is walked from the tensors backward was called on. Saved tensors are read through
+`_raw_saved_*`, which neither runs hooks nor unpacks; `saved_tensors_hooks` would count the same bytes but switch off
+autograd's in-place check.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from gradtui.probe.autograd.graph_summary import GraphFacts, HiddenRegion, KnownTensors
+from gradtui.probe.autograd.module_call_log import OUTSIDE, ModuleTrace
+from gradtui.probe.model import Leaf
+from gradtui.probe.torch_private.graph_depth import TooDeepError, deepest, is_too_deep
+from gradtui.probe.torch_private.private_names import (
+    GraphNode,
+    hides_modules,
+    leaf_of,
+    number_of,
+    saved_data,
+    saved_tensors,
+    storage_key,
+)
+from gradtui.probe.torch_private.saved_hooks import (
+    checkpoint_frame,
+    copy_on_host,
+    holder_of,
+    is_number,
+    is_reentrant_checkpoint,
+    kept_by_frame,
+)
+from gradtui.probe.torch_private.saved_origins import kept_by
+from gradtui.probe.torch_private.unwrap import PLAIN, plain_tensors
+
+
+def walk(roots: Iterable[torch.Tensor], trace: ModuleTrace, known: KnownTensors) -> GraphFacts:
+    """Walk the graph that a backward on `roots` would run through; keeps nothing. Raises `TooDeepError` where it does harm."""
+    return _Walk(trace, known).over(roots)
+
+
+_DOUBLE_BACKWARD = "BackwardBackward"
+"""Part of the names of the operations that `create_graph=True` records of a backward."""
+
+
+@dataclass
+class _Region:
+    """A checkpointed region that is not reentrant."""
+
+    frame: Any
+    number: int
+    """The lowest number of its operations."""
+    modules: set[int] = field(default_factory=set)
+    """The modules whose operations are in it."""
+
+
+class _Walk:
+    """One loop that makes few objects: a graph has some four nodes for each layer, and Python's collector counts along."""
+
+    def __init__(self, trace: ModuleTrace, known: KnownTensors) -> None:
+        self._trace = trace
+        self._known = known
+        self._facts = GraphFacts()
+        self._regions: dict[int, _Region] = {}
+        """By the id() of the frame."""
+        self._first: dict[int, tuple[int, int]] = {}
+        """Storage key -> number and module of the operation that saved it first in the forward, which is charged with it."""
+        # Nodes are kept here while walking, because autograd makes their Python objects anew and reuses addresses.
+        self._places: dict[GraphNode, int] = {}
+        """The module of each node seen: whose operation it is, or who owns the parameter."""
+        self._leaves: dict[GraphNode, Leaf] = {}
+        self._visited: list[GraphNode] = []
+        self._numbers: list[int] = []
+        """Of the nodes visited."""
+        self._following: list[GraphNode] = []
+        """What they lead to, one node after the other."""
+        self._ends: list[int] = [0]
+        """Where in `following` that of each ends, and that of the next begins."""
+
+    def over(self, roots: Iterable[torch.Tensor]) -> GraphFacts:
+        places, leaves, module_of, ends = self._places, self._leaves, self._trace.module_of, self._ends
+        tops = [top for root in roots if (top := root.grad_fn) is not None and leaf_of(top) is None]
+        waiting = list(dict.fromkeys(tops))
+        most = deepest()
+        for top in waiting:
+            places[top] = module_of(number_of(top))
+        while waiting:
+            node = waiting.pop()
+            following = [next_node for next_node, _ in node.next_functions if next_node is not None]
+            for next_node in following:
+                if next_node in places:
+                    continue
+                leaf = leaf_of(next_node)
+                if leaf is None:
+                    places[next_node] = module_of(number_of(next_node))
+                    waiting.append(next_node)
+                else:
+                    own = leaves[next_node] = self._known.leaves.get(id(leaf), _UNKNOWN)
+                    places[next_node] = own.module
+            self._visited.append(node)
+            self._numbers.append(number_of(node))
+            self._following += following
+            ends.append(len(self._following))
+            self._visit(node, self._numbers[-1], places[node], following)
+            if len(self._visited) == most and is_too_deep(tops, most):
+                raise TooDeepError
+        self._facts.nodes = len(self._visited)
+        self._follow()
+        for region in self._regions.values():
+            self._keep_inputs(kept_by_frame(region.frame), region.number, self._around(region.modules))
+        self._charge()
+        return self._facts
+
+    def _charge(self) -> None:
+        by_module, storages = self._facts.by_module, self._facts.storages
+        for key, (_, module) in self._first.items():
+            by_module[module] = by_module.get(module, 0) + storages[key]
+
+    def _visit(self, node: GraphNode, number: int, module: int, following: list[GraphNode]) -> None:
+        facts, places = self._facts, self._places
+        facts.active.add(module)
+        if hides_modules(node):
+            if is_reentrant_checkpoint(node):
+                self._count_reentrant(node, number, module, following)
+                return
+            facts.opaque.add(module)
+        elif module not in facts.passing:
+            for next_node in following:
+                if places[next_node] != module:
+                    facts.passing.add(module)
+                    break
+        if module == OUTSIDE and _DOUBLE_BACKWARD in node.name():
+            self._charge_forward(node)
+        kept = saved_tensors(node)
+        if kept:
+            self._count(kept, number, module, following)
+
+    def _charge_forward(self, node: GraphNode) -> None:
+        """Charge what the derivative of a backward keeps of a model's forward to the operation that used it there.
+
+        That operation saved it first, and may not be in this graph: with a gradient penalty the model's result is not. It is
+        the one that followed the operation that made the tensor. A model's result is followed by none of its own.
+        """
+        for tensor, maker in kept_by(node):
+            if maker is None:
+                continue
+            number = number_of(maker) + 1
+            module = self._trace.module_of(number)
+            for plain in plain_tensors(tensor) if module != OUTSIDE else ():
+                key = storage_key(plain)
+                if key not in self._known.excluded:
+                    self._keep(plain, key, number, module)
+
+    def _count(self, kept: list[Any], number: int, module: int, following: list[GraphNode]) -> None:
+        facts, excluded, first = self._facts, self._known.excluded, self._first
+        for saved in kept:
+            data = saved_data(saved)
+            if data is None:
+                self._look_behind_hooks(saved, number, module)
+                continue
+            is_plain = type(data) in PLAIN and data.layout is torch.strided
+            for tensor in (data,) if is_plain else plain_tensors(data):
+                key = storage_key(tensor)
+                owner = excluded.get(key)
+                if owner is None:
+                    charged = first.get(key)
+                    if charged is None or number < charged[0]:
+                        self._keep(tensor, key, number, module)
+                elif owner != OUTSIDE and any(self._is_beyond(next_node, owner) for next_node in following):
+                    # A frozen weight is kept for one purpose: to pass the gradient on to the operation's input. This also
+                    # tells of modules that never run themselves, such as the output projection of nn.MultiheadAttention.
+                    facts.passing.add(owner)
+
+    def _keep(self, tensor: torch.Tensor, key: int, number: int, module: int) -> None:
+        """Count a storage once, and charge the earliest of the operations that keep it."""
+        facts, charged = self._facts, self._first.get(key)
+        if charged is not None:
+            if number < charged[0]:
+                self._first[key] = number, module
+            return
+        if is_number(tensor) or self._known.home not in (None, tensor.device):
+            return
+        storage = tensor.untyped_storage()
+        size = facts.storages[key] = storage.nbytes()
+        facts.references[key] = weakref.ref(storage)
+        facts.total += size
+        self._first[key] = number, module
+
+    def _look_behind_hooks(self, saved: Any, number: int, module: int) -> None:
+        """A saved tensor is hooked (or already freed): what stands in for it, where those hooks are known ones."""
+        facts = self._facts
+        facts.hooked += 1
+        if getattr(saved, "unpack_hook", None) is None:
+            return
+        frame = checkpoint_frame(saved)
+        if frame is not None:
+            region = self._regions.setdefault(id(frame), _Region(frame, number))
+            region.number = min(region.number, number)
+            region.modules.add(module)
+            holder = holder_of(saved)
+            if holder is not None:
+                facts.regions.holders.set(holder, module)
+            facts.regions.recomputed[module] = None
+        copy = copy_on_host(saved)
+        for tensor in plain_tensors(copy) if copy is not None else ():
+            key, storage = storage_key(tensor), tensor.untyped_storage()
+            facts.offloaded[key] = storage.nbytes()
+            facts.references[key] = weakref.ref(storage)
+
+    def _count_reentrant(self, node: GraphNode, number: int, module: int, following: list[GraphNode]) -> None:
+        entered = self._trace.entered_within(number, module)
+        leads_on = any(self._leaves.get(each, _KNOWN).parameter >= 0 for each in following)
+        self._facts.regions.hidden[number] = HiddenRegion(module, frozenset(entered), leads_on)
+        around = self._around(entered or {module})
+        self._facts.regions.reentrant[number] = around
+        self._facts.regions.recomputed[around] = None
+        data = (saved_data(saved) for saved in saved_tensors(node))
+        self._keep_inputs((tensor for tensor in data if tensor is not None), number, around)
+
+    def _keep_inputs(self, tensors: Iterable[torch.Tensor], number: int, module: int) -> None:
+        regions = self._facts.regions
+        sizes: dict[int, int] = {}
+        for tensor in (plain for given in tensors for plain in plain_tensors(given)):
+            key = storage_key(tensor)
+            if key not in self._known.excluded and not is_number(tensor):
+                storage = tensor.untyped_storage()
+                sizes[key] = storage.nbytes()
+                regions.kept[key] = weakref.ref(storage)
+                self._keep(tensor, key, number, module)
+        inputs = regions.inputs
+        inputs[module] = inputs.get(module, 0) + sum(sizes.values())
+
+    def _around(self, modules: set[int]) -> int:
+        """The innermost module that all of these are within."""
+        chains = [self._chain(module) for module in modules]
+        shared = set.intersection(*(set(chain) for chain in chains))
+        return next((module for module in chains[0] if module in shared), OUTSIDE)
+
+    def _chain(self, module: int) -> list[int]:
+        chain = [module]
+        while 0 <= chain[-1] < len(self._known.parents):
+            chain.append(self._known.parents[chain[-1]])
+        return chain
+
+    def _is_beyond(self, node: GraphNode, module: int) -> bool:
+        """Whether this is an operation, or a parameter that is not the module's own."""
+        own = self._leaves.get(node)
+        return own is None or own.module != module
+
+    def _follow(self) -> None:
+        """Where the gradient goes from each module, and a parameter of another one that it reaches through it.
+
+        An operation is recorded after those whose results it takes, so in the order of their numbers every node comes after
+        what it leads to. Two parameters of different modules are carried along, so that one of them is another module's.
+        """
+        nodes, numbers, all_following, ends = self._visited, self._numbers, self._following, self._ends
+        upstream, edges, places = self._facts.upstream, self._facts.edges, self._places
+        first = {node: own for node, own in self._leaves.items() if own.parameter >= 0}
+        second: dict[GraphNode, Leaf] = {}
+        for at in sorted(range(len(nodes)), key=numbers.__getitem__):
+            node = nodes[at]
+            module = places[node]
+            one = other = None
+            for next_node in all_following[ends[at] : ends[at + 1]]:
+                edges.add((module, places[next_node]))
+                if other is not None or next_node not in first:
+                    continue
+                for each in (first[next_node], second.get(next_node)):
+                    if one is None:
+                        one = each
+                    elif other is None and each is not None and each.module != one.module:
+                        other = each
+            if one is not None:
+                first[node] = one
+                upstream_of = one if one.module != module else other
+                if upstream_of is not None:
+                    upstream[module] = upstream_of.parameter
+            if other is not None:
+                second[node] = other
+
+
+_KNOWN = Leaf(0, OUTSIDE)
+_UNKNOWN = Leaf(-1, OUTSIDE)

@@ -1,0 +1,15 @@
+"""The commands of the user, carried out between two steps.
+
+This package owns the freeze with all its consequences, every other change of the run, the reasons for refusing one, undo, and
+schedules.
+"""
+
+from gradtui.probe.commands.dispatcher import CommandDesk
+from gradtui.probe.commands.norm_statistics import HeldStatistics
+from gradtui.probe.commands.replayed_schedule import ReplayedSchedule
+
+__all__ = [
+    "CommandDesk",
+    "HeldStatistics",
+    "ReplayedSchedule",
+]

@@ -1,0 +1,45 @@
+"""The CUDA allocator's own snapshot as a file for PyTorch's memory viewer. Runs on the training thread, at a step boundary.
+
+Not yet confirmed on a device.
+"""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import torch
+
+from gradtui.probe.runtime import Applied, Refused, WriteFile
+from gradtui.probe.torch_private.cuda_private import allocator_snapshot
+
+_NO_HISTORY = (
+    "it shows what is allocated now, without history or stacks, since the script records none "
+    "(torch.cuda.memory._record_memory_history)"
+)
+
+
+def save(write_file: WriteFile | None) -> Applied:
+    """Write the snapshot. Whether the allocator records its history is the script's to say, and stays as it is.
+
+    Raises:
+        Refused: there is none, or it cannot be written.
+    """
+    if not torch.cuda.is_initialized():
+        raise Refused("only the CUDA allocator has one, and this run does not use CUDA")
+    if write_file is None:
+        raise Refused("this run has no place for files")
+    snapshot = allocator_snapshot()
+    if snapshot is None:
+        raise Refused("this version of PyTorch takes none")
+    try:
+        path = write_file("allocator", ".pickle", lambda file: pickle.dump(snapshot, file))
+    except OSError as error:
+        raise Refused(f"it could not be written: {error.strerror or error}") from None
+    missing = "" if _has_history(snapshot) else f"; {_NO_HISTORY}"
+    return Applied(f"wrote a snapshot of the allocator to {path}, for https://pytorch.org/memory_viz{missing}", ())
+
+
+def _has_history(snapshot: dict[str, Any]) -> bool:
+    """Whether any device's trace has an entry: `_record_memory_history` is on, or was."""
+    return any(snapshot.get("device_traces") or ())

@@ -1,0 +1,135 @@
+"""The step boundary: where waiting commands are applied, and where a person can hold the training thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from gradtui.probe.runtime import Applied, Handler, Refused, RunStopped, raised_by_handler, ranks
+from gradtui.protocol.commands import Command, Pause, Resume, RunSteps, RunTo, StopTraining
+from gradtui.transport.in_process import CommandQueue
+
+_LOOK_AROUND_S = 0.2
+"""While held, the thread wakes this often to see Ctrl+C and to see whether its viewer is still there."""
+
+
+class Boundary:
+    """Applies commands on the training thread and answers each one: those of holding the run itself, others by `handlers`."""
+
+    def __init__(
+        self,
+        commands: CommandQueue,
+        *,
+        handlers: Mapping[type[Command], Handler],
+        applied: Callable[[Command, Applied], None],
+        rejected: Callable[[Command, str], None],
+        held: Callable[[bool], None],
+    ) -> None:
+        self._commands = commands
+        self._handlers = handlers
+        self._applied = applied
+        self._rejected = rejected
+        self._held = held
+        self._hold_at: int | None = None
+        """The step count at which to hold; None to let it run."""
+        self._wish: Command | None = None
+        """The command that has set `_hold_at`. Further `RunSteps` add to it."""
+        self._stop = False
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is waiting and nothing is to be held: the usual case, told as cheaply as possible."""
+        return self._hold_at is None and not self._stop and not self._commands
+
+    def holds_within(self, executed: int, steps: int) -> bool:
+        """Whether the run is to be held after at most so many `steps` more than the `executed` ones."""
+        return self._hold_at is not None and 0 < self._hold_at - executed <= steps
+
+    def hold(self, command: Command) -> bool:
+        """Hold when the next boundary is crossed, as `command` asked, if there is anybody who could let the run go on.
+
+        Where the run must not be held (this is one of several ranks), the command is rejected now. Returns whether it holds.
+        """
+        objection = ranks.objection_to_hold()
+        if objection is not None:
+            self._rejected(command, objection)
+            return False
+        self._set_hold(0, command)
+        return True
+
+    def cross(self, step: int) -> None:
+        """Apply what is waiting, and hold if that is asked for. Raises `RunStopped` if the person ended the run."""
+        self._apply_waiting(step)
+        if self._should_hold(step):
+            self._held(True)
+            try:
+                while self._should_hold(step):
+                    self._commands.wait(_LOOK_AROUND_S)
+                    self._apply_waiting(step)
+            finally:
+                self._held(False)
+        if self._stop:
+            raise RunStopped
+
+    def _should_hold(self, step: int) -> bool:
+        if self._hold_at is None or step < self._hold_at or self._stop or self._commands.closed:
+            return False
+        objection = ranks.objection_to_hold()
+        if objection is not None:
+            # The process group is newer than the command that asked for this.
+            if self._wish is not None:
+                self._rejected(self._wish, objection)
+            self._set_hold(None)
+            self._held(False)
+            return False
+        return True
+
+    def _set_hold(self, step: int | None, wish: Command | None = None) -> None:
+        self._hold_at, self._wish = step, wish
+
+    def _apply_waiting(self, step: int) -> None:
+        while self._commands and (command := self._commands.take()) is not None:
+            self.carry_out(command, step)
+
+    def carry_out(self, command: Command, step: int) -> Refused | None:
+        """Apply one command and answer it; the reason why not, where it is refused."""
+        try:
+            applied = self._apply(command, step)
+        except Refused as refusal:
+            self._rejected(command, str(refusal))
+            return refusal
+        except Exception as error:
+            if raised_by_handler(error):
+                raise
+            # A failed command is answered, never raised into the script.
+            failed = Refused(f"it failed: {type(error).__name__}: {error}")
+            self._rejected(command, str(failed))
+            return failed
+        self._applied(command, applied)
+        return None
+
+    def _apply(self, command: Command, step: int) -> Applied:
+        objection = ranks.objection_to(command)
+        if objection is not None:
+            raise Refused(objection)
+        handler = self._handlers.get(type(command))
+        if handler is not None:
+            return handler(command)
+        if isinstance(command, Pause):
+            self._set_hold(step, command)
+            return Applied("pause", ())
+        if isinstance(command, Resume):
+            self._set_hold(None)
+            return Applied("resume", ())
+        if isinstance(command, RunSteps):
+            begin = self._hold_at if isinstance(self._wish, RunSteps) and self._hold_at is not None else step
+            self._set_hold(max(step, begin) + command.count, command)
+            return Applied(f"run {command.count:,} step{'s' if command.count != 1 else ''}", ())
+        if isinstance(command, RunTo):
+            if command.step <= step:
+                raise Refused(f"step {command.step:,} is over: this is step {step:,}")
+            self._set_hold(command.step, command)
+            return Applied(f"run to step {command.step:,}", ())
+        if isinstance(command, StopTraining):
+            self._stop = True
+            return Applied("stop", ())
+        raise Refused(f"this run does not know the command {type(command).__name__}")

@@ -1,0 +1,228 @@
+"""Activation checkpointing as commands ask for it: what is refused, what came of the trial, and the receipt.
+
+Training thread only.
+"""
+
+from __future__ import annotations
+
+import statistics
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from torch import nn
+
+from gradtui.probe.activation_checkpointing import Checkpoints, Wanted
+from gradtui.probe.model import ModelsInView, ModuleTree, ancestors, is_compiled, is_scripted, module_at
+from gradtui.probe.runtime import Applied, Refused, RunClock, StepTime, size_words
+from gradtui.probe.sampling import StepExaminer
+from gradtui.probe.torch_private import checkpoint_rules
+from gradtui.protocol.commands import SetCheckpointing
+from gradtui.protocol.events import CheckpointingChanged, Event, ReceiptTaken
+
+RECEIPT_STEPS = 3
+"""Steps after which the receipt is taken: what is kept is known after the first, and their time is the median."""
+
+PATIENCE = 10
+"""A module that was not called while autograd records in so many steps is not waited for any longer."""
+
+_GATHERING = ("FullyShardedDataParallel", "FSDPModule", "DeepSpeedEngine")
+
+
+@dataclass
+class _Receipt:
+    """What was before a change, and the steps since."""
+
+    command: int
+    text: str
+    activations: int | None
+    seconds: float
+    since: list[float] = field(default_factory=list)
+    after: int | None = None
+    """Activations of the first round after it, before anything else that was changed later."""
+
+
+class Checkpointing:
+    """Puts modules under checkpoints and takes them off, and tells what became of it."""
+
+    def __init__(
+        self,
+        emit: Callable[[Event], None],
+        clock: RunClock,
+        view: ModelsInView,
+        examiner: StepExaminer,
+        step_time: StepTime,
+    ) -> None:
+        self._emit = emit
+        self._clock = clock
+        self._view = view
+        self._examiner = examiner
+        self._step_time = step_time
+        self._checkpoints: Checkpoints = examiner.checkpoints
+        self._trials: dict[int, tuple[_Receipt, int]] = {}
+        """By command: the receipt to be begun, and the steps that the trial has been waited for."""
+        self._receipts: list[_Receipt] = []
+        self._told: tuple[int, ...] = ()
+
+    @property
+    def waits(self) -> bool:
+        """Whether there is something to look at at the next step boundary."""
+        return bool(self._trials or self._receipts) or (bool(self._told) and self._told != self._places())
+
+    def tree_changed(self) -> None:
+        """Modules have other places now, which a viewer has been told of."""
+        self._told = (-1,) if self._checkpoints.wanted else ()
+
+    def set(self, command: SetCheckpointing) -> Applied:
+        """Do what the command asks. Raises `Refused`."""
+        tree = self._view.tree
+        path, place, module = module_at(command.path, tree)
+        on = self._checkpoints.get(module) is not None
+        if command.on is on:
+            raise Refused(f"{path or 'the model'} is {'' if on else 'not '}checkpointed{' already' if on else ''}")
+        if not command.on:
+            return self._off(module, path, command.id)
+        self._refuse(place, module, tree)
+        inner = [info.path for each, info in enumerate(tree.modules) if place in ancestors(each, tree)
+                 and (live := tree.module_refs[each]()) is not None and self._checkpoints.get(live)]  # fmt: skip
+        self._on(module, path, command.id)
+        note = f"; {' and '.join(inner[:3])} within it count again when it no longer is" if inner else ""
+        twice = _hooks_run_again(module)
+        return Applied(f"checkpoints {path}, if this step's trial agrees{note}{twice}", (), self._undo(module, path))
+
+    def _on(self, module: nn.Module, path: str, command: int) -> None:
+        self._checkpoints.add(module, path, command)
+        self._trials[command] = (_Receipt(command, path, None, self._step_time.typical), 0)
+
+    def _off(self, module: nn.Module, path: str, command: int) -> Applied:
+        wanted = self._checkpoints.get(module)
+        self._checkpoints.remove(module)
+        if wanted is not None and wanted.agreed:
+            self._begin(_Receipt(command, path, self._examiner.activations, self._step_time.typical))
+        if wanted is not None:
+            self._trials.pop(wanted.command, None)
+        reference, agreed = weakref.ref(module), wanted is not None and wanted.agreed
+
+        def again() -> Applied:
+            live = reference()
+            if live is None:
+                return Applied(f"{path} is gone", ())
+            if self._checkpoints.get(live) is None:
+                self._checkpoints.add(live, path, command, agreed=False)
+                self._trials[command] = (_Receipt(command, path, None, self._step_time.typical), 0)
+            return Applied(f"checkpoints {path} again", ())
+
+        return Applied(f"no longer checkpoints {path}", (), again if agreed else None)
+
+    def _undo(self, module: nn.Module, path: str) -> Callable[[], Applied]:
+        reference = weakref.ref(module)
+
+        def undo() -> Applied:
+            live = reference()
+            if live is None or self._checkpoints.get(live) is None:
+                return Applied(f"{path} is not checkpointed any longer", ())
+            done = self._off(live, path, self._checkpoints.wanted[id(live)].command)
+            return Applied(done.text, ())
+
+        return undo
+
+    def _refuse(self, place: int, module: nn.Module, tree: ModuleTree) -> None:
+        path = tree.modules[place].path
+        around = ancestors(place, tree)
+        if not around:
+            raise Refused("checkpointing the whole model saves nothing: backward would hold all of it again at once")
+        if getattr(module.forward, "__func__", None) is nn.Module.forward:
+            raise Refused(f"a {type(module).__name__} is not called itself: checkpoint what is in it")
+        if not checkpoint_rules.CAN_BE_TOLD:
+            raise Refused("this version of PyTorch does not tell when that would be safe")
+        live = {each: found for each in around if (found := tree.module_refs[each]()) is not None}
+        if any(map(is_scripted, module.modules())):
+            raise Refused(f"{path} is TorchScript's: its code cannot be called in parts")
+        wrapped = {tree.place_of(wrapper) for ref in tree.wrapper_refs if (wrapper := ref()) is not None}
+        below = range(place, place + tree.modules[place].subtree_modules)
+        if any(map(is_compiled, [*module.modules(), *live.values()])) or wrapped & {*around, *below}:
+            raise Refused(f"{path} is compiled: what its code keeps is the compiler's to say")
+        outer = next((tree.modules[each].path for each, found in live.items() if self._checkpoints.get(found)), None)
+        if outer is not None:
+            raise Refused(f"it is within {outer}, which is checkpointed")
+        for found in live.values():
+            kinds = {kind.__name__ for kind in type(found).__mro__}
+            if kinds & set(_GATHERING):
+                raise Refused(f"under {type(found).__name__} each computation gathers parameters from all ranks")
+            if isinstance(found, nn.parallel.DistributedDataParallel) and getattr(found, "static_graph", False):
+                raise Refused("DistributedDataParallel was told that its graph is static")
+
+    def settle(self, step: int) -> None:
+        """A step boundary: conclude trials and take receipts."""
+        for receipt in list(self._receipts):
+            receipt.since.append(self._step_time.recent[-1] if self._step_time.recent else 0.0)
+            if len(receipt.since) <= self._view.round_length:
+                receipt.after = self._examiner.activations
+            if len(receipt.since) >= RECEIPT_STEPS * self._view.round_length:
+                self._receipts.remove(receipt)
+                self._emit(ReceiptTaken(self._clock.at(), step, receipt.command, self._words(receipt), True))
+        for command, (receipt, waited) in list(self._trials.items()):
+            wanted = next((each for each in self._checkpoints.wanted.values() if each.command == command), None)
+            if wanted is None:
+                del self._trials[command]
+            elif wanted.trial is not None:
+                del self._trials[command]
+                self._conclude(wanted, receipt, step)
+            elif waited >= PATIENCE * self._view.round_length:
+                del self._trials[command]
+                self._give_up(wanted, f"it was not called while autograd records in {waited} steps", step)
+            else:
+                self._trials[command] = (receipt, waited + 1)
+        self._tell(step)
+
+    def _conclude(self, wanted: Wanted, receipt: _Receipt, step: int) -> None:
+        trial, wanted.trial = wanted.trial, None
+        objection = trial.conclude() if trial is not None else None
+        if objection is not None or trial is None:
+            self._give_up(wanted, objection or "it was not tried", step)
+            return
+        wanted.agreed, wanted.moving = True, trial.moving
+        receipt.activations = self._examiner.activations
+        self._begin(receipt)
+        self._examiner.toggled(step)
+
+    def _give_up(self, wanted: Wanted, why: str, step: int) -> None:
+        module = wanted.module()
+        if module is not None:
+            self._checkpoints.remove(module)
+        text = f"{wanted.path} is not checkpointed: {why}"
+        self._emit(ReceiptTaken(self._clock.at(), step, wanted.command, text, False))
+
+    def _begin(self, receipt: _Receipt) -> None:
+        # Of several changes at one boundary each is told with all of them in force.
+        self._receipts.append(receipt)
+
+    def _words(self, receipt: _Receipt) -> str:
+        parts = []
+        if receipt.activations is not None and receipt.after is not None:
+            parts.append(f"activations {size_words(receipt.activations)} → {size_words(receipt.after)}")
+        if receipt.seconds > 0:
+            after = statistics.median(receipt.since)
+            # A few steps each: what else ran on the machine may be more than the difference.
+            parts.append(f"step about {receipt.seconds * 1e3:.3g} → {after * 1e3:.3g} ms")
+        return f"{receipt.text}: {', '.join(parts) or 'nothing was measured'}"
+
+    def _places(self) -> tuple[int, ...]:
+        tree = self._view.tree
+        live = [(each, each.module()) for each in self._checkpoints.wanted.values()]
+        places = (tree.place_of(module) for each, module in live if each.agreed and module is not None)
+        return tuple(sorted(place for place in places if place >= 0))
+
+    def _tell(self, step: int) -> None:
+        places = self._places()
+        if places != self._told:
+            self._told = places
+            self._emit(CheckpointingChanged(self._clock.at(), step, places))
+
+
+def _hooks_run_again(module: nn.Module) -> str:
+    """A note where the script's own forward hooks will be called once more in backward."""
+    hooked = sum(bool(vars(each)["_forward_hooks"] or vars(each)["_forward_pre_hooks"]) for each in module.modules())
+    return (
+        f"; forward hooks of {hooked} module{'s' if hooked != 1 else ''} in it run again in backward" if hooked else ""
+    )

@@ -1,0 +1,104 @@
+"""Writes the state of models and optimizers to a file that `torch.load` opens. Runs on the training thread, at a boundary.
+
+The file holds a dictionary: `models` by name (`state_dict()` of each), `optimizers` in order of first sight (`state_dict()`
+of each), `step` (executed optimizer steps) and `rng` (the random states of torch, of each CUDA device and of Python). All of it
+is of types that `torch.load(weights_only=True)` reads, as long as the script's own states are.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from time import perf_counter
+from typing import Any, BinaryIO
+
+import torch
+from torch.optim import Optimizer
+
+from gradtui.probe.model import ModuleTree
+from gradtui.probe.runtime import Applied, Refused, WriteFile, size_words
+
+
+def save(
+    file: str,
+    tree: ModuleTree,
+    optimizers: Sequence[Optimizer],
+    step: int,
+    *,
+    directory: str,
+    write_file: WriteFile | None,
+) -> Applied:
+    """Write it, whole or not at all, and say how long training was held.
+
+    `file` is the path, from `directory` if it is relative; empty for a new one that `write_file` names.
+
+    Raises:
+        Refused: there is nothing to write, or it could not be written.
+    """
+    models = {model.name or "model": module for model in tree.models if (module := tree.module_refs[model.root]())}
+    if not models:
+        raise Refused("there is no model yet")
+    began = perf_counter()
+    state = {
+        "models": {name: module.state_dict() for name, module in models.items()},
+        "optimizers": [optimizer.state_dict() for optimizer in optimizers],
+        "step": step,
+        "rng": _random_states(),
+    }
+    try:
+        path = _write(file, directory, write_file, lambda stream: torch.save(state, stream))
+    except OSError as error:
+        raise Refused(f"{file or 'it'} could not be written: {error.strerror or error}") from None
+    except RuntimeError as error:
+        # What torch's writer makes of an OSError of the file beneath it.
+        reason = error.__context__ if isinstance(error.__context__, OSError) else error
+        raise Refused(f"{file or 'it'} could not be written: {getattr(reason, 'strerror', None) or reason}") from None
+    size, seconds = os.path.getsize(path), perf_counter() - began
+    held = f"training was held for {duration_words(seconds)}"
+    return Applied(f"saved a checkpoint to {path}: {size_words(size)}, {held}", ())
+
+
+def duration_words(seconds: float) -> str:
+    """A time in milliseconds below a second, in seconds from there on."""
+    milliseconds = round(seconds * 1e3)
+    return f"{milliseconds} ms" if milliseconds < 1000 else f"{seconds:.1f} s"
+
+
+def _write(file: str, directory: str, write_file: WriteFile | None, fill: Callable[[BinaryIO], object]) -> str:
+    if not file:
+        if write_file is None:
+            raise Refused("this run has no place for files: name one")
+        return write_file("checkpoint", ".pt", fill)
+    path = Path(directory, Path(file).expanduser())
+    if path.is_dir():
+        raise Refused(f"{path} is a directory")
+    if path.exists() and not path.is_file():
+        raise Refused(f"{path} is not a file")
+    path = path.resolve()
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            fill(stream)
+            stream.flush()
+            os.fsync(stream.fileno())
+        # As a file that the script itself had opened would be.
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+    return str(path)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _random_states() -> dict[str, Any]:
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+    return {"torch": torch.get_rng_state(), "cuda": cuda, "python": random.getstate()}

@@ -1,0 +1,322 @@
+"""Carries out commands for the probe: what a person asks for reaches the live objects here, at a step boundary.
+
+Runs on the training thread.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+from torch.optim import Optimizer
+
+from gradtui.no_collection import no_collection
+from gradtui.probe.commands import allocator_snapshot, checkpoint_file, refusals, schedule_at_load, zero_grad
+from gradtui.probe.commands.boundary import Boundary
+from gradtui.probe.commands.checkpoint_activations import Checkpointing
+from gradtui.probe.commands.group_additions import ToldAdditions
+from gradtui.probe.commands.param_group_settings import set_group
+from gradtui.probe.commands.replayed_schedule import ReplayedSchedule
+from gradtui.probe.commands.trainability import Toggling
+from gradtui.probe.commands.training_mode import set_mode
+from gradtui.probe.commands.undo_stack import UndoStack
+from gradtui.probe.gradients import NormReader, Surroundings
+from gradtui.probe.model import ModelsInView, Moved
+from gradtui.probe.model import optimizer_membership as membership
+from gradtui.probe.runtime import (
+    AlreadySo,
+    Applied,
+    Gone,
+    Handler,
+    Refused,
+    RunClock,
+    RunStopped,
+    StepTime,
+    WriteFile,
+    ranks,
+)
+from gradtui.probe.sampling import StepExaminer
+from gradtui.probe.steps import StepCounter
+from gradtui.probe.torch_private.cuda_captures import is_capturing
+from gradtui.probe.torch_private.private_names import operations_are_observed
+from gradtui.protocol.commands import (
+    Command,
+    FollowMicroSteps,
+    Intervention,
+    PauseAtBadStep,
+    SaveAllocatorSnapshot,
+    SaveCheckpoint,
+    SetCheckpointing,
+    SetGroup,
+    SetMode,
+    SetTrainable,
+    TakeUpFreezes,
+    TraceGradient,
+    TraceStep,
+    TrainOnly,
+    Undo,
+    VerifyFreeze,
+    Watch,
+    ZeroGradients,
+)
+from gradtui.protocol.events import CommandApplied, CommandRejected, Event, ScheduleNoted
+from gradtui.state.command_words import command_words
+from gradtui.transport.in_process import CommandQueue
+
+_FEW = 10
+"""Steps that a person sees one by one when the run is held after the last of them."""
+
+
+class CommandDesk:
+    """Applies, answers and verifies commands."""
+
+    def __init__(
+        self,
+        emit: Callable[[Event], None],
+        clock: RunClock,
+        view: ModelsInView,
+        norms: NormReader,
+        examiner: StepExaminer,
+        counter: StepCounter,
+        commands: CommandQueue,
+        held: Callable[[bool], None],
+        step_time: StepTime,
+    ) -> None:
+        self._emit = emit
+        self._clock = clock
+        self._view = view
+        self._examiner = examiner
+        self._counter = counter
+        self._undo = UndoStack()
+        self.toggling = Toggling(emit, clock, view, norms, examiner, lambda: (self._step, self._by_hand), commands)
+        self.freezes = self.toggling.freezes
+        self.statistics = self.freezes.statistics
+        self._additions = ToldAdditions(emit, clock, view)
+        self.checkpointing = Checkpointing(emit, clock, view, examiner, step_time)
+        self._directory = os.getcwd()
+        self._boundary = Boundary(
+            commands,
+            handlers={kind: self._looking_first(handler) for kind, handler in self._handlers(norms).items()},
+            applied=self._applied,
+            rejected=self._rejected,
+            held=held,
+        )
+        self._bad_steps, self._wait_for_readings = norms.bad_steps, norms.wait
+        self._bad_steps.around = Surroundings(counter, examiner.tracer, examiner.batches.tensors, self._hold)
+        examiner.follows = lambda: self._bad_steps.pauses
+        self.write_file: WriteFile | None = None
+        """Makes the files a person asks for; None where there is no place for any."""
+        self.schedule = ReplayedSchedule()
+        """What is to be done at given steps, before what a person asks for there."""
+        self._away = ExitStack()
+        """Brings back what stepped aside for a load."""
+        self._step = 0
+        self._by_hand = False
+        self._captured = False
+        self._gave_up = False
+        self._looked = False
+        """The models have been compared with the tree at this boundary."""
+
+    def _handlers(self, norms: NormReader) -> dict[type[Command], Handler]:
+        view = self._view
+        return {
+            SetTrainable: self.toggling.set_trainable,
+            TakeUpFreezes: self.toggling.take_up,
+            VerifyFreeze: self.toggling.verify,
+            TrainOnly: self.toggling.train_only,
+            Undo: lambda _: self._undo.take_back(),
+            SetCheckpointing: self.checkpointing.set,
+            SetMode: lambda command: set_mode(command, view.tree),
+            SetGroup: lambda command: set_group(command, view.discovery.optimizers.all()),
+            ZeroGradients: self._clear_gradients,
+            SaveCheckpoint: self._save_checkpoint,
+            TraceStep: self._trace,
+            FollowMicroSteps: norms.micro_steps.set,
+            Watch: lambda command: self._watch(norms, command),
+            TraceGradient: self._examiner.gradients.ask,
+            PauseAtBadStep: norms.bad_steps.set_pause,
+            SaveAllocatorSnapshot: lambda _: allocator_snapshot.save(self.write_file),
+        }
+
+    def _hold(self, command: PauseAtBadStep) -> bool:
+        """Hold at the next boundary, between two of which this is called. Whether that may be."""
+        self._step = self._counter.steps
+        return self._boundary.hold(command)
+
+    def cross(self, step: int, by_hand: bool, captured: bool = False) -> None:
+        """The training thread is at a step boundary. Raises `RunStopped` if the person, or the schedule, ends the run.
+
+        `by_hand` says that the script has no optimizer and updates its parameters itself; `captured` that the step is a replay
+        of a CUDA graph. While one is being captured, commands wait.
+        """
+        if self._bad_steps.pauses and not is_capturing():
+            # A reading that is still on the device may pause the run at this boundary.
+            self._wait_for_readings()
+        if self.is_idle_at(step) or is_capturing():
+            return
+        self._step, self._by_hand, self._captured = step, by_hand, captured
+        self._looked = False
+        self.freezes.at_boundary(step)
+        self.checkpointing.settle(step)
+        if self.schedule.is_due(step):
+            self._replay()
+        self._boundary.cross(step)
+        self.freezes.report(step)
+        self._additions.tell(step)
+
+    def loading(self, step: int, optimizer: Optimizer, state: Any) -> None:
+        """The script is about to load a saved state into an optimizer."""
+        saved = schedule_at_load.saved_sizes(state)
+        joined = self._view.joined
+        if saved is not None and joined and schedule_at_load.is_of_before(saved, optimizer, joined):
+            self._away.enter_context(joined.away(optimizer, self._view.tree, step))
+            return
+        if step or saved is None or not schedule_at_load.is_larger(saved, optimizer):
+            return
+        self._step, self._looked = step, False
+        self._give_up_on_several_ranks()
+        self._look()
+        note = schedule_at_load.apply_before(
+            self.schedule,
+            optimizer,
+            saved,
+            self.toggling.apply,
+            lambda command: self._boundary.carry_out(command, step),
+        )
+        self._emit(ScheduleNoted(self._clock.at(), step, note, False))
+        self.freezes.report(step)
+        self._additions.tell(step)
+
+    def loaded(self) -> None:
+        """The load has ended: what stepped aside for it comes back."""
+        self._away.close()
+
+    def is_idle_at(self, step: int) -> bool:
+        """Whether crossing the boundary after so many executed steps would change nothing."""
+        is_quiet = self._boundary.is_idle and not self.schedule.is_due(step)
+        return is_quiet and not self.freezes.wants_boundary and not self.checkpointing.waits
+
+    def holds_soon(self, executed: int) -> bool:
+        """Whether the run is held after the step that follows `executed` ones, or after one of the next few."""
+        return self._boundary.holds_within(executed, _FEW)
+
+    def rests(self, executed: int) -> int:
+        """How many steps after the one that follows `executed` ones nobody here wants to look at; negative for that one too."""
+        if self.freezes.is_watching or not self.is_idle_at(executed):
+            return -1
+        return self.schedule.rests(executed)
+
+    def finish(self, step: int) -> None:
+        """The run has ended: tell what of the schedule it has never reached."""
+        left = self.schedule.left
+        if left and not self._gave_up:
+            count = f"{len(left)} of {self.schedule.total} entries"
+            text = f"{count} never reached: the run ended at step {step:,}, the next one is for step {left[0].step:,}"
+            self._emit(ScheduleNoted(self._clock.at(), step, text, False))
+
+    def _replay(self) -> None:
+        """Carry out what is due. A run that cannot be what its schedule says is not worth its time: it is stopped."""
+        if self.schedule.unchecked:
+            self._give_up_on_several_ranks()
+            self._look()
+            if self._view.tree.parameters and (objection := self.schedule.objection(self._view.tree)) is not None:
+                self._give_up(objection)
+        while (entry := self.schedule.take(self._step, self._counter.left_out)) is not None:
+            refusal = self._boundary.carry_out(entry.command, self._step)
+            # In the session it was refused as well, and asked for again: only what was done is written down.
+            while isinstance(refusal, Gone):
+                refusal = self._boundary.carry_out(entry.command, self._step)
+            if refusal is not None and not isinstance(refusal, AlreadySo):
+                self._give_up(f"{entry.title}: cannot {command_words(entry.command)}: {refusal}")
+
+    def _give_up_on_several_ranks(self) -> None:
+        objections = (ranks.objection_to(entry.command) for entry in self.schedule.left)
+        reason = next((each for each in objections if each is not None), None)
+        if reason is not None:
+            self._give_up(reason)
+
+    def _give_up(self, reason: str) -> None:
+        self._gave_up = True
+        when = f"after step {self._step:,}" if self._step else "before its first step"
+        text = f"{reason}; the run was stopped {when}"
+        self._emit(ScheduleNoted(self._clock.at(), self._step, text, True))
+        raise RunStopped(exit_code=2)
+
+    def _look(self) -> None:
+        if not self._looked and not operations_are_observed():
+            self._view.refresh(self._step, look_closer=True, at_any_cost=True)
+            self._looked = True
+
+    def _looking_first(self, handler: Handler) -> Handler:
+        """What a command is about is what the models hold now, not what they held when they were examined last."""
+
+        def handle(command: Command) -> Applied:
+            if self._captured and isinstance(command, Intervention):
+                raise Refused(
+                    "the steps are replays of a CUDA graph, which run what was captured whatever is changed now"
+                )
+            if isinstance(command, (Intervention, SaveCheckpoint)):
+                self._look()
+            with no_collection():
+                return handler(command)
+
+        return handle
+
+    def _trace(self, _: TraceStep) -> Applied:
+        objection = self._examiner.trace_next()
+        if objection is not None:
+            raise Refused(objection)
+        return Applied("take the next step apart", ())
+
+    def _watch(self, norms: NormReader, command: Watch) -> Applied:
+        norms.watch(command.parameters)
+        return Applied("look closely at gradients", ())
+
+    def _clear_gradients(self, _: ZeroGradients) -> Applied:
+        tensors = [tensor for _, tensor in self._view.tree.live_parameters()]
+        for optimizer in self._view.live_optimizers():
+            tensors += membership.parameters(optimizer)
+        return zero_grad.clear(tensors, to_none=not self._by_hand)
+
+    def _save_checkpoint(self, command: SaveCheckpoint) -> Applied:
+        view = self._view
+        refusals.refuse_sharded(view.tree)
+        return checkpoint_file.save(
+            command.file,
+            view.tree,
+            view.live_optimizers(),
+            self._step,
+            directory=self._directory,
+            write_file=self.write_file,
+        )
+
+    def tree_changed(self, moved: Moved) -> None:
+        """Parameters and modules have other places now."""
+        self.toggling.tree_changed(moved)
+        self.checkpointing.tree_changed()
+
+    def _applied(self, command: Command, applied: Applied) -> None:
+        late = self._view.found_at > 0
+        self._emit(
+            CommandApplied(
+                self._clock.at(),
+                self._step,
+                command,
+                applied.text,
+                applied.parameters,
+                applied.changed,
+                self._counter.left_out,
+                late,
+            )
+        )
+        if not isinstance(command, Undo):
+            self._undo.applied(applied)
+        if isinstance(command, Intervention):
+            self._view.describe_optimizers(self._step)
+            self._view.groups.read(self._step + 1)
+            self._examiner.toggled(self._step)
+
+    def _rejected(self, command: Command, reason: str) -> None:
+        self._emit(CommandRejected(self._clock.at(), self._step, command, reason))

@@ -1,0 +1,52 @@
+"""Emits which parameters commands have added to the script's optimizers. Training thread only, at a boundary."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from gradtui.probe.model import ModelsInView
+from gradtui.probe.model import optimizer_membership as membership
+from gradtui.probe.runtime import RunClock
+from gradtui.protocol.events import Event, OptimizersExtended
+from gradtui.protocol.vocabulary import ExtendedOptimizer
+
+_Told = tuple[tuple[ExtendedOptimizer, ...], tuple[str, ...]]
+
+
+class ToldAdditions:
+    """Remembers what it emitted last: an event is emitted only for what has changed."""
+
+    def __init__(self, emit: Callable[[Event], None], clock: RunClock, view: ModelsInView) -> None:
+        self._emit = emit
+        self._clock = clock
+        self._view = view
+        self._told: _Told = ((), ())
+
+    def tell(self, step: int) -> None:
+        """Emit what is in the optimizers now because of commands, and what was taken out after it had trained."""
+        now = self._now()
+        if now != self._told:
+            self._told = now
+            self._emit(OptimizersExtended(self._clock.at(), step, *now))
+
+    def _now(self) -> _Told:
+        joined = self._view.joined
+        if not joined:
+            return (), ()
+        extended, listed = [], set[int]()
+        for optimizer in self._view.live_optimizers():
+            owned = {id(tensor): tensor for tensor in membership.parameters(optimizer)}
+            added = [tensor for tensor in joined.inside() if id(tensor) in owned]
+            # Optimizers that share their groups are told of once.
+            if added and not listed.intersection(map(id, added)):
+                extended.append(
+                    ExtendedOptimizer(type(optimizer).__name__, len(owned) - len(added), self._paths(added))
+                )
+            listed.update(map(id, added))
+        return tuple(extended), self._paths(joined.trained_outside())
+
+    def _paths(self, tensors: list[torch.Tensor]) -> tuple[str, ...]:
+        tree = self._view.tree
+        return tuple(tree.parameters[place].path for tensor in tensors if (place := tree.owns(tensor)) is not None)

@@ -1,0 +1,141 @@
+"""Learning rate and weight decay of a parameter group, so that they last under a scheduler. Training thread, at a boundary.
+
+Schedulers differ in what they compute the next rate from: the present one (StepLR, ExponentialLR, …) or the rate that the group
+began with (`base_lrs`, `initial_lr`, and the limits of cyclic ones: LambdaLR, OneCycleLR, …). A new rate is taken for a change
+of scale: all of these are multiplied by new / old, so that any schedule goes on from the new rate in the shape it had.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+
+from gradtui.probe.runtime import Applied, Gone, Refused
+from gradtui.protocol.commands import SetGroup
+
+_OF_GROUP = ("initial_lr", "max_lr", "min_lr")
+_OF_SCHEDULER = ("base_lrs", "max_lrs")
+
+
+def set_group(command: SetGroup, optimizers: Sequence[Optimizer | None]) -> Applied:
+    """Set what the command names. Raises `Refused` and changes nothing where that cannot be."""
+    optimizer = optimizers[command.optimizer] if 0 <= command.optimizer < len(optimizers) else None
+    if optimizer is None:
+        raise Refused(f"there is no optimizer {command.optimizer}")
+    if not 0 <= command.group < len(optimizer.param_groups):
+        raise Refused(f"{type(optimizer).__name__} has {len(optimizer.param_groups)} groups, from 0 on")
+    group = optimizer.param_groups[command.group]
+    wishes = {"lr": command.learning_rate, "weight_decay": command.weight_decay}
+    wishes = {name: value for name, value in wishes.items() if value is not None}
+    _refuse(wishes, group, optimizer)
+    schedulers = _schedulers_of(optimizer) if "lr" in wishes else []
+    before = float(group["lr"]) if "lr" in wishes else 0.0
+    if schedulers and not before:
+        names = " and ".join(type(each).__name__ for each in schedulers)
+        raise Refused(f"the learning rate is 0 now, and {names} would set it again: change it once it is not")
+    undos = [_set(group, name, value) for name, value in wishes.items() if value is not None]
+    said = ", ".join(f"{_NAMES[name]} {old:g} → {wishes[name]:g}" for (name, old, _) in undos)
+    scaled = _scale(schedulers, group, command.group, wishes["lr"] / before) if schedulers and wishes["lr"] else []
+    title = f"{type(optimizer).__name__} group {command.group}"
+    undo = _undo(title, optimizer, command.group, undos, scaled)
+    return Applied(f"{title}: {said}{_schedule_words(schedulers, wishes.get('lr'))}", (), undo)
+
+
+_NAMES = {"lr": "learning rate", "weight_decay": "weight decay"}
+
+_Change = tuple[str, float, float]
+"""Name, value before, value after."""
+
+
+def _refuse(wishes: dict[str, Any], group: dict[str, Any], optimizer: Optimizer) -> None:
+    if not wishes:
+        raise Refused("neither a learning rate nor a weight decay was named")
+    for name, value in wishes.items():
+        if name not in group:
+            raise Refused(f"{type(optimizer).__name__} has no {_NAMES[name]}")
+        if not math.isfinite(value) or value < 0:
+            raise Refused(f"a {_NAMES[name]} is a number from 0 on, not {value:g}")
+        if isinstance(group[name], torch.Tensor) and group[name].numel() != 1:
+            raise Refused(f"the {_NAMES[name]} of this group is no single number")
+    if all(float(group[name]) == value for name, value in wishes.items()):
+        raise Refused("it is so already")
+
+
+def _set(group: dict[str, Any], name: str, value: float) -> _Change:
+    """Set one number, in place where it is a tensor: a captured or compiled step reads it there."""
+    old = float(group[name])
+    if isinstance(group[name], torch.Tensor):
+        with torch.no_grad():
+            group[name].fill_(value)
+    else:
+        group[name] = value
+    return name, old, value
+
+
+def _schedulers_of(optimizer: Optimizer) -> list[Any]:
+    """Schedulers that are alive and set this optimizer's rates. An optimizer does not know them."""
+    kinds = (LRScheduler, ReduceLROnPlateau)
+    # The type is asked, not the object: some objects of a script do work when asked for their class.
+    found = [each for each in gc.get_objects() if issubclass(type(each), kinds)]
+    return [each for each in found if getattr(each, "optimizer", None) is optimizer]
+
+
+def _scale(schedulers: Sequence[Any], group: dict[str, Any], place: int, factor: float) -> list[tuple[Any, ...]]:
+    """Multiply what schedulers compute rates from; returns (owner's reference, name, place, before, after) of each."""
+    changed: list[tuple[Any, ...]] = []
+    for name in _OF_GROUP:
+        if isinstance(group.get(name), (int, float)):
+            changed.append((None, name, place, group[name], group[name] * factor))
+            group[name] *= factor
+    seen: set[int] = set()
+    for scheduler in schedulers:
+        for name in _OF_SCHEDULER:
+            rates: Any = getattr(scheduler, name, None)
+            fits = isinstance(rates, list) and place < len(rates) and isinstance(rates[place], (int, float))
+            if fits and id(rates) not in seen:
+                seen.add(id(rates))
+                changed.append((weakref.ref(scheduler), name, place, rates[place], rates[place] * factor))
+                rates[place] *= factor
+    return changed
+
+
+def _undo(
+    title: str, optimizer: Optimizer, place: int, undos: list[_Change], scaled: list[tuple[Any, ...]]
+) -> Callable[[], Applied]:
+    reference = weakref.ref(optimizer)
+
+    def undo() -> Applied:
+        live = reference()
+        if live is None or place >= len(live.param_groups):
+            raise Gone(f"{title} is gone")
+        group = live.param_groups[place]
+        said = []
+        for name, before, after in undos:
+            now = float(group[name])
+            value = before if now == after else now * before / after if name == "lr" and scaled and after else before
+            _set(group, name, value)
+            said.append(f"{_NAMES[name]} {now:g} → {value:g}")
+        for owner, name, where, before, after in scaled:
+            holder: Any = group if owner is None else getattr(owner(), name, None)
+            key: Any = name if owner is None else where
+            if holder is not None:
+                holder[key] = before if holder[key] == after else holder[key] * before / after
+        return Applied(f"{title}: {', '.join(said)}", ())
+
+    return undo
+
+
+def _schedule_words(schedulers: Sequence[Any], rate: float | None) -> str:
+    if not schedulers or rate is None:
+        return ""
+    names = " and ".join(dict.fromkeys(type(each).__name__ for each in schedulers))
+    if not rate:
+        return f"; {names} may set it again at its next step"
+    return f"; {names} goes on from there, its own rates scaled likewise"

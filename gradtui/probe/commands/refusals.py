@@ -1,0 +1,178 @@
+"""What a toggle must not do to a run, and why, in words. Nothing here changes anything; runs on the training thread."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import distributed
+from torch.optim import Optimizer
+
+from gradtui.probe.model import ModuleTree
+from gradtui.probe.model import optimizer_membership as membership
+from gradtui.probe.runtime import Refused, ranks
+from gradtui.probe.torch_private.private_names import has_accumulation_hooks, is_lazy
+
+_SHARDED = ("FullyShardedDataParallel", "FSDPModule", "DeepSpeedEngine")
+"""Classes of modules whose parameters are divided among the ranks."""
+
+_RANKS_AGREE = ("DistributedDataParallel", *_SHARDED)
+"""Classes of modules whose ranks must all do the same."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """What is known of how the script trains."""
+
+    in_use: Sequence[Sequence[Optimizer]] = ()
+    """The optimizers that took part in the latest steps, those together that one backward serves."""
+    scaled: bool = False
+    """The script uses a GradScaler."""
+    unreached: Container[int] = ()
+    """Parameters that backward was seen not to reach."""
+    untried: Container[int] = ()
+    """Parameters that were unfrozen so lately that no backward has run since."""
+    by_hand: bool = False
+    """There is no optimizer: the script updates its parameters itself."""
+    in_backward: bool | None = False
+    """Whether an optimizer has stepped while backward was running; None where none has stepped at all."""
+
+    @property
+    def optimizers(self) -> list[Optimizer]:
+        """All that are in use."""
+        return [optimizer for together in self.in_use for optimizer in together]
+
+
+def refuse_data_parallel(tree: ModuleTree) -> None:
+    """What a data-parallel wrapper assumes of its parameters must not change. Of several ranks in general see `ranks`."""
+    wrapper = _wrapper(tree, _RANKS_AGREE)
+    if wrapper == "DistributedDataParallel" and distributed.is_available() and distributed.is_initialized():
+        raise Refused(
+            f"{wrapper} has counted, when it was made, which parameters get a gradient: it would wait for those that are "
+            "frozen since, and pass over those that are unfrozen"
+        )
+    if wrapper is not None:
+        raise Refused(f"under {wrapper} a toggle must happen on all ranks at once, which is not possible yet")
+
+
+def refuse_sharded(tree: ModuleTree) -> None:
+    """To save the state of sharded parameters, all ranks must take part."""
+    wrapper, count = _wrapper(tree, _SHARDED), ranks.world_size()
+    if wrapper is not None and count > 1:
+        raise Refused(f"this is one of {count} ranks: to save what {wrapper} holds, all of them must take part")
+
+
+def _wrapper(tree: ModuleTree, kinds: Sequence[str]) -> str | None:
+    """The first of these classes that a module has as its class or base."""
+    names = {kind.__name__ for _, module in tree.live_modules() for kind in type(module).__mro__}
+    return next((name for name in kinds if name in names), None)
+
+
+def refuse_special(chosen: Mapping[int, torch.Tensor], tree: ModuleTree) -> None:
+    """A tensor that autograd would not let us toggle."""
+    for place, tensor in chosen.items():
+        path = tree.parameters[place].path
+        if is_lazy(tensor):
+            raise Refused(f"{path} has no shape yet (a lazy module): it can be toggled after the first forward")
+        if not tensor.is_leaf:
+            raise Refused(f"{path} is computed from others (a parametrization): toggle the originals it is made from")
+        if tensor.is_inference():
+            raise Refused(f"{path} was made in inference mode, where autograd does not exist")
+
+
+def refuse_untrainable(chosen: Mapping[int, torch.Tensor], tree: ModuleTree, optimizers: Sequence[Optimizer]) -> None:
+    """A tensor that cannot have a gradient, or whose optimizer would raise an error at the gradient it would have."""
+    owners = membership.owners(optimizers)
+    for place, tensor in chosen.items():
+        path = tree.parameters[place].path
+        if not (tensor.is_floating_point() or tensor.is_complex()):
+            kind = tree.parameters[place].dtype
+            raise Refused(f"only floating point tensors can have a gradient, and {path} is {kind}")
+        if id(tensor) in owners:
+            sparse = membership.makes_sparse_gradients(place, tree)
+            reason = membership.objection(*owners[id(tensor)], tensor, sparse=sparse)
+            if reason is not None:
+                raise Refused(f"{path} cannot be trained by the optimizer that owns it: {reason}")
+
+
+def refuse_by_hand(training: Training) -> None:
+    """A freeze takes the gradient away, and code such as `p -= lr * p.grad` does not expect that."""
+    if training.by_hand:
+        raise Refused(
+            "this script updates its parameters itself, without an optimizer: a missing gradient may break it"
+        )
+
+
+def refuse_joining_in_backward(orphans: Mapping[int, torch.Tensor], tree: ModuleTree, training: Training) -> None:
+    """An optimizer that steps within backward would move what joined it while backward still needs its values."""
+    if not orphans:
+        return
+    name = tree.parameters[next(iter(orphans))].path
+    if training.in_backward:
+        raise Refused(
+            f"optimizers step within backward here: {name} would be moved while backward still needs its values"
+        )
+    owned = (tensor for optimizer in training.optimizers for tensor in membership.parameters(optimizer))
+    if training.in_backward is None and any(map(has_accumulation_hooks, owned)):
+        raise Refused(
+            f"{name} is in no optimizer, and those here may step within backward: ask again after the first step"
+        )
+
+
+def refuse_lbfgs(chosen: Mapping[int, torch.Tensor], optimizers: Sequence[Optimizer], why: str) -> None:
+    """LBFGS treats all its parameters as one vector, of which it keeps a history."""
+    if not any(isinstance(optimizer, torch.optim.LBFGS) for optimizer in optimizers):
+        return
+    owners = membership.owners(optimizers)
+    own = {id(owners[id(tensor)][0]) for tensor in chosen.values() if id(tensor) in owners}
+    for optimizer in optimizers:
+        if isinstance(optimizer, torch.optim.LBFGS) and id(optimizer) in own:
+            raise Refused(f"LBFGS cannot be changed while it runs: {why}")
+
+
+def refuse_to_end_training(chosen: Mapping[int, torch.Tensor], tree: ModuleTree, training: Training) -> None:
+    """A freeze after which a backward would have nothing to compute, or an optimizer behind a GradScaler nothing to do.
+
+    What no optimizer owns, what backward does not reach and what has not been tried yet does not count as left.
+    """
+    frozen = {id(tensor) for tensor in chosen.values()}
+    optimizers = training.optimizers
+    candidates = [tensor for optimizer in optimizers for tensor in membership.parameters(optimizer)]
+    candidates = candidates or [tensor for _, tensor in tree.live_parameters()]
+    rest = (tensor for tensor in candidates if id(tensor) not in frozen)
+    if not _is_any_reached(rest, tree, training) and _is_any_reached(chosen.values(), tree, training):
+        raise Refused(
+            "this would freeze the last trainable parameter that is known to get a gradient: "
+            "backward would have nothing to compute and raise an error" + _of_untried(tree, training)
+        )
+    if training.scaled:
+        for optimizer in optimizers:
+            _refuse_to_empty(frozen, [optimizer], tree, training, "GradScaler would raise an error")
+    if len(training.in_use) > 1:
+        for together in training.in_use:
+            _refuse_to_empty(frozen, together, tree, training, "its loss may have nothing to train")
+
+
+def _refuse_to_empty(
+    frozen: Container[int], together: Sequence[Optimizer], tree: ModuleTree, training: Training, why: str
+) -> None:
+    owned = [tensor for optimizer in together for tensor in membership.parameters(optimizer)]
+    rest = (tensor for tensor in owned if id(tensor) not in frozen)
+    if not _is_any_reached(rest, tree, training) and _is_any_reached(owned, tree, training):
+        names = " and ".join(dict.fromkeys(type(optimizer).__name__ for optimizer in together))
+        raise Refused(f"this would leave {names} without a trainable parameter: {why}" + _of_untried(tree, training))
+
+
+def _is_any_reached(tensors: Iterable[torch.Tensor], tree: ModuleTree, training: Training) -> bool:
+    for tensor in tensors:
+        place = tree.owns(tensor) if tensor.requires_grad else None
+        known = place is None or (place not in training.unreached and place not in training.untried)
+        if tensor.requires_grad and known:
+            return True
+    return False
+
+
+def _of_untried(tree: ModuleTree, training: Training) -> str:
+    untried = any(place in training.untried for place in range(len(tree.parameters)))
+    return " (what was just unfrozen counts once a step has shown that it gets one)" if untried else ""

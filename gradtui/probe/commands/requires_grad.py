@@ -1,0 +1,186 @@
+"""The only code that changes the script's objects: toggles, applied by the training thread at a step boundary.
+
+A boundary is the first training forward after an executed step: gradients are not being accumulated, nothing is between
+backward and step, no closure is running.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+
+from gradtui.probe.commands import refusals
+from gradtui.probe.commands.optimizer_state import OptimizerStates, Treated
+from gradtui.probe.commands.refusals import Training
+from gradtui.probe.model import ModuleTree, joined_words, left_words
+from gradtui.probe.model import optimizer_membership as membership
+from gradtui.probe.runtime import Applied, Refused, size_words
+from gradtui.probe.torch_private.private_names import compiled_in_place, compiled_module
+from gradtui.protocol.commands import SetTrainable
+from gradtui.state import selection as selections
+from gradtui.state.model_parts import within
+from gradtui.state.selection import NothingSelected, Selected
+
+
+def select(command: SetTrainable, tree: ModuleTree) -> tuple[str, dict[int, torch.Tensor]]:
+    """What a command names: the path as the tree has it, and the parameters by place. Raises `Refused` if there is none."""
+    path, places = named(command.path, tree)
+    return path, {place: tensor for place in places if (tensor := tree.parameter_refs[place]()) is not None}
+
+
+def named(selection: str, tree: ModuleTree) -> Selected:
+    """What a selection means. Raises `Refused` if it names no parameter."""
+    try:
+        selected = selections.find(selection, tree)
+    except NothingSelected as nothing:
+        raise Refused(str(nothing)) from None
+    if not selected.places:
+        raise Refused(f"{selected.shown or 'the model'} has no parameters")
+    return selected
+
+
+def find(path: str, tree: ModuleTree) -> int | None:
+    """The place of the parameter of this name, None if there is none; the name may be of before a model came or went."""
+    for spelling in selections.spellings(path, tree):
+        for place, info in enumerate(tree.parameters):
+            if spelling in info.names:
+                return place
+    return None
+
+
+def find_module(path: str, tree: ModuleTree) -> int | None:
+    """Likewise the place of a module."""
+    for spelling in selections.spellings(path, tree):
+        for place, info in enumerate(tree.modules):
+            if info.path == spelling:
+                return place
+    return None
+
+
+def set_trainable(
+    chosen: dict[int, torch.Tensor],
+    tree: ModuleTree,
+    training: Training,
+    states: OptimizerStates,
+    *,
+    trainable: bool,
+    shown: str,
+    step: int,
+    state: str = "keep",
+) -> tuple[Applied, Treated]:
+    """Freeze or unfreeze parameters. Raises `Refused` and changes nothing where that would break the run.
+
+    `shown` is the path they were named by, `step` the step at the boundary, `state` what becomes of the optimizers' state of
+    what is frozen. Also returned is what became of it.
+    """
+    refusals.refuse_data_parallel(tree)
+    refusals.refuse_special(chosen, tree)
+    if trainable:
+        treated = Treated(_unfreeze(chosen, tree, training, states, step), None)
+    else:
+        treated = _freeze(chosen, tree, training, states, state, step)
+    text = f"{'unfroze' if trainable else 'froze'} {shown or 'the model'}: {extent(shown, chosen, tree)}{treated.words}"
+    return Applied(text + _of_compiled(chosen, tree), tuple(chosen)), treated
+
+
+def _freeze(
+    chosen: dict[int, torch.Tensor],
+    tree: ModuleTree,
+    training: Training,
+    states: OptimizerStates,
+    state: str,
+    step: int,
+) -> Treated:
+    optimizers = training.optimizers
+    refusals.refuse_by_hand(training)
+    refusals.refuse_lbfgs(chosen, optimizers, "it moves frozen parameters too, along a direction it remembers")
+    refusals.refuse_to_end_training(chosen, tree, training)
+    joined = {id(tensor) for tensor in states.joined.inside()}
+    leaving = [tensor for tensor in chosen.values() if id(tensor) in joined]
+    staying = [tensor for tensor in chosen.values() if id(tensor) not in joined]
+    with _all_or_nothing(chosen.values()):
+        for tensor in chosen.values():
+            tensor.requires_grad_(False)
+            # A zero or stale gradient still moves a parameter under momentum or weight decay; None does not.
+            tensor.grad = None
+        # The state of what leaves its optimizer waits elsewhere.
+        treated = states.treat(staying if state == "keep" else chosen.values(), optimizers, state)
+    words = treated.words + left_words(states.joined.leave(leaving, step))
+    kept = states.joined.waiting_bytes(leaving) if state == "keep" else 0
+    return treated._replace(words=words + (f"; {size_words(kept)} of state wait for the next unfreeze" if kept else ""))
+
+
+def _unfreeze(
+    chosen: dict[int, torch.Tensor], tree: ModuleTree, training: Training, states: OptimizerStates, step: int
+) -> str:
+    optimizers, joined = training.optimizers, states.joined
+    refusals.refuse_lbfgs(chosen, optimizers, "it remembers directions of the parameters it began with")
+    refusals.refuse_untrainable(chosen, tree, optimizers)
+    owners = membership.owners(optimizers)
+    orphans = {place: tensor for place, tensor in chosen.items() if id(tensor) not in owners}
+    refusals.refuse_joining_in_backward(orphans, tree, training)
+    try:
+        joining = joined.plan(orphans, tree, optimizers)
+    except ValueError as reason:
+        raise Refused(str(reason)) from None
+    with _all_or_nothing(chosen.values()), joined.joining(joining, step):
+        back = states.bring_back(chosen.values())
+        for tensor in chosen.values():
+            # What a gradient of before the freeze left behind would be added to the first new one.
+            tensor.grad = None
+            tensor.requires_grad_(True)
+            if id(tensor) in owners:
+                membership.begin(*owners[id(tensor)], tensor)
+    done = f"; the state of {len(back)} is back where it was" if back else ""
+    if joining:
+        return done + joined_words(joining, joined)
+    if orphans:
+        there = "since there is none yet: they will not move until one owns them"
+        return f"{done}; {len(orphans)} belong to no optimizer, {there}"
+    return done
+
+
+def _of_compiled(chosen: Iterable[int], tree: ModuleTree) -> str:
+    """What torch.compile has made is made for one pattern of flags, and made anew for another."""
+    compiled = {id(wrapped) for wrapper in tree.wrapper_refs if (wrapped := _wrapped(wrapper())) is not None}
+    looked: set[int] = set()
+    for place in chosen:
+        module = tree.parameters[place].module
+        while module >= 0 and module not in looked:
+            looked.add(module)
+            live = tree.module_refs[module]()
+            if live is not None and (id(live) in compiled or compiled_in_place(live)):
+                return "; torch.compile makes it anew in the next step, unless it has met these flags before"
+            module = tree.modules[module].parent
+    return ""
+
+
+def _wrapped(wrapper: nn.Module | None) -> nn.Module | None:
+    return compiled_module(wrapper) if wrapper is not None else None
+
+
+@contextmanager
+def _all_or_nothing(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
+    """Put flags and gradients back if something raises half way."""
+    before = [(tensor, tensor.requires_grad, tensor.grad) for tensor in tensors]
+    try:
+        yield
+    except BaseException:
+        for tensor, flag, gradient in before:
+            if tensor.requires_grad is not flag:
+                tensor.requires_grad_(flag)
+            tensor.grad = gradient
+        raise
+
+
+def extent(path: str, chosen: dict[int, torch.Tensor], tree: ModuleTree) -> str:
+    size = sum(tree.parameters[place].count for place in chosen)
+    tensors = "1 tensor" if len(chosen) == 1 else f"{len(chosen)} tensors"
+    # What a pattern or a preset names was not named by a path, so no other path is news.
+    is_path = any(within(name, path) for place in chosen for name in tree.parameters[place].names)
+    elsewhere = [listed for place in chosen if is_path and not within(listed := tree.parameters[place].path, path)]
+    tied = f" (tied to {', '.join(elsewhere[:3])}{' …' if len(elsewhere) > 3 else ''})" if elsewhere else ""
+    return f"{tensors}, {size:,} parameter{'' if size == 1 else 's'}{tied}"

@@ -1,0 +1,327 @@
+"""Freezes and unfreezes as commands ask for them. Training thread only."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+from gradtui.probe.commands import norm_statistics, requires_grad
+from gradtui.probe.commands.freeze_registry import Freezes
+from gradtui.probe.commands.optimizer_state import OptimizerStates, Treated
+from gradtui.probe.commands.refusals import Training
+from gradtui.probe.commands.transaction import in_order
+from gradtui.probe.gradients import NormReader, rounded_updates
+from gradtui.probe.model import Lineage, ModelsInView, Moved, is_same_model, lineage, lineages, replaced_words
+from gradtui.probe.model import optimizer_membership as membership
+from gradtui.probe.runtime import AlreadySo, Applied, Gone, Refused, RunClock
+from gradtui.probe.sampling import StepExaminer
+from gradtui.protocol.commands import Command, SetTrainable, TakeUpFreezes, TrainOnly, VerifyFreeze
+from gradtui.protocol.events import Event
+from gradtui.protocol.vocabulary import Changed
+from gradtui.transport.in_process import CommandQueue
+
+
+class _Wish(NamedTuple):
+    """What is to become of some parameters and modules."""
+
+    command: int
+    trainable: bool
+    shown: str
+    """The path they were named by."""
+    state: str = "keep"
+    """What becomes of the optimizers' state of what is frozen."""
+
+
+class Toggling:
+    """Sets what is trainable, and remembers what a person froze.
+
+    `here` tells the step at the boundary and whether the script updates its parameters itself, without an optimizer.
+    """
+
+    def __init__(
+        self,
+        emit: Callable[[Event], None],
+        clock: RunClock,
+        view: ModelsInView,
+        norms: NormReader,
+        examiner: StepExaminer,
+        here: Callable[[], tuple[int, bool]],
+        commands: CommandQueue,
+    ) -> None:
+        self._commands = commands
+        self._view = view
+        self._norms = norms
+        self._examiner = examiner
+        self._here = here
+        self._frozen: set[int] = set()
+        """Places of the parameters that a command froze: they did train before, as far as was known."""
+        self._untried: set[int] = set()
+        """Places of the parameters that a command unfroze and that had neither trained in our sight nor let a gradient pass."""
+        self._loaded: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+        """What a saved state names that has not been applied yet."""
+        self._missing: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+        """What it names that was not there: its model may be seen later."""
+        self.freezes = Freezes(emit, clock, view, self._training)
+        self.states = OptimizerStates(view.joined)
+
+    def tree_changed(self, moved: Moved) -> None:
+        """Parameters have other places now."""
+        self._frozen = moved.parameter_set(self._frozen)
+        self._untried = moved.parameter_set(self._untried)
+        self.freezes.tree_changed()
+        frozen, holding = self._missing
+        tree = self._view.tree
+        if any(requires_grad.find(path, tree) is not None for path in frozen) or any(map(self._module, holding)):
+            self.load(frozen, holding)
+
+    def load(self, frozen: tuple[str, ...], holding: tuple[str, ...]) -> None:
+        """Freeze these parameters, and hold these modules' statistics, at the next boundary."""
+        self._loaded, self._missing = (frozen, holding), ((), ())
+        self._commands.submit(lambda id_: TakeUpFreezes(id_, frozen, holding))
+
+    def detach(self) -> None:
+        """Leave nothing of ours in the script's objects: they stay as they are, and its own."""
+        self.freezes.statistics.modules = []
+        self.states.bring_all_back()
+
+    def apply(self, command: Command) -> Applied:
+        """Carry out one of the commands that freeze and unfreeze. Raises `Refused`."""
+        if isinstance(command, SetTrainable):
+            return self.set_trainable(command)
+        if isinstance(command, TrainOnly):
+            return self.train_only(command)
+        assert isinstance(command, TakeUpFreezes)
+        return self.take_up(command)
+
+    def set_trainable(self, command: SetTrainable) -> Applied:
+        """Freeze or unfreeze what the command names. Raises `Refused`."""
+        path, named = requires_grad.select(command, self._view.tree)
+        done = self._set(command, path, named)
+        chosen = {place: named[place] for place in done.parameters} if command.trainable else {}
+        return self._warned(done, chosen)
+
+    def train_only(self, command: TrainOnly) -> Applied:
+        """Unfreeze what the command names and freeze all the rest. Raises `Refused`, and then neither is done."""
+        tree = self._view.tree
+        shown, places = requires_grad.named(command.selection, tree)
+        live = dict(tree.live_parameters())
+        wanted = {place: live[place] for place in places if place in live}
+        rest = {place: tensor for place, tensor in live.items() if place not in wanted}
+        # Unfrozen first: what is frozen then is not the last that trains.
+        parts = [(True, shown, wanted), (False, f"all but {shown or 'the model'}", rest)]
+        try:
+            done = in_order([partial(self._set, SetTrainable(command.id, to, on), to, part) for on, to, part in parts])
+        except AlreadySo:
+            raise AlreadySo(f"{shown or 'the model'} is already all that trains") from None
+        size = sum(tree.parameters[place].count for place in wanted)
+        counts = f"{'1 tensor' if len(wanted) == 1 else f'{len(wanted)} tensors'}, {size:,} parameters"
+        words = norm_statistics.changed_words(done.changed, self._module)
+        done = replace(done, text="; ".join((f"trains only {shown or 'the model'}: {counts}", *words)))
+        return self._warned(done, wanted)
+
+    def _warned(self, done: Applied, unfrozen: dict[int, torch.Tensor]) -> Applied:
+        """What was done, with a warning where the dtype of what was unfrozen is too coarse for its updates."""
+        words = rounded_updates.warning(
+            unfrozen, self._view.tree, self._view.live_optimizers(), self._norms.latest.by_place
+        )
+        return replace(done, text=f"{done.text}; {words}") if words else done
+
+    def _set(self, command: SetTrainable, path: str, named: dict[int, torch.Tensor]) -> Applied:
+        """Freeze or unfreeze what of these is not yet as the command asks. Raises `Refused`."""
+        wish = _Wish(command.id, command.trainable, path, command.state)
+        chosen = self._to_be_set(named, wish.trainable)
+        modules: list[nn.Module] = []
+        if command.statistics:
+            modules = self._to_release(chosen) if command.trainable else self._to_hold(set(named), chosen)
+        if not chosen and not modules:
+            raise AlreadySo(f"{path or 'the model'} is already {'trainable' if command.trainable else 'frozen'}")
+        return self._toggle(wish, chosen, modules)
+
+    def take_up(self, command: TakeUpFreezes) -> Applied:
+        """Freeze what a saved state names, as far as it is there. Raises `Refused`."""
+        tree = self._view.tree
+        found = {path: requires_grad.find(path, tree) for path in command.frozen}
+        modules = {path: self._module(path) for path in command.holding}
+        gone = tuple(path for path, place in found.items() if place is None)
+        unheld = tuple(path for path, module in modules.items() if module is None)
+        self._loaded, self._missing = ((), ()), (gone, unheld)
+        names = gone + unheld
+        missing = f"{', '.join(names[:3])}{' …' if len(names) > 3 else ''}: not in any model of this run"
+        if len(names) == len(found) + len(modules):
+            raise Refused(missing)
+        places = dict.fromkeys(place for place in found.values() if place is not None)
+        alive = {place: tensor for place in places if (tensor := tree.parameter_refs[place]()) is not None}
+        chosen = {place: tensor for place, tensor in alive.items() if not self._is_frozen(tensor)}
+        held = [module for module in modules.values() if module is not None and not self._holds(module)]
+        if not chosen and not held:
+            # A schedule names it too.
+            raise AlreadySo("what the saved state names is frozen already")
+        done = self._toggle(_Wish(command.id, False, "what the saved state names"), chosen, held)
+        return replace(done, text=f"{done.text}; left out {missing}") if names else done
+
+    def verify(self, _: VerifyFreeze) -> Applied:
+        """Compare everything that is frozen with what it was, to the bit. Raises `Refused` if nothing is."""
+        step, _by_hand = self._here()
+        checked = self.freezes.check()
+        steps = step - checked.since_step
+        tensors = f"{checked.tensors} tensor{'' if checked.tensors == 1 else 's'}"
+        if not checked.moved:
+            return Applied(
+                f"{tensors} held still for {steps} step{'' if steps == 1 else 's'}, by counters and checksums", ()
+            )
+        told = [f"{path} ({cause})" for path, cause in zip(checked.moved[:3], checked.causes)]
+        more = f" and {len(checked.moved) - 3} more" if len(checked.moved) > 3 else ""
+        return Applied(f"of {tensors} that are frozen these moved: {', '.join(told)}{more}", ())
+
+    def saved(self) -> tuple[list[str], list[str]]:
+        """Paths of the parameters that commands have frozen, and of the modules whose statistics are held."""
+        tree = self._view.tree
+        frozen = [
+            tree.parameters[place].path if (place := tree.owns(tensor)) is not None else path
+            for path, tensor in self.freezes.parameters()
+        ]
+        holding = [tree.modules[place].path for place, module in tree.live_modules() if self._holds(module)]
+        waiting, to_hold = self._loaded
+        return sorted({*frozen, *waiting}), sorted({*holding, *to_hold})
+
+    def _to_be_set(self, named: dict[int, torch.Tensor], trainable: bool) -> dict[int, torch.Tensor]:
+        held = {id(tensor) for _, tensor in self.freezes.parameters()}
+        if trainable:
+            return {place: tensor for place, tensor in named.items() if id(tensor) in held or not tensor.requires_grad}
+        # What the script itself switches may be off just now.
+        switched = self._examiner.states.switched
+        return {
+            place: tensor
+            for place, tensor in named.items()
+            if id(tensor) not in held and (tensor.requires_grad or place in switched)
+        }
+
+    def _is_frozen(self, tensor: torch.Tensor) -> bool:
+        return self.freezes.holds(tensor) and not tensor.requires_grad
+
+    def _holds(self, module: nn.Module) -> bool:
+        return self.freezes.statistics.holds(module)
+
+    def _module(self, path: str) -> nn.Module | None:
+        place = requires_grad.find_module(path, self._view.tree)
+        return self._view.tree.module_refs[place]() if place is not None else None
+
+    def _to_hold(self, named: set[int], chosen: Iterable[int]) -> list[nn.Module]:
+        covered = norm_statistics.covered(self._view.tree, named, frozen=set(chosen))
+        return [module for module in covered if not self._holds(module)]
+
+    def _to_release(self, chosen: Iterable[int]) -> list[nn.Module]:
+        covered = {id(module) for module in norm_statistics.covered(self._view.tree, trainable=set(chosen))}
+        return [module for module in self.freezes.statistics.live() if id(module) not in covered]
+
+    def _toggle(self, wish: _Wish, chosen: dict[int, torch.Tensor], modules: list[nn.Module]) -> Applied:
+        """Carry it out; `modules` are those whose statistics are held or, in an unfreeze, collected again."""
+        tree = self._view.tree
+        from_here = {id(tensor) for _, tensor in self.freezes.parameters()}
+        own = from_here if wish.trainable else {id(tensor) for tensor in chosen.values() if tensor.requires_grad}
+        offloaded = self.states.offloaded(chosen.values())
+        optimizers = self._view.live_optimizers()
+        owned = membership.owners(optimizers).keys()
+        done, treated = Applied("", ()), Treated("", None)
+        if chosen:
+            done, treated = requires_grad.set_trainable(
+                chosen,
+                tree,
+                self._training(),
+                self.states,
+                trainable=wish.trainable,
+                shown=wish.shown,
+                state=wish.state,
+                step=self._here()[0],
+            )
+        self._changed(wish, chosen, modules)
+        words = norm_statistics.words(modules, held=not wish.trainable)
+        text = "; ".join(part for part in (done.text, words) if part)
+        toggled = [*zip(map(weakref.ref, chosen.values()), lineages(chosen, tree))]
+        off = [weakref.ref(tensor) for tensor in chosen.values() if id(tensor) not in own]
+        statistics = [weakref.ref(module) for module in modules]
+        # What waited in host memory does so again.
+        back = _Wish(wish.command, not wish.trainable, wish.shown, "offload" if offloaded else "keep")
+
+        def undo() -> Applied:
+            # The script had switched these off itself: they are left to it.
+            left = [tensor for reference in off if (tensor := reference()) is not None]
+            if not wish.trainable:
+                self.freezes.forget(left)
+            done = self._set_back(back, toggled, statistics, treated)
+            if wish.trainable:
+                self.freezes.leave_to_script(left)
+            return done
+
+        positions = membership.positions(optimizers)
+        joined = tuple(
+            (tree.parameters[place].path, *positions[id(tensor)])
+            for place, tensor in chosen.items()
+            if id(tensor) not in owned and id(tensor) in positions
+        )
+        paths = tuple(tree.parameters[place].path for place in chosen)
+        return Applied(text, tuple(chosen), undo, (Changed(wish.trainable, paths, self._paths(modules), joined),))
+
+    def _paths(self, modules: list[nn.Module]) -> tuple[str, ...]:
+        tree = self._view.tree
+        wanted = {id(module) for module in modules}
+        return tuple(tree.modules[place].path for place, module in tree.live_modules() if id(module) in wanted)
+
+    def _set_back(
+        self,
+        wish: _Wish,
+        toggled: list[tuple[weakref.ref[torch.Tensor], Lineage]],
+        statistics: list[weakref.ref[nn.Module]],
+        treated: Treated,
+    ) -> Applied:
+        """Freeze or unfreeze exactly these, those that are still there, in the same model, and still what they were made."""
+        tree = self._view.tree
+        living = [(tensor, above) for reference, above in toggled if (tensor := reference()) is not None]
+        listed = [(place, tensor, above) for tensor, above in living if (place := tree.owns(tensor)) is not None]
+        known = {place: tensor for place, tensor, above in listed if is_same_model(above, lineage(place, tree))}
+        if listed and not known:
+            raise Gone(replaced_words(listed[0][2], lineage(listed[0][0], tree)))
+        chosen = {
+            place: tensor
+            for place, tensor in known.items()
+            if (self.freezes.holds(tensor) if wish.trainable else tensor.requires_grad)
+        }
+        living_modules = (module for reference in statistics if (module := reference()) is not None)
+        modules = [module for module in living_modules if self._holds(module) is wish.trainable]
+        if not chosen and not modules:
+            raise Gone("nothing of it is left as it was")
+        if treated.take_back is None:
+            return self._toggle(wish, chosen, modules)
+        treated.take_back()
+        done = self._toggle(wish, chosen, modules)
+        return replace(done, text=f"{done.text}; the optimizer's state is what it was")
+
+    def _training(self) -> Training:
+        step, by_hand = self._here()
+        # What has had a gradient since has been tried.
+        self._untried -= self._norms.latest.by_place.keys()
+        return Training(
+            self._view.optimizers_in_use(),
+            scaled=self._norms.is_scaled,
+            unreached=self._examiner.states.unreached(),
+            untried=self._untried,
+            by_hand=by_hand and step > 0,
+            in_backward=self._view.steps_in_backward,
+        )
+
+    def _changed(self, wish: _Wish, chosen: dict[int, torch.Tensor], modules: list[nn.Module]) -> None:
+        step, _ = self._here()
+        places = set(chosen)
+        if wish.trainable:
+            self.freezes.forget(chosen.values(), modules)
+            self._untried |= places - self._frozen - self._examiner.states.flowing()
+        else:
+            self._frozen |= places - self._untried - self._examiner.states.unreached()
+            named = {self._view.tree.parameters[place].path: tensor for place, tensor in chosen.items()}
+            self.freezes.add(wish.command, step, named, modules)

@@ -1,0 +1,49 @@
+"""Training or eval mode of a module as a command asks for it. Runs on the training thread, at a step boundary."""
+
+from __future__ import annotations
+
+import weakref
+
+from torch import nn
+
+from gradtui.probe.model import ModuleTree, module_at
+from gradtui.probe.runtime import Applied, Gone, Refused
+from gradtui.protocol.commands import SetMode
+
+
+def set_mode(command: SetMode, tree: ModuleTree) -> Applied:
+    """`module.train(training)`, which also reaches every module within. Raises `Refused`."""
+    path, _, module = module_at(command.path, tree)
+    shown, mode = path or "the model", _mode(command.training)
+    before = [(weakref.ref(each), each.training) for each in module.modules()]
+    if all(training is command.training for _, training in before):
+        raise Refused(f"{shown} is in {mode} mode already")
+    # The script's own `train` may have its reasons to leave some modules as they are.
+    module.train(command.training)
+    changed = [ref for ref, training in before if (live := ref()) is not None and live.training is not training]
+    if not changed:
+        raise Refused(f"the train() of {shown} leaves it as it is")
+    return Applied(
+        f"put {shown} in {mode} mode: {_count(len(changed))}, until the script calls train() or eval() itself", (),
+        lambda: _put_back(shown, before),
+    )  # fmt: skip
+
+
+def _put_back(shown: str, before: list[tuple[weakref.ref[nn.Module], bool]]) -> Applied:
+    changed = 0
+    for reference, training in before:
+        module = reference()
+        if module is not None and module.training is not training:
+            module.training = training
+            changed += 1
+    if not changed:
+        raise Gone("the script has set it back itself")
+    return Applied(f"put {shown} back in the mode it had: {_count(changed)}", ())
+
+
+def _mode(training: bool) -> str:
+    return "training" if training else "eval"
+
+
+def _count(modules: int) -> str:
+    return f"{modules} module{'' if modules == 1 else 's'}"

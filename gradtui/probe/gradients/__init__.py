@@ -1,0 +1,17 @@
+"""Values of gradients: norms, statistics, histograms and non-finite numbers.
+
+This package owns the sampling of gradient norms, and what clipping, loss scaling and accumulation do to them.
+"""
+
+from gradtui.probe.gradients import clipping, rounded_updates
+from gradtui.probe.gradients.grad_norm_collector import NormReader
+from gradtui.probe.gradients.grad_scalers import GradScalers
+from gradtui.probe.gradients.nonfinite import Surroundings
+
+__all__ = [
+    "GradScalers",
+    "NormReader",
+    "Surroundings",
+    "clipping",
+    "rounded_updates",
+]

@@ -1,0 +1,397 @@
+"""Which gradients are measured when, and what is told of them: the meter's schedule. Runs on the training thread."""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from functools import partial
+from time import perf_counter_ns
+from typing import Any
+
+import torch
+from torch.optim import Optimizer
+
+from gradtui.probe.gradients.clipping import Clippings
+from gradtui.probe.gradients.grad_histograms import WatchedGradients
+from gradtui.probe.gradients.grad_norms import GradientMeter, NormReading, unscaled
+from gradtui.probe.gradients.grad_stats import GradientStatistics
+from gradtui.probe.gradients.latest_norms import LatestNorms
+from gradtui.probe.gradients.manual_steps import StepByHand
+from gradtui.probe.gradients.micro_steps import MicroSteps
+from gradtui.probe.gradients.nonfinite import BadSteps
+from gradtui.probe.memory import has_room, of_this_process
+from gradtui.probe.model import ModelsInView, Moved
+from gradtui.probe.runtime import Cadence, RunClock
+from gradtui.probe.steps import DeviceTimes, Epochs
+from gradtui.probe.torch_private.host_copy import HostCopy
+from gradtui.probe.torch_private.private_names import loss_scale, operations_are_observed
+from gradtui.protocol.events import Event, GradientFiguresMeasured, GradientHistogramsMeasured, GradientsMeasured
+from gradtui.protocol.histogram import GradientHistogram
+from gradtui.protocol.vocabulary import GradientFigures
+
+_ROWS_NS = 100_000_000
+"""Norms of single parameters are sent at most this often; the total is sent with every reading."""
+_AFTER_A_CHANGE = 8
+"""Steps measured whatever they cost when the models have changed."""
+_ALL_ROWS = 32
+"""They are all sent for this many readings at the start of a run."""
+
+
+class NormReader:
+    """Measures the gradients that an optimizer applies, and the loss they came from."""
+
+    _without_room = 0
+    """Steps and micro-steps not measured because a device had no memory left."""
+
+    def __init__(
+        self,
+        emit: Callable[[Event], None],
+        clock: RunClock,
+        view: ModelsInView,
+        cadence: Cadence,
+        epochs: Epochs,
+        guard: Callable[..., None],
+        times: DeviceTimes,
+        aside: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
+        self.is_due = True
+        """Whether the present step is measured."""
+        self._wanted = True
+        """It is measured for the sake of an examination, which bears its cost."""
+        self._is_free = True
+        """Its cost is not the cadence's."""
+        self._newest = 0
+        """The step that was measured last."""
+        self._late = 0
+        """A step whose gradients were read after it, when they may have been set to zero."""
+        self.epochs = epochs
+        by_hand = partial(self.measure, optimizer=None, has_run=True)
+        self.by_hand = StepByHand(self._all_gradients, by_hand, self._saw_first, self._tell)
+        self.latest = LatestNorms(view)
+        self.bad_steps = BadSteps(emit, clock, view)
+        self.clippings = Clippings(partial(guard, "first bad step", self.bad_steps.clipping))
+        self.clippings.done = partial(guard, "gradient norms", self._clipped)
+        self.micro_steps = MicroSteps(emit, clock)
+        self._emit = emit
+        self._clock = clock
+        self._view = view
+        self._meter = GradientMeter(self._deliver)
+        self._statistics = GradientStatistics(self._deliver_figures)
+        self._watched = WatchedGradients(self._deliver_histograms)
+        self._devices: set[int] = set()
+        """CUDA devices that the last gradients were on."""
+        self._guard = guard
+        self._times = times
+        self._aside = aside
+        self._cadence = cadence
+        self._reading_ns = 0
+        """What reading the loss and the norms of the present step has taken."""
+        self._loss: torch.Tensor | HostCopy | None = None
+        """Of the present step. Its memory is not the script's."""
+        self._scalers: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._scaled_by: weakref.ref[Any] | None = None
+        self._rows_at = 0
+        self._readings = 0
+        self._finite = True
+        self._unsent: NormReading | None = None
+
+    @property
+    def every(self) -> int:
+        """Norms are measured every so many steps."""
+        return 1 if self._every_step else self._cadence.every
+
+    @property
+    def _every_step(self) -> bool:
+        """A person asked for something that needs every step, whatever it costs."""
+        return self.micro_steps.on or self.bad_steps.pauses
+
+    @property
+    def dropped(self) -> int:
+        """Steps and micro-steps not measured because a device had not finished the readings before, or had no room for them."""
+        dropped = self._meter.dropped + self._statistics.dropped + self._watched.dropped
+        return self._without_room + dropped + self.micro_steps.dropped
+
+    @property
+    def is_scaled(self) -> bool:
+        """Whether the script has an enabled GradScaler."""
+        return any(scaler.is_enabled() for scaler in self._scalers)
+
+    def saw_scaler(self, scaler: Any) -> None:
+        """A GradScaler was made."""
+        self._scalers.add(scaler)
+
+    def saw_scaling(self, scaler: Any) -> None:
+        """A GradScaler multiplies a loss of this step; it is shown without that factor."""
+        self._scaled_by = weakref.ref(scaler)
+        if not self._scalers:
+            # It was made before the probe came in.
+            self._scalers.add(scaler)
+
+    def begin_step(self, executed: int, *, wanted: bool, expected: bool, waits: bool = False) -> None:
+        """The step after so many executed ones begins. The last step of an epoch is measured early: it may be that of the run.
+
+        `wanted`: it is examined; `expected`: the person will look at it; `waits`: it is too early for any other measurement.
+        """
+        if self.is_due:
+            self._cadence.spent(self._reading_ns / 1e9, self._times.newest_excess[False], for_another=self._is_free)
+        self._reading_ns = 0
+        self._wanted = wanted
+        self._is_free = wanted or expected or self._every_step
+        early = self.epochs.goes_on()
+        if self._ends_epoch_within(executed) == 0:
+            early = True
+            self.epochs.ends()
+        may, free, length = self._is_free or not waits, self._is_free, self._view.round_length
+        self.is_due = may and self._cadence.is_due(executed, length, wanted=free, early=early)
+        self.clippings.begin(on=self.is_due)
+        self.poll()
+
+    def rests(self, executed: int) -> int:
+        """How many steps after the one that follows `executed` ones are not to be measured; negative if that one is.
+
+        Behind a loss scaler each is looked at: it may be left out.
+        """
+        if self.is_due or self.is_scaled or self._every_step:
+            return -1
+        rests, left = self._cadence.rests(executed), self._ends_epoch_within(executed)
+        return min(rests, rests if left is None else left - 1)
+
+    def _ends_epoch_within(self, executed: int) -> int | None:
+        """How many steps after the next one the last step of an epoch comes that is to be measured. None if there is none."""
+        left = self.epochs.steps_left
+        if left is None or self._view.round_length > 1:
+            return None
+        steps = self.epochs.steps
+        # Of short epochs not each.
+        return left + steps * math.ceil(self._cadence.too_early(executed + left, steps) / steps)
+
+    def poll(self) -> None:
+        """Send the readings that a device has finished."""
+        self._meter.poll()
+        if self._times.under_way:
+            self._guard("device times", self._times.poll)
+        if self.micro_steps.under_way:
+            self._guard("micro-steps", self.micro_steps.poll)
+        self._guard("gradient figures", self._statistics.poll)
+        if self._watched.is_under_way:
+            self._guard("gradient histograms", self._watched.poll)
+
+    def wait(self) -> None:
+        """Wait for a device: a person wants the run to be held at the first step that is not finite."""
+        self._guard("gradient norms", self._meter.finish)
+        self._guard("first bad step", self.bad_steps.finish)
+
+    def watch(self, paths: tuple[str, ...]) -> None:
+        """Look closely at these parameters from now on, and at the next step in any case."""
+        self._watched.watch(paths, self._view.round_length)
+        if paths:
+            self._cadence.force(self._view.round_length)
+
+    def saw_loss(self, outputs: Any) -> None:
+        """Backward is called on this; it is copied to the host at once."""
+        began = perf_counter_ns()
+        self._see_loss(outputs)
+        self._reading_ns += perf_counter_ns() - began
+
+    def _see_loss(self, outputs: Any) -> None:
+        self._loss = None
+        first = outputs[0] if isinstance(outputs, (tuple, list)) and outputs else outputs
+        if operations_are_observed() or not isinstance(first, torch.Tensor) or first.numel() != 1 or first.is_complex():
+            return
+        loss = first.detach()
+        scale = self._loss_scale()
+        if scale is not None:
+            loss = unscaled(loss, scale)
+        self._loss = HostCopy(loss.reshape(1)) if loss.is_cuda else loss.clone()
+        scaled = self._scaled_by is not None and self._scaled_by() is not None
+        self._guard("first bad step", partial(self.bad_steps.saw_loss, is_scaled=scaled), loss, outputs)
+
+    def backward_ended(self, step: int) -> None:
+        """A backward that serves `step` has ended."""
+        if not self.micro_steps.on:
+            return
+        with self._aside():
+            if not operations_are_observed():
+                parameters = [parameter for _, parameter in self._view.tree.live_parameters()]
+                if not has_room(self._devices):
+                    self._without_room += 1
+                    return
+                with of_this_process.apart(self._devices), self._times.own() if self._times.is_on else nullcontext():
+                    self.micro_steps.ended(step, parameters, self._loss_scale())
+
+    def measure(self, step: int, optimizer: Optimizer | None, *, has_run: bool = False) -> None:
+        """Measure the gradients that `optimizer` (None: the script itself) applies as `step`.
+
+        `has_run`: see `measure_after`. Nothing is measured where the script would see our operations.
+        """
+        began = perf_counter_ns()
+        with self._aside():
+            if not operations_are_observed():
+                self._measure(step, optimizer, has_run)
+        self._reading_ns += perf_counter_ns() - began
+
+    def measure_late(self, step: int, optimizer: Optimizer | None) -> None:
+        """Measure the newest step, which is over, if nobody has: its gradients may still be there."""
+        # A fused optimizer leaves its gradients scaled.
+        is_still_scaled = self.is_scaled and getattr(optimizer, "_step_supports_amp_scaling", False)
+        if step <= self._newest or is_still_scaled:
+            return
+        if any(parameter.grad is not None for _, parameter in self._applied_by(optimizer)):
+            self._loss, self._wanted, self._late = None, False, step
+            self.measure(step, optimizer, has_run=True)
+
+    def _measure(self, step: int, optimizer: Optimizer | None, has_run: bool) -> None:
+        self._newest = step
+        # A script without an optimizer has not updated the weights when its backward has ended.
+        has_moved = has_run and optimizer is not None
+        self._guard("first bad step", partial(self.bad_steps.measuring, has_run=has_moved), step, optimizer)
+        applied = self._applied_by(optimizer)
+        gradients = self._gradients(applied)
+        clipping = self.clippings.only if optimizer is None else self.clippings.take()
+        scale = getattr(optimizer, "grad_scale", None)
+        scale = scale if isinstance(scale, torch.Tensor) else None
+        self._devices.clear()
+        for _, gradient in gradients:
+            if gradient.is_cuda:
+                self._devices.add(gradient.device.index)
+        if not has_room(self._devices):
+            self._without_room += 1
+            return
+        with of_this_process.apart(self._devices), self._times.own() if self._times.is_on else nullcontext():
+            self._meter.measure(step, gradients, self._loss, scale, clipping)
+            self._loss = None
+            if self._wanted or self._watched.is_asked:
+                watched = self._watched.places(self._view.tree)
+                known = [each for each in applied if each[0] >= 0 and (self._wanted or each[0] in watched)]
+                self._guard("gradient figures", self._statistics.before_step, step, known, scale, has_run, watched)
+                self._guard("gradient histograms", self._watched.before_step, step, known, scale)
+
+    def measure_after(self, step: int, optimizer: Optimizer | None) -> None:
+        """As `measure`, where what moves the parameters is over or is not a step of an optimizer's."""
+        self.measure(step, optimizer, has_run=True)
+
+    def _clipped(self) -> None:
+        """The script has clipped its gradients, which are those of a step by hand or of an optimizer's."""
+        if self.by_hand.step:
+            self.by_hand.clipped()
+            self._statistics.after_step()
+
+    def end_by_hand(self) -> None:
+        """What follows a step without an optimizer begins."""
+        # Other figures than norms would be of what the script has left, such as zeros.
+        self._wanted = False
+        self.by_hand.end()
+
+    def stepped(self) -> None:
+        """A step has ended, executed or not."""
+        self._loss = self._scaled_by = None
+        self.micro_steps.step_ended()
+        if not self._statistics.is_open and not self.bad_steps.pauses:
+            self._guard("first bad step", self.bad_steps.stepped)
+            return
+        with (
+            self._aside(),
+            of_this_process.apart(self._devices),
+            self._times.own() if self._times.is_on else nullcontext(),
+        ):
+            self._guard("first bad step", self.bad_steps.stepped)
+            if not operations_are_observed():
+                self._guard("gradient figures", self._statistics.after_step)
+
+    def tree_changed(self, moved: Moved) -> None:
+        """Parameters have other places now; the norms of those that were listed before stay known."""
+        self._cadence.force(_AFTER_A_CHANGE)
+        self.latest.tree_changed(moved)
+        self._meter.tree_changed(moved)
+        self._statistics.tree_changed()
+        self.bad_steps.tree_changed(moved)
+        self._watched.tree_changed()
+        self.by_hand.tree_changed(moved)
+
+    def finish(self) -> None:
+        """The run is over: send what is still to be sent."""
+        self._loss = None
+        self.catch_up()
+
+    def catch_up(self) -> None:
+        """Send what is still on its way, and the last rows if they were held back. May wait for the device."""
+        self._meter.finish()
+        self._guard("micro-steps", self.micro_steps.finish)
+        if (last := self._unsent) is not None:
+            self._unsent = None
+            rows, steps = self.latest.rows(), self.latest.steps(last.step)
+            told = GradientsMeasured(self._clock.at(), last.step, None, None, rows, norm_steps=steps)
+            self._emit(replace(told, listing=self._listing))
+
+    def _all_gradients(self) -> list[torch.Tensor]:
+        gradients = (parameter.grad for _, parameter in self._view.tree.live_parameters())
+        return [gradient for gradient in gradients if gradient is not None]
+
+    def _loss_scale(self) -> torch.Tensor | None:
+        scaler = self._scaled_by() if self._scaled_by is not None else None
+        return loss_scale(scaler) if scaler is not None else None
+
+    def _gradients(self, applied: Iterable[tuple[int, torch.Tensor]]) -> list[tuple[int, torch.Tensor]]:
+        found: list[tuple[int, torch.Tensor]] = []
+        for place, parameter in applied:
+            gradient = parameter.grad
+            if gradient is not None and gradient.numel():
+                found.append((place, gradient))
+            elif place >= 0:
+                self.latest.forget(place)
+        return found
+
+    def _applied_by(self, optimizer: Optimizer | None) -> list[tuple[int, torch.Tensor]]:
+        """(place, -1 if it is of no known model; parameter)."""
+        tree = self._view.tree
+        if optimizer is None:
+            return list(tree.live_parameters())
+        places, references = tree.parameter_index.get, tree.parameter_refs
+        # As `ModuleTree.owns`, in one go.
+        return [
+            (place if place >= 0 and references[place]() is parameter else -1, parameter)
+            for group in optimizer.param_groups
+            for parameter in group["params"]
+            for place in (places(id(parameter), -1),)
+        ]
+
+    def _deliver(self, reading: NormReading) -> None:
+        if reading.step == self._late and not reading.total:
+            return
+        if not self.by_hand.takes(reading):
+            self._guard("first bad step", self.bad_steps.read, reading)
+            self._tell(reading)
+
+    def _saw_first(self, reading: NormReading) -> None:
+        """A reading has arrived, the only one of its step or that of what backward has left."""
+        self._guard("first bad step", self.bad_steps.read, reading)
+        self.latest.update(reading)
+
+    def _tell(self, reading: NormReading) -> None:
+        self._readings += 1
+        self.latest.applied(reading)
+        now = self._clock.now()
+        rows = None
+        was_finite, self._finite = self._finite, reading.total is None or math.isfinite(reading.total)
+        broke = was_finite and not self._finite
+        if self._readings <= _ALL_ROWS or now - self._rows_at >= _ROWS_NS or broke:
+            rows = self.latest.rows()
+            self._rows_at = now
+        self._unsent = reading if rows is None else None
+        further = (reading.before_clipping, reading.clipped_at, reading.is_applied)
+        steps = self.latest.steps(reading.step) if rows is not None else None
+        figures = reading.total, reading.loss, rows, *further, steps
+        self._emit(GradientsMeasured(self._clock.at(), reading.step, *figures, listing=self._view.tree.listing))
+
+    def _deliver_figures(self, step: int, figures: tuple[GradientFigures, ...]) -> None:
+        self._emit(GradientFiguresMeasured(self._clock.at(), step, figures, listing=self._listing))
+
+    def _deliver_histograms(self, step: int, histograms: tuple[GradientHistogram, ...]) -> None:
+        self._emit(GradientHistogramsMeasured(self._clock.at(), step, histograms, listing=self._listing))
+
+    @property
+    def _listing(self) -> int:
+        return self._view.tree.listing

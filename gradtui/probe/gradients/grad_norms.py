@@ -1,0 +1,303 @@
+"""Gradient norms of a step: one multi-tensor norm per device and dtype, one host read, never waited for on CUDA.
+
+L2 norms, `sqrt(sum |g|^2)` over all elements of a gradient, as `torch.nn.utils.clip_grad_norm_` computes them. Half
+precision gradients accumulate in float32. On CUDA the stacked norms go to pinned memory by an asynchronous copy, which is
+polled at later steps; where too many are still under way a step is left out, and counted (not yet confirmed on a device).
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+
+from gradtui.probe.gradients.clipping import Clipping
+from gradtui.probe.gradients.sparse_gradients import norm_of_repeated, would_wait
+from gradtui.probe.memory import PIECE_BYTES
+from gradtui.probe.model import Moved
+from gradtui.probe.torch_private.host_copy import HostCopy
+from gradtui.probe.torch_private.private_names import multi_tensor_norms
+
+_RING = 8
+"""Readings that may be under way on a device. With so many, the next step is not measured: were the oldest given up instead, a
+script that runs further ahead of its device than this would never see one arrive."""
+_HALF = (torch.float16, torch.bfloat16)
+_REAL = (torch.float32, torch.float64, *_HALF)
+_STRIDED = torch.strided
+_PIECE = 1 << 16
+"""Elements of which the CPU adds up the squares in one go."""
+_CHUNK, _CHUNK_BYTES = 1 << 16, 8
+"""Elements of a chunk of a multi-tensor kernel on a device, and what its norm takes at most."""
+_LARGE = 1 << 22
+"""Elements from which on a gradient on a device is grouped with other large ones: 64 of a kernel's chunks."""
+
+
+@dataclass(frozen=True)
+class NormReading:
+    """Norms of one step. `norms` holds (parameter index, norm); `loss` is None if it was not a single number."""
+
+    step: int
+    total: float | None
+    loss: float | None
+    norms: list[tuple[int, float]]
+    before_clipping: float | None = None
+    """The total before the script clipped, None if it did not."""
+    clipped_at: float | None = None
+    """What the script clipped it at."""
+    is_applied: bool = True
+    """False where the script may have changed the gradients since, before it applied them."""
+
+
+def moved_reading(reading: NormReading, moved: Moved) -> NormReading | None:
+    """The reading by the new places of its parameters; None if none of them is listed any longer."""
+    places = moved.of_places([place for place, _ in reading.norms])
+    return None if places is None else replace(reading, norms=[*zip(places, (norm for _, norm in reading.norms))])
+
+
+@dataclass
+class _UnderWay:
+    step: int
+    indices: list[int]
+    with_loss: bool
+    """The loss is the last number of `copy`."""
+    is_clipped: bool
+    clipped_at: float | None
+    copy: HostCopy | None
+    """None if nothing but the loss was measured."""
+    loss: HostCopy | None
+    """The loss where it comes from a device."""
+
+
+class GradientMeter:
+    """Measures the gradients it is given and hands out readings as they become available."""
+
+    def __init__(self, deliver: Callable[[NormReading], None]) -> None:
+        self.dropped = 0
+        """Steps not measured because the device had not finished the readings before."""
+        self._deliver = deliver
+        self._under_way: deque[_UnderWay] = deque()
+
+    def measure(
+        self,
+        step: int,
+        gradients: list[tuple[int, torch.Tensor]],
+        loss: torch.Tensor | HostCopy | None,
+        scale: torch.Tensor | None = None,
+        clipping: Clipping | None = None,
+    ) -> None:
+        """Measure the gradients of `step`, given as (parameter index, gradient).
+
+        `loss` is one number, on its way if it comes from a device. `scale` is what a loss scaler has multiplied the gradients
+        by, if the optimizer takes that out itself; `clipping` what the script has clipped them by.
+        """
+        if self._under_way:
+            self.poll()
+        if len(self._under_way) >= _RING:
+            self.dropped += 1
+            return
+        with torch.no_grad():
+            # A norm for each of thousands of gradients would have the collector go through all objects of the process.
+            collects = gc.isenabled()
+            gc.disable()
+            try:
+                groups = _norms(gradients)
+            finally:
+                if collects:
+                    gc.enable()
+            indices: list[int] = []
+            scaled: list[list[torch.Tensor]] = []
+            for places, norms in groups:
+                indices += places
+                scaled.append(norms)
+            if clipping is not None:
+                scaled.append([clipping.total.reshape(())])
+            plain = [[loss.reshape(())]] if isinstance(loss, torch.Tensor) else []
+            if not scaled and loss is None:
+                return
+            # The step's one host read, but for a loss on a device.
+            copy = HostCopy(_joined(scaled, plain, scale)) if scaled or plain else None
+        # The total itself is not held on to: it is the script's.
+        clipped_at = clipping.threshold if clipping is not None else None
+        apart = loss if isinstance(loss, HostCopy) else None
+        self._under_way.append(_UnderWay(step, indices, bool(plain), clipping is not None, clipped_at, copy, apart))
+        self.poll()
+
+    def tree_changed(self, moved: Moved) -> None:
+        """Parameters have other places now. A reading stays with its parameters, and is dropped with the last of them."""
+        under_way, self._under_way = self._under_way, deque()
+        for reading in under_way:
+            places = moved.of_places(reading.indices)
+            if places is not None:
+                reading.indices = places
+                self._under_way.append(reading)
+
+    def poll(self) -> None:
+        """Deliver the readings that a device has finished; never waits."""
+        while self._under_way:
+            ready = self._under_way[0]
+            # Asked without a call, but for that of the copy: this is done at each step.
+            if not ((ready.copy is None or ready.copy.is_there) and (ready.loss is None or ready.loss.is_there)):
+                return
+            self._under_way.popleft()
+            self._deliver(_reading(ready, ready.copy.values() if ready.copy is not None else []))
+
+    def finish(self) -> None:
+        """Deliver what is still under way; may wait for the device, since the run is over."""
+        if self._under_way:
+            newest = self._under_way[-1]
+            for copy in (newest.copy, newest.loss):
+                if copy is not None:
+                    copy.wait()
+        self.poll()
+
+
+def _reading(ready: _UnderWay, values: list[float]) -> NormReading:
+    loss = values.pop() if ready.with_loss else None
+    if ready.loss is not None:
+        (loss,) = ready.loss.values()
+    before = values.pop() if ready.is_clipped else None
+    total = _total(values) if ready.indices else None
+    return NormReading(ready.step, total, loss, list(zip(ready.indices, values)), before, ready.clipped_at)
+
+
+def _total(norms: list[float]) -> float:
+    total = math.hypot(*norms)
+    # To `hypot` anything with Inf in it is Inf.
+    return math.nan if total == math.inf and any(map(math.isnan, norms)) else total
+
+
+def _joined(
+    scaled: list[list[torch.Tensor]], plain: list[list[torch.Tensor]], scale: torch.Tensor | None
+) -> torch.Tensor:
+    """Numbers as one tensor of one dimension. Those of one list share device and dtype; the `scaled` are divided by `scale`.
+
+    Where all are of one device and dtype this is a single operation: each costs more than its numbers on short steps.
+    """
+    lists = scaled + plain
+    values: list[torch.Tensor] = []
+    kinds = set()
+    for each in lists:
+        values += each
+        kinds.add((each[0].device, each[0].dtype))
+    first = values[0]
+    if scale is None and len(kinds) == 1:
+        return torch.stack(values)
+    near = [each[0] for each in lists] + ([scale] if scale is not None else [])
+    home = next((each.device for each in near if not each.is_cpu), first.device)
+    stacked = [torch.stack(each).to(wide(each[0].device)) for each in lists]
+    if scale is not None:
+        for place, part in enumerate(stacked[: len(scaled)]):
+            stacked[place] = unscaled(part, scale)
+    return torch.cat([part.to(home, non_blocking=True) for part in stacked])
+
+
+def unscaled(values: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+    """These numbers without a loss scaler's factor.
+
+    Of numbers on the host and a factor on a device the result is on the device: a copy of the factor would be read before it
+    has arrived, or waited for.
+    """
+    if values.is_cpu and not scale.is_cpu:
+        values = values.to(scale.device, non_blocking=True)
+    return values / scale.to(values.device, values.dtype, non_blocking=True)
+
+
+def _norms(gradients: list[tuple[int, torch.Tensor]]) -> list[tuple[list[int], list[torch.Tensor]]]:
+    """Parameter indices and, in the same order, their norms, for each device and dtype."""
+    groups: dict[tuple[torch.device, torch.dtype, bool], tuple[list[int], list[torch.Tensor]]] = {}
+    apart: list[tuple[list[int], list[torch.Tensor]]] = []
+    for index, gradient in gradients:
+        plain = gradient
+        if type(gradient) is not torch.Tensor or gradient.layout is not _STRIDED or gradient.dtype not in _REAL:
+            if would_wait(gradient):
+                apart.append(([index], [norm_of_repeated(gradient)]))
+                continue
+            plain = plain_gradient(gradient)
+        # A multi-tensor norm on a device takes scratch for as many chunks as its largest tensor has, for every tensor.
+        key = plain.device, plain.dtype, plain.numel() > (_PIECE if plain.is_cpu else _LARGE)
+        group = groups.get(key)
+        if group is None:
+            group = groups[key] = ([], [])
+        group[0].append(index)
+        group[1].append(plain)
+    return apart + [
+        (
+            places,
+            [_norm_in_pieces(tensor) for tensor in tensors]
+            if large and device.type == "cpu"
+            else _multi_tensor_norms(tensors, torch.float32 if dtype in _HALF else None, in_batches=large),
+        )
+        for (device, dtype, large), (places, tensors) in groups.items()
+    ]
+
+
+def _multi_tensor_norms(
+    tensors: list[torch.Tensor], dtype: torch.dtype | None, *, in_batches: bool
+) -> list[torch.Tensor]:
+    """The norms, in batches whose scratch is no larger than a piece: for each tensor as many chunks as the largest one has."""
+    if not in_batches:
+        return multi_tensor_norms(tensors, dtype)
+    norms: list[torch.Tensor] = []
+    batch: list[torch.Tensor] = []
+    chunks = 0
+    for tensor in tensors:
+        chunks = max(chunks, -(-tensor.numel() // _CHUNK))
+        if batch and (len(batch) + 1) * chunks * _CHUNK_BYTES > PIECE_BYTES:
+            norms += multi_tensor_norms(batch, dtype)
+            batch, chunks = [], -(-tensor.numel() // _CHUNK)
+        batch.append(tensor)
+    return norms + multi_tensor_norms(batch, dtype)
+
+
+def norm_of(tensor: torch.Tensor) -> torch.Tensor:
+    """The L2 norm of one real dense tensor, as a tensor of no dimensions."""
+    if tensor.device.type == "cpu" and tensor.numel() > _PIECE:
+        return _norm_in_pieces(tensor)
+    norm: torch.Tensor = torch.linalg.vector_norm(tensor, dtype=torch.float32 if tensor.dtype in _HALF else None)
+    return norm
+
+
+def wide(device: torch.device) -> torch.dtype:
+    """What norms are joined in: Apple's devices have nothing wider than float32."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
+def _norm_in_pieces(tensor: torch.Tensor) -> torch.Tensor:
+    """The L2 norm of a large CPU tensor, from those of its pieces: as fast as in one go, and as exact as float32 allows.
+
+    In one go the CPU kernel adds up in float32: 1.4 % too little at 134 million elements, 20 % in float16. Asked for another
+    accumulation type it is 25 times slower than converting each piece while it is in the cache.
+    """
+    pieces = torch.split(in_memory_order(tensor).view(-1), _PIECE)
+    if tensor.dtype in _HALF:
+        norms = [torch.linalg.vector_norm(piece.float()) for piece in pieces]
+    else:
+        norms = multi_tensor_norms(list(pieces), None)
+    whole: torch.Tensor = torch.linalg.vector_norm(torch.stack(norms).to(torch.float64))
+    return whole
+
+
+def in_memory_order(tensor: torch.Tensor) -> torch.Tensor:
+    """The same elements with the largest stride first: a norm does not ask for their order. Copies only if it must."""
+    if tensor.is_contiguous():
+        return tensor
+    order = sorted(range(tensor.dim()), key=tensor.stride, reverse=True)
+    return tensor.permute(order).contiguous()
+
+
+def plain_gradient(gradient: torch.Tensor) -> torch.Tensor:
+    """A real dense tensor whose L2 norm is the gradient's: the values of a sparse one, the shard of a distributed one."""
+    to_local = getattr(gradient, "to_local", None)
+    if to_local is not None:
+        # `full_tensor()` would be a collective: a deadlock if only one rank measures.
+        gradient = to_local()
+    if gradient.layout is torch.sparse_coo:
+        # Indices may repeat, and only coalescing adds up what belongs together.
+        gradient = gradient.coalesce().values()
+    elif gradient.layout is not torch.strided:
+        gradient = gradient.values() if hasattr(gradient, "crow_indices") else gradient.to_dense()
+    return torch.view_as_real(gradient.resolve_conj()) if gradient.is_complex() else gradient

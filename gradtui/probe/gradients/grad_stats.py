@@ -1,0 +1,320 @@
+"""More of a gradient than its norm, and how far the step moves its parameter: on examined steps, for some parameters each.
+
+The update-to-weight ratio is the L2 norm of what the step adds to a parameter over that of the parameter. It is that of a
+sample of at most `SAMPLE` elements: to keep all of them from before the step would take as much memory as the model. Only
+reads; on a device by one asynchronous copy that is polled (not yet confirmed on a device). Runs on the training thread.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence, Set
+from dataclasses import dataclass
+from operator import attrgetter, itemgetter
+
+import torch
+
+from gradtui.probe.gradients.grad_norms import in_memory_order, norm_of, plain_gradient, wide
+from gradtui.probe.gradients.sparse_gradients import would_wait
+from gradtui.probe.memory import PIECE_BYTES, devices_with_room
+from gradtui.probe.torch_private.host_copy import HostCopy
+from gradtui.protocol.vocabulary import GradientFigures
+
+MOST_PARAMETERS = 64
+"""Parameters that are looked at in one step; the next such step goes on with those that follow."""
+MOST_ELEMENTS = 1 << 26
+"""Elements that are looked at in one step, more only where a single parameter has more."""
+SAMPLE = 512
+_SMALL = 4_096
+"""Elements of a parameter that is looked at together with others."""
+_RING = 8
+"""Looks that may be under way on a device; with so many, the next step is not looked at."""
+_HALF = (torch.float16, torch.bfloat16)
+
+Deliver = Callable[[int, tuple[GradientFigures, ...]], None]
+"""Called with a step and the figures of the parameters that were looked at in it."""
+
+
+@dataclass
+class _Looked:
+    """What was seen of some parameters in one step, on its way to the host: nothing of ours stays on a device."""
+
+    step: int
+    parameters: list[tuple[int, int, int]]
+    """Place in the tree, number of elements, and how many of them the gradient stores."""
+    numbers: HostCopy
+    """A column of them for each parameter, row by row."""
+    before: HostCopy | None
+    """Samples of all parameters one after the other; None where the step was over."""
+    after: HostCopy | None = None
+
+    @property
+    def is_there(self) -> bool:
+        return self.numbers.is_there and all(copy.is_there for copy in (self.before, self.after) if copy is not None)
+
+
+class GradientStatistics:
+    """Takes figures before a step, completes them after it, and delivers them when they have arrived."""
+
+    def __init__(self, deliver: Deliver) -> None:
+        self.dropped = 0
+        """Steps not looked at because the device had not finished the looks before."""
+        self._deliver = deliver
+        self._next = 0
+        """The place of the parameter to go on with."""
+        self._open: tuple[_Looked, list[torch.Tensor]] | None = None
+        self._under_way: deque[_Looked] = deque()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether figures of the present step wait for its end."""
+        return self._open is not None
+
+    def tree_changed(self) -> None:
+        """Parameters have other places now."""
+        self._next, self._open = 0, None
+        self._under_way.clear()
+
+    def before_step(
+        self,
+        step: int,
+        applied: Sequence[tuple[int, torch.Tensor]],
+        scale: torch.Tensor | None,
+        has_run: bool,
+        always: Set[int] = frozenset(),
+    ) -> None:
+        """Look at some of the parameters, given as (place, parameter), whose gradients are applied as `step`.
+
+        `scale` is a loss scaler's factor that is still in the gradients; `has_run` says that the step is over. Those at the
+        places `always` are among them every time.
+        """
+        self._open = None
+        self.poll()
+        if len(self._under_way) >= _RING:
+            self.dropped += 1
+            return
+        groups = _alike_together(self._chosen(applied, always))
+        if not groups:
+            return
+        chosen = [each for group in groups for each in group]
+        parameters = [parameter for _, parameter in chosen]
+        with torch.no_grad():
+            numbers = HostCopy(_table(groups, scale))
+            before = None if has_run else HostCopy(_samples(parameters))
+        sizes = [(place, plain_gradient(each.detach()).numel(), _stored(each).numel()) for place, each in chosen]
+        self._open = _Looked(step, sizes, numbers, before), parameters
+
+    def after_step(self) -> None:
+        """The step has run, or was left out."""
+        if self._open is None:
+            return
+        (looked, parameters), self._open = self._open, None
+        # The step may have taken what room there was: an optimizer makes its state in its first one.
+        if looked.before is not None and all(devices_with_room(parameters).values()):
+            with torch.no_grad():
+                looked.after = HostCopy(_samples(parameters))
+        self._under_way.append(looked)
+        self.poll()
+
+    def poll(self) -> None:
+        """Deliver what a device has finished; never waits."""
+        while self._under_way and self._under_way[0].is_there:
+            looked = self._under_way.popleft()
+            self._deliver(looked.step, tuple(sorted(_figures(looked), key=attrgetter("parameter"))))
+
+    def _chosen(self, applied: Sequence[tuple[int, torch.Tensor]], always: Set[int]) -> list[tuple[int, torch.Tensor]]:
+        """Those that are looked at always, and those whose turn it is, round after round."""
+        chosen: list[tuple[int, torch.Tensor]] = []
+        elements = 0
+        for place, parameter in _in_turn(applied, self._next, always):
+            # Asked in this order, and not of all: there may be many, of which these few are looked at.
+            if not _can_be_looked_at(parameter):
+                continue
+            elements += parameter.numel()
+            if chosen and elements > MOST_ELEMENTS:
+                break
+            chosen.append((place, parameter))
+            if len(chosen) == MOST_PARAMETERS:
+                break
+        if chosen and chosen[-1][0] not in always:
+            self._next = chosen[-1][0] + 1
+        return chosen
+
+
+def _in_turn(
+    applied: Sequence[tuple[int, torch.Tensor]], begin: int, always: Set[int]
+) -> Iterator[tuple[int, torch.Tensor]]:
+    order = sorted(applied, key=itemgetter(0))
+    if always:
+        yield from (each for each in order if each[0] in always)
+        order = [each for each in order if each[0] not in always]
+    turn = bisect_left([place for place, _ in order], begin)
+    yield from order[turn:]
+    yield from order[:turn]
+
+
+def _can_be_looked_at(parameter: torch.Tensor) -> bool:
+    gradient = parameter.grad
+    if (
+        gradient is None
+        or parameter.layout is not torch.strided
+        or (gradient.layout is not torch.strided and would_wait(gradient))
+    ):
+        return False
+    return _stored(parameter).numel() > 0
+
+
+def _stored(parameter: torch.Tensor) -> torch.Tensor:
+    """What its gradient stores."""
+    gradient = parameter.grad
+    return parameter.detach()[:0] if gradient is None else plain_gradient(gradient)
+
+
+def _joined(parts: Sequence[torch.Tensor]) -> torch.Tensor:
+    """One tensor of one dimension, on the device where the first of them is that is on any."""
+    home = next((part.device for part in parts if not part.is_cpu), parts[0].device)
+    kind = wide(home)
+    if len({(part.device, part.dtype) for part in parts}) == 1:
+        return torch.cat([part if part.dim() == 1 else part.reshape(-1) for part in parts]).to(kind)
+    return torch.cat([part.to(home, kind, non_blocking=True).reshape(-1) for part in parts])
+
+
+def _kind(parameter: torch.Tensor) -> tuple[torch.device, torch.dtype, bool]:
+    """What parameters have in common whose numbers are worked out together."""
+    return parameter.device, parameter.dtype, _is_small(parameter)
+
+
+def _alike_together(chosen: list[tuple[int, torch.Tensor]]) -> list[list[tuple[int, torch.Tensor]]]:
+    """Those of a kind in one list each. To put their numbers in another order on a device would wait for it."""
+    groups: dict[object, list[tuple[int, torch.Tensor]]] = {}
+    for each in chosen:
+        groups.setdefault(_kind(each[1]), []).append(each)
+    return list(groups.values())
+
+
+def _table(groups: list[list[tuple[int, torch.Tensor]]], scale: torch.Tensor | None) -> torch.Tensor:
+    """A row for each of the `_numbers`, one after the other: stacked by row, which takes far fewer operations."""
+    columns = []
+    for group in groups:
+        members = [parameter for _, parameter in group]
+        numbers = (
+            _numbers_at_once(members)
+            if _is_small(members[0])
+            else [torch.stack(row) for row in zip(*map(_numbers, members))]
+        )
+        columns.append(_joined(numbers).view(_ROWS, -1))
+    home = next((part.device for part in columns if not part.is_cpu), columns[0].device)
+    table = torch.cat([part.to(home, wide(home), non_blocking=True) for part in columns], dim=1)
+    if scale is not None:
+        table[_SCALED] /= scale.to(table.device, table.dtype, non_blocking=True)
+    return table.reshape(-1)
+
+
+_ROWS = 7
+_SCALED = slice(2, 6)
+"""The rows of the table that have a loss scaler's factor in them."""
+
+
+def _numbers(parameter: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """How many elements of its gradient are not zero, not finite; smallest, largest, mean, norm; and its own norm."""
+    gradient, weights = _stored(parameter), plain_gradient(parameter.detach())
+    mean = gradient.mean(dtype=torch.float32 if gradient.dtype in _HALF else None)
+    return (
+        *_counts(gradient),
+        *torch.aminmax(gradient),
+        mean,
+        norm_of(gradient),
+        norm_of(weights),
+    )
+
+
+def _is_small(parameter: torch.Tensor) -> bool:
+    """Whether asking for its numbers costs more than working them out. On the CPU only: segments are told from the host."""
+    stored = _stored(parameter)
+    return stored.is_cpu and parameter.is_cpu and max(stored.numel(), parameter.numel()) <= _SMALL
+
+
+def _numbers_at_once(parameters: list[torch.Tensor]) -> list[torch.Tensor]:
+    """The `_numbers` of small parameters, by row, in as many operations for all as for one. In float64."""
+    gradients, lengths = _end_to_end([_stored(each) for each in parameters])
+    weights, weight_lengths = _end_to_end([plain_gradient(each.detach()) for each in parameters])
+
+    def of_each(values: torch.Tensor, how: str) -> torch.Tensor:
+        reduced: torch.Tensor = torch.segment_reduce(values.to(torch.float64), how, lengths=lengths)
+        return reduced
+
+    return [
+        of_each(gradients != 0, "sum"),
+        of_each(gradients - gradients != 0, "sum"),
+        of_each(gradients, "min"),
+        of_each(gradients, "max"),
+        of_each(gradients, "sum") / lengths,
+        of_each(gradients.square(), "sum").sqrt(),
+        torch.segment_reduce(weights.square(), "sum", lengths=weight_lengths).sqrt(),
+    ]
+
+
+def _end_to_end(tensors: list[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+    """The elements of all, one tensor after the other, and how many each has."""
+    lengths = torch.tensor([each.numel() for each in tensors], dtype=torch.int64, device="cpu")
+    return _joined([in_memory_order(each) for each in tensors]), lengths
+
+
+def _counts(gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """How many elements are not zero, and how many are NaN or infinite: not zero when taken from themselves.
+
+    In pieces: on a device `count_nonzero` first makes a bool of every element.
+    """
+    pieces = torch.split(in_memory_order(gradient).view(-1), max(1, PIECE_BYTES // gradient.element_size()))
+    nonzero = [torch.count_nonzero(piece) for piece in pieces]
+    not_finite = [torch.count_nonzero(piece - piece) for piece in pieces]
+    return (nonzero[0], not_finite[0]) if len(pieces) == 1 else (_sum(nonzero), _sum(not_finite))
+
+
+def _sum(counts: list[torch.Tensor]) -> torch.Tensor:
+    return torch.stack(counts).sum()
+
+
+def _samples(parameters: list[torch.Tensor]) -> torch.Tensor:
+    """At most `SAMPLE` elements of each, evenly spread, one after the other."""
+    parts = []
+    for parameter in parameters:
+        flat = in_memory_order(plain_gradient(parameter.detach())).view(-1)
+        parts.append(flat[:: -(-flat.numel() // SAMPLE)] if flat.numel() > SAMPLE else flat)
+    return _joined(parts)
+
+
+def _figures(looked: _Looked) -> Iterator[GradientFigures]:
+    count = len(looked.parameters)
+    rows = zip(*looked.numbers.tensor().view(-1, count).tolist())
+    ratios = _ratios(looked)
+    for (place, elements, stored), row, ratio in zip(looked.parameters, rows, ratios):
+        nonzero, not_finite, smallest, largest, mean, norm, weight = row
+        bad = math.isnan(smallest) or math.isnan(largest)
+        yield GradientFigures(
+            parameter=place,
+            max_abs=math.nan if bad else max(abs(smallest), abs(largest)),
+            mean=mean,
+            std=math.sqrt(max(0.0, norm * norm / stored - mean * mean)) if math.isfinite(norm) else math.nan,
+            zero_fraction=1 - nonzero / elements,
+            not_finite=int(not_finite),
+            weight_norm=weight,
+            update_ratio=ratio,
+            ratio_is_exact=elements <= SAMPLE,
+            elements=elements,
+            stored=stored,
+        )
+
+
+def _ratios(looked: _Looked) -> list[float | None]:
+    if looked.before is None or looked.after is None:
+        return [None] * len(looked.parameters)
+    lengths = [-(-elements // -(-elements // SAMPLE)) for _, elements, _ in looked.parameters]
+    before, after = looked.before.tensor(), looked.after.tensor()
+    # On the host by now, and read together: one conversion, not two for each parameter.
+    squares = torch.cat((before, after - before)).to(torch.float64).square()
+    sizes = torch.tensor(lengths + lengths, dtype=torch.int64, device="cpu")
+    norms = torch.segment_reduce(squares, "sum", lengths=sizes).sqrt().view(2, -1).tolist()
+    return [moved / weight if weight > 0 else None for weight, moved in zip(*norms)]

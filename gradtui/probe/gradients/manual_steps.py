@@ -1,0 +1,140 @@
+"""The gradients that a script without an optimizer applies: it may clip them between their backward and its own update.
+
+They are read when backward ends, since many scripts clear them right after the update. They are read again when a clipping
+function of torch has run, and at the end of the step (the next forward, backward or `zero_grad`) where they are still there
+and have changed: every change of a tensor in place counts up its version. Runs on the training thread.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+import torch
+
+from gradtui.probe.gradients.grad_norms import NormReading, moved_reading
+from gradtui.probe.model import Moved
+
+_MOST_OPEN = 16
+"""Steps whose readings have not arrived from a device yet."""
+
+
+class _End(Enum):
+    """What has become of the gradients since they were read, when the step ends."""
+
+    SAME = "unchanged"
+    CHANGED_ONCE = "each was changed in place once"
+    CHANGED = "changed"
+    GONE = "some are gone, and nobody saw whether they had changed before the update"
+
+
+@dataclass
+class _Step:
+    """One step whose norms have not been handed out."""
+
+    readings: list[NormReading] = field(default_factory=list)
+    expected: int = 0
+    """How many readings were begun."""
+    end: _End | None = None
+    seen: list[tuple[weakref.ref[torch.Tensor], int]] = field(default_factory=list)
+    """The gradients as they were read last, and their versions."""
+
+
+class StepByHand:
+    """Keeps the readings of a step until it ends, and hands out the one of what was applied.
+
+    `gradients` gives the gradients there are, and `measure` reads those of a step. `first` gets the reading as backward left
+    the gradients, `deliver` the one of what was applied.
+    """
+
+    def __init__(
+        self,
+        gradients: Callable[[], Iterable[torch.Tensor]],
+        measure: Callable[[int], None],
+        first: Callable[[NormReading], None],
+        deliver: Callable[[NormReading], None],
+    ) -> None:
+        self.step = 0
+        """The step that has not ended, 0 if there is none."""
+        self._gradients, self._measure, self._first, self._deliver = gradients, measure, first, deliver
+        self._steps: dict[int, _Step] = {}
+
+    def backward_ended(self, step: int) -> None:
+        """The backward of this step has ended."""
+        self.end()
+        self.step = step
+        self._steps[step] = _Step()
+        if len(self._steps) > _MOST_OPEN:
+            del self._steps[next(iter(self._steps))]
+        self._read()
+
+    def clipped(self) -> None:
+        """A clipping function of torch has run."""
+        if self.step:
+            self._read()
+
+    def end(self) -> None:
+        """What follows the step begins, or the run is over."""
+        if not self.step:
+            return
+        open_step = self._steps[self.step]
+        end = _end(open_step.seen, list(self._gradients()))
+        if end in (_End.CHANGED, _End.CHANGED_ONCE):
+            self._read()
+        number, self.step = self.step, 0
+        open_step.end, open_step.seen = end, []
+        self._settle(number)
+
+    def tree_changed(self, moved: Moved) -> None:
+        """Parameters have other places now. A step stays open while a parameter that it was read of is listed."""
+        for number, step in list(self._steps.items()):
+            readings = [moved_reading(reading, moved) for reading in step.readings]
+            step.readings = [reading for reading in readings if reading is not None]
+            if len(step.readings) < len(readings):
+                del self._steps[number]
+        if self.step not in self._steps:
+            self.step = 0
+
+    def takes(self, reading: NormReading) -> bool:
+        """A reading has arrived. Says whether it is of a step by hand: then it is kept."""
+        open_step = self._steps.get(reading.step)
+        if open_step is None:
+            return False
+        if not open_step.readings:
+            self._first(reading)
+        open_step.readings.append(reading)
+        self._settle(reading.step)
+        return True
+
+    def _read(self) -> None:
+        open_step = self._steps[self.step]
+        open_step.expected += 1
+        open_step.seen = [(weakref.ref(each), each._version) for each in self._gradients()]  # noqa: SLF001
+        self._measure(self.step)
+
+    def _settle(self, number: int) -> None:
+        open_step = self._steps[number]
+        if open_step.end is None or len(open_step.readings) < open_step.expected:
+            return
+        del self._steps[number]
+        *earlier, last = open_step.readings
+        loss = open_step.readings[0].loss
+        is_applied = open_step.end is not _End.GONE
+        if earlier and not last.total and earlier[-1].total:
+            # Set to zero after the update.
+            is_applied = open_step.end is not _End.CHANGED
+            last = earlier[-1]
+        self._deliver(replace(last, loss=loss, is_applied=is_applied))
+
+
+def _end(seen: list[tuple[weakref.ref[torch.Tensor], int]], now: list[torch.Tensor]) -> _End:
+    if len(now) < len(seen):
+        return _End.GONE
+    if any(gradient is not reference() for gradient, (reference, _) in zip(now, seen)):
+        return _End.CHANGED
+    changes = {gradient._version - version for gradient, (_, version) in zip(now, seen)}  # noqa: SLF001
+    if changes <= {0}:
+        return _End.SAME
+    return _End.CHANGED_ONCE if changes == {1} else _End.CHANGED

@@ -1,0 +1,291 @@
+"""The first step with NaN or Inf: in which phase, module and parameter they appeared. Runs on the training thread.
+
+On the CPU a loss can be read as backward begins, before its graph is freed: then weights, batch and graph are looked at, for
+`_SECONDS` of the whole run at most. On a device everything comes from the readings that are made anyway, some steps late, and
+what they do not tell is not told (not yet confirmed on a device).
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import torch
+
+from gradtui.probe.autograd import OUTSIDE, ModuleTracer
+from gradtui.probe.gradients.grad_norms import GradientMeter, NormReading, plain_gradient
+from gradtui.probe.gradients.nonfinite_forward import find_origin
+from gradtui.probe.gradients.nonfinite_parameters import BadParameters, Kinds, of_clipped
+from gradtui.probe.gradients.time_budget import FINITE, INF, NAN, Look, kind_of, worst
+from gradtui.probe.memory import devices_with_room
+from gradtui.probe.model import ModelsInView, Moved
+from gradtui.probe.runtime import AlreadySo, Applied, Refused, RunClock
+from gradtui.probe.steps import StepCounter
+from gradtui.probe.torch_private.private_names import operations_are_observed
+from gradtui.protocol.commands import PauseAtBadStep
+from gradtui.protocol.events import BadStepFound, Event
+from gradtui.protocol.vocabulary import Phase
+
+_SECONDS = 2.0
+_MOST = 20
+"""So many times of a run are told of."""
+_UNDER_WAY = 8
+"""Readings that may be on their way from a device, and more."""
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What else is known of a step, and who can hold the run."""
+
+    counter: StepCounter
+    tracer: ModuleTracer
+    batch: Callable[[], Iterable[torch.Tensor]]
+    """The tensors of the step's batch, none where nobody noted them."""
+    hold: Callable[[PauseAtBadStep], bool]
+    """Holds the run at the next boundary as the command asked; False where it must not be held, and the command is rejected."""
+
+
+class _Measured(NamedTuple):
+    """A step whose gradients are measured."""
+
+    is_left_out: bool
+    """A loss scaler leaves it out, if they are not finite."""
+    optimizer: weakref.ref[object] | None
+    """None where the script updates its parameters itself."""
+
+
+class BadSteps:
+    """Tells of each time that values stop being finite, and may hold the run then."""
+
+    def __init__(self, emit: Callable[[Event], None], clock: RunClock, view: ModelsInView) -> None:
+        self.pauses = False
+        """The run is to be held at the next bad step. Until then every step is measured."""
+        self._wish = PauseAtBadStep(0)
+        """The command that asked for it."""
+        self.left_out = False
+        """What is measured next is a step that a loss scaler leaves out: Inf in its gradients is how it finds its scale."""
+        self.around: Surroundings | None = None
+        self._emit = emit
+        self._clock = clock
+        self._view = view
+        self._parameters = BadParameters(view)
+        self._weights = GradientMeter(self._weights_read)
+        self._told = 0
+        self._is_bad = False
+        self._last_finite: int | None = None
+        self._left_s = _SECONDS
+        self._finite_losses = 0
+        """Of the present step."""
+        self._before_step: int | None = None
+        """The step whose gradients are being measured, while its weights are still those that it began with."""
+        self._under_way: dict[int, _Measured] = {}
+        """By step, whose readings have not arrived yet."""
+        self._bad_of: weakref.ref[object] | None = None
+        """The optimizer whose gradients were not finite last. While it lives, a finite step of another is no end."""
+        self._clipped: Kinds = {}
+        """The gradients that were not finite before the script clipped them."""
+
+    def set_pause(self, command: PauseAtBadStep) -> Applied:
+        """The command. Raises `Refused`."""
+        if command.on == self.pauses:
+            raise AlreadySo("it does so already" if command.on else "it would not pause there anyway")
+        if command.on and self._is_bad:
+            raise Refused("the newest values are not finite already; p holds the run at once")
+        self.pauses, self._wish = command.on, command
+        now = "pauses at the first NaN or Inf; until then every step is measured, whatever the budget"
+        return Applied(now if command.on else "no longer pauses at the first NaN or Inf", ())
+
+    def tree_changed(self, moved: Moved) -> None:
+        """Parameters and modules have other places now."""
+        self._parameters.tree_changed()
+        self._weights.tree_changed(moved)
+        self._clipped = {}
+
+    def saw_loss(self, loss: torch.Tensor, outputs: Any, *, is_scaled: bool) -> None:
+        """Backward is about to run on `outputs`; `loss` is what it is without a loss scaler's factor."""
+        if self._is_bad or loss.device.type != "cpu":
+            return
+        kind = kind_of(loss.item())
+        if kind == FINITE or (is_scaled and kind != NAN):
+            # The factor itself may have made Inf of the loss, which then goes unharmed.
+            self._finite_losses += 1
+            return
+        began = perf_counter()
+        look = Look(self._left_s)
+        found = self._weights_before(look) or self._forward(kind, outputs, look)
+        self._left_s -= perf_counter() - began
+        self._tell(found)
+
+    def clipping(self) -> None:
+        """The script is about to clip gradients. They are looked at on the CPU, in steps whose module calls are noted."""
+        around = self.around
+        if around is None or not around.tracer.on or self._is_bad or self._left_s <= 0 or operations_are_observed():
+            return
+        self._clipped = self._parameters.gradients(Look(self._left_s))
+
+    def measuring(self, step: int, optimizer: object, *, has_run: bool = False) -> None:
+        """The gradients of this step are about to be measured. `has_run`: the step may have changed the weights already."""
+        self._before_step = None if has_run else step
+        # A fused optimizer takes the scaler's word itself, and does nothing where that is "not finite".
+        is_left_out = self.left_out or getattr(optimizer, "found_inf", None) is not None
+        self._under_way[step] = _Measured(is_left_out, weakref.ref(optimizer) if optimizer is not None else None)
+        self.left_out = False
+        if len(self._under_way) > _UNDER_WAY:
+            del self._under_way[next(iter(self._under_way))]
+
+    def read(self, reading: NormReading) -> None:
+        """A reading of loss and gradients has arrived."""
+        measured = self._under_way.pop(reading.step, _Measured(False, None))
+        loss = FINITE if reading.loss is None else kind_of(reading.loss)
+        total = FINITE if reading.total is None else kind_of(reading.total)
+        if loss == total == FINITE:
+            if not self._is_bad or self._ends_with(measured):
+                self._last_finite, self._is_bad, self._bad_of = reading.step, False, None
+            return
+        if self._is_bad:
+            self._bad_of = self._bad_of or measured.optimizer
+            return
+        if measured.is_left_out and loss != NAN:
+            return
+        self._bad_of = measured.optimizer
+        if loss != FINITE:
+            # Only from a device: weights and graph are others by now.
+            self._tell(replace(self._event(reading.step, loss, None, exact=False), earliest=self._after_finite))
+            return
+        found = self._backward(reading)
+        if found is not None:
+            self._tell(found)
+
+    def _ends_with(self, measured: _Measured) -> bool:
+        """Whether a finite step of this kind ends what was not finite."""
+        bad = self._bad_of() if self._bad_of is not None else None
+        return bad is None or (measured.optimizer is not None and measured.optimizer() is bad)
+
+    def stepped(self) -> None:
+        """A step has ended, executed or not."""
+        around, self._finite_losses, self._clipped, self._before_step = self.around, 0, {}, None
+        if around is None:
+            return
+        if around.tracer.on and around.tracer.trace.grad_modes:
+            self._parameters.saw_calls(around.tracer.trace.grad_modes)
+        self._weights.poll()
+        if self.pauses and not self._is_bad and not operations_are_observed():
+            live = [(place, plain_gradient(each.detach())) for place, each in self._parameters.live()]
+            if all(devices_with_room(each for _, each in live).values()):
+                self._weights.measure(around.counter.steps, live, None)
+
+    def finish(self) -> None:
+        """Read the weights that were measured last; may wait for a device."""
+        self._weights.finish()
+
+    def _weights_read(self, reading: NormReading) -> None:
+        if self._is_bad or reading.total is None or math.isfinite(reading.total):
+            return
+        bad, is_sure = self._parameters.of_reading(reading, lambda parameter: parameter, Look(self._left_s))
+        found = self._of_weights(bad, reading.step, Phase.OPTIMIZER)
+        if found is not None:
+            self._tell(replace(found, exact=is_sure and self._last_finite == reading.step))
+
+    def _weights_before(self, look: Look) -> BadStepFound | None:
+        """Weights that are not finite before backward has run: what the loss comes from."""
+        steps, (bad, _) = self._steps(), self._parameters.weights(look)
+        if self._finite_losses:
+            # The closure of an optimizer that moves the weights between its calls.
+            return self._of_weights(bad, steps + 1, Phase.OPTIMIZER)
+        return self._began_bad(bad, steps + 1)
+
+    def _began_bad(self, bad: Kinds, step: int) -> BadStepFound | None:
+        """What is said of `step` where these weights were not finite as it began. None if there are none."""
+        if step == 1:
+            return self._of_weights(bad, 1, Phase.LOAD)
+        if self._last_finite == step - 1:
+            return self._of_weights(bad, step - 1, Phase.OPTIMIZER)
+        found = self._of_weights(bad, step, None)
+        return replace(found, exact=False, earliest=self._after_finite) if found is not None else None
+
+    @property
+    def _after_finite(self) -> int:
+        """The step after the last one that was measured and found finite."""
+        return (self._last_finite or 0) + 1
+
+    def _of_weights(self, bad: Kinds, step: int, phase: Phase | None) -> BadStepFound | None:
+        place = self._parameters.nearest(bad)
+        if place is None:
+            return None
+        return replace(
+            self._event(step, bad[place], phase),
+            parameter=self._parameters.path(place),
+            others=len(bad) - 1,
+            learning_rate=self._parameters.learning_rate(place) if phase is Phase.OPTIMIZER else None,
+        )
+
+    def _forward(self, kind: str, outputs: Any, look: Look) -> BadStepFound:
+        around, step = self.around, self._steps() + 1
+        batch = [look.at(each) for each in around.batch()] if around is not None else []
+        in_batch = worst(each for each in batch if each is not None)
+        if in_batch in (NAN, INF):
+            return self._event(step, in_batch, Phase.DATA)
+        said = self._event(step, kind, Phase.FORWARD)
+        said = replace(said, batch_is_finite=bool(batch) and all(each == FINITE for each in batch))
+        roots = outputs if isinstance(outputs, (tuple, list)) else (outputs,)
+        trace = around.tracer.trace if around is not None and around.tracer.on else None
+        tree = self._view.tree
+        origin = find_origin([each for each in roots if isinstance(each, torch.Tensor)], kind, tree, trace, look)
+        if origin is None:
+            return replace(said, exact=False)
+        paths = [tree.modules[place].path if place != OUTSIDE else None for place in (origin.module, origin.last)]
+        return replace(
+            said,
+            value=_said(origin.kind),
+            module=paths[0],
+            until=paths[1],
+            is_input=origin.is_input,
+            exact=origin.is_exact,
+        )
+
+    def _backward(self, reading: NormReading) -> BadStepFound | None:
+        began = perf_counter()
+        look = Look(self._left_s)
+        bad, is_sure = self._parameters.of_reading(reading, lambda parameter: parameter.grad, look)
+        if not bad:
+            return None
+        # Once an optimizer has applied NaN, its gradients are NaN at every step.
+        weights, are_known = self._parameters.weights(look) if self._before_step == reading.step else ({}, False)
+        self._left_s -= perf_counter() - began
+        if weights:
+            return self._began_bad(weights, reading.step)
+        said = self._of_gradients(reading, bad, is_sure=is_sure)
+        if (are_known and -1 not in bad) or self._after_finite == reading.step:
+            return said
+        return replace(said, exact=False, earliest=self._after_finite)
+
+    def _of_gradients(self, reading: NormReading, bad: Kinds, *, is_sure: bool) -> BadStepFound:
+        bad, is_known = of_clipped(bad, reading.before_clipping, self._clipped)
+        place = self._parameters.nearest(bad) if is_known else None
+        said = self._event(reading.step, worst(bad.values()) if place is None else bad[place], Phase.BACKWARD)
+        path = self._parameters.path(place) if place is not None else None
+        return replace(
+            said, parameter=path, others=len(bad) - 1, exact=is_sure and is_known and reading.loss is not None
+        )
+
+    def _steps(self) -> int:
+        return self.around.counter.steps if self.around is not None else 0
+
+    def _event(self, step: int, kind: str, phase: Phase | None, *, exact: bool = True) -> BadStepFound:
+        return BadStepFound(self._clock.at(), step, self._told + 1, _said(kind), phase, self._last_finite, exact=exact)
+
+    def _tell(self, found: BadStepFound) -> None:
+        self._is_bad = True
+        self._told += 1
+        was_asked, self.pauses = self.pauses, False
+        holds = was_asked and self.around is not None and self.around.hold(self._wish)
+        if self._told <= _MOST or was_asked:
+            self._emit(replace(found, holds=holds))
+
+
+def _said(kind: str) -> str:
+    return NAN if kind == NAN else INF

@@ -1,0 +1,160 @@
+"""Where in a forward the first NaN or Inf came from, read once from the autograd graph before backward frees it.
+
+Autograd keeps many inputs and results of operations. Whose result a kept tensor is tells its `grad_fn`; the earliest
+operation with a bad result is taken, and where what came before it was not kept, everything that it may have come from.
+Runs on the training thread; nothing is kept, and what is hooked (checkpointing, offloading) is not unpacked.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+
+import torch
+
+from gradtui.probe.autograd import OUTSIDE, ModuleTrace
+from gradtui.probe.gradients.time_budget import BELOW, FINITE, INF, NAN, Look, worst
+from gradtui.probe.model import ModuleTree, buffers_of
+from gradtui.probe.torch_private.graph_depth import deepest, is_too_deep
+from gradtui.probe.torch_private.private_names import GraphNode, leaf_of, number_of, storage_key
+from gradtui.probe.torch_private.saved_origins import kept_by
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where it came from."""
+
+    kind: str
+    """What it holds (`not_finite.NAN` and the like)."""
+    module: int
+    """Place of the module whose operation gave it, OUTSIDE of any."""
+    last: int
+    """Place of the last module that it may have come from: the same one where it is known."""
+    is_input: bool = False
+    """It was in what the module was given from outside of the graph: a batch, or what ran without autograd."""
+    is_exact: bool = True
+    """False where the module may be one nearby: nobody noted which module ran when, or there was no time for all."""
+
+
+def find_origin(
+    roots: Iterable[torch.Tensor], loss: str, tree: ModuleTree, trace: ModuleTrace | None, look: Look
+) -> Origin | None:
+    """The origin of a loss that is not finite; None where there was no time to look, or the graph is too deep for it.
+
+    `loss` says what it is. Without a `trace` modules are known by the parameters that operations use.
+    """
+    return _Search(tree, trace, look).over([root.grad_fn for root in roots if root.grad_fn is not None], loss)
+
+
+class _Search:
+    def __init__(self, tree: ModuleTree, trace: ModuleTrace | None, look: Look) -> None:
+        self._tree = tree
+        self._look = look
+        owned = (*tree.live_parameters(), *buffers_of(tree))
+        self._own = {_storage(each) for _, each in owned} - {None}
+        """Weights were looked at before, and statistics show what a module was given."""
+        self._trace = trace
+        self._owners: list[tuple[int, int]] = []
+        """(number, module) of the operations that use a parameter, in order; only without a trace."""
+        self._results: dict[GraphNode, str] = {}
+        """What the result of an operation holds, as far as it was kept."""
+        self._inputs: list[tuple[int, str]] = []
+        """(number of the operation, what it holds) of tensors that no operation of the graph made."""
+
+    def over(self, roots: list[GraphNode], loss: str) -> Origin | None:
+        known = _nodes(roots)
+        if known is None:
+            return None
+        nodes = sorted(known, key=number_of)
+        if self._trace is None:
+            self._owners = sorted(self._owned(nodes))
+        for node in nodes:
+            if self._look.is_over:
+                break
+            self._examine(node)
+        for kinds in ((NAN, INF), (BELOW,)):
+            origin = self._earliest(kinds)
+            if origin is not None:
+                return origin
+        return None if self._look.is_over else self._back_from(roots, loss)
+
+    def _earliest(self, kinds: Collection[str]) -> Origin | None:
+        """The earliest of what is that bad."""
+        results = [(number_of(node), node) for node, kind in self._results.items() if kind in kinds]
+        inputs = [each for each in self._inputs if each[1] in kinds]
+        first = min(results, key=lambda each: each[0], default=None)
+        given = min(inputs, default=None)
+        if given is not None and (first is None or given[0] <= first[0]):
+            place = self._module_of(given[0])
+            return Origin(given[1], place, place, is_input=True, is_exact=self._is_exact)
+        if first is None:
+            return None
+        return self._back_from([first[1]], self._results[first[1]])
+
+    def _back_from(self, start: list[GraphNode], kind: str) -> Origin:
+        """The operations that a bad result may have come from: back to those whose results were kept and are well."""
+        suspects, waiting = set(start), list(start)
+        while waiting:
+            for node, _ in waiting.pop().next_functions:
+                if node is not None and node not in suspects and node not in self._results and leaf_of(node) is None:
+                    suspects.add(node)
+                    waiting.append(node)
+        numbers = sorted(map(number_of, suspects))
+        modules = [self._module_of(number) for number in numbers]
+        return Origin(kind, modules[0], modules[-1], is_exact=self._is_exact)
+
+    @property
+    def _is_exact(self) -> bool:
+        return self._trace is not None and not self._look.is_over
+
+    def _examine(self, node: GraphNode) -> None:
+        for tensor, made_by in kept_by(node):
+            kind = self._look.at(tensor) if _storage(tensor) not in self._own else None
+            if kind is None:
+                continue
+            if made_by is None and not tensor.dim():
+                # A constant of the operation, as in `x * 0.5`.
+                made_by = node
+            if made_by is not None:
+                self._results[made_by] = worst((kind, self._results.get(made_by, FINITE)))
+            elif kind != FINITE:
+                self._inputs.append((number_of(node), kind))
+
+    def _module_of(self, number: int) -> int:
+        if self._trace is not None:
+            return self._trace.module_of(number)
+        place = bisect_right(self._owners, (number, len(self._tree.modules))) - 1
+        return self._owners[place][1] if place >= 0 else OUTSIDE
+
+    def _owned(self, nodes: list[GraphNode]) -> Iterator[tuple[int, int]]:
+        for node in nodes:
+            for following, _ in node.next_functions:
+                leaf = leaf_of(following) if following is not None else None
+                place = self._tree.owns(leaf) if leaf is not None else None
+                if place is not None:
+                    yield number_of(node), self._tree.parameters[place].module
+
+
+def _nodes(roots: list[GraphNode]) -> set[GraphNode] | None:
+    """Every operation of the graph; None where it would do harm to look at them (see `graph_depth`)."""
+    seen, waiting, most = set(roots), list(roots), deepest()
+    is_known = False
+    while waiting:
+        if not is_known and len(seen) >= most:
+            is_known = True
+            if is_too_deep(roots, most):
+                return None
+        for node, _ in waiting.pop().next_functions:
+            if node is not None and node not in seen and leaf_of(node) is None:
+                seen.add(node)
+                waiting.append(node)
+    return {node for node in seen if leaf_of(node) is None}
+
+
+def _storage(tensor: torch.Tensor) -> int | None:
+    """The identity of a tensor's storage; None for what has none of its own (sparse tensors, wrappers)."""
+    try:
+        return storage_key(tensor)
+    except (NotImplementedError, RuntimeError):
+        return None

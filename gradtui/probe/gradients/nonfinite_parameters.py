@@ -1,0 +1,113 @@
+"""Which parameters hold NaN or Inf, in weights or gradients, and which of them is nearest to the loss. Training thread."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping
+
+import torch
+
+from gradtui.probe.gradients.grad_norms import NormReading
+from gradtui.probe.gradients.time_budget import FINITE, INF, Look, kind_of
+from gradtui.probe.model import ModelsInView, read_groups
+from gradtui.probe.torch_private.private_names import is_lazy
+
+Kinds = dict[int, str]
+"""Place of a parameter -> what is not finite in it (`not_finite.INF` and the like); -1 for those of no known model."""
+
+
+class BadParameters:
+    """Looks at the parameters of the models in view."""
+
+    def __init__(self, view: ModelsInView) -> None:
+        self._view = view
+        self._called: Collection[int] = ()
+        """The modules in the order of first calls, of the step whose calls were noted last."""
+
+    def tree_changed(self) -> None:
+        """Modules have other places now."""
+        self._called = ()
+
+    def saw_calls(self, modules: Collection[int]) -> None:
+        """The modules that were called in a step, in the order of first calls."""
+        self._called = modules
+
+    def live(self) -> list[tuple[int, torch.Tensor]]:
+        """(place, parameter) of those that have elements."""
+        return [
+            (place, each) for place, each in self._view.tree.live_parameters() if not is_lazy(each) and each.numel()
+        ]
+
+    def weights(self, look: Look) -> tuple[Kinds, bool]:
+        """Those whose weights are not finite, and whether all weights could be read."""
+        kinds = {place: look.at(each) for place, each in self.live()}
+        return {place: kind for place, kind in kinds.items() if kind}, None not in kinds.values()
+
+    def gradients(self, look: Look) -> Kinds:
+        """Those whose gradients are not finite."""
+        kinds = {place: look.at(each.grad) for place, each in self.live() if each.grad is not None}
+        return {place: kind for place, kind in kinds.items() if kind}
+
+    def of_reading(
+        self, reading: NormReading, tensor_of: Callable[[torch.Tensor], torch.Tensor | None], look: Look
+    ) -> tuple[Kinds, bool]:
+        """Those whose norms say so, and whether that is sure. `tensor_of` gives what was measured of a parameter.
+
+        A norm is infinite too where the squares of finite values are beyond float32: the values are asked, where they can be.
+        """
+        bad: Kinds = {}
+        is_sure = True
+        for place, norm in reading.norms:
+            kind = kind_of(norm)
+            parameter = self._at(place) if kind == INF else None
+            measured = tensor_of(parameter) if parameter is not None else None
+            held = look.at(measured) if measured is not None else None
+            is_sure = is_sure and (kind != INF or held is not None)
+            kind = kind if held is None else held
+            if kind != FINITE:
+                bad[place] = kind
+        return bad, is_sure
+
+    def nearest(self, bad: Kinds) -> int | None:
+        """The one of them that is nearest to the loss: of the module that was called last. None if all are unknown."""
+        known = [place for place in bad if place >= 0]
+        called = {module: number for number, module in enumerate(self._called)}
+        return max(known, key=lambda place: (self._order(place, called), place), default=None)
+
+    def path(self, place: int) -> str:
+        """Its path."""
+        return self._view.tree.parameters[place].path
+
+    def learning_rate(self, place: int) -> float | None:
+        """Of the group that it is in; None where that is not known, or lies on a device."""
+        parameter, optimizers = self._at(place), self._view.live_optimizers()
+        for optimizer, groups in zip(optimizers, read_groups(optimizers)):
+            for group, settings in zip(optimizer.param_groups, groups):
+                if any(each is parameter for each in group["params"]):
+                    return settings.learning_rate
+        return None
+
+    def _at(self, place: int) -> torch.Tensor | None:
+        references = self._view.tree.parameter_refs
+        return references[place]() if 0 <= place < len(references) else None
+
+    def _order(self, place: int, called: Mapping[int, int]) -> int:
+        # A module that is not called itself (the output projection of an attention) goes with the one that holds it.
+        tree = self._view.tree
+        module = tree.parameters[place].module
+        while module not in called and module >= 0:
+            module = tree.modules[module].parent
+        return called.get(module, -1)
+
+
+def of_clipped(bad: Kinds, before: float | None, seen: Mapping[int, str]) -> tuple[Kinds, bool]:
+    """What of the gradients was bad before clipping, where `seen` says so, and whether that is known.
+
+    Clipping multiplies by a threshold over the total: where that is NaN all gradients become NaN, where it is Inf they become
+    zeros, and NaN where they were Inf.
+    """
+    if seen:
+        return dict(seen), True
+    if before is None or math.isfinite(before):
+        return bad, True
+    return (bad, False) if math.isnan(before) else (dict.fromkeys(bad, INF), True)

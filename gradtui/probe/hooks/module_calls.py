@@ -1,0 +1,167 @@
+"""The wrapper around every call of a module: tells of the outermost ones, and traces or checkpoints those within."""
+
+from __future__ import annotations
+
+import functools
+from _thread import get_ident
+from collections.abc import Callable
+from time import perf_counter_ns
+from typing import Any
+
+import torch
+from torch import nn
+
+from gradtui.call_depth import LEAVE_OUT
+from gradtui.own_frames import hide
+from gradtui.probe.commands import HeldStatistics
+from gradtui.probe.hooks.protocols import Examiner, Listener
+from gradtui.probe.hooks.traceback_entry import call_position, stands_for
+from gradtui.probe.runtime import HookSet
+from gradtui.probe.steps import FORWARD, StepMarks
+from gradtui.probe.torch_private.dynamo_frames import CAN_TELL, leave_frame_to_python, what_compiles
+from gradtui.probe.torch_private.private_names import current_graph_task_id, is_plain_module_call
+
+Function = Callable[..., Any]
+
+
+def module_call(
+    original: Function, hooks: HookSet, listener: Listener, examiner: Examiner, marks: StepMarks, held: HeldStatistics
+) -> Function:
+    """The wrapper around `nn.Module.__call__`. While the script's forward runs, statistics are `held`.
+
+    Where the original is torch's own function, a frame of the wrapper takes the place of a frame of that function.
+    """
+    outermost = _Outermost(hooks, listener, examiner, held)
+    is_plain = is_plain_module_call(original) and call_position(original, "_call_impl") is not None
+    made = _wrapper(original, hooks, examiner, marks, outermost, is_plain)
+    shown = stands_for(made, original, "_call_impl") if is_plain else None
+    wrapper = functools.wraps(original)(shown or hide(made))
+    return leave_frame_to_python(wrapper) if CAN_TELL else wrapper
+
+
+def _wrapper(  # noqa: C901, PLR0915 - as its one inner function
+    original: Function, hooks: HookSet, examiner: Examiner, marks: StepMarks, outermost: _Outermost, is_plain: bool
+) -> Function:
+    tracer, checkpoints, inside, hold = examiner.tracer, examiner.checkpoints, outermost.inside, functools.partial
+    is_dynamo, is_compiling, compiles = torch.compiler.is_dynamo_compiling, torch.compiler.is_compiling, what_compiles
+    thread_now, now, records, forward = get_ident, perf_counter_ns, torch.is_grad_enabled, FORWARD
+
+    # Of globals it may use only what Python has built in: see `stands_for`.
+    def __call__(self: nn.Module, *args: Any, **kwargs: Any) -> Any:  # noqa: N807, C901, PLR0912 - every frame more is felt here
+        # Nothing may be read before this test: while dynamo traces, whatever is read becomes a guard.
+        if is_dynamo():
+            return original(self, *args, **kwargs)
+        if tracer.passes:
+            # What the original does, without its frame: deep models meet Python's recursion limit no sooner.
+            if is_plain:
+                return (self._compiled_call_impl or self._call_impl)(*args, **kwargs)
+            return original(self, *args, **kwargs)
+        is_marked = is_direct = False
+        if (thread := thread_now()) == marks.idle:
+            is_marked = marks.model() is self and self.training and records() and not (
+                marks.between and (marks.waiting or not marks.steps_left or (marks.frozen and marks.is_disturbed()))
+            )  # fmt: skip
+            if is_marked:
+                marks.add((forward, now()))
+                marks.steps_left, marks.between = marks.steps_left - marks.between, False
+            is_direct = marks.is_bare and is_plain and self._compiled_call_impl is None
+        if is_direct and (is_marked or not (self._modules or self._parameters)):  # a loss function
+            if is_marked:
+                tracer.inside, tracer.passes = thread, True
+            try:
+                return self._call_impl(*args, **kwargs)
+            except BaseException as error:
+                hooks.passes(error)
+                raise
+            finally:
+                tracer.inside, tracer.passes = 0, False
+        is_inside = thread in inside or thread == tracer.inside
+        is_told = is_marked or self._modules or self._parameters or is_inside or checkpoints.wanted
+        call = (self._compiled_call_impl or self._call_impl) if is_plain else hold(original, self)
+        if not is_told or (not is_marked and (is_compiling() or compiles())):
+            # A loss function, where marks are not enough; or what dynamo compiles below a graph break: nothing may hinder it.
+            return call(*args, **kwargs)
+        if checkpoints.wanted and id(self) in checkpoints.wanted:
+            call = hold(checkpoints.run, self, call)
+        if not is_inside:
+            try:
+                return outermost.call(self, call, args, kwargs, is_marked)
+            except BaseException as error:
+                hooks.strip(error)
+                raise
+        if not tracer.on:
+            return call(*args, **kwargs)
+        hooks.run_bare("modules", tracer.entered, self)
+        try:
+            return call(*args, **kwargs)
+        finally:
+            hooks.run_bare("modules", tracer.left)
+
+    return __call__
+
+
+class _Outermost:
+    """Calls a module that is called from outside any other."""
+
+    def __init__(self, hooks: HookSet, listener: Listener, examiner: Examiner, held: HeldStatistics) -> None:
+        self.inside: set[int] = set()
+        """The threads that are running a module now, but for a marked one, which `tracer.inside` tells of."""
+        self._hooks = hooks
+        self._listener = listener
+        self._tracer = examiner.tracer
+        self._recomputation = examiner.recomputation
+        self._batches = examiner.batches
+        self._held = held
+
+    def call(self, module: nn.Module, call: Function, args: Any, kwargs: Any, is_marked: bool) -> Any:
+        hooks, held, tracer, thread = self._hooks, self._held, self._tracer, get_ident()
+        # A forward inside backward is a checkpoint being recomputed, on CUDA in a thread of the engine's.
+        is_again = not is_marked and (not hooks.active or current_graph_task_id() != -1)
+        is_traced = is_again and hooks.active and tracer.on and self._recomputation.traces
+        is_awaited = is_heard = is_holding = False
+        if is_traced:
+            hooks.run("modules", tracer.entered, module)
+        count = hooks.calls.cell if thread == hooks.calls.thread else hooks.calls.spare
+        count[0] += LEAVE_OUT
+        try:
+            if is_again:
+                return call(*args, **kwargs)
+            is_awaited = not is_marked and self._entered(module, (args, kwargs))
+            is_heard = thread == hooks.thread
+            is_holding = bool(held.modules) and held.enter()  # Only now: the boundary is behind us.
+            self.inside.add(thread)
+            if is_heard:
+                tracer.inside, tracer.passes = thread, not (tracer.on or tracer.minds)
+            return call(*args, **kwargs)
+        except BaseException as error:
+            if not is_again:
+                hooks.passes(error)
+            raise
+        finally:
+            # First, and without a call: a Ctrl+C in what follows must not leave later calls unheard.
+            count[0] -= LEAVE_OUT
+            if is_heard:
+                tracer.inside, tracer.passes = 0, False
+            self.inside.discard(thread)
+            if is_holding:
+                held.leave()
+            if is_awaited:
+                hooks.run("forward", self._listener.root_left, module)
+            if is_traced:
+                hooks.run("modules", tracer.left)
+
+    def _entered(self, module: nn.Module, arguments: Any) -> Any:
+        """Tell of it. Its batch is noted first, so that it is known at the end of `load` too."""
+        hooks, batches = self._hooks, self._batches
+        was_on = batches.on
+        if was_on:
+            hooks.run("batches", batches.given, arguments)
+        is_awaited = hooks.run("forward", self._listener.root_entered, module)
+        if batches.on and not was_on:
+            hooks.run("batches", batches.given, arguments)
+        return is_awaited
+
+
+hide(_Outermost.call)
+if CAN_TELL:
+    leave_frame_to_python(_Outermost.call)

@@ -1,0 +1,194 @@
+"""Every storage that is made and freed while a step runs: its memory from within, operation by operation.
+
+CPU tensors have no allocator that keeps a peak, so the operations themselves are watched, on single steps that are asked for
+or sampled: a `TorchDispatchMode` sees each one's outputs, and a weak reference tells when a storage is freed. What a kernel
+allocates and frees while it runs (a convolution's workspace) is not seen. Runs on the training thread, which on the CPU also
+runs backward.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from time import perf_counter_ns
+from typing import Any
+
+import torch
+
+from gradtui.probe.runtime import raised_by_handler
+from gradtui.probe.torch_private.operation_mode import OperationMode, below_operator_call
+from gradtui.probe.torch_private.private_names import is_wrapper
+
+MOST_EVENTS = 400_000
+"""Allocations and frees that are followed in one step; beyond that the trace ends early and says so."""
+
+_NO_TENSORS = frozenset({int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout, torch.Size})
+
+
+@dataclass(slots=True)
+class Allocation:
+    """One storage. `born` and `died` are places on the curve, `died` -1 while it is alive."""
+
+    nbytes: int
+    module: int
+    """The module whose operation made it, as a place in the tree."""
+    made: bool
+    """An operation made it; otherwise it was there before anybody saw it, and `born` is where it was first seen."""
+    born: int
+    died: int = -1
+    kind: str | None = None
+    """The memory category it belongs to, where that is known."""
+
+
+class _Followed(weakref.ref[Any]):
+    """A storage that is alive, and what is known of it."""
+
+    __slots__ = ("allocation", "key")
+    allocation: Allocation
+    key: int
+
+
+class AllocationTrace(OperationMode):
+    """Live bytes on one kind of device after every operation that changed them.
+
+    `total` is what was allocated when the trace began; `module_now` tells whose code is running.
+    """
+
+    def __init__(self, device_type: str, total: int, module_now: Callable[[], int]) -> None:
+        super().__init__()
+        self.curve: list[int] = [total]
+        """Bytes after each change."""
+        self.modules: list[int] = [module_now()]
+        """The module that was running at each."""
+        self.allocations: list[Allocation] = []
+        self.operations = 0
+        self.own_ns = 0
+        """What following them has taken, beside what torch needs to show them to us."""
+        self.failure: Exception | None = None
+        """A mistake of ours; nothing is followed any further."""
+        self.is_whole = True
+        """False if there were more events than are followed."""
+        self._device_type = device_type
+        self._on_cpu = device_type == "cpu"
+        self._module_now = module_now
+        self._freed = self._when_freed()
+        self._live: dict[int, _Followed] = {}
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Run the operation, and note what storages it has made."""
+        self.operations += 1
+        began = perf_counter_ns()
+        self._look_at(args, is_new=False)
+        if kwargs:
+            self._look_at(kwargs.values(), is_new=False)
+        called = perf_counter_ns()
+        try:
+            result = func(*args, **kwargs) if kwargs else func(*args)
+        except BaseException as error:
+            # Without us the operation would have been called by torch's own C++ code, not by a frame of torch's Python.
+            error.__traceback__ = below_operator_call(error.__traceback__)
+            raise
+        returned = perf_counter_ns()
+        # What an operation writes in place is an argument that it returns.
+        if result is not None and not (args and result is args[0]):
+            self._look_at((result,), is_new=True)
+        self.own_ns += perf_counter_ns() - returned + called - began
+        return result
+
+    def _look_at(self, values: Iterable[Any], *, is_new: bool) -> None:
+        """Follow what is among the arguments or results of an operation; what fails in that never reaches the operation."""
+        if self.failure is not None:
+            return
+        live = self._live
+        try:
+            for value in values:
+                kind = type(value)
+                if kind is torch.Tensor:
+                    try:
+                        storage = value.untyped_storage()
+                    except (NotImplementedError, RuntimeError):  # sparse tensors have none
+                        continue
+                    if storage._cdata not in live:  # noqa: SLF001 - as `storage_key`
+                        self._add(value, storage, is_new=is_new)
+                elif kind not in _NO_TENSORS:
+                    self._follow_all((value,), is_new=is_new)
+        except Exception as error:
+            if raised_by_handler(error):
+                raise
+            self.failure = error
+
+    def know(self, tensor: torch.Tensor, kind: str, module: int) -> None:
+        """Say what a tensor's storage is. One that no operation made counts in the total already, until it is freed."""
+        allocation = self._follow(tensor, is_new=False)
+        if allocation is not None:
+            allocation.kind, allocation.module = kind, module
+
+    def measured(self, total: int) -> None:
+        """The allocator says that so much is allocated now: make up for what no operation told of (NumPy, loss functions)."""
+        if total != self.curve[-1]:
+            self._note(total - self.curve[-1], self._module_now())
+
+    def close(self) -> None:
+        """Follow nothing any further. The numbers stay."""
+        self._live.clear()
+
+    def _follow_all(self, values: Iterable[Any], *, is_new: bool) -> None:
+        for value in values:
+            if isinstance(value, torch.Tensor):
+                self._follow(value, is_new=is_new)
+            elif isinstance(value, (tuple, list)):
+                self._follow_all(value, is_new=is_new)
+
+    def _follow(self, tensor: torch.Tensor, *, is_new: bool) -> Allocation | None:
+        try:
+            storage = tensor.untyped_storage()
+        except (NotImplementedError, RuntimeError):  # sparse tensors have none
+            return None
+        known = self._live.get(storage._cdata)  # noqa: SLF001 - as `storage_key`, without asking the tensor twice
+        return known.allocation if known is not None else self._add(tensor, storage, is_new=is_new)
+
+    def _add(self, tensor: torch.Tensor, storage: torch.UntypedStorage, *, is_new: bool) -> Allocation | None:
+        is_here = tensor.is_cpu if self._on_cpu else tensor.device.type == self._device_type
+        if not is_here or (type(tensor) is not torch.Tensor and is_wrapper(tensor)):
+            return None
+        curve, module = self.curve, self._module_now()
+        if len(curve) >= MOST_EVENTS:
+            self.is_whole = False
+            return None
+        allocation = Allocation(storage.nbytes(), module, is_new, len(curve) - (not is_new))
+        if is_new:
+            curve.append(curve[-1] + allocation.nbytes)
+            self.modules.append(module)
+        self.allocations.append(allocation)
+        followed = _Followed(storage, self._freed)
+        followed.key, followed.allocation = storage._cdata, allocation  # noqa: SLF001
+        self._live[followed.key] = followed
+        return allocation
+
+    def _when_freed(self) -> Callable[[weakref.ref[Any]], None]:
+        # A callback that held the trace would keep it alive as long as the script's tensors.
+        trace = weakref.ref(self)
+
+        def freed(followed: weakref.ref[Any]) -> None:
+            self = trace()
+            if self is None or type(followed) is not _Followed or self._live.pop(followed.key, None) is None:
+                return
+            allocation, curve = followed.allocation, self.curve
+            allocation.died = len(curve)
+            if len(curve) >= MOST_EVENTS:
+                self.is_whole = False
+                return
+            curve.append(curve[-1] - allocation.nbytes)
+            self.modules.append(self._module_now())
+
+        return freed
+
+    def _note(self, change: int, module: int) -> None:
+        if len(self.curve) >= MOST_EVENTS:
+            self.is_whole = False
+            return
+        self.curve.append(self.curve[-1] + change)
+        self.modules.append(module)

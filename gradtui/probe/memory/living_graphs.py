@@ -1,0 +1,185 @@
+"""Graphs that are alive although the present backward does not reach them: collected losses, recorded evaluations.
+
+They are looked for from the tensors that Python's collector knows, only where bytes have appeared that no category explains,
+and within a budget. What is found is held by weak references to the saved storages: a graph keeps all of them or none.
+Training thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import weakref
+from bisect import bisect_right
+from collections.abc import Container
+from dataclasses import dataclass, field
+from time import perf_counter_ns
+from typing import Any
+
+import torch
+
+from gradtui.no_collection import no_collection
+from gradtui.probe.autograd import ModuleTrace, SavedOwners
+from gradtui.probe.model import ModuleTree
+from gradtui.probe.torch_private.private_names import (
+    GraphNode,
+    number_of,
+    saved_data,
+    saved_tensors,
+    sequence_number,
+    storage_key,
+)
+from gradtui.probe.torch_private.saved_hooks import is_number
+from gradtui.probe.torch_private.unwrap import plain_tensors
+from gradtui.protocol.vocabulary import MemoryBytes, Phase
+
+SEARCH_NS = 250_000_000
+_SEARCH_SHARE = 0.005
+"""Searches may take this long together, plus this share of the time, as those for models may."""
+_ONE_SEARCH_NS = 100_000_000
+"""A search that takes longer ends with what it has found."""
+LEAST_BYTES = 1 << 20
+_LEAST_SHARE = 0.005
+"""Of the total. Fewer unexplained bytes are no reason to search."""
+_CALLS_KEPT = 4_096
+
+
+@dataclass
+class _Graph:
+    """What the operations between two calls of root modules have saved."""
+
+    call: int
+    """Number of the first operation of its call, -1 where the call was not noted."""
+    step: int
+    is_alone: bool
+    """No other call can have been between this one and the next one that was noted."""
+    storages: dict[int, int] = field(default_factory=dict)
+    references: list[weakref.ref[Any]] = field(default_factory=list)
+
+    def is_alive(self) -> bool:
+        return all(reference() is not None for reference in self.references)
+
+
+@dataclass(frozen=True)
+class Living:
+    """The graphs that are alive now."""
+
+    forwards: int = 0
+    at_least: bool = False
+    since_step: int = 0
+    bytes: int = 0
+
+
+class LivingGraphs:
+    """Remembers when root modules were called, and finds whose graphs are alive."""
+
+    def __init__(self) -> None:
+        self._numbers: list[int] = []
+        self._steps: list[int] = []
+        """The calls that were noted: the number of the next operation, and the step."""
+        self._graphs: list[_Graph] = []
+        self._explained: dict[Phase, int] = {}
+        """Bytes in no category after the last search at the end of a phase."""
+        self._is_cut = False
+        """The last search ended before it had seen everything."""
+        self._began = perf_counter_ns()
+        self._searched_ns = 0
+
+    def called(self, step: int) -> None:
+        """A root module is called in this step while autograd records."""
+        self._numbers.append(sequence_number())
+        self._steps.append(step)
+        if len(self._numbers) > 2 * _CALLS_KEPT:
+            del self._numbers[:_CALLS_KEPT], self._steps[:_CALLS_KEPT]
+
+    def storages(self) -> dict[int, int]:
+        """Key -> bytes of what the graphs keep that are still alive."""
+        self._graphs = [graph for graph in self._graphs if graph.is_alive()]
+        return {key: size for graph in self._graphs for key, size in graph.storages.items()}
+
+    def living(self, apart_from: Container[int] = ()) -> Living:
+        """The graphs that keep anything beside these storages."""
+        size = sum(size for key, size in self.storages().items() if key not in apart_from)
+        graphs = [graph for graph in self._graphs if any(key not in apart_from for key in graph.storages)]
+        if not graphs:
+            return Living()
+        at_least = self._is_cut or not all(graph.is_alone for graph in graphs)
+        return Living(len(graphs), at_least, graphs[0].step, size)
+
+    def is_wanted(self, phase: Phase, held: MemoryBytes) -> bool:
+        """Whether a search may explain what is in no category at the end of a phase."""
+        if held.other is None or held.total is None:
+            return False
+        return phase in (Phase.OPTIMIZER, Phase.EVAL) and held.other - self._explained.get(phase, 0) >= max(
+            LEAST_BYTES, _LEAST_SHARE * held.total
+        )
+
+    def may_search(self) -> bool:
+        """Whether the budget allows for a search of all objects."""
+        return self._searched_ns <= SEARCH_NS + _SEARCH_SHARE * (perf_counter_ns() - self._began)
+
+    def explained(self, phase: Phase, held: MemoryBytes) -> None:
+        """What is in no category at the end of a phase is there for another reason."""
+        phases = (Phase.OPTIMIZER, Phase.EVAL) if phase is Phase.LOAD else (phase,)
+        self._explained.update(dict.fromkeys(phases, held.other or 0))
+
+    def search(
+        self, tree: ModuleTree, step: int, apart_from: Container[int], home: torch.device, *, young: bool
+    ) -> None:
+        """Find the graphs that keep anything on the models' device beside these storages.
+
+        A `young` search looks only at objects made lately, which costs next to nothing, and adds what it finds.
+        """
+        began = perf_counter_ns()
+        graphs = {graph.call: graph for graph in self._graphs if graph.is_alive()} if young else {}
+        seen = {key for graph in graphs.values() for key in graph.storages}
+        with no_collection():
+            owners = SavedOwners(tree, ModuleTrace())
+            nodes = owners.nodes_of(_tensors(young=young), lambda: perf_counter_ns() - began > _ONE_SEARCH_NS)
+            for node in nodes:
+                for storage, key in _saved(node, home):
+                    if key not in seen and key not in apart_from:
+                        seen.add(key)
+                        graph = self._graph_of(number_of(node), step, graphs)
+                        graph.storages[key] = storage.nbytes()
+                        graph.references.append(weakref.ref(storage))
+        self._graphs = [graphs[call] for call in sorted(graphs)]
+        self._is_cut = owners.is_cut
+        self._searched_ns += perf_counter_ns() - began
+
+    def _graph_of(self, number: int, now: int, graphs: dict[int, _Graph]) -> _Graph:
+        place = bisect_right(self._numbers, number) - 1
+        if place < 0:
+            return graphs.setdefault(-1, _Graph(-1, 0, is_alone=False))
+        step, is_last = self._steps[place], place + 1 == len(self._steps)
+        until = now if is_last else self._steps[place + 1]
+        return graphs.setdefault(self._numbers[place], _Graph(self._numbers[place], step, is_alone=until - step <= 1))
+
+
+class _Kinds(dict[type, bool]):
+    """Which types are tensors: the type is asked, since a proxy of the script's might answer by running code."""
+
+    def __missing__(self, kind: type) -> bool:
+        is_tensor = self[kind] = issubclass(kind, torch.Tensor)
+        return is_tensor
+
+
+def _tensors(*, young: bool) -> list[torch.Tensor]:
+    kinds = _Kinds()
+    objects = [*gc.get_objects(0), *gc.get_objects(1)] if young else gc.get_objects()
+    return [each for each in objects if kinds[type(each)]]
+
+
+def _saved(node: GraphNode, home: torch.device) -> list[tuple[Any, int]]:
+    """The storages that a node keeps, with their keys; none once it is freed."""
+    # What a custom Function kept is gone once it is freed, and functorch's wrappers have no storage.
+    with contextlib.suppress(Exception):
+        kept = [data for saved in saved_tensors(node) if (data := saved_data(saved)) is not None]
+        # A stand-in of a compiler's calls itself a tensor of this device, and its storage is of none.
+        return [
+            (storage, storage_key(plain))
+            for tensor in kept
+            for plain in plain_tensors(tensor)
+            if plain.device == home == (storage := plain.untyped_storage()).device and not is_number(plain)
+        ]
+    return []

@@ -1,0 +1,146 @@
+"""Takes one step apart: an `AllocationTrace` from the step's first forward to its end, and what it says. Training thread only.
+
+The trace is on within the script's own calls of forward, backward and the optimizer's step, and nowhere between them: a mode
+that stayed on across code of the script's could be in the way of the script's own. What comes in between (the loss, mostly) is
+made up for from the allocator's total when backward begins.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Iterator
+
+import torch
+from torch.optim import Optimizer
+
+from gradtui.probe.autograd import OUTSIDE, ModuleTrace
+from gradtui.probe.memory.allocation_log import AllocationTrace
+from gradtui.probe.memory.memory_profile import PhaseMark, highest_by_module, holdings, phase_at, thinned
+from gradtui.probe.model import ModuleTree, buffers_of, state_tensors
+from gradtui.probe.model import optimizer_membership as membership
+from gradtui.probe.torch_private.private_names import is_lazy, number_of, running_node
+from gradtui.protocol.events import StepTraced
+from gradtui.protocol.vocabulary import Phase
+
+
+class StepTracer:
+    """One step that is being taken apart."""
+
+    def __init__(
+        self, tree: ModuleTree, modules: ModuleTrace, optimizers: Iterable[Optimizer], device_type: str, total: int
+    ) -> None:
+        self._tree = tree
+        self._modules = modules
+        self._optimizers = [weakref.ref(optimizer) for optimizer in optimizers]
+        self._marks: list[PhaseMark] = []
+        self._depth = 0
+        self._trace = AllocationTrace(device_type, total, self._module_now)
+        self._name_all()
+
+    def phase(self, phase: Phase) -> None:
+        """This phase begins."""
+        self._marks.append(PhaseMark(len(self._trace.curve) - 1, phase))
+
+    @property
+    def own_ns(self) -> int:
+        """Nanoseconds that following has taken so far."""
+        return self._trace.own_ns
+
+    @property
+    def operations(self) -> int:
+        """How many operations were followed."""
+        return self._trace.operations
+
+    def enter(self) -> None:
+        """A call of the script's begins whose operations are followed; it may be within another (a step in backward)."""
+        self._depth += 1
+        self._trace.enter()
+
+    def leave(self) -> None:
+        """It has ended."""
+        self._depth -= 1
+        if self._depth <= 0:
+            self._trace.leave()
+            self._depth = 0
+
+    def pause(self) -> bool:
+        """Follow nothing until `resume`; False if nothing is followed now, or that cannot be helped."""
+        return self._trace.is_on and self._trace.leave()
+
+    def resume(self) -> None:
+        """Go on after a pause."""
+        self._trace.enter()
+
+    def abandon(self) -> None:
+        """Follow nothing any further, and say nothing."""
+        self._trace.leave()
+        self._trace.close()
+
+    def measured(self, total: int | None) -> None:
+        """What the allocator says is allocated now."""
+        if total is not None:
+            self._trace.measured(total)
+
+    def highest_since(self, place: int) -> int:
+        """The highest total since a place on the curve."""
+        return max(self._trace.curve[place:])
+
+    @property
+    def place(self) -> int:
+        """Where on the curve the step is now."""
+        return len(self._trace.curve) - 1
+
+    def finish(self, at: float, step: int) -> StepTraced:
+        """The step is over: what it says. Nothing is followed any further. Raises what has failed while it was followed."""
+        self._trace.leave()
+        if self._trace.failure is not None:
+            raise self._trace.failure
+        self._name_all()
+        self._trace.close()
+        curve = self._trace.curve
+        peak = max(curve)
+        place = curve.index(peak)
+        thin = thinned(curve)
+        stretch = -(-len(curve) // max(1, len(thin)))
+        parents = [module.parent for module in self._tree.modules]
+        return StepTraced(
+            at,
+            step,
+            thin,
+            len(curve),
+            tuple((mark.phase, mark.place // stretch) for mark in self._marks),
+            peak,
+            place // stretch,
+            phase_at(self._marks, place),
+            self._trace.modules[place],
+            holdings(self._trace.allocations, place, peak, self._marks),
+            highest_by_module(curve, self._trace.modules, parents),
+            self._trace.is_whole,
+            listing=self._tree.listing,
+        )
+
+    def _module_now(self) -> int:
+        node = running_node()
+        return self._modules.now if node is None else self._modules.module_of(number_of(node))
+
+    def _name_all(self) -> None:
+        for tensor, kind, module in self._known():
+            if not is_lazy(tensor):
+                self._trace.know(tensor, kind, module)
+
+    def _known(self) -> Iterator[tuple[torch.Tensor, str, int]]:
+        tree = self._tree
+        owners: dict[int, int] = {}
+        for place, tensor in tree.live_parameters():
+            module = tree.parameters[place].module
+            owners[id(tensor)] = module
+            yield tensor, "parameters", module
+            if tensor.grad is not None:
+                yield tensor.grad, "gradients", module
+        for module, buffer in buffers_of(tree):
+            yield buffer, "buffers", module
+        living = (optimizer for reference in self._optimizers if (optimizer := reference()) is not None)
+        for optimizer in living:
+            for tensor in membership.parameters(optimizer):
+                for state in state_tensors(optimizer.state.get(tensor, {})):
+                    yield state, "optimizer_state", owners.get(id(tensor), OUTSIDE)

@@ -1,0 +1,224 @@
+"""The ledger at the end of each phase: taken, completed with what autograd keeps, and told. Runs on the training thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, replace
+
+from gradtui.probe.autograd import NOTHING_KEPT, GraphFacts
+from gradtui.probe.memory.batch_storages import BatchStorages
+from gradtui.probe.memory.living_graphs import Living, LivingGraphs
+from gradtui.probe.memory.memory_breakdown import MemoryLedger, Taking
+from gradtui.probe.memory.memory_counters import Allocator
+from gradtui.probe.memory.memory_profile_schedule import StepTraces
+from gradtui.probe.memory.phase_peaks import Peak, PhasePeaks
+from gradtui.probe.model import ModelsInView
+from gradtui.probe.runtime import RunClock
+from gradtui.probe.steps import StepCounter
+from gradtui.probe.torch_private.private_names import sequence_number
+from gradtui.protocol.events import DeviceFound, Event, GraphsAlive, LedgerTaken
+from gradtui.protocol.vocabulary import MemoryBytes, Phase
+
+
+class PhaseLedgers:
+    """Tells what is held at the end of the phases of examined steps, each once a step."""
+
+    def __init__(
+        self,
+        emit: Callable[[Event], None],
+        clock: RunClock,
+        view: ModelsInView,
+        counter: StepCounter,
+        allocator: Allocator,
+        traces: StepTraces,
+    ) -> None:
+        self.ledger = MemoryLedger(allocator)
+        self.batches = BatchStorages()
+        self.graphs = LivingGraphs()
+        self._living = Living()
+        """What was told of those last."""
+        self._emit = emit
+        self._clock = clock
+        self._view = view
+        self._counter = counter
+        self._traces = traces
+        self._phase_place = 0
+        """Where on the traced step's curve the present phase began."""
+        self._kept: GraphFacts | None = NOTHING_KEPT
+        """What autograd keeps now; None while that is not known."""
+        self._peaks = PhasePeaks()
+        self._step = 0
+        """The newest step that was examined."""
+        self._ran: Iterable[int] = ()
+        """Places of the modules that have run in it, or were evaluated since."""
+        self._told: set[Phase] = set()
+        """The phases of the present step that have been told of."""
+        self._was_gradient = False
+        """The backward that was told of was a `torch.autograd.grad`, whose graph nobody has looked at."""
+        self._unsettled: list[tuple[LedgerTaken, Taking, int]] = []
+        """Taken between forward and backward, and how far autograd had come: what it keeps is known when backward begins."""
+
+    @property
+    def device_type(self) -> str:
+        """Of the tensors that are counted."""
+        return self.ledger.allocator.device_type
+
+    def tree_changed(self, phase: Phase) -> None:
+        """The models are others now, perhaps on another device; `phase` is the one that is running."""
+        self._ran = ()
+        device = self.ledger.follow(self._view.tree)
+        if device is None:
+            return
+        self._peaks = PhasePeaks()
+        if phase is not Phase.LOAD:
+            # The device's first reading tells of the whole run before.
+            self.begin_phase()
+            self._peaks.read_within((None, False))
+        self._emit(DeviceFound(self._clock.at(), self._counter.steps, device, self.ledger.allocator.name))
+
+    def begin_step(self, *, listening: bool) -> None:
+        """A step begins that is told of, within a phase whose beginning was seen only if we were `listening` then."""
+        self._step = self._counter.steps + 1
+        self._told.clear()
+        self._was_gradient = False
+        self._phase_place = 0
+        self._peaks.begin_step(self.begin_phase(), listening=listening)
+
+    def follow(self, modules: Iterable[int]) -> None:
+        """The places of the modules that run from now on are added to these."""
+        self._ran = modules
+
+    def begin_phase(self) -> Peak:
+        """A phase begins. The peak since the reading before."""
+        return self.ledger.begin_phase()
+
+    def backward_began(self, facts: GraphFacts, *, keeps_graph: bool, within: Phase) -> None:
+        """The forward ends here for the ledger: what autograd keeps is known only now. `within` is the phase that goes on."""
+        self._kept = facts
+        self.settle(facts)
+        if self._was_gradient:
+            self._told.discard(Phase.BACKWARD)
+        part = self.take(Phase.FORWARD, stepped=False)
+        if within is not Phase.FORWARD:
+            self._peaks.read_within(part)
+        self._kept = facts if keeps_graph else facts.freed()
+        if self._traces.current is not None:
+            self._traces.current.measured(self.ledger.total)
+
+    def forward_left(self) -> None:
+        """Something comes between forward and backward: what autograd keeps by now is known only when backward begins."""
+        self._kept = None
+        self._peaks.forward_left(self.begin_phase())
+
+    def skipped(self) -> None:
+        """A phase has ended that nobody tells of."""
+        self._peaks.skipped()
+
+    def passed_over(self, phase: Phase) -> None:
+        """A phase of an examined step has ended that must not be looked at."""
+        self._peaks.of(phase, self.begin_phase())
+
+    def began_within(self) -> None:
+        """What came before in the running phase is not its own."""
+        self._peaks.read_within(self.begin_phase())
+
+    def take(self, phase: Phase, *, stepped: bool) -> Peak:
+        """Tell of a phase, once in a step. The peak since the reading before."""
+        if phase not in self._told:
+            self._told.add(phase)
+            if phase is Phase.BACKWARD:
+                self._was_gradient = self._kept is None
+            return self.tell(phase, self._kept, stepped=stepped)
+        part = self.begin_phase()
+        again = self._peaks.once_more(phase, part)
+        if again is not None:
+            self._emit(again)
+        return part
+
+    def tell(self, phase: Phase, kept: GraphFacts | None, *, stepped: bool = False) -> Peak:
+        """Take the ledger at the end of a phase, where autograd keeps `kept`. The peak since the reading before."""
+        optimizers = self._view.live_optimizers()
+        waiting = [entries for _, entries in self._view.joined.states()]
+        taking, highest, is_exact = self.ledger.take(
+            self._view.tree, optimizers, self.batches.alive(), stepped=stepped, waiting=waiting
+        )
+        peak, peak_exact = self._peaks.of(phase, (highest, is_exact))
+        if self._traces.current is not None:
+            # What a kernel itself allocates is not seen, so this is a lower bound too, if a much closer one.
+            if not peak_exact:
+                peak = max(peak or 0, self._traces.current.highest_since(self._phase_place))
+            self._phase_place = self._traces.current.place
+        whole = kept
+        if kept is not None:
+            kept = kept.alive([*taking.claimed, *taking.batches])
+        # Where a part of a graph is alive, what is may also be held by the script.
+        known = kept is not None and kept.is_whole and (kept is whole or not kept.storages)
+        # Before the first step no batch is known, and there may be none yet.
+        held, explained = self._held(phase, taking, kept, knows_batches=self.batches.on or phase is Phase.LOAD)
+        exact = self.ledger.allocator.exact and known and explained
+        step = 0 if phase is Phase.LOAD else max(self._step, self._counter.steps)
+        models = self._models() if phase is not Phase.LOAD else ()
+        taken = LedgerTaken(self._clock.at(), step, phase, held, peak, peak_exact, exact, models)
+        if kept is None:
+            self._unsettled.append((taken, taking, sequence_number()))
+            return highest, is_exact
+        self._tell(taken)
+        self._tell_living(taken, taking)
+        return highest, is_exact
+
+    def _held(
+        self, phase: Phase, taking: Taking, kept: GraphFacts | None, *, knows_batches: bool
+    ) -> tuple[MemoryBytes, bool]:
+        """What is held, with the graphs that backward does not reach; and whether all of those are known to be alive."""
+        others = self.graphs.storages()
+        held = taking.divided(kept and kept.joined(others), knows_batches=knows_batches)
+        if phase is Phase.LOAD:
+            self.graphs.explained(phase, held)
+        if kept is None or not self.graphs.is_wanted(phase, held):
+            return held, not others
+        is_explained = False
+        # The output of an evaluation is young. All objects are looked at only where those do not explain it.
+        for young in (True, False) if phase is Phase.EVAL else (False,):
+            if not young and not self.graphs.may_search():
+                break
+            apart = {**self.ledger.excluded_storages(self._view.tree), **kept.storages}
+            self.graphs.search(self._view.tree, self._counter.steps, apart, self.ledger.home, young=young)
+            held = taking.divided(kept.joined(self.graphs.storages()), knows_batches=knows_batches)
+            is_explained = not self.graphs.is_wanted(phase, held)
+            if is_explained:
+                break
+        else:
+            self.graphs.explained(phase, held)
+            is_explained = True
+        return held, is_explained
+
+    def _tell_living(self, taken: LedgerTaken, taking: Taking) -> None:
+        if taken.phase not in (Phase.OPTIMIZER, Phase.EVAL):
+            return
+        living = self.graphs.living(taking.claimed)
+        # The output of the evaluation itself is still there when it ends.
+        if living != self._living and (taken.phase is Phase.OPTIMIZER or living.forwards > 1):
+            self._living = living
+            self._emit(GraphsAlive(taken.at, taken.step, **asdict(living)))
+
+    def _models(self) -> tuple[int, ...]:
+        tree = self._view.tree
+        if len(tree.models) == 1:
+            return (tree.models[0].number,)
+        roots = {tree.roots[module] for module in self._ran if module >= 0}
+        return tuple(model.number for model in tree.models if model.root in roots)
+
+    def _tell(self, taken: LedgerTaken) -> None:
+        self._peaks.told(taken)
+        self._emit(taken)
+
+    def settle(self, kept: GraphFacts | None) -> None:
+        """Emit the ledgers that waited for what autograd keeps: exact if it has recorded nothing since."""
+        unsettled, self._unsettled = self._unsettled, []
+        for taken, taking, number in unsettled:
+            if kept is not None:
+                exact = self.ledger.allocator.exact and number == sequence_number()
+                held = taking.divided(kept.joined(self.graphs.storages()))
+                self._tell(replace(taken, held=held, exact=exact))
+            else:
+                self._emit(taken)

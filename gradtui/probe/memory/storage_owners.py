@@ -1,0 +1,184 @@
+"""Every storage that can be found, and who holds it: looked for only when memory has run out. Any thread; nothing is kept.
+
+Parameters, buffers, gradients and optimizer state are known by name. What autograd saved is found from every tensor that
+Python's collector knows, by the graph behind it: when a forward fails these are the local variables of its frames. All other
+tensors the collector knows are listed without an owner. Tensors that only C++ holds stay unseen, so they are part of *other*.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from time import perf_counter
+
+import torch
+from torch.optim import Optimizer
+
+from gradtui.probe.autograd import ModuleTrace, SavedOwners
+from gradtui.probe.model import ModuleTree, buffers_of, state_tensors
+from gradtui.probe.torch_private.private_names import is_being_traced, is_wrapper, storage_key
+from gradtui.probe.torch_private.unwrap import plain_tensors
+from gradtui.protocol.vocabulary import HeldStorage
+
+_SECONDS = 1.0
+"""Looking takes no longer than this, but for listing what the collector knows (some 20 ms for a million objects)."""
+
+_LISTED = 20
+_UNKNOWN = "not known"
+_BATCH = 1_000
+"""Objects between two looks at the clock."""
+
+
+@dataclass
+class Owners:
+    """What was found, each storage once, under the first owner that claims it."""
+
+    categories: tuple[tuple[str, int], ...]
+    largest: tuple[HeldStorage, ...]
+    whole: bool
+
+
+@dataclass
+class _Search:
+    device: torch.device
+    deadline: float
+    seen: set[int] = field(default_factory=set)
+    bytes: Counter[str] = field(default_factory=Counter)
+    held: Counter[tuple[str, str, int, tuple[int, ...], str]] = field(default_factory=Counter)
+    whole: bool = True
+
+    def claim(self, tensor: torch.Tensor, owner: str, category: str) -> None:
+        """The storages of this tensor are this owner's, if they are nobody's yet."""
+        for plain in plain_tensors(tensor):
+            if not self._is_here(plain.device) or is_wrapper(plain):
+                continue
+            key = storage_key(plain)
+            if key in self.seen:
+                continue
+            self.seen.add(key)
+            size = plain.untyped_storage().nbytes()
+            self.bytes[category] += size
+            dtype = str(plain.dtype).removeprefix("torch.")
+            self.held[owner, category, size, tuple(plain.shape), dtype] += 1
+
+    def _is_here(self, device: torch.device) -> bool:
+        same_kind = device.type == self.device.type
+        return same_kind and (device.index is None or self.device.index in (None, device.index))
+
+    def is_late(self) -> bool:
+        if perf_counter() > self.deadline:
+            self.whole = False
+        return not self.whole
+
+
+def find(
+    tree: ModuleTree,
+    optimizers: list[Optimizer],
+    trace: ModuleTrace | None,
+    device: torch.device,
+    *,
+    seconds: float = _SECONDS,
+) -> Owners:
+    """Look for everything that is held on a device, or on all of its kind where it has no index.
+
+    `trace` tells which module ran when, if that was noted.
+    """
+    search = _Search(device, perf_counter() + seconds)
+    if not is_being_traced():
+        _named(search, tree, optimizers)
+        tensors = _tensors(search)
+        _saved(search, SavedOwners(tree, trace), tensors)
+        for tensor in tensors:
+            with contextlib.suppress(Exception):  # functorch's wrappers have no storage
+                search.claim(tensor, _UNKNOWN, "other")
+    names = ("parameters", "buffers", "gradients", "optimizer_state", "activations")
+    return Owners(tuple((name, search.bytes[name]) for name in names), _largest(search), search.whole)
+
+
+def _named(search: _Search, tree: ModuleTree, optimizers: list[Optimizer]) -> None:
+    paths = {id(tensor): tree.parameters[place].path for place, tensor in tree.live_parameters()}
+    owned = [
+        (optimizer, tensor)
+        for optimizer in optimizers
+        for group in optimizer.param_groups
+        for tensor in group["params"]
+    ]
+    for optimizer, tensor in owned:
+        paths.setdefault(id(tensor), f"a parameter of {type(optimizer).__name__}")
+    parameters = [tensor for _, tensor in tree.live_parameters()] + [tensor for _, tensor in owned]
+    for tensor in parameters:
+        search.claim(tensor, paths[id(tensor)], "parameters")
+    for place, buffer in buffers_of(tree):
+        path, module = tree.modules[place].path, tree.module_refs[place]()
+        name = next((name for name, held in module._buffers.items() if held is buffer), "") if module else ""  # noqa: SLF001
+        search.claim(buffer, f"{path}.{name}" if path else name, "buffers")
+    for tensor in parameters:
+        if tensor.grad is not None:
+            search.claim(tensor.grad, f"gradient of {paths[id(tensor)]}", "gradients")
+    for optimizer in optimizers:
+        for key, state in optimizer.state.items():
+            for name, value in state.items() if isinstance(state, dict) else (("", state),):
+                for tensor in state_tensors(value):
+                    search.claim(
+                        tensor, f"optimizer state of {paths.get(id(key), _UNKNOWN)} ({name})", "optimizer_state"
+                    )
+
+
+def _tensors(search: _Search) -> list[torch.Tensor]:
+    """The tensors that the collector knows."""
+    found: list[torch.Tensor] = []
+    kinds: dict[type, bool] = {}
+    try:
+        objects = gc.get_objects()
+    except MemoryError:
+        # Not even room for a list.
+        search.whole = False
+        return found
+    for begin in range(0, len(objects), _BATCH):
+        if search.is_late():
+            break
+        # The type is asked, not the object: a proxy of the script's might answer by running code.
+        for each in objects[begin : begin + _BATCH]:
+            kind = type(each)
+            is_tensor = kinds.get(kind)
+            if is_tensor is None:
+                is_tensor = kinds[kind] = issubclass(kind, torch.Tensor)
+            if is_tensor:
+                found.append(each)
+    return found
+
+
+def _saved(search: _Search, owners: SavedOwners, tensors: list[torch.Tensor]) -> None:
+    for nodes in _in_batches(owners.nodes_of(tensors)):
+        for node in nodes:
+            for saved, owner in owners.saved_by(node):
+                with contextlib.suppress(Exception):
+                    search.claim(saved, owner, "activations")
+        if search.is_late():
+            return
+
+
+def _in_batches(nodes: Iterator[object]) -> Iterator[list[object]]:
+    batch: list[object] = []
+    for node in nodes:
+        batch.append(node)
+        if len(batch) == _BATCH // 10:
+            yield batch
+            batch = []
+    yield batch
+
+
+def _largest(search: _Search) -> tuple[HeldStorage, ...]:
+    def all_bytes(item: tuple[tuple[str, str, int, tuple[int, ...], str], int]) -> int:
+        (_, _, size, _, _), count = item
+        return size * count
+
+    rows = sorted(search.held.items(), key=all_bytes, reverse=True)[:_LISTED]
+    return tuple(
+        HeldStorage(owner, category, size, shape, dtype, count)
+        for (owner, category, size, shape, dtype), count in rows
+        if size
+    )

@@ -1,0 +1,285 @@
+"""The parameters that commands have added to an optimizer, and taking them out again.
+
+A checkpoint of an optimizer names its parameters by their positions. While an optimizer holds parameters that a command has
+added, its `state_dict()` does not fit the optimizer that the script makes. So a freeze takes them out again, and their state
+waits here for the next unfreeze. Only what a command has added is taken out, and only while the script has not arranged the
+group anew. Training thread only, at a boundary.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+from torch.optim import Optimizer
+
+from gradtui.probe.model import optimizer_membership as membership
+from gradtui.probe.model.module_tree import ModuleTree
+from gradtui.probe.model.optimizer_membership import Membership
+
+
+@dataclass(eq=False)
+class _Home:
+    """A group as a command found it when it added parameters to it."""
+
+    optimizer: weakref.ref[Optimizer]
+    group: int
+    members: int
+    """The id of the list of its parameters. A script that arranges its groups anew makes another list."""
+    own: tuple[weakref.ref[torch.Tensor], ...]
+    """The script's own parameters in it, in order."""
+
+
+@dataclass(eq=False)
+class _Added:
+    """A parameter that a command has added to an optimizer."""
+
+    tensor: weakref.ref[torch.Tensor]
+    home: _Home
+    since_step: int | None = None
+    """The step after which it was added; None while it is out again."""
+    has_trained: bool = False
+    """It was in the optimizer during a step."""
+    aside: list[tuple[weakref.ref[Optimizer], dict[str, Any]]] = field(default_factory=list)
+    """Its state in each optimizer while it is out."""
+
+
+class Left(NamedTuple):
+    """What has been taken out of the optimizers, by the optimizers' class names."""
+
+    out: Counter[str]
+    stayed: Counter[str]
+    """What the script has arranged anew, and what is left to it therefore."""
+    added_still: Counter[str]
+    """What other commands have added and is in there still."""
+
+
+class JoinedParameters:
+    """Adds parameters to optimizers, takes them out, and keeps their state meanwhile.
+
+    `optimizers` tells every living optimizer: some share their groups.
+    """
+
+    def __init__(self, optimizers: Callable[[], Sequence[Optimizer]]) -> None:
+        self._optimizers = optimizers
+        self._added: dict[int, _Added] = {}
+        """By the id of the parameter."""
+
+    def __bool__(self) -> bool:
+        """Whether a command has ever added a parameter that still lives."""
+        return bool(self._added)
+
+    def plan(
+        self, orphans: Mapping[int, torch.Tensor], tree: ModuleTree, optimizers: Sequence[Optimizer]
+    ) -> list[Membership]:
+        """As `optimizer_membership.plan`, but what was in a group before goes back to it."""
+        planned = membership.plan(orphans, tree, optimizers)
+        return [self._at_home(member, optimizers) for member in planned] if self._added else planned
+
+    @contextmanager
+    def joining(self, planned: Sequence[Membership], step: int) -> Iterator[None]:
+        """Add these, with the state that waited for them; takes them out again if something raises within."""
+        homes: dict[int, _Home] = {}
+        try:
+            for member in planned:
+                home = homes.get(id(member.group)) or homes.setdefault(id(member.group), self._home_of(member))
+                membership.append(member)
+                self._remember(member.tensor, home).since_step = step
+            self._give_back([self._added[id(member.tensor)] for member in planned])
+            for member in planned:
+                membership.begin(member.optimizer, member.group, member.tensor)
+            yield
+        except BaseException:
+            self.leave([member.tensor for member in planned], step)
+            raise
+
+    def leave(self, tensors: Iterable[torch.Tensor], step: int) -> Left:
+        """Take out those of these parameters that are in an optimizer because of a command."""
+        out: Counter[str] = Counter()
+        stayed: Counter[str] = Counter()
+        by_home: dict[int, tuple[_Home, list[_Added]]] = {}
+        for added in [found for tensor in tensors if (found := self._inside(tensor)) is not None]:
+            by_home.setdefault(id(added.home), (added.home, []))[1].append(added)
+        for home, leaving in by_home.values():
+            optimizer = home.optimizer()
+            if optimizer is None:
+                continue
+            name = type(optimizer).__name__
+            group = self._as_it_was(optimizer, home)
+            (out if group is not None else stayed)[name] += len(leaving)
+            for added in leaving:
+                added.has_trained |= added.since_step is not None and step > added.since_step
+                added.since_step = None
+            if group is not None:
+                self._take_out(group, {id(added.tensor()) for added in leaving})
+        still = Counter(
+            type(optimizer).__name__
+            for added in self._added.values()
+            if added.since_step is not None and (optimizer := added.home.optimizer()) is not None
+        )
+        return Left(out, stayed, still)
+
+    @contextmanager
+    def away(self, optimizer: Optimizer, tree: ModuleTree, step: int) -> Iterator[None]:
+        """Have this optimizer without what commands have added to it for a while."""
+        added = [tensor for tensor in membership.parameters(optimizer) if self.holds(tensor)]
+        self.leave(added, step)
+        try:
+            yield
+        finally:
+            orphans = {place: tensor for tensor in added if (place := tree.owns(tensor)) is not None}
+            with self.joining(self.plan(orphans, tree, [optimizer]), step):
+                pass
+
+    def holds(self, tensor: torch.Tensor) -> bool:
+        """Whether this parameter is in an optimizer because of a command."""
+        return self._inside(tensor) is not None
+
+    def count_in(self, optimizer: Optimizer) -> int:
+        """How many parameters of this optimizer commands have added."""
+        return sum(self.holds(tensor) for tensor in membership.parameters(optimizer))
+
+    def inside(self) -> list[torch.Tensor]:
+        """Every parameter that is in an optimizer because of a command."""
+        return self._living(lambda added: added.since_step is not None)
+
+    def trained_outside(self) -> list[torch.Tensor]:
+        """Every parameter that has trained because of a command and that is out of the optimizer again."""
+        return self._living(lambda added: added.since_step is None and added.has_trained)
+
+    def states(self) -> Iterator[tuple[torch.Tensor, dict[str, Any]]]:
+        """(parameter, state) of all state that waits here."""
+        for added in self._added.values():
+            tensor = added.tensor()
+            if tensor is not None:
+                yield from ((tensor, entries) for _, entries in added.aside)
+
+    def state(self, optimizer: Optimizer, tensor: torch.Tensor) -> Any:
+        """The state that an optimizer has for a parameter, wherever it is; None if there is none."""
+        kept = self._added.get(id(tensor))
+        for reference, entries in kept.aside if kept is not None else ():
+            if reference() is optimizer:
+                return entries
+        return optimizer.state.get(tensor)
+
+    def waiting_bytes(self, tensors: Iterable[torch.Tensor]) -> int:
+        """Bytes of the state of these parameters that waits here."""
+        known = (self._added[id(tensor)] for tensor in tensors if id(tensor) in self._added)
+        return sum(value.nbytes for added in known for _, state in added.aside for value in strided_tensors(state))
+
+    def put(self, optimizer: Optimizer, tensor: torch.Tensor, entries: dict[str, Any]) -> None:
+        """Give a parameter this state: in the optimizer if that owns it, else it waits here."""
+        added = self._added.get(id(tensor))
+        if added is None or id(tensor) in membership.owners([optimizer]):
+            optimizer.state[tensor] = entries
+        else:
+            self._keep(added, optimizer, entries)
+
+    def _living(self, chosen: Callable[[_Added], bool]) -> list[torch.Tensor]:
+        return [tensor for added in self._added.values() if chosen(added) and (tensor := added.tensor()) is not None]
+
+    def _inside(self, tensor: torch.Tensor) -> _Added | None:
+        added = self._added.get(id(tensor))
+        return added if added is not None and added.since_step is not None and added.tensor() is tensor else None
+
+    def _at_home(self, member: Membership, optimizers: Sequence[Optimizer]) -> Membership:
+        added = self._added.get(id(member.tensor))
+        for optimizer in optimizers:
+            if added is not None and optimizer is added.home.optimizer():
+                groups = optimizer.param_groups[added.home.group :]
+                return member._replace(optimizer=optimizer, group=groups[0]) if groups else member
+        return member
+
+    def _home_of(self, member: Membership) -> _Home:
+        place = next(number for number, group in enumerate(member.optimizer.param_groups) if group is member.group)
+        members = member.group["params"]
+        own = tuple(weakref.ref(tensor) for tensor in members if not self.holds(tensor))
+        return _Home(weakref.ref(member.optimizer), place, id(members), own)
+
+    def _remember(self, tensor: torch.Tensor, home: _Home) -> _Added:
+        key, known = id(tensor), self._added
+        if key not in known:
+            known[key] = _Added(weakref.ref(tensor, lambda _: known.pop(key, None)), home)
+        known[key].home = home
+        return known[key]
+
+    def _as_it_was(self, optimizer: Optimizer, home: _Home) -> dict[str, Any] | None:
+        """The group, if the script has at most added to it since."""
+        groups = optimizer.param_groups
+        group = groups[home.group] if home.group < len(groups) else None
+        if group is None or id(group["params"]) != home.members:
+            return None
+        own = [tensor for tensor in group["params"] if not self.holds(tensor)]
+        is_whole = len(own) >= len(home.own) and all(known() is tensor for known, tensor in zip(home.own, own))
+        return group if is_whole else None
+
+    def _take_out(self, group: dict[str, Any], leaving: Collection[int]) -> None:
+        members = group["params"]
+        staying = [place for place, tensor in enumerate(members) if id(tensor) not in leaving]
+        taken = [tensor for tensor in members if id(tensor) in leaving]
+        # In place: schedulers and wrappers hold these lists.
+        for listed in (members, group.get("param_names")):
+            if listed is not None:
+                listed[:] = [listed[place] for place in staying]
+        for optimizer in self._optimizers():
+            owned = membership.owners([optimizer])
+            for tensor in taken:
+                if tensor in optimizer.state and id(tensor) not in owned:
+                    self._keep(self._added[id(tensor)], optimizer, optimizer.state.pop(tensor))
+
+    def _keep(self, added: _Added, optimizer: Optimizer, entries: dict[str, Any]) -> None:
+        aside = added.aside
+
+        def forget(dead: weakref.ref[Optimizer]) -> None:
+            aside[:] = [kept for kept in aside if kept[0] is not dead]
+
+        aside.append((weakref.ref(optimizer, forget), entries))
+
+    def _give_back(self, returned: Sequence[_Added]) -> None:
+        if not any(added.aside for added in returned):
+            return
+        owned = {id(optimizer): membership.owners([optimizer]).keys() for optimizer in self._optimizers()}
+        for added in returned:
+            tensor = added.tensor()
+            for reference, entries in added.aside:
+                optimizer = reference()
+                if tensor is not None and optimizer is not None and id(tensor) in owned.get(id(optimizer), ()):
+                    optimizer.state[tensor] = entries
+            added.aside.clear()
+
+
+def strided_tensors(entries: Mapping[str, Any]) -> Iterator[torch.Tensor]:
+    """The tensors among the entries of one parameter's state whose bytes can be counted."""
+    for value in entries.values():
+        if isinstance(value, torch.Tensor) and value.layout is torch.strided:
+            yield value
+
+
+def joined_words(planned: Iterable[Membership], joined: JoinedParameters) -> str:
+    """How many have joined each optimizer, as it goes on after the answer to an unfreeze."""
+    optimizers = {id(member.optimizer): member.optimizer for member in planned}
+    counts = Counter(id(member.optimizer) for member in planned)
+    words = []
+    for key, optimizer in optimizers.items():
+        held = sum(1 for _ in membership.parameters(optimizer))
+        own = held - joined.count_in(optimizer)
+        name = type(optimizer).__name__
+        words.append(f"; {counts[key]} joined {name}, whose state_dict() holds {held:,} parameters instead of {own:,}")
+    return "".join(words)
+
+
+def left_words(left: Left) -> str:
+    """How many have left each optimizer, as it goes on after the answer to a freeze."""
+    words = []
+    for name, count in left.out.items():
+        still = left.added_still[name]
+        rest = f"still holds {still:,} that commands have added" if still else "is the script's own again"
+        words.append(f"; {count} left {name}, whose state_dict() {rest}")
+    for name, count in left.stayed.items():
+        words.append(f"; {count} stay in {name}, since the script has arranged its groups anew")
+    return "".join(words)

@@ -1,0 +1,311 @@
+"""Finding the models and optimizers of a script that knows nothing of us.
+
+Models are the outermost modules that own a parameter of a live optimizer, and root modules that were called and have
+parameters. A model whose parameters all belong to another one (the pair of encoders that a prompt learner wraps) is part
+of that one, not a model of its own. Nor is a wrapper that is made anew for every call.
+
+A walk down from the known roots lists the models again, in time linear in their size. Only what is around a root, and who owns
+a parameter that no known root has, takes a search through all objects of the process.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import sys
+import weakref
+from collections.abc import Callable, Container, Iterable, Iterator
+from typing import NamedTuple
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from gradtui.probe.model.optimizer_registry import OptimizerRegistry
+from gradtui.probe.torch_private.private_names import compiled_module, has_stand_ins
+
+_OFTEN_GONE = 2
+"""A script may replace its model by another one around the same parameters; one that does so again makes wrappers."""
+
+_Reference = Callable[[], "torch.Tensor | None"]
+_NOTHING: _Reference = lambda: None  # noqa: E731 - stands for a reference to what is gone
+
+
+class _Own(NamedTuple):
+    """The parameters of a root, by their ids, which are theirs only as long as all of them live."""
+
+    ids: frozenset[int]
+    references: tuple[_Reference, ...]
+
+    @classmethod
+    def of(cls, root: nn.Module, ids: set[int]) -> _Own:
+        references: list[_Reference] = []
+        for module in _modules_of(root):
+            own = module._parameters.values()  # noqa: SLF001 - as in `_parameter_ids`
+            references += [weakref.ref(each) for each in own if each is not None]
+        return cls(frozenset(ids), tuple(references))
+
+    def are_alive(self) -> bool:
+        return all(reference() is not None for reference in self.references)
+
+
+class Discovery:
+    """Weakly remembers what was seen and says which models that makes."""
+
+    def __init__(self) -> None:
+        self.dirty = False
+        """A module, parameter or optimizer was seen or registered since the models were listed last."""
+        self.needs_search = False
+        """A listing without a search may have missed a module around those that are known."""
+        self.searches = 0
+        """How often all objects of the process were searched."""
+        self.optimizers = OptimizerRegistry(self._found_optimizer)
+        self.saw_optimizer = self.optimizers.register
+        """An optimizer was made or stepped; its place among all that were seen."""
+        self._called: dict[int, weakref.ref[nn.Module]] = {}
+        self._borrowed: dict[int, weakref.ref[nn.Module]] = {}
+        """Those of `_called` that were called with other tensors in place of their parameters when they were seen first."""
+        self._named: list[tuple[str, weakref.ref[nn.Module]]] = []
+        self._listed: list[weakref.ref[nn.Module]] = []
+        """The roots of the models that were listed last."""
+        self._without_owner: dict[int, weakref.ref[torch.Tensor]] = {}
+        """Parameters of optimizers for which a search has found no module, by id."""
+        self._roots: list[tuple[weakref.ref[nn.Module], type, _Own]] = []
+        """What was found last: each root of which an optimizer owns a parameter, with its type."""
+        self._gone: dict[type, dict[frozenset[int], tuple[int, _Own]]] = {}
+        """How often a root of this type with these parameters was gone while they lived on and were still trained."""
+
+    def _found_optimizer(self) -> None:
+        self.dirty = True
+
+    def saw_root(self, module: nn.Module) -> bool:
+        """A module was called from outside any other module; whether it has parameters, or others that stand in for them."""
+        known = self._called.get(id(module))
+        if known is not None and known() is module:
+            return True
+        # Loss functions are modules too, and some scripts make a new one every step.
+        if not (module._parameters or module._modules):  # noqa: SLF001 - the walk of `parameters()` is 20 times slower
+            return False
+        if next(module.parameters(), None) is None:
+            return False
+        if has_stand_ins(module):
+            # torch.func.functional_call: its own parameters are looked at when they are back in their places.
+            self._borrowed[id(module)] = weakref.ref(module)
+        self._called = {key: ref for key, ref in self._called.items() if ref() is not None}
+        self._called[id(module)] = weakref.ref(module)
+        self.dirty |= not self._is_fleeting(module)
+        return True
+
+    def name_model(self, name: str, module: nn.Module) -> None:
+        """The script named this model to us itself."""
+        self._named.append((name, weakref.ref(module)))
+        self.dirty = True
+
+    def models(self, listed: Container[int] = (), *, may_search: bool = True) -> list[tuple[str, nn.Module]]:
+        """The models of the run now, as (name, root). Modules with the ids that are `listed` have been part of one before.
+
+        All objects of the process are searched only where that is needed: for what is around a root that has not been listed,
+        and for the owner of a parameter that no listed model has. Where that is needed and `may_search` is False, the roots
+        stand for themselves and `needs_search` stays True.
+        """
+        self.dirty = False
+        named = [(name, module) for name, ref in self._named if (module := ref()) is not None]
+        owned = {id(p): p for each in self.optimizers.all() if each is not None for p in _owned(each)}
+        self._count_what_is_gone(set(owned))
+
+        def is_left_out(module: nn.Module) -> bool:
+            return id(module) not in listed and self._is_fleeting(module)
+
+        called = [module for ref in self._called.values() if (module := ref()) is not None and not is_left_out(module)]
+        called = [module for module in called if self._counts(module, owned.keys())]
+        seen = [*called, *(module for _, module in named)]
+        recent = {id(module): place for place, module in enumerate(called)}
+        roots = [root for reference in self._listed if (root := reference()) is not None and not is_left_out(root)]
+        self.needs_search |= any(id(module) not in listed for module in seen)
+        kept: list[nn.Module] = []
+        if not (self.needs_search and may_search):
+            kept, held = _chosen(_not_inside([*roots, *seen]), seen, set(owned), recent)
+            without = owned.keys() - set().union(*held.values())
+            self.needs_search |= any(self._without_owner.get(key, _NOTHING)() is not owned[key] for key in without)
+        if self.needs_search and may_search:
+            kept, held = _chosen(_outermost(set(owned), seen, is_left_out), seen, set(owned), recent)
+            self.needs_search = False
+            self.searches += 1
+            without = owned.keys() - set().union(*held.values())
+            self._without_owner = {key: weakref.ref(owned[key]) for key in without}
+        self._listed = [weakref.ref(root) for root in kept]
+        self._roots = [
+            (weakref.ref(root), type(root), _Own.of(root, held[id(root)]))
+            for root in kept
+            if not owned.keys().isdisjoint(held[id(root)])
+        ]
+        return _with_names(kept, {id(module): name for name, module in named})
+
+    def _counts(self, module: nn.Module, owned: Container[int]) -> bool:
+        """Whether a called module is a model: not one whose own values are used nowhere, since a script keeps them elsewhere.
+
+        What is known of a module that `torch.func.functional_call` calls is that it lends its code. Its own parameters are
+        used where it is a frozen base, or where an optimizer owns them.
+        """
+        reference = self._borrowed.get(id(module))
+        if reference is None or reference() is not module:
+            return True
+        own = list(module.parameters())
+        return any(id(each) in owned for each in own) or not any(each.requires_grad or each.is_meta for each in own)
+
+    def _count_what_is_gone(self, wanted: set[int]) -> None:
+        """Of the roots found last; `wanted` holds the ids of what optimizers own now."""
+        for reference, kind, own in self._roots:
+            if reference() is None and own.are_alive() and not wanted.isdisjoint(own.ids):
+                gone = self._gone.setdefault(kind, {})
+                for dead in [key for key, (_, each) in gone.items() if not each.are_alive()]:
+                    del gone[dead]
+                gone[own.ids] = gone.get(own.ids, (0,))[0] + 1, own
+        self._roots = []
+
+    def _is_fleeting(self, module: nn.Module) -> bool:
+        """Whether this is a wrapper that is made anew for every call or so (torchdiffeq's): the model is what it wraps."""
+        gone = self._gone.get(type(module))
+        times, own = gone.get(frozenset(_parameter_ids(module)), (0, None)) if gone else (0, None)
+        return times >= _OFTEN_GONE and own is not None and own.are_alive()
+
+
+def _chosen(
+    candidates: list[nn.Module], seen: list[nn.Module], wanted: set[int], recent: dict[int, int]
+) -> tuple[list[nn.Module], dict[int, set[int]]]:
+    """The candidates that are models, and the ids of the parameters of all modules that were looked at, by id."""
+    roots = list({id(module): module for module in candidates}.values())
+    held = {key: _parameter_ids(module) for key, module in {id(m): m for m in (*seen, *roots)}.items()}
+    needed = wanted.union(*(held[id(module)] for module in seen))
+    return _without_parts([(root, held[id(root)]) for root in roots], needed, recent), held
+
+
+def _not_inside(candidates: list[nn.Module]) -> list[nn.Module]:
+    """The candidates that are not inside another one; two that are inside each other both stay."""
+    roots = {id(module): module for module in candidates}
+    inside = {key: {*map(id, _modules_of(module))} for key, module in roots.items()}
+    return [
+        module
+        for key, module in roots.items()
+        if not any(key in parts and other not in inside[key] for other, parts in inside.items() if other != key)
+    ]
+
+
+def _owned(optimizer: Optimizer) -> Iterable[torch.Tensor]:
+    for group in optimizer.param_groups:
+        yield from group["params"]
+
+
+def _outermost(wanted: set[int], called: list[nn.Module], is_left_out: Callable[[nn.Module], bool]) -> list[nn.Module]:
+    """The outermost modules around the called ones and around the owners of the wanted parameters, but for what is left out.
+
+    One scan of the garbage collector's list, about 20 ms for 200,000 objects, in the rare event that something new was
+    seen. It also finds what no construction hook would: modules that were deep-copied or unpickled.
+    """
+    parents: dict[int, list[nn.Module]] = {}
+    seeds: dict[int, nn.Module] = {id(module): module for module in called}
+    # `type(o)` and not isinstance: a lazy proxy of the script's must not be woken up by being looked at.
+    kinds = _subclasses(nn.Module)
+    for module in [found for found in gc.get_objects() if type(found) in kinds]:
+        if is_left_out(module):
+            continue
+        for child in vars(module).get("_modules", {}).values():
+            if child is not None:
+                parents.setdefault(id(child), []).append(module)
+        if not wanted.isdisjoint(map(id, vars(module).get("_parameters", {}).values())):
+            seeds[id(module)] = module
+    return _tops(list(seeds.values()), parents)
+
+
+def _subclasses(kind: type) -> set[type]:
+    found, waiting = {kind}, [kind]
+    while waiting:
+        below: type
+        for below in type.__subclasses__(waiting.pop()):
+            if below not in found:
+                found.add(below)
+                waiting.append(below)
+    return found
+
+
+def _tops(seeds: list[nn.Module], parents: dict[int, list[nn.Module]]) -> list[nn.Module]:
+    """The outermost modules around the seeds; a seed that is within none, as parts of each other are, stands for itself."""
+    tops: list[nn.Module] = []
+    children: dict[int, list[int]] = {}
+    seen, waiting = {id(seed) for seed in seeds}, seeds[::-1]
+    while waiting:
+        current = waiting.pop()
+        above = parents.get(id(current), ())
+        if not above:
+            tops.append(current)
+        for parent in above:
+            children.setdefault(id(parent), []).append(id(current))
+            if id(parent) not in seen:
+                seen.add(id(parent))
+                waiting.append(parent)
+    within, entered = {id(top) for top in tops}, [id(top) for top in tops]
+    while entered:
+        for child in children.get(entered.pop(), ()):
+            if child not in within:
+                within.add(child)
+                entered.append(child)
+    return tops + [seed for seed in seeds if id(seed) not in within]
+
+
+def _modules_of(root: nn.Module) -> Iterator[nn.Module]:
+    """The root and all modules in it, each once. `root.modules()` makes a name for each of them, and takes longer."""
+    seen, waiting = {id(root)}, [root]
+    while waiting:
+        module = waiting.pop()
+        yield module
+        for child in module._modules.values():  # noqa: SLF001 - as above
+            if child is not None and id(child) not in seen:
+                seen.add(id(child))
+                waiting.append(child)
+
+
+def _parameter_ids(root: nn.Module) -> set[int]:
+    """Ids of all its parameters. `root.parameters()` makes a name for each of them too, and takes three times as long."""
+    found: set[int] = set()
+    for module in _modules_of(root):
+        found.update(map(id, module._parameters.values()))  # noqa: SLF001 - as above
+    found.discard(id(None))
+    return found
+
+
+def _without_parts(
+    roots: list[tuple[nn.Module, set[int]]], needed: set[int], recent: dict[int, int]
+) -> list[nn.Module]:
+    """Drop roots that are there for nothing that another root does not have too; of equals the last called stays.
+
+    Each comes with the ids of its parameters. `needed` holds the ids of the parameters that some optimizer owns or some called
+    module has: what a root has besides them (the rest of a pretrained model whose encoders have moved into another) is no
+    reason to show it.
+    """
+    held = [(root, own) for root, own in roots if own & needed]
+    held.sort(key=lambda entry: (len(entry[1] & needed), recent.get(id(entry[0]), -1), len(entry[1])), reverse=True)
+    kept: list[tuple[nn.Module, set[int]]] = []
+    for root, own in held:
+        if not any(own & needed <= other for _, other in kept):
+            kept.append((root, own))
+    order = {id(root): place for place, (root, _) in enumerate(roots)}
+    return sorted((root for root, _ in kept), key=lambda root: order[id(root)])
+
+
+def _with_names(roots: list[nn.Module], given: dict[int, str]) -> list[tuple[str, nn.Module]]:
+    variables: dict[int, str] = {}
+    for name, value in list(vars(sys.modules.get("__main__", object)).items()):
+        if issubclass(type(value), nn.Module) and not name.startswith("_"):
+            variables.setdefault(id(value), name)
+    named: dict[str, nn.Module] = {}
+    for root in roots:
+        # What is compiled goes by the name of the wrapper around it, or else by its own.
+        inner = compiled_module(root) or root
+        known = (names.get(id(module)) for names in (given, variables) for module in (root, inner))
+        named[_unused(next(filter(None, known), type(inner).__name__), named)] = root
+    return list(named.items())
+
+
+def _unused(name: str, taken: Container[str]) -> str:
+    numbered = (f"{name}_{number}" for number in itertools.count(2))
+    return next(free for free in itertools.chain([name], numbered) if free not in taken)

@@ -1,0 +1,37 @@
+"""The second copy of the gradients that DistributedDataParallel holds: its buckets, by their own account. Training thread.
+
+They belong to a reducer in C++, and no tensor in Python leads to their storage; only their sizes are told, by a private method
+of the wrapper that this module alone uses (`_get_ddp_logging_data`: `bucket_sizes`, in bytes, `rebuilt_bucket_sizes` once the
+first backward has ordered them anew, and `gradient_as_bucket_view`). Where it is missing nothing is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from gradtui.probe.model.module_tree import ModuleTree
+
+
+def bucket_bytes(tree: ModuleTree) -> tuple[int, ...]:
+    """For each model the bytes of buckets that hold a copy of its gradients; 0 where the gradients are views of them."""
+    sizes = [0] * len(tree.models)
+    ends = [model.root + tree.modules[model.root].subtree_modules for model in tree.models]
+    model = 0
+    for place, module in tree.live_modules():
+        while place >= ends[model]:
+            model += 1
+        account = getattr(type(module), "_get_ddp_logging_data", None)
+        if account is not None:
+            # An account of the wrapper's own that fails is no reason to look at nothing else of the step.
+            with suppress(Exception):
+                sizes[model] += _copied(account(module))
+    return tuple(sizes)
+
+
+def _copied(account: Mapping[str, Any]) -> int:
+    if account.get("gradient_as_bucket_view"):
+        return 0
+    listed = account.get("rebuilt_bucket_sizes") or account.get("bucket_sizes") or ""
+    return sum(int(size) for size in str(listed).split(",") if size.strip())

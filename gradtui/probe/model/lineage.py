@@ -1,0 +1,62 @@
+"""Whether a parameter is still in the model it was in: a script may build another model from the parts of one.
+
+Training thread only.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable
+
+from torch import nn
+
+from gradtui.probe.model.module_tree import ModuleTree
+
+Lineage = tuple[tuple[str, "weakref.ref[nn.Module]"], ...]
+"""(class name, module) of the module that owns a parameter and of every module around it, the model last."""
+
+
+def lineage(place: int, tree: ModuleTree) -> Lineage:
+    """The modules that the parameter at this place is in."""
+    found = []
+    module = tree.parameters[place].module
+    while module >= 0:
+        found.append((tree.modules[module].type_name, tree.module_refs[module]))
+        module = tree.modules[module].parent
+    return tuple(found)
+
+
+def lineages(places: Iterable[int], tree: ModuleTree) -> list[Lineage]:
+    """The same of each of these parameters; those of one module share theirs."""
+    of_module: dict[int, Lineage] = {}
+    found = []
+    for place in places:
+        module = tree.parameters[place].module
+        if module not in of_module:
+            of_module[module] = lineage(place, tree)
+        found.append(of_module[module])
+    return found
+
+
+def is_same_model(before: Lineage, now: Lineage) -> bool:
+    """Whether the model is the same, has been wrapped, has been taken out of a wrapper, or has a new wrapper of one class."""
+    return _has(now, _model(before)) or _has(before, _model(now)) or _is_wrapped_anew(before, now)
+
+
+def replaced_words(before: Lineage, now: Lineage) -> str:
+    """Why a change of a parameter in one model is not taken back in another."""
+    return f"it was done to {before[-1][0]}, and the run trains {now[-1][0]} now: freeze or unfreeze there"
+
+
+def _is_wrapped_anew(before: Lineage, now: Lineage) -> bool:
+    if _model(before) is not None or before[-1][0] != now[-1][0]:
+        return False
+    return _has(now, next((module for _, reference in reversed(before) if (module := reference()) is not None), None))
+
+
+def _model(above: Lineage) -> nn.Module | None:
+    return above[-1][1]()
+
+
+def _has(above: Lineage, module: nn.Module | None) -> bool:
+    return module is not None and any(reference() is module for _, reference in above)

@@ -1,0 +1,215 @@
+"""The models and optimizers that the probe reports on: found anew when something new is seen, described when changed.
+
+Runs on the training thread.
+"""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Callable
+from dataclasses import replace
+from time import perf_counter_ns
+
+from torch import nn
+from torch.optim import Optimizer
+
+from gradtui.no_collection import no_collection
+from gradtui.probe.model.added_parameters import JoinedParameters
+from gradtui.probe.model.discovery import Discovery
+from gradtui.probe.model.module_tree import ModuleTree
+from gradtui.probe.model.moved_places import Moved
+from gradtui.probe.model.param_groups import GroupWatch
+from gradtui.probe.model.tree_builder import build
+from gradtui.probe.runtime import RunClock
+from gradtui.probe.torch_private.private_names import current_graph_task_id, is_being_traced
+from gradtui.protocol.events import Event, ModelsFound, OptimizersFound
+from gradtui.protocol.vocabulary import OptimizerInfo
+
+_SEARCH_NS = 250_000_000
+_SEARCH_SHARE = 0.005
+"""A search for models looks at every object Python tracks. Searches may take this long together, plus this share of the time:
+a script that shows something new at every step is not searched at every step. The same holds for listings without a search."""
+
+_LEAST_LISTING_NS = 20_000_000
+"""A listing counts as at least so long: where it finds something new, the next steps are sampled."""
+
+_NEVER = -1
+"""Stands for the backward passes before the first step of an optimizer: it is not known which ones serve it."""
+
+_IDLE_STEPS = 25
+"""An optimizer that took no part in so many executed steps (or two rounds, if they are longer) is not in use."""
+
+
+class ModelNumbers:
+    """A number for each root module, its own for good."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[int, weakref.ref[nn.Module]]] = {}
+        self._next = itertools.count(1)
+
+    def number(self, tree: ModuleTree) -> None:
+        """Give the models of a new tree their numbers."""
+        self._known = {key: known for key, known in self._known.items() if known[1]() is not None}
+        tree.models = tuple(replace(model, number=self._of(tree.module_refs[model.root]())) for model in tree.models)
+
+    def _of(self, root: nn.Module | None) -> int:
+        known = self._known.get(id(root))
+        if root is None or (known is not None and known[1]() is root):
+            return known[0] if known is not None else 0
+        self._known[id(root)] = found = (next(self._next), weakref.ref(root))
+        return found[0]
+
+
+class ModelsInView:
+    """The current tree, and the events that describe it. `changed` is called when the tree has been replaced.
+
+    `regrouped` is called when an optimizer was found, or owns other parameters than before.
+    """
+
+    def __init__(
+        self,
+        emit: Callable[[Event], None],
+        clock: RunClock,
+        changed: Callable[[Moved], None],
+        regrouped: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.tree = ModuleTree()
+        self.discovery = Discovery()
+        self.joined = JoinedParameters(self.live_optimizers)
+        """What commands have added to the optimizers."""
+        self.found_at = 0
+        """The step after which the present models were found."""
+        self.round_length = 1
+        """How many optimizer steps one round of training takes: the live optimizers."""
+        self._numbers = ModelNumbers()
+        self._listings = itertools.count(1)
+        self._emit = emit
+        self._clock = clock
+        self._changed = changed
+        self._regrouped = regrouped
+        self._described: tuple[OptimizerInfo, ...] = ()
+        self._sizes: list[list[int]] = []
+        """Of the groups of each optimizer, as described last."""
+        self.groups = GroupWatch(emit, clock, self.discovery.optimizers.all)
+        self.steps_in_backward: bool | None = None
+        """Whether an optimizer has stepped while backward was running; None as long as none has stepped."""
+        self._stepped: dict[int, tuple[int, int]] = {}
+        """Place of an optimizer -> the number of the step it made last, and how many backward passes had ended by then.
+
+        One that has not stepped yet counts from the step after which it was first seen.
+        """
+        self._began = perf_counter_ns()
+        self._searched_ns = self._listed_ns = 0
+        self.building_s = 0.0
+        """Seconds that it took to put the newest tree together."""
+
+    def lists(self, module: object) -> bool:
+        """Whether a module or parameter is listed. Asked at each registration of one, so it is quick."""
+        return self.tree.place_of(module) >= 0 or self.tree.owns(module) is not None
+
+    def registered(self, holder: nn.Module) -> None:
+        """The script has registered a module or parameter with `holder`; it or `holder` is listed."""
+        if self.tree.place_of(holder) >= 0:
+            self.discovery.dirty = True
+        else:
+            # A listed module has become part of another one, which is a model only once it is used.
+            self.discovery.needs_search = True
+
+    def live_optimizers(self) -> list[Optimizer]:
+        """Every optimizer seen that is still alive."""
+        return [optimizer for optimizer in self.discovery.optimizers.all() if optimizer is not None]
+
+    def optimizers_in_use(self) -> list[list[Optimizer]]:
+        """The live optimizers that took part in the latest steps, those together that step after one and the same backward.
+
+        Before the first step all of them are together: it cannot be told yet.
+        """
+        latest = max((step for step, _ in self._stepped.values()), default=0)
+        idle = max(_IDLE_STEPS, 2 * self.round_length)
+        together: dict[int, list[Optimizer]] = {}
+        for place, optimizer in enumerate(self.discovery.optimizers.all()):
+            step, backwards = self._stepped.get(place, (-idle, _NEVER))
+            if optimizer is not None and latest - step < idle:
+                together.setdefault(backwards, []).append(optimizer)
+        return list(together.values()) or [self.live_optimizers()]
+
+    def stepped(self, optimizer: Optimizer, step: int, backwards: int) -> int:
+        """An optimizer has made this step, after so many backward passes; its place among all that were seen."""
+        place = self.discovery.saw_optimizer(optimizer)
+        self._stepped[place] = (step, backwards)
+        self.steps_in_backward = bool(self.steps_in_backward) or current_graph_task_id() != -1
+        return place
+
+    def refresh(self, step: int, *, look_closer: bool = False, at_any_cost: bool = False) -> None:
+        """List the models again if something new was seen, or (`look_closer`) if a model is no longer what it was.
+
+        What this has cost so far may put it off, unless it is wanted `at_any_cost`: then it is done at a later call.
+        """
+        if not (self.discovery.dirty or look_closer) or is_being_traced():
+            return
+        may_search = at_any_cost or self._may_search
+        is_due = self.discovery.dirty or (self.discovery.needs_search and may_search) or not self.tree.is_current()
+        if is_due and (at_any_cost or self._is_within(self._listed_ns)):
+            self._list_within_budget(step, may_search=may_search)
+        elif not is_due and self.discovery.optimizers.sizes() != self._sizes:
+            self.describe_optimizers(step)
+
+    def reconcile(self, step: int) -> None:
+        """The run ends: list what was seen and not listed, whatever that costs. What was freed meanwhile stays listed."""
+        if is_being_traced() or self.tree.is_gone():
+            return
+        is_complete = not (self.discovery.dirty or self.discovery.needs_search) and self.tree.is_current(freed=True)
+        if not is_complete:
+            self._list_within_budget(step, may_search=True)
+        self.describe_optimizers(step, at_end=True)
+
+    @property
+    def _may_search(self) -> bool:
+        return self._is_within(self._searched_ns)
+
+    def _is_within(self, spent_ns: int) -> bool:
+        return spent_ns < _SEARCH_NS + _SEARCH_SHARE * (perf_counter_ns() - self._began)
+
+    def _list_within_budget(self, step: int, *, may_search: bool) -> None:
+        began, searches = perf_counter_ns(), self.discovery.searches
+        try:
+            with no_collection():
+                self._list(step, may_search=may_search)
+        finally:
+            took = perf_counter_ns() - began
+            if self.discovery.searches > searches:
+                self._searched_ns += took
+            else:
+                self._listed_ns += max(took, _LEAST_LISTING_NS)
+
+    def _list(self, step: int, *, may_search: bool) -> None:
+        for place in self.discovery.optimizers.take_new():
+            self._stepped[place] = (step, _NEVER)
+        models = self.discovery.models(self.tree.live_ids(), may_search=may_search)
+        began = perf_counter_ns()
+        tree = build(models)
+        self.building_s = (perf_counter_ns() - began) / 1e9
+        if tree.is_borrowed:
+            self.discovery.dirty = True
+            return
+        self._numbers.number(tree)
+        if not tree.is_same(self.tree):
+            tree.listing = next(self._listings)
+            moved = Moved.between(self.tree, tree)
+            self.tree, self.found_at = tree, step
+            self._changed(moved)
+            listed = tree.models, tree.modules, tree.parameters, tree.buffers
+            places = moved.modules, moved.parameters
+            self._emit(ModelsFound(self._clock.at(), step, *listed, *places, listing=tree.listing))
+        self.describe_optimizers(step)
+
+    def describe_optimizers(self, step: int, *, at_end: bool = False) -> None:
+        """Report the optimizers if what they own has changed."""
+        described = self.discovery.optimizers.describe(self.tree.places, at_end=at_end)
+        self.round_length = max(1, len(self.live_optimizers()))
+        self._sizes = self.discovery.optimizers.sizes()
+        if described != self._described:
+            self._described = described
+            self._regrouped()
+            self._emit(OptimizersFound(self._clock.at(), step, described))

@@ -1,0 +1,43 @@
+"""From the path of a module, as a command has it, to the live module. Training thread only."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from gradtui.probe.model.module_tree import ModuleTree
+from gradtui.probe.runtime import Refused
+from gradtui.state.selection import spellings, unknown_path
+
+
+def module_at(path: str, tree: ModuleTree) -> tuple[str, int, nn.Module]:
+    """The path as the tree has it, the module's place and the module. Raises `Refused` if there is none."""
+    places = {info.path: place for place, info in enumerate(tree.modules)}
+    for spelling in spellings(path, tree):
+        place = places.get(spelling)
+        module = tree.module_refs[place]() if place is not None else None
+        if place is not None and module is not None:
+            return spelling, place, module
+    if any(path in info.names for info in tree.parameters):
+        raise Refused(f"{path} is a parameter, not a module")
+    raise Refused(unknown_path(path, tree))
+
+
+def ancestors(place: int, tree: ModuleTree) -> list[int]:
+    """The places of the modules around this one, innermost first."""
+    found = []
+    place = tree.modules[place].parent
+    while place >= 0:
+        found.append(place)
+        place = tree.modules[place].parent
+    return found
+
+
+def is_compiled(module: nn.Module) -> bool:
+    """Whether `Module.compile` was called on it."""
+    return getattr(module, "_compiled_call_impl", None) is not None
+
+
+def is_scripted(module: nn.Module) -> bool:
+    """Whether it is TorchScript's, scripted or traced."""
+    return isinstance(module, torch.jit.ScriptModule)

@@ -1,0 +1,213 @@
+"""The modules and parameters of the run's models: their plain description, and weak references to the live objects.
+
+Runs on the training thread.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple, TypeVar
+
+import torch
+from torch import nn
+
+from gradtui.probe.model.same_storage import memory_of
+from gradtui.probe.torch_private.private_names import is_lazy
+from gradtui.protocol.vocabulary import BufferInfo, ModelInfo, ModuleInfo, ParameterInfo
+
+T = TypeVar("T")
+
+
+class Leaf(NamedTuple):
+    """A trainable parameter: its place, and that of the module that owns it."""
+
+    parameter: int
+    module: int
+
+
+class Contents(NamedTuple):
+    """What a module held when it was listed: the ids of its own parameters and of its children, empty slots included, and the
+    names of its buffers, since scripts replace these in every step."""
+
+    parameters: list[int]
+    children: list[int]
+    buffers: list[str]
+
+
+@dataclass
+class ModuleTree:
+    """A depth-first listing of models. Parameters and modules keep their place for as long as the tree lives.
+
+    What `torch.compile` wraps is listed as if it were not wrapped: paths and types are those of the source.
+    """
+
+    models: tuple[ModelInfo, ...] = ()
+    modules: tuple[ModuleInfo, ...] = ()
+    parameters: tuple[ParameterInfo, ...] = ()
+    buffers: tuple[BufferInfo, ...] = ()
+    """As they were when they were listed: scripts replace them, and register more, at any time."""
+    module_refs: list[weakref.ref[nn.Module]] = field(default_factory=list)
+    parameter_refs: list[weakref.ref[torch.Tensor]] = field(default_factory=list)
+    module_index: dict[int, tuple[int, weakref.ref[nn.Module]]] = field(default_factory=dict)
+    """id of a module -> its place, and the module; the wrapper around a compiled module has that module's place. The id may
+    have passed to another object since: `place_of` knows."""
+    parameter_index: dict[int, int] = field(default_factory=dict)
+    """id of a parameter -> its place. An id may have passed to another object since: `owns` knows."""
+    is_borrowed: bool = False
+    """Whether, while listing, some parameters stood in for others (`torch.func.functional_call`)."""
+    wrapper_refs: list[weakref.ref[nn.Module]] = field(default_factory=list)
+    """The wrappers around compiled modules."""
+    contents: list[Contents] = field(default_factory=list)
+    """Aligned with `modules`."""
+    layouts: list[tuple[torch.Size | None, torch.dtype]] = field(default_factory=list)
+    """Shape (None while a lazy module has not given it one) and type, aligned with `parameters`."""
+
+    listing: int = 0
+    """Which listing of the run this is, from 1."""
+    same_storage: list[tuple[int, ...]] = field(default_factory=list)
+    """Places of parameters that are different objects over the same memory."""
+
+    def live_parameters(self) -> Iterator[tuple[int, torch.Tensor]]:
+        """(place, tensor) of every parameter that is still alive."""
+        return _live(self.parameter_refs)
+
+    def live_modules(self) -> Iterator[tuple[int, nn.Module]]:
+        """(place, module) of every module that is still alive."""
+        return _live(self.module_refs)
+
+    @cached_property
+    def parents(self) -> list[int]:
+        """By module: the place of the one around it, -1 if there is none."""
+        return [module.parent for module in self.modules]
+
+    @cached_property
+    def roots(self) -> list[int]:
+        """By module: the place of its root."""
+        roots: list[int] = []
+        for place, parent in enumerate(self.parents):
+            roots.append(place if parent < 0 else roots[parent])
+        return roots
+
+    @cached_property
+    def leaves(self) -> list[Leaf]:
+        """By parameter: what it is to autograd's graph."""
+        return [Leaf(place, module) for place, module in enumerate(self.owners)]
+
+    @cached_property
+    def owners(self) -> list[int]:
+        """By parameter: the place of its module."""
+        return [parameter.module for parameter in self.parameters]
+
+    def owns(self, parameter: object) -> int | None:
+        """The place of a live parameter, None if it is not of these models."""
+        place = self.parameter_index.get(id(parameter))
+        return place if place is not None and self.parameter_refs[place]() is parameter else None
+
+    def places(self, parameters: Iterable[object]) -> list[int | None]:
+        """As `owns`, of many."""
+        index, references = self.parameter_index, self.parameter_refs
+        return [
+            place if (place := index.get(id(each))) is not None and references[place]() is each else None
+            for each in parameters
+        ]
+
+    def place_of(self, module: object) -> int:
+        """The place of a live module, -1 if it is not of these models."""
+        known = self.module_index.get(id(module))
+        return known[0] if known is not None and known[1]() is module else -1
+
+    def is_gone(self) -> bool:
+        """Whether none of the models is alive any more; what runs now is of others, which are not listed yet."""
+        return bool(self.models) and all(self.module_refs[model.root]() is None for model in self.models)
+
+    def live_ids(self) -> set[int]:
+        """The ids of the listed modules that are alive, and of the wrappers around compiled ones."""
+        references = (*self.module_refs, *self.wrapper_refs)
+        return {id(module) for reference in references if (module := reference()) is not None}
+
+    def is_current(self, *, freed: bool = False) -> bool:
+        """Whether the live modules still hold exactly the parameters and children listed here, in the sizes listed.
+
+        `freed` says that what no longer exists may stay listed.
+        """
+        if not freed and any(reference() is None for reference in self.wrapper_refs):
+            return False
+        if not self._has_sizes_as_listed(freed=freed):
+            return False
+        for module_reference, listed in zip(self.module_refs, self.contents):
+            module = module_reference()
+            if module is None and freed:
+                continue
+            if module is None:
+                return False
+            own, children = module._parameters.values(), module._modules.values()  # noqa: SLF001 - as in `tree_builder`
+            # While everything listed is alive, no other object has the id of one that is.
+            if freed and not self._are_listed(own, children):
+                return False
+            if [*map(id, own)] != listed.parameters or [*map(id, children)] != listed.children:
+                # A stand-in for the time of one call: what it stands in for comes back.
+                return any(not isinstance(held, nn.Parameter) for held in own if held is not None)
+            if [*module._buffers.keys()] != listed.buffers:  # noqa: SLF001
+                return False
+        return self._shares_memory_as_listed()
+
+    def _are_listed(self, parameters: Iterable[object], modules: Iterable[object]) -> bool:
+        owned = all(self.owns(each) is not None for each in parameters if each is not None)
+        return owned and all(self.place_of(each) >= 0 for each in modules if each is not None)
+
+    def _has_sizes_as_listed(self, *, freed: bool) -> bool:
+        for reference, (shape, dtype) in zip(self.parameter_refs, self.layouts):
+            tensor = reference()
+            if tensor is None and freed:
+                continue
+            if tensor is None or tensor.dtype != dtype:
+                return False
+            if (tensor.shape if type(tensor) is nn.Parameter else shape_of(tensor)) != shape:
+                return False
+        return True
+
+    def _shares_memory_as_listed(self) -> bool:
+        for places in self.same_storage:
+            tensors = [tensor for place in places if (tensor := self.parameter_refs[place]()) is not None]
+            if len({memory_of(tensor) for tensor in tensors}) > 1:
+                return False
+        return True
+
+    def _wrapped_places(self) -> list[int]:
+        return [self.place_of(wrapper) for reference in self.wrapper_refs if (wrapper := reference()) is not None]
+
+    def is_same(self, other: ModuleTree) -> bool:
+        """Whether the other tree lists the same live objects in the same words.
+
+        Equal ids do not tell: Python gives the id of a freed object to the next one.
+        """
+        return (
+            _identical(self.module_refs, other.module_refs)
+            and _identical(self.parameter_refs, other.parameter_refs)
+            and _identical(self.wrapper_refs, other.wrapper_refs)
+            and self._wrapped_places() == other._wrapped_places()
+            and self.parameters == other.parameters
+            and self.buffers == other.buffers
+            and self.modules == other.modules
+            and self.models == other.models
+        )
+
+
+def shape_of(parameter: torch.Tensor) -> torch.Size | None:
+    """Its shape, None while a lazy module has not given it one."""
+    return None if is_lazy(parameter) else parameter.shape
+
+
+def _live(references: Sequence[weakref.ref[T]]) -> Iterator[tuple[int, T]]:
+    """(place, object) of what is still alive. As long as all is, without an object made for each: examined steps ask often."""
+    found = [each for reference in references if (each := reference()) is not None]
+    if len(found) == len(references):
+        return enumerate(found)
+    return ((place, each) for place, reference in enumerate(references) if (each := reference()) is not None)
+
+
+def _identical(ours: Sequence[weakref.ref[T]], theirs: Sequence[weakref.ref[T]]) -> bool:
+    return len(ours) == len(theirs) and all(one() is other() is not None for one, other in zip(ours, theirs))

@@ -1,0 +1,206 @@
+"""Which optimizer owns a parameter, and how one that none owns joins an optimizer without breaking anything.
+
+Runs on the training thread.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch.optim import Optimizer
+
+from gradtui.probe.model.module_tree import ModuleTree
+
+_TAKE_SPARSE = ("SGD", "Adagrad", "SparseAdam")
+"""Of torch's own optimizers, those that do not raise an error at a sparse gradient."""
+_REFUSE_OTHERS = ("LBFGS", "Muon", "SparseAdam")
+"""Of torch's own optimizers, those that raise an error at some dense and real gradients."""
+_TAKE_ALL_DENSE = frozenset(
+    kind
+    for name, kind in vars(torch.optim).items()
+    if isinstance(kind, type) and issubclass(kind, Optimizer) and name not in _REFUSE_OTHERS
+)
+_REFUSE_COMPLEX = ("Adafactor", "Muon", "SparseAdam")
+"""Of torch's own optimizers, those that raise an error at a complex parameter."""
+
+
+class Membership(NamedTuple):
+    """A parameter's place in an optimizer that does not own it yet."""
+
+    optimizer: Optimizer
+    group: dict[str, Any]
+    tensor: torch.Tensor
+    name: str
+    """Its path within its model, as the script's own `named_parameters` has it."""
+
+
+def parameters(optimizer: Optimizer) -> Iterator[torch.Tensor]:
+    """Every parameter an optimizer owns."""
+    for group in optimizer.param_groups:
+        yield from group["params"]
+
+
+def owners(optimizers: Iterable[Optimizer]) -> dict[int, tuple[Optimizer, dict[str, Any]]]:
+    """id of each owned parameter -> the optimizer that owns it and the group it is in, for as long as they live."""
+    found: dict[int, tuple[Optimizer, dict[str, Any]]] = {}
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            for tensor in group["params"]:
+                found.setdefault(id(tensor), (optimizer, group))
+    return found
+
+
+def positions(optimizers: Iterable[Optimizer]) -> dict[int, tuple[int, int]]:
+    """id of each owned parameter -> which of the optimizers owns it, and which of its groups, for as long as they live."""
+    found: dict[int, tuple[int, int]] = {}
+    for place, optimizer in enumerate(optimizers):
+        for group, settings in enumerate(optimizer.param_groups):
+            for tensor in settings["params"]:
+                found.setdefault(id(tensor), (place, group))
+    return found
+
+
+def objection(optimizer: Optimizer, group: Mapping[str, Any], tensor: torch.Tensor, *, sparse: bool) -> str | None:
+    """Why an optimizer of torch's would raise an error at its next step if this parameter had a gradient; None if not.
+
+    `sparse` says that the gradient would be a sparse tensor. Of optimizers that are not torch's nothing is known.
+    """
+    if type(optimizer) in _TAKE_ALL_DENSE and not sparse and not tensor.is_complex():
+        return None
+    # Some of torch's classes say that they come from `torch.optim`, others from a module of it.
+    torchs = (base for base in type(optimizer).__mro__ if f"{base.__module__}.".startswith("torch.optim."))
+    kind = next((base.__name__ for base in torchs), "")
+    if kind == "LBFGS":
+        return "LBFGS remembers directions of the parameters it began with"
+    if kind == "Muon" and tensor.ndim != 2:
+        return f"Muon trains matrices only, and this has {tensor.ndim} dimensions"
+    if kind == "SparseAdam" and not sparse:
+        return "SparseAdam takes sparse gradients only, and this would have a dense one"
+    if tensor.is_complex() and (kind in _REFUSE_COMPLEX or group.get("fused")):
+        return f"{kind} takes no complex parameters"
+    if sparse and kind not in ("", "Optimizer"):
+        if kind not in _TAKE_SPARSE or group.get("fused"):
+            return f"{kind} takes no sparse gradients"
+        if group.get("weight_decay"):
+            return f"{kind} takes no sparse gradients together with weight decay"
+    return None
+
+
+def makes_sparse_gradients(place: int, tree: ModuleTree) -> bool:
+    """Whether the parameter at this place is the table of an embedding that was made with `sparse=True`."""
+    module = tree.module_refs[tree.parameters[place].module]()
+    return getattr(module, "sparse", False) is True and tree.parameters[place].path.endswith("weight")
+
+
+def plan(orphans: Mapping[int, torch.Tensor], tree: ModuleTree, optimizers: Sequence[Optimizer]) -> list[Membership]:
+    """For each parameter that no optimizer owns the group of its nearest sibling, among those that can take it.
+
+    Changes nothing. Empty without optimizers. Raises `ValueError` with the reason where no optimizer can take one of them.
+    """
+    if not orphans:
+        return []
+    ranked = [_Group(optimizer, group, tree) for optimizer in optimizers for group in optimizer.param_groups]
+    planned = []
+    for place, tensor in orphans.items() if ranked else ():
+        sparse = makes_sparse_gradients(place, tree)
+        objections = [objection(entry.optimizer, entry.group, tensor, sparse=sparse) for entry in ranked]
+        fitting = [entry for entry, reason in zip(ranked, objections) if reason is None]
+        path = tree.parameters[place].path
+        if not fitting:
+            raise ValueError(f"no optimizer can take {path}: {objections[0]}")
+        nearest = _nearest(fitting, path, tensor)
+        planned.append(Membership(nearest.optimizer, nearest.group, tensor, _name_in_model(place, tree)))
+    return planned
+
+
+def append(member: Membership) -> None:
+    """Add a parameter to its group, behind the others.
+
+    An existing group is extended, because `add_param_group` breaks LR schedulers that counted the groups when they were
+    made (LambdaLR, OneCycleLR, SequentialLR and others compare lengths strictly).
+    """
+    member.group["params"].append(member.tensor)
+    if "param_names" in member.group:
+        member.group["param_names"].append(member.name)
+
+
+def begin(optimizer: Optimizer, group: Mapping[str, Any], tensor: torch.Tensor) -> None:
+    """Give a parameter that is to have its first gradient late the state without which the next step would raise an error.
+
+    Most optimizers make it when they need it. Not so Adagrad, in some versions only in its constructor, and the fused SGD,
+    which makes momentum buffers only when no parameter of the group has one yet.
+    """
+    is_adagrad = isinstance(optimizer, torch.optim.Adagrad)
+    is_fused_sgd = isinstance(optimizer, torch.optim.SGD) and group.get("fused") and group.get("momentum")
+    # Asked before the state, which is found by a call of torch's Python code.
+    state = optimizer.state.get(tensor, {}) if is_adagrad or is_fused_sgd else {}
+    if is_adagrad and not state:
+        fused = bool(group.get("fused"))
+        count = torch.float64 if torch.get_default_dtype() is torch.float64 and not fused else torch.float32
+        start = optimizer.defaults.get("initial_accumulator_value", 0.0)
+        optimizer.state[tensor] = {
+            "step": torch.zeros((), dtype=count, device=tensor.device if fused else "cpu"),
+            "sum": torch.full_like(tensor.detach(), complex(start, start) if tensor.is_complex() else start),
+        }
+    if is_fused_sgd:
+        has_begun = any(optimizer.state.get(own, {}).get("momentum_buffer") is not None for own in group["params"])
+        if has_begun and state.get("momentum_buffer") is None:
+            # What the first gradient is added to; without dampening that is what the buffer would have begun with.
+            optimizer.state[tensor]["momentum_buffer"] = torch.zeros_like(tensor.detach())
+
+
+class _Group:
+    """A parameter group as a place to join."""
+
+    def __init__(self, optimizer: Optimizer, group: dict[str, Any], tree: ModuleTree) -> None:
+        self.optimizer = optimizer
+        self.group = group
+        self._starts: set[str] = set()
+        """Every path that leads to a member or to a module around it."""
+        self._matrices = 0
+        """How many members have more than one dimension."""
+        self._known = 0
+        for tensor in group["params"]:
+            place = tree.owns(tensor)
+            if place is not None:
+                self._starts.update(_starts(tree.parameters[place].path))
+                self._matrices += tensor.ndim > 1
+                self._known += 1
+        rate = group.get("lr")
+        self.rate = (id(optimizer), rate if isinstance(rate, float) else id(rate))
+        """The same for groups of one optimizer that have the same learning rate."""
+        self.decay = group.get("weight_decay")
+
+    def nearness(self, path: str) -> tuple[int, int]:
+        """Path components shared with the nearest member, -1 if none is of a known model; and how many are."""
+        return sum(start in self._starts for start in _starts(path)) if self._known else -1, self._known
+
+    def has_alike(self, tensor: torch.Tensor) -> bool:
+        """Whether any member is of this kind: a matrix (or more), or a vector (or less)."""
+        return (self._matrices if tensor.ndim > 1 else self._known - self._matrices) > 0
+
+
+def _nearest(groups: Sequence[_Group], path: str, tensor: torch.Tensor) -> _Group:
+    """The group with the learning rate of the nearest sibling and, where that rate has groups that decay and groups that do
+    not, the weight decay of its kind: matrices and vectors are grouped apart for that."""
+    rate = max(groups, key=lambda group: group.nearness(path)).rate
+    equal = [group for group in groups if group.rate == rate]
+    if len({group.decay for group in equal}) > 1:
+        equal = [group for group in equal if group.has_alike(tensor)] or equal
+    return max(equal, key=lambda group: group.nearness(path))
+
+
+def _starts(path: str) -> Iterator[str]:
+    return itertools.accumulate(path.split("."), lambda before, part: f"{before}.{part}")
+
+
+def _name_in_model(place: int, tree: ModuleTree) -> str:
+    info = tree.parameters[place]
+    root = info.module
+    while tree.modules[root].parent >= 0:
+        root = tree.modules[root].parent
+    prefix = tree.modules[root].path
+    return info.path.removeprefix(f"{prefix}.") if prefix else info.path

@@ -1,0 +1,117 @@
+"""What the parameter groups are set to, read without waiting for a device. Runs on the training thread.
+
+A learning rate is looked at in every step that is seen by itself, and several times a second in between; the other settings
+in examined steps, and whenever a learning rate has changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch.optim import Optimizer
+
+from gradtui.probe.runtime import RunClock
+from gradtui.protocol.events import Event, GroupsRead
+from gradtui.protocol.vocabulary import GroupSettings, Setting
+
+_NO_SETTINGS = frozenset({
+    "params", "param_names", "lr", "weight_decay", "initial_lr", "max_lr", "min_lr", "max_momentum", "base_momentum",
+    "foreach", "fused", "capturable", "differentiable",
+})  # fmt: skip
+"""What a group holds besides: what schedulers keep in it, and how its step is computed."""
+
+_MOST = 16
+
+_Groups = tuple[tuple[GroupSettings, ...], ...]
+
+
+class GroupWatch:
+    """Reports the settings of all optimizers when they have changed."""
+
+    def __init__(
+        self, emit: Callable[[Event], None], clock: RunClock, optimizers: Callable[[], Sequence[Optimizer | None]]
+    ) -> None:
+        self._emit, self._clock, self._optimizers = emit, clock, optimizers
+        self._rates: list[float | None] = []
+        self._groups: _Groups = ()
+        self._rates_read: int | None = None
+        """The step whose learning rates were read last."""
+        self._all_read: int | None = None
+        """The step of which all settings were."""
+
+    def look(self, step: int, is_over: bool = False) -> None:
+        """Read all settings again if a learning rate has changed. `step` is the one that uses them.
+
+        Some time after `step` `is_over`, learning rates that are still the same are those that it used; others say nothing.
+        """
+        rates = []
+        for optimizer in self._optimizers():
+            if optimizer is not None:
+                for group in optimizer.param_groups:
+                    rate = group.get("lr")
+                    rates.append(rate if type(rate) is float else _number(rate))
+        if rates == self._rates:
+            self._rates_read = step
+        elif not is_over:
+            self.read(step)
+            self._rates, self._rates_read = rates, step
+
+    def finish(self, step: int) -> None:
+        """As `look`, at the end of the run: there optimizers are freed whose settings are still of interest."""
+        if None not in self._optimizers():
+            self.look(step)
+
+    def read(self, step: int) -> None:
+        """Read all settings; `step` is the one that uses them."""
+        groups = read_groups(self._optimizers())
+        if groups != self._groups:
+            # A new group is one rate more.
+            only_rates = all(
+                new[: len(old)] == old for new, old in zip(_without_rates(groups), _without_rates(self._groups))
+            )
+            before = self._rates_read if only_rates else self._all_read
+            self._groups = groups
+            self._emit(GroupsRead(self._clock.at(), step, groups, before))
+        self._all_read = step
+
+
+def read_groups(optimizers: Sequence[Optimizer | None]) -> _Groups:
+    """The settings of each group of each optimizer; none of one that is gone."""
+    return tuple(
+        tuple(
+            GroupSettings(_number(group.get("lr")), _number(group.get("weight_decay")), _further(group))
+            for group in optimizer.param_groups
+        )
+        if optimizer is not None
+        else ()
+        for optimizer in optimizers
+    )
+
+
+def _without_rates(groups: _Groups) -> list[list[GroupSettings]]:
+    return [[replace(each, learning_rate=None) for each in of_one] for of_one in groups]
+
+
+def _further(group: dict[str, Any]) -> tuple[tuple[str, Setting], ...]:
+    """The other settings, in the optimizer's order."""
+    named = [(name, _setting(value)) for name, value in group.items() if name not in _NO_SETTINGS]
+    return tuple([(str(name), value) for name, value in named if value is not None][:_MOST])
+
+
+def _setting(value: Any) -> Setting | None:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, (tuple, list)) and len(value) <= _MOST:
+        numbers = [number for each in value if (number := _number(each)) is not None]
+        return tuple(numbers) if numbers and len(numbers) == len(value) else None
+    return _number(value)
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, torch.Tensor):
+        # Reading it from a device would wait for the device.
+        return float(value) if value.device.type == "cpu" and value.numel() == 1 else None
+    return float(value) if isinstance(value, (int, float)) else None

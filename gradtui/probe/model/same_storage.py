@@ -1,0 +1,40 @@
+"""Parameters that are different objects over the same memory, as `load_state_dict(assign=True)` makes of tied ones.
+
+Training thread. Nothing is read from the tensors, and nothing is kept alive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import nn
+
+from gradtui.probe.torch_private.private_names import storage_key
+
+_Key = tuple[int, int, int]
+
+
+def groups(parameters: Iterable[tuple[int, torch.Tensor]]) -> list[tuple[int, ...]]:
+    """The places of parameters that use the same elements of one storage, at least two in each group."""
+    found: dict[_Key, int | list[int]] = {}
+    several: list[list[int]] = []
+    for place, tensor in parameters:
+        key = memory_of(tensor)
+        if key is None:
+            continue
+        known = found.setdefault(key, place)
+        if isinstance(known, list):
+            known.append(place)
+        elif known != place:
+            found[key] = both = [known, place]
+            several.append(both)
+    return [tuple(places) for places in several]
+
+
+def memory_of(tensor: torch.Tensor) -> _Key | None:
+    """Which elements of which storage a parameter uses; None for a tensor without memory of its own."""
+    # A subclass (DTensor, a fake tensor, a parameter of a lazy module) may stand for other tensors, or for none.
+    if type(tensor) is not nn.Parameter or tensor.layout is not torch.strided or tensor.is_meta or not tensor.numel():
+        return None
+    return storage_key(tensor), int(tensor.storage_offset()), tensor.numel()

@@ -1,0 +1,107 @@
+"""Counts the bytes of tensors, each storage once. Training thread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Any
+
+import torch
+
+from gradtui.probe.model.module_tree import ModuleTree
+from gradtui.probe.torch_private.unwrap import PLAIN, plain_tensors
+
+_STRIDED = torch.strided
+_is_cpu, _key_of = attrgetter("is_cpu"), attrgetter("_cdata")
+"""The key of a storage, as `storage_key`."""
+_storage_of, _bytes_of = torch.Tensor.untyped_storage, torch.UntypedStorage.nbytes
+
+
+@dataclass
+class StorageCount:
+    """Bytes of distinct storages on one kind of device."""
+
+    device_type: str
+    seen: set[int] = field(default_factory=set)
+    index: int | None = None
+    """The number of the only device of that kind that counts; None for any."""
+    _is_here: dict[torch.device, bool] = field(default_factory=dict)
+
+    def add(self, tensors: Iterable[torch.Tensor]) -> int:
+        """Bytes of the storages of these tensors that were not counted before."""
+        tensors = tensors if isinstance(tensors, list) else list(tensors)
+        sizes = self._sizes_of_plain(tensors)
+        if sizes is None:
+            return self._add_each(tensors)
+        total = sum(map(sizes.__getitem__, sizes.keys() - self.seen))
+        self.seen.update(sizes)
+        return total
+
+    def _sizes_of_plain(self, tensors: list[torch.Tensor]) -> dict[int, int] | None:
+        """Key -> bytes of the storages of plain tensors on the host; None where another kind of tensor is among these.
+
+        Without a call of Python's for each: every parameter and gradient comes by at the end of every phase.
+        """
+        if self.device_type != "cpu" or not PLAIN.issuperset(map(type, tensors)) or not all(map(_is_cpu, tensors)):
+            return None
+        try:
+            storages = [*map(_storage_of, tensors)]
+        except (NotImplementedError, RuntimeError):  # a sparse tensor has none
+            return None
+        return dict(zip(map(_key_of, storages), map(_bytes_of, storages)))
+
+    def _add_each(self, tensors: Iterable[torch.Tensor]) -> int:
+        total, seen, is_here = 0, self.seen, self._is_here
+        for tensor in tensors:
+            is_plain = type(tensor) in PLAIN and tensor.layout is _STRIDED
+            for plain in (tensor,) if is_plain else plain_tensors(tensor):
+                # Not every device's tensors have a storage, so that is asked first.
+                device = plain.device
+                here = is_here.get(device)
+                if here is None:
+                    here = is_here[device] = device.type == self.device_type and self.index in (None, device.index)
+                if here:
+                    storage = plain.untyped_storage()
+                    key = storage._cdata  # noqa: SLF001 - as `storage_key`, without asking the tensor twice
+                    if key not in seen:
+                        seen.add(key)
+                        total += storage.nbytes()
+        return total
+
+    def storages(self, storages: Iterable[Any]) -> dict[int, int]:
+        """Key -> bytes of those among some storages that nothing has claimed, which is not changed by asking.
+
+        CPU storages that processes share (batches of a DataLoader's workers) are left out: no allocator's total has them.
+        """
+        return {
+            storage._cdata: storage.nbytes()  # noqa: SLF001 - as `storage_key`
+            for storage in storages
+            if storage.device.type == self.device_type
+            and storage._cdata not in self.seen  # noqa: SLF001
+            and not (self.device_type == "cpu" and storage.is_shared())
+        }
+
+
+def buffers_of(tree: ModuleTree) -> list[tuple[int, torch.Tensor]]:
+    """(place of its module, buffer) of every buffer."""
+    return [
+        (place, buffer)
+        for place, reference in enumerate(tree.module_refs)
+        if (module := reference()) is not None and module._buffers  # noqa: SLF001 - `buffers()` walks the whole subtree again
+        for buffer in module._buffers.values()  # noqa: SLF001
+        if buffer is not None
+    ]
+
+
+def state_tensors(state: object) -> Iterator[torch.Tensor]:
+    """The tensors in an optimizer's state, however deep: that of all its parameters, or of one."""
+    waiting: list[object] = [state]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, dict):
+            waiting.extend(value.values())
+        elif isinstance(value, (list, tuple)):
+            waiting.extend(value)

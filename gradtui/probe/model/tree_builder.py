@@ -1,0 +1,208 @@
+"""Lists the modules and parameters of models into a `ModuleTree`. Runs on the training thread, at its first step with them.
+
+Models of 100,000 parameters are listed too: each is described once, when all its names are known.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+from gradtui.probe.model.module_tree import Contents, ModuleTree, shape_of
+from gradtui.probe.model.same_storage import groups
+from gradtui.probe.torch_private.private_names import compiled_module
+from gradtui.probe.torch_private.unwrap import plain_tensors
+from gradtui.protocol.vocabulary import BufferInfo, ModelInfo, ModuleInfo, ParameterInfo
+
+_MOST_NAMES = 32
+"""A parameter has at most so many names: modules shared at every level have twice as many paths at each."""
+_MOST_REPEATS = 20_000
+"""And at most so many modules are looked at again, all told, for the sake of their other paths."""
+
+
+def build(models: Sequence[tuple[str, nn.Module]]) -> ModuleTree:
+    """List `models`, given as (name, root). With several models every path begins with its model's name.
+
+    A module or parameter that is reachable by several paths is listed once, at the first of them.
+    """
+    return _Builder(prefixed=len(models) > 1).build(models)
+
+
+class _Open(NamedTuple):
+    """A module whose children are being listed."""
+
+    place: int
+    first_parameter: int
+    path: str
+    children: Iterator[tuple[str, nn.Module]]
+
+
+_Module = tuple[str, str, str, int, int, int, int]
+"""What is known of a module before its children are listed: all of a `ModuleInfo` up to its own parameters."""
+_Parameter = tuple[tuple[int, ...], str, int, int, int, int | None]
+"""What is known of a parameter before all its names are: all of a `ParameterInfo` behind them."""
+
+
+class _Builder:
+    """Lists without recursion, so that no depth of nesting meets Python's limit."""
+
+    def __init__(self, *, prefixed: bool) -> None:
+        self._prefixed = prefixed
+        self._tree = ModuleTree()
+        self._modules: list[_Module] = []
+        self._depths: list[int] = []
+        self._sizes: list[tuple[int, int]] = []
+        """By module: parameters and modules of its subtree, zeros as long as its children are being listed."""
+        self._parameters: list[_Parameter] = []
+        self._names: list[tuple[str, ...]] = []
+        self._buffers: dict[int, BufferInfo] = {}
+        """By id()."""
+        self._wrappers: list[tuple[nn.Module, nn.Module]] = []
+        """(wrapper, what it wraps) of compiled modules."""
+        self._repeats = 0
+
+    def build(self, models: Sequence[tuple[str, nn.Module]]) -> ModuleTree:
+        found = []
+        for name, given in models:
+            root = self._unwrapped(given)
+            if id(root) not in self._tree.module_index:
+                found.append(ModelInfo(name, type(root).__name__, len(self._modules)))
+                self._add_model(root, name)
+        tree = self._tree
+        for wrapper, wrapped in self._wrappers:
+            reference = weakref.ref(wrapper)
+            tree.module_index[id(wrapper)] = tree.module_index[id(wrapped)][0], reference
+            tree.wrapper_refs.append(reference)
+        tree.models = tuple(found)
+        tree.modules = tuple([ModuleInfo(*known, *size) for known, size in zip(self._modules, self._sizes)])
+        rows = [ParameterInfo(names[0], names, *known) for names, known in zip(self._names, self._parameters)]
+        tree.same_storage = groups(tree.live_parameters())
+        for places in tree.same_storage:
+            for place in places:
+                others = tuple(rows[other].path for other in places if other != place)
+                rows[place] = replace(rows[place], same_storage=others)
+        tree.parameters = tuple(rows)
+        tree.buffers = tuple(self._buffers.values())
+        return tree
+
+    def _unwrapped(self, module: nn.Module) -> nn.Module:
+        while (wrapped := compiled_module(module)) is not None:
+            self._wrappers.append((module, wrapped))
+            module = wrapped
+        return module
+
+    def _children(self, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+        for name, child in module._modules.items():  # noqa: SLF001
+            if child is not None:
+                yield name, self._unwrapped(child)
+
+    def _add_model(self, root: nn.Module, name: str) -> None:
+        waiting = [self._enter(root, name if self._prefixed else "", name, -1)]
+        while waiting:
+            parent = waiting[-1]
+            for child_name, child in parent.children:
+                path = _join(parent.path, child_name)
+                if id(child) in self._tree.module_index:
+                    self._name_again(child, path)
+                    continue
+                entered = self._enter(child, path, child_name, parent.place)
+                if child._modules:  # noqa: SLF001
+                    waiting.append(entered)
+                    break
+                self._leave(entered)
+            else:
+                self._leave(waiting.pop())
+
+    def _enter(self, module: nn.Module, path: str, name: str, parent: int) -> _Open:
+        place, first = len(self._modules), len(self._parameters)
+        reference = weakref.ref(module)
+        self._tree.module_index[id(module)] = place, reference
+        self._tree.module_refs.append(reference)
+        self._tree.contents.append(_contents(module))
+        for own_name, parameter in module._parameters.items():  # noqa: SLF001 - keeps order, adds nothing
+            if parameter is not None:
+                self._add_parameter(parameter, _join(path, own_name), place)
+        for own_name, buffer in module._buffers.items():  # noqa: SLF001
+            if buffer is not None and id(buffer) not in self._buffers:
+                persistent = own_name not in module._non_persistent_buffers_set  # noqa: SLF001
+                self._buffers[id(buffer)] = _buffer_info(buffer, _join(path, own_name), place, persistent=persistent)
+        depth = self._depths[parent] + 1 if parent >= 0 else 0
+        self._depths.append(depth)
+        own = len(self._parameters) - first
+        self._modules.append((path, name, type(module).__name__, depth, parent, first, own))
+        self._sizes.append((0, 0))
+        return _Open(place, first, path, self._children(module))
+
+    def _leave(self, module: _Open) -> None:
+        parameters, modules = len(self._parameters) - module.first_parameter, len(self._modules) - module.place
+        self._sizes[module.place] = (parameters, modules)
+
+    def _add_parameter(self, parameter: torch.Tensor, path: str, module: int) -> None:
+        tree = self._tree
+        known = tree.parameter_index.get(id(parameter))
+        if known is not None:
+            self._add_name(known, path)
+            return
+        # Asked first: `isinstance` of a parameter runs Python code of torch's, and most are nothing but one.
+        is_plain = type(parameter) is nn.Parameter
+        shape, dtype = parameter.shape if is_plain else shape_of(parameter), parameter.dtype
+        tree.parameter_index[id(parameter)] = len(self._parameters)
+        tree.parameter_refs.append(weakref.ref(parameter))
+        tree.layouts.append((shape, dtype))
+        tree.is_borrowed |= not (is_plain or isinstance(parameter, nn.Parameter))
+        # Nothing is known of the size while a lazy module has not given it one.
+        count, size = (parameter.numel(), parameter.nbytes) if shape is not None else (0, 0)
+        local = None if is_plain or shape is None else _local_count(parameter)
+        name = str(dtype).removeprefix("torch.")
+        self._parameters.append((tuple(shape or ()), name, count, size, module, local))
+        self._names.append((path,))
+
+    def _add_name(self, parameter: int, path: str) -> None:
+        names = self._names[parameter]
+        if len(names) < _MOST_NAMES and path not in names:
+            self._names[parameter] = (*names, path)
+
+    def _name_again(self, module: nn.Module, path: str) -> None:
+        """Add the names that the parameters of a listed module have by another path to it."""
+        waiting = [(module, path, frozenset[int]())]
+        while waiting and self._repeats < _MOST_REPEATS:
+            self._repeats += 1
+            current, here, above = waiting.pop()
+            if not self._is_listed(current) or id(current) in above:
+                continue  # It is a part of itself.
+            for name, parameter in current._parameters.items():  # noqa: SLF001
+                known = self._tree.parameter_index.get(id(parameter))
+                if known is not None:
+                    self._add_name(known, _join(here, name))
+            within = above | {id(current)}
+            waiting += [(child, _join(here, name), within) for name, child in reversed([*self._children(current)])]
+
+    def _is_listed(self, module: nn.Module) -> bool:
+        """Whether the listing of this module is complete."""
+        place = self._tree.place_of(module)
+        return place >= 0 and self._sizes[place] != (0, 0)
+
+
+def _buffer_info(buffer: torch.Tensor, path: str, module: int, *, persistent: bool) -> BufferInfo:
+    shape, dtype = shape_of(buffer), str(buffer.dtype).removeprefix("torch.")
+    count, size = (buffer.numel(), buffer.nbytes) if shape is not None else (0, 0)
+    return BufferInfo(path, tuple(shape or ()), dtype, count, size, module, persistent)
+
+
+def _contents(module: nn.Module) -> Contents:
+    own, children = module._parameters, module._modules  # noqa: SLF001 - `named_children` leaves out what is shared
+    return Contents([*map(id, own.values())], [*map(id, children.values())], [*module._buffers.keys()])  # noqa: SLF001
+
+
+def _local_count(parameter: torch.Tensor) -> int | None:
+    # Its parts are looked up: `to_local` would be an operation, which a mode of the script's could see.
+    return sum(part.numel() for part in plain_tensors(parameter)) if hasattr(type(parameter), "to_local") else None
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name

@@ -1,0 +1,38 @@
+"""How gradtui's code runs inside the script's process.
+
+This package owns the set of installed hooks and the isolation of their failures, the run's clock, the sampling schedule, the
+measurement of gradtui's own overhead, and the result types of commands.
+"""
+
+from gradtui.probe.runtime import ranks
+from gradtui.probe.runtime.by_identity import ByIdentity
+from gradtui.probe.runtime.clock import RunClock
+from gradtui.probe.runtime.forked_children import call_in_forked_children
+from gradtui.probe.runtime.hook_set import HookSet, alone
+from gradtui.probe.runtime.outcome import AlreadySo, Applied, Gone, Handler, Refused, RunStopped
+from gradtui.probe.runtime.overhead import OwnCost
+from gradtui.probe.runtime.run_file import WriteFile
+from gradtui.probe.runtime.sampling_schedule import Cadence, StepTime
+from gradtui.probe.runtime.script_handlers import raised_by_handler
+from gradtui.probe.runtime.sizes import size_words
+
+__all__ = [
+    "AlreadySo",
+    "Applied",
+    "ByIdentity",
+    "Cadence",
+    "Gone",
+    "Handler",
+    "HookSet",
+    "OwnCost",
+    "Refused",
+    "RunClock",
+    "RunStopped",
+    "StepTime",
+    "WriteFile",
+    "alone",
+    "call_in_forked_children",
+    "raised_by_handler",
+    "ranks",
+    "size_words",
+]

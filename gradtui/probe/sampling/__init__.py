@@ -1,0 +1,11 @@
+"""The sampled step.
+
+This package owns what is measured in a sampled step and when, and from it derives the state of each parameter: trained, frozen
+and why.
+"""
+
+from gradtui.probe.sampling.step_sampler import StepExaminer
+
+__all__ = [
+    "StepExaminer",
+]

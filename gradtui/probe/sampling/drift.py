@@ -1,0 +1,188 @@
+"""Which frozen parameters change although they are frozen. Runs on the training thread, on examined steps.
+
+Every in-place write raises a tensor's version counter, an optimizer's included; a write through `.data` does not, and that
+is how averages of weights are often kept (`target.data.mul_(m).add_(...)`, `target.data = ...`). So a few elements spread
+over each tensor are compared as well: bit by bit, some tensors at a time, on the host. They alone tell of a part of a larger
+tensor, whose counter every write to another part raises too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from gradtui.probe.memory import devices_with_room, of_this_process
+from gradtui.probe.model import Moved
+from gradtui.probe.sampling.move_causes import MoveCauses
+from gradtui.probe.torch_private.cuda_captures import is_capturing
+from gradtui.probe.torch_private.host_copy import HostCopy
+from gradtui.probe.torch_private.private_names import shares_version, version_of
+from gradtui.protocol.vocabulary import StateReason
+
+_ELEMENTS = 64
+"""Of each tensor."""
+_TENSORS = 64
+"""In one look: about five microseconds each."""
+_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+_Place = int
+_GONE: _Place = -1
+
+
+@dataclass
+class _Read:
+    """Samples of tensors of one device and type, on their way to the host: nothing of ours stays on a device."""
+
+    device: torch.device
+    lengths: list[tuple[_Place, int]]
+    """Of each tensor, one after the other. A tensor that is no longer frozen has the place `_GONE`."""
+    copy: HostCopy
+
+
+class FrozenValues:
+    """What the frozen parameters were when they were first seen frozen, by their place in the tree."""
+
+    def __init__(self) -> None:
+        self.moved: set[_Place] = set()
+        """Those that have changed since."""
+        self._versions: dict[_Place, int] = {}
+        self._samples: dict[_Place, tuple[torch.device, torch.Tensor]] = {}
+        """The device of the tensor, and its sample on the host."""
+        self._under_way: list[_Read] = []
+        self._next: _Place = 0
+        self._causes = MoveCauses()
+
+    def step_begins(self, parameters: Iterable[tuple[_Place, torch.Tensor]]) -> None:
+        """An examined step of an optimizer is about to run."""
+        self._causes.step_begins(parameters)
+
+    def step_ended(
+        self,
+        step: int,
+        optimizer: Optimizer | None,
+        frozen: Sequence[tuple[_Place, torch.Tensor]],
+        elsewhere: Set[_Place],
+        norms: Mapping[_Place, float],
+    ) -> dict[_Place, StateReason]:
+        """The examined step `step` has run: the parameters that have moved since they were frozen, and what moved them.
+
+        `norms` are those of the gradients that the step applied.
+        """
+        by_step, unchanged = self._causes.step_ended(step, optimizer, frozen, norms)
+        for place, tensor in frozen:
+            if place in unchanged and self._versions.get(place, unchanged[place]) == unchanged[place]:
+                self._versions[place] = version_of(tensor)
+        self.look(frozen, elsewhere)
+        self.moved |= by_step
+        moved = {place: tensor for place, tensor in frozen if place in self.moved}
+        unwritten = [place for place, tensor in moved.items() if self._versions.get(place) == _version(tensor)]
+        self._causes.settle(moved, [place for place in unwritten if place not in by_step])
+        return {place: self._causes.known.get(place, StateReason.NONE) for place in self.moved}
+
+    def tree_changed(self, moved: Moved) -> None:
+        """The parameters have other places now."""
+        self.moved = moved.parameter_set(self.moved)
+        self._causes.tree_changed(moved)
+        self._versions = moved.of_parameters(self._versions)
+        self._samples = moved.of_parameters(self._samples)
+        self._under_way.clear()
+
+    def look(self, frozen: Sequence[tuple[_Place, torch.Tensor]], elsewhere: Set[_Place] = frozenset()) -> None:
+        """Compare the parameters that are frozen now with what they were; what is no longer among them is forgotten.
+
+        Those `elsewhere` are frozen too, and are left as they are for now.
+        """
+        places = {place for place, _ in frozen} | elsewhere
+        for known in (self._versions, self._samples):
+            for place in [place for place in known if place not in places]:
+                del known[place]
+        for read in self._under_way:
+            read.lengths = [(place if place in places else _GONE, length) for place, length in read.lengths]
+        for place, tensor in frozen:
+            if not tensor.is_inference():
+                version = version_of(tensor)
+                if self._versions.setdefault(place, version) != version and not shares_version(tensor):
+                    self.moved.add(place)
+        self._arrived()
+        if not self._under_way:
+            self._read([(place, tensor) for place, tensor in self._turn(frozen) if place not in self.moved])
+        self.moved &= places
+
+    def _turn(self, frozen: Sequence[tuple[_Place, torch.Tensor]]) -> Sequence[tuple[_Place, torch.Tensor]]:
+        """Those whose values are looked at this time: the next so many, beginning again at the end."""
+        first = next((at for at, (place, _) in enumerate(frozen) if place >= self._next), 0)
+        chosen = frozen[first : first + _TENSORS]
+        self._next = chosen[-1][0] + 1 if chosen else 0
+        return chosen
+
+    def _read(self, chosen: Sequence[tuple[_Place, torch.Tensor]]) -> None:
+        groups: dict[tuple[torch.device, torch.dtype], list[tuple[_Place, torch.Tensor]]] = {}
+        for place, tensor in chosen:
+            sample = _sample(tensor)
+            if sample is not None:
+                groups.setdefault((sample.device, sample.dtype), []).append((place, sample))
+        room = devices_with_room(members[0][1] for members in groups.values())
+        with of_this_process.apart(device.index for device in room):
+            for (device, _), members in groups.items():
+                if room.get(device, True):
+                    lengths = [(place, sample.numel()) for place, sample in members]
+                    copy = HostCopy(torch.cat([sample for _, sample in members]))
+                    self._under_way.append(_Read(device, lengths, copy))
+        self._arrived()
+
+    def _arrived(self) -> None:
+        waiting = []
+        for read in self._under_way:
+            if read.copy.is_there:
+                self._compare(read)
+            else:
+                waiting.append(read)
+        self._under_way = waiting
+
+    def _compare(self, read: _Read) -> None:
+        """Compare samples with those of the same tensors from before. On the host."""
+        # Not the copy itself, which may be in pinned memory.
+        bits = read.copy.tensor().clone()
+        known: list[tuple[_Place, torch.Tensor, torch.Tensor]] = []
+        begin = 0
+        for place, length in read.lengths:
+            now, begin = bits[begin : begin + length], begin + length
+            if place == _GONE:
+                continue
+            device, before = self._samples.get(place, (None, now))
+            if device != read.device or (before.shape, before.dtype) != (now.shape, now.dtype):
+                self._samples[place] = read.device, now
+            else:
+                known.append((place, before, now))
+        if known:
+            differs = torch.cat([before for _, before, _ in known]) != torch.cat([now for *_, now in known])
+            owners = [place for place, before, _ in known for _ in range(before.numel())]
+            self.moved |= {place for place, differs in zip(owners, differs.tolist()) if differs}
+
+
+def _version(tensor: torch.Tensor) -> int | None:
+    return None if tensor.is_inference() else version_of(tensor)
+
+
+def _sample(tensor: torch.Tensor) -> torch.Tensor | None:
+    """The bits of a few elements spread over a tensor, as a view of it; None where they cannot be read safely."""
+    if type(tensor) not in (nn.Parameter, torch.Tensor) or tensor.layout is not torch.strided or tensor.is_meta:
+        return None
+    if not tensor.numel() or not _is_dense(tensor) or (tensor.is_cuda and is_capturing()):
+        return None
+    plain = tensor.detach()
+    count = min(_ELEMENTS, plain.numel())
+    spread = plain.as_strided((count,), (plain.numel() // count,))
+    if spread.is_complex():
+        spread = torch.view_as_real(spread).flatten()
+    integers = _INTEGERS.get(spread.element_size())
+    return None if integers is None else spread.view(integers)
+
+
+def _is_dense(tensor: torch.Tensor) -> bool:
+    """Whether the tensor's elements are all there is between its first and its last, in whatever order."""
+    return sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride())) == tensor.numel() - 1

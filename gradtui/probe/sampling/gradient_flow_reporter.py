@@ -1,0 +1,109 @@
+"""Tells how far the gradient of an examined step came, and what runs without any. Training thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from torch import nn
+from torch.optim import Optimizer
+
+from gradtui.probe.autograd import (
+    GraphsOfStep,
+    ModuleTrace,
+    grad_mode,
+    grad_mode_letters,
+    gradient_bytes,
+    reach_letters,
+    training_flags,
+)
+from gradtui.probe.model import ModelsInView, Moved, bucket_bytes
+from gradtui.probe.runtime import RunClock
+from gradtui.probe.steps import StepCounter
+from gradtui.protocol.events import Event, GradientReachMeasured
+
+
+class ReachReader:
+    """Emits `GradientReachMeasured`; remembers under which grad mode models were evaluated between steps."""
+
+    def __init__(
+        self, emit: Callable[[Event], None], clock: RunClock, view: ModelsInView, counter: StepCounter
+    ) -> None:
+        self._emit = emit
+        self._clock = clock
+        self._view = view
+        self._counter = counter
+        self._evaluated: dict[int, str] = {}
+        self._trained = False
+        """Whether a step of these models was reported."""
+        self._reported: dict[int, str] = {}
+        """Root modules whose evaluation was reported after a step was, with the grad mode."""
+        self._last: tuple[object, str, str, tuple[int, ...]] | None = None
+        """What the letters of the step before were made of, and those: most steps of a training go the same ways."""
+
+    @property
+    def evaluated(self) -> Collection[int]:
+        """The modules that were evaluated between steps."""
+        return self._evaluated
+
+    def tree_changed(self, moved: Moved) -> None:
+        """Modules have other places now."""
+        self._evaluated = moved.of_modules(self._evaluated)
+        self._trained = self._trained and any(former >= 0 for former in moved.modules)
+        self._reported = moved.of_modules(self._reported)
+        self._last = None
+
+    def evaluation_began(self, root: nn.Module) -> None:
+        """A root module is called for an evaluation."""
+        place = self._view.tree.place_of(root)
+        if place >= 0:
+            self._evaluated[place] = grad_mode()
+
+    def evaluation_measured(self, device_type: str) -> bool:
+        """An evaluation has ended. Says whether it was reported: each until something has trained, then one of each root."""
+        if self._trained and self._evaluated.items() <= self._reported.items():
+            return False
+        if self._trained:
+            self._reported = {**self._evaluated}
+        tree = self._view.tree
+        modes, flags = grad_mode_letters(tree, {}, self._evaluated, ""), training_flags(tree)
+        gradients = gradient_bytes(tree, device_type)
+        at, step = self._clock.at(), self._counter.steps
+        self._emit(GradientReachMeasured(at, step, -1, "", modes, flags, (), gradients, listing=tree.listing))
+        return True
+
+    def step_ended(
+        self, optimizer: Optimizer | None, graphs: GraphsOfStep | None, trace: ModuleTrace, device_type: str
+    ) -> None:
+        """An examined step has ended; `graphs` is None if no backward ran in it."""
+        if graphs is None:
+            return
+        tree, self._trained = self._view.tree, True
+        reach, modes, called = self._letters(graphs, trace)
+        self._emit(
+            GradientReachMeasured(
+                self._clock.at(),
+                self._counter.steps,
+                -1 if optimizer is None else self._view.discovery.saw_optimizer(optimizer),
+                reach,
+                modes,
+                training_flags(tree),
+                called,
+                gradient_bytes(tree, device_type),
+                bucket_bytes(tree),
+                listing=tree.listing,
+            )
+        )
+
+    def _letters(self, graphs: GraphsOfStep, trace: ModuleTrace) -> tuple[str, str, tuple[int, ...]]:
+        """Reach, grad modes and order of calls."""
+        # A copy: a second backward within the same step adds to these.
+        basis = graphs.copy(), [*trace.grad_modes.items()], {**self._evaluated}
+        if self._last is None or self._last[0] != basis:
+            tree = self._view.tree
+            reach = reach_letters(tree, graphs, trace, self._evaluated)
+            modes = grad_mode_letters(tree, trace.grad_modes, self._evaluated, reach)
+            # What a script evaluates by itself is done before the step that uses it.
+            order = dict.fromkeys(self._evaluated, 0)
+            order |= {module: place for place, module in enumerate(trace.grad_modes, start=1)}
+            self._last = basis, reach, modes, tuple(order.get(module, -1) for module in range(len(tree.modules)))
+        return self._last[1:]

@@ -1,0 +1,135 @@
+"""Which gradients a person wants followed: asked for by a command, found in the next step, told when that has ended.
+
+Runs on the training thread. Only names and numbers are kept from one step to the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch.optim import Optimizer
+
+from gradtui.probe.autograd import Chain, Target, find_chain
+from gradtui.probe.model import ModelsInView, ModuleTree, state_tensors
+from gradtui.probe.runtime import Applied, Cadence, Refused, RunClock
+from gradtui.probe.sampling.sampled_step import Examination
+from gradtui.probe.torch_private.private_names import storage_key
+from gradtui.probe.torch_private.unwrap import plain_tensors
+from gradtui.protocol.commands import TraceGradient
+from gradtui.protocol.events import Event, GradientTraced, OptimizerStateRead
+
+_MOST_ASKED = 8
+"""So many wait at most; one more takes the place of the oldest."""
+_ENTRIES = 4
+
+
+@dataclass
+class _Asked:
+    steps_left: int
+    """In a GAN the step of one optimizer tells nothing of the other's model: a whole round is waited for."""
+    chain: Chain | None = None
+
+
+class GradientTraces:
+    """Follows what is asked for in the steps that follow."""
+
+    def __init__(self, emit: Callable[[Event], None], clock: RunClock, view: ModelsInView, cadence: Cadence) -> None:
+        self._emit = emit
+        self._clock = clock
+        self._view = view
+        self._cadence = cadence
+        self._asked: dict[str, _Asked] = {}
+        """By path: it outlives the tree that places belong to."""
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether something is to be followed."""
+        return bool(self._asked)
+
+    def ask(self, command: TraceGradient) -> Applied:
+        """Follow it in the next step. Raises `Refused` if there is nothing of that name."""
+        if _target(self._view.tree, command.path) is None:
+            raise Refused(f"there is no parameter or module {command.path or 'yet'}")
+        self._asked[command.path] = _Asked(self._view.round_length)
+        while len(self._asked) > _MOST_ASKED:
+            del self._asked[next(iter(self._asked))]
+        self._cadence.force(self._view.round_length)
+        return Applied(f"follow the gradient to {command.path or 'the model'} in the next step", ())
+
+    def tree_changed(self) -> None:
+        """Modules and parameters have other places now: what was found so far is dropped."""
+        for asked in self._asked.values():
+            asked.chain = None
+
+    def look(self, outputs: Iterable[object], examination: Examination) -> None:
+        """Backward is about to run on `outputs`."""
+        roots = [output for output in outputs if isinstance(output, torch.Tensor)] if self._asked else []
+        for path, asked in self._asked.items():
+            target = _target(examination.tree, path)
+            if target is not None and (asked.chain is None or not asked.chain.found):
+                chain = find_chain(roots, examination.trace, target)
+                if asked.chain is None or chain.found or len(chain.hops) > len(asked.chain.hops):
+                    asked.chain = chain
+
+    def step_ended(self, examination: Examination, step: int) -> None:
+        """An examined step is over: tell what is known by now."""
+        for path, asked in list(self._asked.items()):
+            target = _target(examination.tree, path)
+            if target is None:
+                del self._asked[path]
+            else:
+                asked.steps_left -= 1
+                chain = asked.chain or Chain(whole=False)
+                if chain.found or asked.steps_left <= 0:
+                    del self._asked[path]
+                    self._tell(path, target, chain, step)
+
+    def _tell(self, path: str, target: Target, chain: Chain, step: int) -> None:
+        at = self._clock.at()
+        self._emit(
+            GradientTraced(
+                at, step, path, target.parameter, target.module, chain.found, chain.hops, chain.onward, chain.upstream,
+                chain.ways, chain.takers, chain.operations, chain.whole, chain.hidden, listing=target.tree.listing,
+            )
+        )  # fmt: skip
+        sizes = _state_bytes(_tensors(target), self._view.live_optimizers())
+        largest = sorted(sizes.items(), key=lambda entry: -entry[1])
+        rest = sum(size for _, size in largest[_ENTRIES:])
+        entries = (*largest[:_ENTRIES], *((("", rest),) if rest else ()))
+        self._emit(OptimizerStateRead(at, step, path, sum(sizes.values()), entries))
+
+
+def _target(tree: ModuleTree, path: str) -> Target | None:
+    for place, info in enumerate(tree.parameters):
+        if path in info.names:
+            return Target(tree, info.module, place)
+    place = next((place for place, info in enumerate(tree.modules) if info.path == path), -1)
+    return Target(tree, place) if place >= 0 else None
+
+
+def _tensors(target: Target) -> list[torch.Tensor]:
+    tree = target.tree
+    if target.parameter >= 0:
+        places = range(target.parameter, target.parameter + 1)
+    else:
+        info = tree.modules[target.module]
+        places = range(info.first_parameter, info.first_parameter + info.subtree_parameters)
+    return [tensor for place in places if (tensor := tree.parameter_refs[place]()) is not None]
+
+
+def _state_bytes(tensors: Iterable[torch.Tensor], optimizers: Sequence[Optimizer]) -> dict[str, int]:
+    """Name of an entry -> bytes."""
+    sizes: dict[str, int] = {}
+    seen: set[int] = set()
+    for tensor in tensors:
+        for optimizer in optimizers:
+            state = optimizer.state.get(tensor)
+            for name, value in state.items() if isinstance(state, dict) else ():
+                for plain in (plain for each in state_tensors(value) for plain in plain_tensors(each)):
+                    key = storage_key(plain)
+                    if key not in seen:
+                        seen.add(key)
+                        sizes[str(name)] = sizes.get(str(name), 0) + plain.untyped_storage().nbytes()
+    return sizes

@@ -1,0 +1,115 @@
+"""What moves a frozen parameter: its optimizer's step, and with which gradient, or a write outside of any step.
+
+Version counters are compared at both ends of each examined step. Runs on the training thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import torch
+from torch.optim import Optimizer
+
+from gradtui.probe.model import Moved
+from gradtui.probe.torch_private.private_names import shares_version, version_of
+from gradtui.protocol.vocabulary import StateReason
+
+_COUNTERS = frozenset({"step"})
+"""Entries of an optimizer's state that move nothing."""
+
+
+class MoveCauses:
+    """The cause of each move, by the parameter's place in the tree."""
+
+    def __init__(self) -> None:
+        self.known: dict[int, StateReason] = {}
+        self._at_step: dict[int, int] = {}
+        """Versions as the optimizer's step began."""
+        self._last: dict[int, int] = {}
+        """Versions as the step examined last ended."""
+        self._last_step = -1
+
+    def tree_changed(self, moved: Moved) -> None:
+        """The parameters have other places now."""
+        self.known = moved.of_parameters(self.known)
+        self._at_step, self._last = {}, {}
+        self._last_step = -1
+
+    def step_begins(self, parameters: Iterable[tuple[int, torch.Tensor]]) -> None:
+        """An examined step of an optimizer is about to run."""
+        self._at_step = {
+            place: version_of(tensor)
+            for place, tensor in parameters
+            if not tensor.requires_grad and not tensor.is_inference()
+        }
+
+    def step_ended(
+        self,
+        step: int,
+        optimizer: Optimizer | None,
+        frozen: Iterable[tuple[int, torch.Tensor]],
+        norms: Mapping[int, float],
+    ) -> tuple[set[int], dict[int, int]]:
+        """The step `step` has run: the frozen parameters that it moved, and those that it wrote to without a change.
+
+        The latter with their version before the step. `optimizer` is None where the script has none.
+        """
+        followed = step - self._last_step <= 1
+        before, began, self._at_step = self._last, self._at_step, {}
+        self._last, self._last_step = {}, step
+        by_step: set[int] = set()
+        unchanged: dict[int, int] = {}
+        for place, tensor in frozen:
+            if tensor.is_inference():
+                continue
+            version = self._last[place] = version_of(tensor)
+            at_step = began.get(place, version)
+            if version != at_step and not shares_version(tensor):
+                # A norm read on a device is one step old: it may be from before the freeze.
+                is_read = tensor.device.type == "cpu" or (followed and place in before)
+                norm = norms.get(place) if is_read else None
+                if norm == 0 and _adds_only_the_gradient(optimizer, tensor):
+                    unchanged[place] = at_step
+                    continue
+                self.known[place] = _of_step(optimizer, tensor, norm)
+                by_step.add(place)
+            elif followed and before.get(place, at_step) != at_step and not shares_version(tensor):
+                self.known[place] = StateReason.OUTSIDE_STEP
+        return by_step, unchanged
+
+    def settle(self, moved: Mapping[int, torch.Tensor], by_values: Iterable[int]) -> None:
+        """These have moved; `by_values` are those whose values changed and whose version counter did not."""
+        self.known = {place: cause for place, cause in self.known.items() if place in moved}
+        for place in by_values:
+            # A write through `.data` raises no counter; an optimizer's step does.
+            if place in moved and place not in self.known and not shares_version(moved[place]):
+                self.known[place] = StateReason.OUTSIDE_STEP
+
+
+def _of_step(optimizer: Optimizer | None, tensor: torch.Tensor, norm: float | None) -> StateReason:
+    if tensor.grad is None:
+        return StateReason.NO_GRADIENT
+    if norm is None:
+        return StateReason.NONE
+    if norm != 0:
+        return StateReason.STALE_GRADIENT
+    kept = _has_state(optimizer, tensor)
+    return StateReason.ZERO_GRADIENT if kept or not _decays(optimizer, tensor) else StateReason.DECAY
+
+
+def _adds_only_the_gradient(optimizer: Optimizer | None, tensor: torch.Tensor) -> bool:
+    """Whether a gradient of zeros leaves the values as they are, although the optimizer writes them."""
+    is_plain = type(optimizer) is torch.optim.SGD
+    return is_plain and not _has_state(optimizer, tensor) and not _decays(optimizer, tensor)
+
+
+def _has_state(optimizer: Optimizer | None, tensor: torch.Tensor) -> bool:
+    state = optimizer.state.get(tensor) if optimizer is not None else None
+    return isinstance(state, dict) and any(
+        isinstance(value, torch.Tensor) for name, value in state.items() if name not in _COUNTERS
+    )
+
+
+def _decays(optimizer: Optimizer | None, tensor: torch.Tensor) -> bool:
+    groups = optimizer.param_groups if optimizer is not None else ()
+    return any(group.get("weight_decay") for group in groups if any(own is tensor for own in group["params"]))

@@ -1,0 +1,209 @@
+"""One step looked at closely: the autograd graph, the bytes at the end of each phase, and the state of every parameter.
+
+Only sampled steps are examined; the cadence keeps their cost within the budget.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch.optim import Optimizer
+
+from gradtui.probe.autograd import (
+    OUTSIDE,
+    GradientPassing,
+    GraphFacts,
+    GraphsOfStep,
+    KnownTensors,
+    ModuleTrace,
+    Recomputation,
+    walk,
+)
+from gradtui.probe.memory import MemoryLedger
+from gradtui.probe.model import ModuleTree
+from gradtui.probe.sampling.parameter_states import Classified, ParameterFacts, classify
+from gradtui.probe.torch_private.graph_depth import TooDeepError
+from gradtui.protocol.events import SavedBytesMeasured
+from gradtui.protocol.vocabulary import GradMode, ParameterState, StateReason
+
+_GRAD = GradMode.GRAD.value
+
+
+class Examination:
+    """What was seen of one step, from its first forward to the next step's."""
+
+    def __init__(self, tree: ModuleTree, trace: ModuleTrace, *, is_partial: bool = False) -> None:
+        self.is_partial = is_partial
+        """Only the states of the parameters are asked for: no module's calls, no graph, no bytes."""
+        self.trace = trace
+        """Which modules ran when, in this step and in those before it that belong to the same round."""
+        self.tree = tree
+        """What the numbers of modules and parameters refer to."""
+        self._largest: GraphFacts | None = None
+        self._had_gradient: set[int] = set()
+        """The parameters that had a gradient when the last backward ended."""
+        self.graphs: GraphsOfStep | None = None
+        """None until a backward has begun."""
+
+    def look_at_graph(self, outputs: Any, ledger: MemoryLedger, recomputation: Recomputation) -> GraphFacts | None:
+        """Walk the graph below the tensors that backward is about to run on. None if it is too deep to be looked at."""
+        roots = [output for output in sequence(outputs) if isinstance(output, torch.Tensor)]
+        known = self._known_tensors(ledger)
+        try:
+            facts = walk(roots, self.trace, known)
+        except TooDeepError:
+            return None
+        facts.is_whole = self._is_whole(facts)
+        self.graphs = self.graphs or GraphsOfStep()
+        self.graphs.add(facts)
+        recomputation.expect(facts, known, self.trace, self.graphs)
+        if self._largest is None or facts.total > self._largest.total:
+            self._largest = facts
+        return facts
+
+    def _is_whole(self, facts: GraphFacts) -> bool:
+        """Whether every model with trainable parameters that autograd has recorded in this step is in this graph."""
+        if facts.opaque or facts.regions.hidden:
+            return True
+        owners, roots = self.tree.owners, self.tree.roots
+        recorded = {module for module, mode in self.trace.grad_modes.items() if mode == _GRAD} & {
+            owners[index] for index, each in self.tree.live_parameters() if each.requires_grad
+        }
+        active = {roots[module] for module in facts.active if module >= 0}
+        return {roots[module] for module in recorded if module >= 0} <= active
+
+    def _known_tensors(self, ledger: MemoryLedger) -> KnownTensors:
+        tree, known = self.tree, self.tree.leaves
+        leaves = {id(tensor): known[index] for index, tensor in tree.live_parameters() if tensor.requires_grad}
+        return KnownTensors(ledger.excluded_storages(tree), leaves, ledger.home, tree.parents)
+
+    def saved_bytes(self, at: float, step: int) -> SavedBytesMeasured | None:
+        """The bytes of the largest graph of the step by module, None if there was no backward."""
+        if self._largest is None:
+            return None
+        by_module = self._largest.by_module
+        places = range(len(self.tree.modules))
+        rows = tuple([by_module.get(index, 0) for index in places])
+        upstream = tuple(self._largest.upstream.get(index, -1) for index in places)
+        regions = self._largest.regions
+        recomputed: tuple[int | None, ...] = ()
+        inputs: tuple[int, ...] = ()
+        if regions.recomputed:
+            recomputed = tuple(regions.recomputed.get(index, 0) for index in places)
+            inputs = tuple(regions.inputs.get(index, 0) for index in places)
+        return SavedBytesMeasured(
+            at,
+            step,
+            rows,
+            by_module.get(OUTSIDE, 0),
+            self._largest.total,
+            upstream,
+            recomputed,
+            inputs,
+            listing=self.tree.listing,
+        )
+
+    def backward_ended(self) -> None:
+        """A backward of the step has ended: note which parameters have a gradient now."""
+        self._had_gradient = {index for index, tensor in self.tree.live_parameters() if tensor.grad is not None}
+
+    def classify(
+        self,
+        before: Classified,
+        stepped: Optimizer | None,
+        optimizers: Sequence[Optimizer],
+        norms: Mapping[int, float],
+        moved: Mapping[int, StateReason],
+        evaluated: Iterable[int],
+        *,
+        skipped: bool,
+    ) -> Classified:
+        """The states of all parameters after `stepped` has run (or was skipped).
+
+        Parameters of other optimizers keep their letter: their gradients belong to another step. `stepped` is None where
+        the script updates its parameters itself: then nobody can tell which of them it leaves out. `moved` has the frozen
+        parameters that moved, `evaluated` the modules that ran as a whole between steps.
+        """
+        tree, owners = self.tree, self.tree.owners
+        owner = owners_of(optimizers, stepped)
+        letters, trainable, reasons = _begun(before, len(tree.parameters))
+        passing, only_evaluated = self._passing(evaluated), self._only_evaluated(evaluated, owner)
+        for index, tensor in tree.live_parameters():
+            trains = tensor.requires_grad
+            trainable[index] = "1" if trains else "0"
+            own = owner.get(id(tensor))
+            if trains and own is not None and own is not stepped:
+                continue
+            if trains and owners[index] in only_evaluated:
+                # Nobody means to train it: it is no orphan.
+                letters[index], reasons[index] = _UNKNOWN, StateReason.NONE
+                continue
+            has_gradient = trains and tensor.grad is not None
+            norm = norms.get(index) if has_gradient else None
+            if norm:
+                # Only what kind of number it is matters, so that few answers have to be found.
+                norm = 1.0 if math.isfinite(norm) else math.inf
+            in_optimizer = own is not None or stepped is None
+            passes, why = (None, StateReason.NONE) if trains or passing is None else passing.through(owners[index])
+            facts = trains, in_optimizer, has_gradient, norm, index in moved, passes, skipped
+            letter = letters[index] = _letter(facts, letters[index])
+            if letter == _UNREACHED and index in self._had_gradient:
+                why = StateReason.CLEARED
+            elif letter == _MOVED:
+                why = moved[index]
+            elif letter != _UNKNOWN:
+                why = StateReason.NONE
+            reasons[index] = why
+        return Classified("".join(letters), "".join(trainable), "".join(reasons))
+
+    def _only_evaluated(self, evaluated: Iterable[int], owner: Mapping[int, Optimizer]) -> set[int]:
+        """The modules of models that ran for evaluation, and of which no optimizer owns and no backward reached anything."""
+        tree = self.tree
+        found = {tree.roots[place] for place in evaluated}
+        if found and self.graphs is not None:
+            found -= {tree.roots[module] for module in self.graphs.active if module >= 0}
+        if found:
+            found -= {tree.roots[tree.owners[index]] for index, each in tree.live_parameters() if id(each) in owner}
+        return {module for module, root in enumerate(tree.roots) if root in found} if found else set()
+
+    def _passing(self, evaluated: Iterable[int]) -> GradientPassing | None:
+        """Through which modules a gradient passes; None where no backward ran."""
+        if self.graphs is None:
+            return None
+        return GradientPassing(self.tree, self.graphs, self.trace.grad_modes, evaluated)
+
+
+_UNREACHED, _MOVED, _UNKNOWN = (
+    ParameterState.UNREACHED.value, ParameterState.MOVED.value, ParameterState.UNKNOWN.value
+)  # fmt: skip
+
+
+def owners_of(optimizers: Iterable[Optimizer], stepped: Optimizer | None) -> dict[int, Optimizer]:
+    """id() of a parameter -> the optimizer that owns it; `stepped` takes precedence."""
+    owner: dict[int, Optimizer] = {}
+    for optimizer in (*optimizers, *(() if stepped is None else (stepped,))):
+        for group in optimizer.param_groups:
+            owner |= {id(tensor): optimizer for tensor in group["params"]}
+    return owner
+
+
+def _begun(before: Classified, count: int) -> tuple[list[str], list[str], list[str]]:
+    """Letters, flags and reasons to begin with: those of before, where they are of as many parameters."""
+    unknown = "-" * count
+    letters = before.letters if len(before.letters) == count else unknown
+    reasons = before.reasons if len(before.reasons) == count else unknown
+    return list(letters), list(unknown), list(reasons)
+
+
+@lru_cache(maxsize=256)
+def _letter(facts: tuple[bool, bool, bool, float | None, bool, bool | None, bool], before: str) -> str:
+    return classify(ParameterFacts(*facts), ParameterState(before)).value
+
+
+def sequence(outputs: Any) -> Sequence[Any]:
+    """What backward is called on: one tensor, or several."""
+    return outputs if isinstance(outputs, (tuple, list)) else (outputs,)

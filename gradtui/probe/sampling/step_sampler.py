@@ -1,0 +1,371 @@
+"""When a step is examined, and what is told of it: the schedule around `Examination`, and the ledger at phase ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from time import perf_counter_ns
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from gradtui.probe.activation_checkpointing import Checkpoints
+from gradtui.probe.autograd import NOTHING_KEPT, ModuleTrace, ModuleTracer, Recomputation
+from gradtui.probe.memory import Allocator, PhaseLedgers, StepTraces
+from gradtui.probe.model import ModelsInView, Moved
+from gradtui.probe.runtime import Cadence, HookSet, RunClock, StepTime, alone
+from gradtui.probe.sampling.drift import FrozenValues
+from gradtui.probe.sampling.first_sample import Extent, FirstSample
+from gradtui.probe.sampling.gradient_flow_reporter import ReachReader
+from gradtui.probe.sampling.gradient_path_requests import GradientTraces
+from gradtui.probe.sampling.parameter_state_reporter import ToldStates
+from gradtui.probe.sampling.sampled_step import Examination, owners_of, sequence
+from gradtui.probe.sampling.unregistered_modules import Unregistered
+from gradtui.probe.steps import DeviceTimes, PhaseTracker, StepCounter
+from gradtui.probe.torch_private.private_names import operations_are_observed
+from gradtui.protocol.events import Event
+from gradtui.protocol.vocabulary import Phase, StateReason
+
+_AFTER_A_TOGGLE = 2
+"""Steps examined whatever they cost after a toggle: the first shows gradients, the second optimizer state throughout."""
+
+_AFTER_A_CHANGE = 4
+"""Steps examined whatever they cost when the models have changed: a script may train one after the other."""
+
+_BETWEEN_SWITCHES = 2_000
+"""Whether the script has frozen something is looked at so many times as seldom as looking takes."""
+
+_OF_EACH_ROOT = 2
+"""So many steps that begin with a call of the same module are sampled whatever they cost: layers that are trained one after
+the other would never be seen otherwise."""
+
+_EVALUATION_NS = 1_000_000_000
+"""The bytes of an evaluation are taken this often at most."""
+
+
+class StepExaminer:
+    """Examines sampled steps and emits what it finds."""
+
+    def __init__(
+        self,
+        emit: Callable[[Event], None],
+        clock: RunClock,
+        view: ModelsInView,
+        phases: PhaseTracker,
+        counter: StepCounter,
+        allocator: Allocator,
+        cadence: Cadence,
+        traces: StepTraces,
+        hooks: HookSet,
+        step_time: StepTime,
+    ) -> None:
+        self.tracer = ModuleTracer()
+        self.recomputation = Recomputation(hooks.charge)
+        self.checkpoints = Checkpoints(self.tracer, hooks)
+        self.activations: int | None = None
+        """Bytes that autograd kept for backward in the step examined last; None while unknown."""
+        self.examination: Examination | None = None
+        """What is seen of the present step; None if it is not examined."""
+        self._emit = emit
+        self._clock = clock
+        self._view = view
+        self._phases = phases
+        self._counter = counter
+        self._ledgers = PhaseLedgers(emit, clock, view, counter, allocator, traces)
+        self.batches = self._ledgers.batches
+        self._first = FirstSample(view, step_time)
+        self.waits = False
+        """The model is so large that the present step is too early for its first sample."""
+        self.times = DeviceTimes(emit, clock, phases, hooks.guard)
+        self._cadence = cadence
+        self._traces = traces
+        self.gradients = GradientTraces(emit, clock, view, cadence)
+        self.states = ToldStates(emit, clock, view)
+        self._frozen = FrozenValues()
+        self._unregistered = Unregistered(emit, clock)
+        self._reach = ReachReader(emit, clock, view, counter)
+        self._is_graph_known = False
+        """The phase that is about to end does so with a backward whose graph was walked."""
+        self.follows: Callable[[], bool] = lambda: False
+        """Whether module calls and batches are noted in every step."""
+        self._evaluated_at = -_EVALUATION_NS
+        self._switches_at = 0
+        self._begun_with: dict[int, int] = {}
+        """By place of a module: how many sampled steps began with a call of it."""
+        self.hooks = hooks
+        self._guard = hooks.guard
+        phases.ended = self._guarded_end
+
+    def _may_look(self) -> bool:
+        return not operations_are_observed() and self.hooks.is_alone()
+
+    @property
+    def every(self) -> int:
+        """A step is examined every so many steps."""
+        return self._cadence.every
+
+    @property
+    def is_exempt(self) -> bool:
+        """Whether the present step is examined whatever the budget."""
+        return self.examination is not None and self._cadence.is_exempt
+
+    @property
+    def device_index(self) -> int:
+        """Torch's number of the CUDA device that most of the models are on; 0 where there is none. Any thread."""
+        return self._ledgers.ledger.device_index
+
+    def tree_changed(self, moved: Moved) -> None:
+        """The models were listed anew: parameters and modules have other places now."""
+        self._frozen.tree_changed(moved)
+        self._reach.tree_changed(moved)
+        self._evaluated_at = -_EVALUATION_NS
+        self.states.tree_changed(moved)
+        self.gradients.tree_changed()
+        self._begun_with = moved.of_modules(self._begun_with)
+        self.activations = None
+        self.examination = None
+        self.tracer.stop()
+        self._traces.drop()
+        self._cadence.force(_AFTER_A_CHANGE)
+        self._ledgers.tree_changed(self._phases.phase)
+        self.times.follow(self._ledgers.ledger.home)
+
+    def optimizers_changed(self) -> None:
+        """Other optimizers own the parameters now, or own others: what that makes of them is seen in the next steps."""
+        self._cadence.force(_AFTER_A_TOGGLE * self._view.round_length)
+
+    def toggled(self, step: int) -> None:
+        """A toggle was applied: tell who is trainable now, and look closely at the next steps."""
+        self.states.toggled(step)
+        self._first.wanted()
+        self._cadence.force(_AFTER_A_TOGGLE * self._view.round_length)
+
+    def look_for_switches(self, now: int) -> None:
+        """Where the script itself has frozen or unfrozen something since it was told, look closely at the next steps."""
+        if now >= self._switches_at and self._may_look():
+            began = perf_counter_ns()
+            if places := self.states.outdated():
+                self.states.switched.update(places)
+                self._cadence.force(_AFTER_A_TOGGLE * self._view.round_length)
+            self._switches_at = now + _BETWEEN_SWITCHES * (perf_counter_ns() - began)
+
+    def rests(self, step: int) -> int:
+        """How many steps after the one that follows so many executed ones are not to be examined."""
+        traces = self._traces.rests(step, self._ledgers.device_type, only_asked=self._is_long)
+        return min(self._cadence.rests(step), traces)
+
+    @property
+    def _is_long(self) -> bool:
+        """Whether a sample takes, or is expected to take, very long."""
+        return self._cadence.is_long or self._first.is_large
+
+    def trace_next(self) -> str | None:
+        """Take the next step apart; why not, in words, if that cannot be."""
+        return self._traces.ask(self._ledgers.device_type)
+
+    @alone
+    def begin_step(self, step: int, cost: float, root: nn.Module | None = None) -> None:
+        """The step after so many executed ones begins, with a call of `root` if that is known.
+
+        The one before took our hooks `cost` seconds.
+        """
+        self._ledgers.settle(None)
+        self.times.step = step + 1
+        self.recomputation.stop()
+        before = self.examination
+        if not self._traces.settle(cost) and before is not None and not before.is_partial:
+            self._cadence.spent(cost, self.times.newest_excess[True])
+        self.examination = None
+        # To take a step apart takes several times as long as to examine it.
+        traced = self._traces.is_due(step, self._ledgers.device_type, only_asked=self._is_long)
+        place = self._view.tree.place_of(root)
+        is_new = place >= 0 and self._begun_with.get(place, 0) < (1 if self._cadence.is_long else _OF_EACH_ROOT)
+        due = self._cadence.is_due(step, self._view.round_length, wanted=traced or is_new)
+        self._traces.drop()
+        extent = self._first.extent(step, is_asked=traced or self.gradients.is_asked)
+        self.waits = extent is Extent.NOTHING
+        due = due and not self.waits and self._may_look()
+        self.batches.begin(on=due or self.follows())
+        if not due:
+            if self.follows():
+                self.tracer.begin(self._view.tree.module_index)
+            elif self.tracer.on:
+                self.tracer.stop()
+            self._phases.ended = None
+            return
+        listening, self._phases.ended = self._phases.ended == self._guarded_end, self._guarded_end
+        self._ledgers.begin_step(listening=listening)
+        self._view.refresh(step, look_closer=True)
+        tree = self._view.tree
+        place = tree.place_of(root)
+        self._begun_with[place] = self._begun_with.get(place, 0) + 1
+        if extent is Extent.STATES:
+            self.tracer.stop()
+            self.examination = Examination(tree, ModuleTrace(), is_partial=True)
+            return
+        # What one optimizer's step has computed may be used by the next one's: a GAN's generated images.
+        same_round = before is not None and before.tree is tree and step % self._view.round_length > 0
+        onto = before.trace if before is not None and same_round else None
+        self.examination = Examination(tree, self.tracer.begin(tree.module_index, onto, tree.parents))
+        self._ledgers.follow(self.examination.trace.grad_modes)
+        total = self._ledgers.ledger.total
+        if traced and total is not None:
+            self._traces.begin(self.examination.trace, self._ledgers.device_type, total)
+        self.times.follow_phases(is_exempt=self.is_exempt)
+
+    @alone
+    def look_at_graph(self, outputs: Any, keeps_graph: bool) -> None:
+        """Backward is about to run on `outputs`."""
+        examination = self.examination
+        if examination is None or examination.is_partial or not self._may_look():
+            return
+        facts = examination.look_at_graph(outputs, self._ledgers.ledger, self.recomputation)
+        if facts is not None:
+            self._ledgers.backward_began(facts, keeps_graph=keeps_graph, within=self._phases.phase)
+            self._is_graph_known = True
+            self._guard("gradient chain", self.gradients.look, sequence(outputs), examination)
+
+    @alone
+    def backward_ended(self) -> None:
+        """Backward has ended."""
+        if self.examination is not None and self._may_look():
+            self.examination.backward_ended()
+
+    @alone
+    def step_begins(self) -> None:
+        """An optimizer is about to step."""
+        if self.examination is not None and self._may_look():
+            self._frozen.step_begins(self.examination.tree.live_parameters())
+
+    def _guarded_end(self, phase: Phase) -> None:
+        # Phases end inside every hook: what fails here must not switch those off.
+        self.times.phase_ended(phase)
+        self._guard("ledger", self._phase_ended, phase)
+
+    @alone
+    def _phase_ended(self, phase: Phase) -> None:
+        is_graph_known, self._is_graph_known = self._is_graph_known, False
+        # Before the first training step: a script may only evaluate.
+        first = phase is Phase.LOAD or (phase is Phase.EVAL and self._evaluation_is_due())
+        if first and self.examination is None and self._may_look():
+            self._ledgers.tell(phase, NOTHING_KEPT)
+            self._tell_evaluation(phase)
+        self._traces.phase(self._phases.phase)
+        examination = self.examination
+        if examination is None:
+            self._ledgers.skipped()
+            return
+        if examination.is_partial or not self._may_look():
+            self._ledgers.passed_over(phase)
+            return
+        if phase is Phase.FORWARD:
+            if not is_graph_known:
+                self._ledgers.forward_left()
+            return
+        self._ledgers.take(phase, stepped=phase is Phase.OPTIMIZER)
+
+    def forward_began(self) -> None:
+        """A root module is called in training, in a step whose module calls are noted."""
+        self._ledgers.graphs.called(self._counter.steps + 1)
+
+    def evaluation_began(self, root: nn.Module) -> None:
+        """A forward that is no training begins. Its bytes are taken once a second at most, examined step or not."""
+        if torch.is_grad_enabled():
+            self._ledgers.graphs.called(self._counter.steps)
+        self._reach.evaluation_began(root)
+        if not self._may_look():
+            return
+        if self._phases.ended is None and self._evaluation_is_due():
+            self._ledgers.begin_phase()
+            self._ledgers.follow((self._view.tree.place_of(root),))
+            self.batches.begin(on=True)
+            self._phases.ended = self._evaluation_ended
+        elif self._phases.ended == self._guarded_end and self.examination is None and self._evaluation_is_late():
+            # Nothing has trained yet: what comes before it is not its own.
+            self._ledgers.follow((self._view.tree.place_of(root),))
+            self._ledgers.began_within()
+
+    def _evaluation_is_due(self) -> bool:
+        if not self._evaluation_is_late():
+            return False
+        self._evaluated_at = self._clock.now()
+        return True
+
+    def _evaluation_is_late(self) -> bool:
+        return self._clock.now() - self._evaluated_at > _EVALUATION_NS
+
+    @alone
+    def _evaluation_ended(self, phase: Phase) -> None:
+        if phase is Phase.EVAL:
+            self._phases.ended = None
+            if not self._may_look():
+                return
+            self._guard("ledger", self._ledgers.tell, phase, NOTHING_KEPT)
+            self._guard("ledger", self._tell_evaluation, phase)
+            self.batches.begin(on=False)
+
+    def _tell_evaluation(self, phase: Phase) -> None:
+        if phase is Phase.EVAL and self._reach.evaluation_measured(self._ledgers.device_type):
+            self.states.toggled(self._counter.steps)
+
+    @alone
+    def conclude(self, optimizer: Optimizer | None, norms: Mapping[int, float], skipped: bool) -> None:
+        """The optimizer of an examined step has run (or its step was skipped): tell what was seen.
+
+        `optimizer` is None where the script updates its parameters itself.
+        """
+        examination = self.examination
+        if examination is None or not self._may_look():
+            return
+        if examination.tree.is_gone():
+            self.tracer.stop()
+            return
+        self._classify(examination, optimizer, norms, skipped)
+        self._view.groups.read(self._counter.steps)
+        self._reach.step_ended(optimizer, examination.graphs, examination.trace, self._ledgers.device_type)
+        self._guard("gradient chain", self.gradients.step_ended, examination, self._counter.steps)
+        found = self.tracer.calls, examination.tree, self._view.live_optimizers(), self._counter.steps
+        self._guard("unregistered modules", self._unregistered.step_ended, *found)
+        saved = examination.saved_bytes(self._clock.at(), self._counter.steps)
+        if saved is not None:
+            self.activations = saved.total
+            self._emit(saved)
+        traced = self._traces.conclude(self._clock.at(), self._counter.steps)
+        if traced is not None:
+            self._emit(traced)
+        self.tracer.stop()
+
+    def _classify(
+        self, examination: Examination, optimizer: Optimizer | None, norms: Mapping[int, float], skipped: bool
+    ) -> None:
+        step, optimizers = self._counter.steps, self._view.live_optimizers()
+        still = [each for each in examination.tree.live_parameters() if not each[1].requires_grad]
+        owner = owners_of(optimizers, optimizer) if still else {}
+        # What takes turns may have been trained in its own since, and been switched off again.
+        elsewhere = {index for index, tensor in still if optimizer not in (None, owner.get(id(tensor), optimizer))}
+        here = [each for each in still if each[0] not in elsewhere]
+        known = self._frozen.moved.copy()
+        with self.times.own():
+            moved = self._frozen.step_ended(step, optimizer, here, elsewhere, norms)
+        # The step of one Parameter moves all others over the same memory.
+        moved |= {
+            place: StateReason.NONE for group in examination.tree.same_storage for place in group if place in moved
+        }
+        if any(cause is StateReason.NONE for place, cause in moved.items() if place not in known):
+            # Two steps in a row show what moves it.
+            self._cadence.force(_AFTER_A_TOGGLE * self._view.round_length)
+        found = examination.classify(
+            self.states.now, optimizer, optimizers, norms, moved, self._reach.evaluated, skipped=skipped
+        )
+        self.states.classified(found, step)
+
+    def finish(self) -> None:
+        """The run ends, and the phase it is in with it."""
+        self.checkpoints.clear()
+        if self.states.outdated():
+            self.states.toggled(self._counter.steps)
+        self._phase_ended(self._phases.phase)
+        self._ledgers.settle(None)
+        self.times.step_ended()
+        self._traces.drop()

@@ -1,0 +1,102 @@
+"""Modules that run inside a model without being registered with it, such as those in a Python list.
+
+`parameters()`, `state_dict()` and `to()` of the model leave them out. Every call of a module is seen on examined steps. Runs on
+the training thread.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from gradtui.probe.model import ModuleTree
+from gradtui.probe.runtime import RunClock
+from gradtui.probe.sampling.sampled_step import owners_of
+from gradtui.probe.torch_private.private_names import is_lazy
+from gradtui.protocol.events import Event, UnregisteredFound
+from gradtui.protocol.vocabulary import UnregisteredModule
+
+Calls = Mapping[int, tuple["weakref.ref[nn.Module]", int]]
+"""id of a module -> the module, and the place of the one that called it."""
+
+_MOST = 64
+"""Modules that are described; more are counted."""
+
+
+class Unregistered:
+    """What of this kind has been seen so far and is alive."""
+
+    def __init__(self, emit: Callable[[Event], None], clock: RunClock) -> None:
+        self._emit = emit
+        self._clock = clock
+        self._seen: dict[int, tuple[weakref.ref[nn.Module], UnregisteredModule]] = {}
+        self._told: tuple[UnregisteredModule, ...] = ()
+
+    def step_ended(self, calls: Calls, tree: ModuleTree, optimizers: Iterable[Optimizer], step: int) -> None:
+        """An optimizer has stepped in an examined step, in which modules without a known parent made these calls."""
+        self._seen = {key: seen for key, seen in self._seen.items() if seen[0]() is not None}
+        owned = set(owners_of(optimizers, None)) if calls else set()
+        inside: dict[int, set[int]] = {}
+        owners = tree.owners
+        for key, (reference, caller) in calls.items():
+            root = tree.roots[caller]
+            if root not in inside:
+                inside[root] = {id(each) for place, each in tree.live_parameters() if tree.roots[owners[place]] == root}
+            module = reference()
+            found = _describe(module, tree, caller, inside[root], owned) if module is not None else None
+            if found is not None:
+                self._seen[key] = reference, found
+        told = tuple(found for _, found in self._seen.values())
+        if told != self._told:
+            self._told = told
+            self._emit(UnregisteredFound(self._clock.at(), step, told[:_MOST], max(0, len(told) - _MOST)))
+
+
+def _describe(
+    module: nn.Module, tree: ModuleTree, caller: int, inside: set[int], owned: set[int]
+) -> UnregisteredModule | None:
+    """Describe a module; None where the caller's model has it, or all its parameters.
+
+    `inside` are the ids of that model's parameters, `owned` those of the parameters that optimizers have.
+    """
+    place = tree.place_of(module)
+    own = [tensor for tensor in _parameters(module) if id(tensor) not in inside]
+    if not own or (place >= 0 and tree.roots[place] == tree.roots[caller]):
+        return None
+    return UnregisteredModule(
+        caller=_name(tree, caller),
+        type_name=type(module).__name__,
+        model=_name(tree, place) if place >= 0 else None,
+        parameters=_elements(own),
+        trainable=_elements(tensor for tensor in own if tensor.requires_grad),
+        in_optimizer=_elements(tensor for tensor in own if id(tensor) in owned),
+        with_gradient=_elements(tensor for tensor in own if tensor.grad is not None),
+    )
+
+
+def _parameters(module: nn.Module) -> Iterator[torch.Tensor]:
+    """All parameters of a module, each once, without a call of a method that the script may have overridden."""
+    seen: set[int] = set()
+    waiting: list[nn.Module] = [module]
+    while waiting:
+        current = waiting.pop()
+        if id(current) in seen:
+            continue
+        seen.add(id(current))
+        for tensor in current._parameters.values():  # noqa: SLF001 - as `tree_builder`
+            if tensor is not None and id(tensor) not in seen and not is_lazy(tensor):
+                seen.add(id(tensor))
+                yield tensor
+        waiting += [child for child in current._modules.values() if child is not None]  # noqa: SLF001
+
+
+def _name(tree: ModuleTree, place: int) -> str:
+    return tree.modules[place].path or tree.modules[place].name
+
+
+def _elements(tensors: Iterable[torch.Tensor]) -> int:
+    return sum(tensor.numel() for tensor in tensors)

@@ -1,0 +1,32 @@
+"""The training step: its phases, its number and its timing.
+
+This package owns the phase tracker, the step counter, the fast path of steps that are not sampled, and the detection of
+evaluation and of epoch ends.
+"""
+
+from gradtui.probe.steps.device_times import DeviceTimes
+from gradtui.probe.steps.epochs import Epochs
+from gradtui.probe.steps.eval_detection import EvaluationGuess
+from gradtui.probe.steps.fast_path import MarkedSteps
+from gradtui.probe.steps.hook_buffer import BACKWARD, DATA, FORWARD, STEP, ZERO_GRAD, StepMarks
+from gradtui.probe.steps.optimizer_step_stack import OpenSteps
+from gradtui.probe.steps.phase_sampler import PhaseSampler
+from gradtui.probe.steps.phase_tracker import PhaseTracker
+from gradtui.probe.steps.step_counter import StepCounter
+
+__all__ = [
+    "BACKWARD",
+    "DATA",
+    "FORWARD",
+    "STEP",
+    "ZERO_GRAD",
+    "DeviceTimes",
+    "Epochs",
+    "EvaluationGuess",
+    "MarkedSteps",
+    "OpenSteps",
+    "PhaseSampler",
+    "PhaseTracker",
+    "StepCounter",
+    "StepMarks",
+]

@@ -1,0 +1,202 @@
+"""Device time of the phases of a step and of our own operations, by timing events. Not yet confirmed on a device.
+
+Operations on a CUDA device run after the host has launched them, so the host's clock gives launch times. We record an event on
+the device's current stream at each boundary and read all events of a step at a later step, once the device has reached the
+last one. Nothing waits for the device. The time between two events includes the time that the stream was idle. Training thread.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from time import perf_counter_ns
+from typing import Any
+
+import torch
+
+from gradtui.probe.runtime import RunClock
+from gradtui.probe.steps.phase_tracker import PhaseTracker
+from gradtui.probe.torch_private.cuda_captures import is_capturing
+from gradtui.protocol.events import DeviceTimesMeasured, Event
+from gradtui.protocol.vocabulary import Phase
+
+_MOST_EVENTS = 1_024
+"""Timing events that exist at once. A step that needs more is not timed."""
+_MOST_UNDER_WAY = 4
+"""Steps whose events the device has not reached. With so many, the next step is not timed."""
+_OWN = "own"
+_NOTHING: AbstractContextManager[None] = nullcontext()
+
+
+@dataclass
+class _Timed:
+    """The events of one step, in order."""
+
+    step: int
+    device: int
+    has_phases: bool
+    """The step is examined: its phases are timed. Otherwise only our own operations are."""
+    is_exempt: bool
+    """The step is examined whatever the budget."""
+    marks: list[tuple[Phase | str | None, Any]] = field(default_factory=list)
+    """What ran since the event before (a phase, `_OWN`, None for anything else), and the event."""
+    host_ns: int = 0
+    """Host time of our own operations."""
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the device has reached all events."""
+        return all(event.query() for _, event in reversed(self.marks))
+
+
+@dataclass
+class OwnDeviceTime:
+    """Seconds of our own operations, as far as they have been read."""
+
+    device: float = 0.0
+    excess: float = 0.0
+    """By which device time exceeds the host time of the same operations. The two overlap, so the larger one counts."""
+    exempt_excess: float = 0.0
+    """The part of `excess` in steps that are examined whatever the budget."""
+
+
+class DeviceTimes:
+    """Times the phases of examined steps, and our own operations in every step in which there are any.
+
+    Only a CUDA device is timed.
+    """
+
+    def __init__(
+        self,
+        emit: Callable[[Event], None],
+        clock: RunClock,
+        phases: PhaseTracker,
+        guard: Callable[..., None],
+    ) -> None:
+        self.is_on = False
+        """Most of the models' bytes are on a CUDA device."""
+        self.newest_excess: dict[bool, float] = {True: 0.0, False: 0.0}
+        """By whether the step was examined: the newest `OwnDeviceTime.excess` of one step."""
+        self._emit = emit
+        self._clock = clock
+        self._phases = phases
+        self._guard = functools.partial(guard, "device times")
+        self.step = 0
+        """The present step."""
+        self._own = OwnDeviceTime()
+        self.timed: _Timed | None = None
+        """The present step; None while nothing of it is timed."""
+        self.under_way: deque[_Timed] = deque()
+        """Steps whose times have not been read."""
+        self._free: dict[int, list[Any]] = {}
+        """By device: events to use again."""
+        self._created = 0
+        self._device = 0
+
+    def follow(self, home: torch.device) -> None:
+        """Most of the models' bytes are on this device."""
+        self.is_on, self._device = home.type == "cuda", home.index or 0
+
+    def follow_phases(self, *, is_exempt: bool) -> None:
+        """The present step is examined, and begins."""
+        if self.is_on:
+            self._begin(has_phases=True, is_exempt=is_exempt)
+        if self.timed is not None:
+            self._guard(self._mark, None)
+
+    def phase_ended(self, phase: Phase) -> None:
+        """A phase of the present step has ended."""
+        if self.timed is not None and self.timed.has_phases:
+            # Most of loading was before the first step, and is not timed.
+            self._guard(self._mark, None if phase is Phase.LOAD else phase)
+
+    def step_ended(self) -> None:
+        """The present step has ended, and a command may hold the run now."""
+        if self.timed is not None:
+            self._guard(self._close, self.timed)
+            self.timed = None
+
+    def own(self) -> AbstractContextManager[None]:
+        """Operations of ours run on the device within this."""
+        if not self.is_on:
+            return _NOTHING
+        if self.timed is None:
+            self._begin(has_phases=False, is_exempt=False)
+        return self._timing_own() if self.timed is not None else _NOTHING
+
+    @contextmanager
+    def _timing_own(self) -> Iterator[None]:
+        began = perf_counter_ns()
+        if self.timed is not None:
+            self._guard(self._mark, self._phases.phase if self.timed.has_phases else None)
+        try:
+            yield
+        finally:
+            if self.timed is not None:
+                self.timed.host_ns += perf_counter_ns() - began
+                self._guard(self._mark, _OWN)
+
+    def poll(self) -> None:
+        """Read the steps whose last event the device has reached."""
+        while self.under_way and not is_capturing() and self.under_way[0].has_ended:
+            self._read(self.under_way.popleft())
+
+    def take_own(self) -> OwnDeviceTime:
+        """What our own operations took since the last call, as far as it has been read."""
+        own, self._own = self._own, OwnDeviceTime()
+        return own
+
+    def _begin(self, *, has_phases: bool, is_exempt: bool) -> None:
+        if len(self.under_way) < _MOST_UNDER_WAY and not is_capturing():
+            self.timed = _Timed(self.step, self._device, has_phases, is_exempt)
+
+    def _close(self, timed: _Timed) -> None:
+        if timed.has_phases:
+            self._mark(self._phases.phase)
+        if self.timed is not None:
+            self.under_way.append(timed)
+        self.poll()
+
+    def _mark(self, what: Phase | str | None) -> None:
+        timed = self.timed
+        if timed is None:
+            return
+        event = None if is_capturing() else self._event(timed.device)
+        if event is None:
+            # A graph is being captured, or the step has too many phases.
+            self._give_back(timed)
+            self.timed = None
+            return
+        event.record(torch.cuda.current_stream(timed.device))
+        timed.marks.append((what, event))
+
+    def _event(self, device: int) -> Any | None:
+        free = self._free.setdefault(device, [])
+        if not free and self._created < _MOST_EVENTS:
+            self._created += 1
+            return torch.cuda.Event(enable_timing=True)
+        return free.pop() if free else None
+
+    def _give_back(self, timed: _Timed) -> None:
+        self._free[timed.device] += [event for _, event in timed.marks]
+
+    def _read(self, timed: _Timed) -> None:
+        self._give_back(timed)
+        seconds: dict[Phase, float] = {}
+        own = 0.0
+        for (_, begin), (what, end) in zip(timed.marks, timed.marks[1:]):
+            took = begin.elapsed_time(end) / 1e3
+            if isinstance(what, Phase):
+                seconds[what] = seconds.get(what, 0.0) + took
+            elif what is not None:
+                own += took
+        excess = max(0.0, own - timed.host_ns / 1e9)
+        self.newest_excess[timed.has_phases] = excess
+        self._own.device += own
+        self._own.excess += excess
+        self._own.exempt_excess += excess if timed.is_exempt else 0.0
+        if timed.has_phases:
+            self._emit(DeviceTimesMeasured(self._clock.at(), timed.step, tuple(seconds.items()), own))

@@ -1,0 +1,101 @@
+"""What marks mean: the phases they begin and end, told to the `PhaseTracker`. Runs on the training thread.
+
+Most steps are like the one before: the same marks in the same order. Then it is enough to tell the first of them, to learn
+which phase the time before each of its marks belongs to, and to add up the times of all that follow, mark by mark.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from gradtui.probe.steps.hook_buffer import BACKWARD, FORWARD, STEP, ZERO_GRAD
+from gradtui.probe.steps.phase_tracker import PhaseTracker
+from gradtui.protocol.vocabulary import Phase
+
+
+@dataclass(frozen=True)
+class Told:
+    """What marks have told.
+
+    Attributes:
+        ends: the moments at which steps ended.
+        backwards: how many backward passes did.
+    """
+
+    ends: list[int]
+    backwards: int
+
+
+def replay(marks: list[int], phases: PhaseTracker) -> Told:
+    """Tell the phases what the marks [what, when, what, when …] say."""
+    whats, times = marks[::2], marks[1::2]
+    ends: list[int] = []
+    at = 0
+    while at < len(whats):
+        following = _end_of_step(whats, at)
+        step = whats[at:following]
+        before, counts = phases.state, phases.counts
+        spent_in = _tell(step, times[at:following], phases)
+        if step[-1] == -STEP:
+            ends.append(times[following - 1])
+        if phases.state == before and phases.ended is None:
+            entered = {phase: count - counts[phase] for phase, count in phases.counts.items() if count != counts[phase]}
+            first, following = following, _behind(whats, at, following)
+            if following > first:
+                _add_alike(len(step), times[first - 1 : following], spent_in, entered, phases)
+                ends += times[first + len(step) - 1 : following : len(step)]
+        at = following
+    return Told(ends, whats.count(-BACKWARD))
+
+
+def _end_of_step(whats: list[int], at: int) -> int:
+    """The place behind the step that is going on at `at`."""
+    try:
+        return whats.index(-STEP, at) + 1
+    except ValueError:
+        return len(whats)
+
+
+def _behind(whats: list[int], begin: int, end: int) -> int:
+    """The place behind the steps from `end` on that are marked as the one from `begin` to `end` was."""
+    step = whats[begin:end]
+    behind = end
+    while whats[behind : behind + len(step)] == step:
+        behind += len(step)
+    return behind
+
+
+def _add_alike(
+    marks: int, times: list[int], spent_in: list[Phase], entered: dict[Phase, int], phases: PhaseTracker
+) -> None:
+    """Add up steps that have the same `marks` each. `times` begin with the end of the step before them."""
+    spent: Counter[Phase] = Counter()
+    for place, phase in enumerate(spent_in):
+        spent[phase] += sum(times[place + 1 :: marks]) - sum(times[place:-1:marks])
+    rounds = (len(times) - 1) // marks
+    phases.went_round(times[-1], spent, {phase: rounds * count for phase, count in entered.items()})
+
+
+def _tell(whats: list[int], times: list[int], phases: PhaseTracker) -> list[Phase]:
+    """Tell each mark; the phase in which the time before each of them was spent."""
+    spent_in = []
+    for what, now in zip(whats, times):
+        spent_in.append(phases.phase)
+        if what == FORWARD:
+            phases.forward_began(now)
+        elif what == BACKWARD:
+            phases.backward_began(now)
+        elif what == -BACKWARD:
+            phases.backward_ended(now, in_step=False)
+        elif what == STEP:
+            phases.step_began(now)
+        elif what == -STEP:
+            phases.step_ended(now)
+        elif what == ZERO_GRAD:
+            phases.zero_grad_began(now)
+        elif what == -ZERO_GRAD:
+            phases.zero_grad_ended(now)
+        else:
+            phases.data_began(now)
+    return spent_in

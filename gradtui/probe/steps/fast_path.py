@@ -1,0 +1,82 @@
+"""When marks are enough, and what they tell the rest of the probe. Runs on the training thread."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sized
+from time import perf_counter_ns
+
+from torch import nn
+from torch.optim import Optimizer
+
+from gradtui.probe.model import ModelsInView
+from gradtui.probe.runtime import OwnCost
+from gradtui.probe.steps.event_replay import replay
+from gradtui.probe.steps.hook_buffer import STEP, Frozen, StepMarks
+from gradtui.probe.steps.optimizer_step_stack import OpenSteps
+from gradtui.probe.steps.phase_tracker import PhaseTracker
+from gradtui.probe.steps.step_counter import StepCounter
+
+
+class MarkedSteps:
+    """Steps of one model and one optimizer that go by between two that are looked at; `told` follows each telling."""
+
+    def __init__(
+        self,
+        waiting: Sized,
+        frozen: Frozen,
+        phases: PhaseTracker,
+        counter: StepCounter,
+        view: ModelsInView,
+        steps: OpenSteps,
+        cost: OwnCost,
+        told: Callable[[int], None],
+    ) -> None:
+        self.marks = StepMarks(waiting, frozen, self._tell)
+        self._hooks = cost.hooks
+        self._phases = phases
+        self._counter = counter
+        self._view = view
+        self._steps = steps
+        self._cost = cost
+        self._told = told
+        self.optimizer: Callable[[], Optimizer | None] = lambda: None
+        """The one that stepped last."""
+        self._place = 0
+        """Its place among all that were seen."""
+        phases.marked = self.marks.phase
+        self._hooks.first = self.marks.leave
+
+    def stepped(self, optimizer: Optimizer, place: int) -> None:
+        """The probe itself has seen a step of this optimizer."""
+        self.optimizer, self._place = weakref.ref(optimizer), place
+
+    def begin(self, now: int, model: nn.Module, rests: int, *, is_bare: bool) -> None:
+        """A step begins that nobody looks at, and so many `rests` after it: marks are enough if nothing else is going on."""
+        optimizer = self.optimizer()
+        is_plain = not self._steps and self._view.round_length == 1 and not self._view.discovery.dirty
+        if optimizer is not None and is_plain and rests >= 0:
+            self.marks.begin(now, model, optimizer, rests, is_bare=is_bare)
+
+    def _tell(self, marks: list[int]) -> None:
+        began = perf_counter_ns()
+        asking_ns, self.marks.asking_ns = self.marks.asking_ns, 0
+        # Before the steps are told of: it is these that it made longer.
+        self._hooks.own_ns += self._hooks.hidden_ns * len(marks) // 2 + asking_ns
+        self._hooks.guard("steps", self._replay, marks)
+        self._hooks.own_ns += perf_counter_ns() - began
+
+    def _replay(self, marks: list[int]) -> None:
+        told = replay(marks, self._phases)
+        ends = told.ends
+        self._counter.micro_steps += told.backwards
+        if ends:
+            self._counter.stepped(self._place, len(ends))
+            self._cost.steps_ended(ends)
+        optimizer = self.optimizer()
+        if optimizer is not None and ends:
+            self._view.stepped(optimizer, self._counter.steps, self._counter.micro_steps)
+        if optimizer is not None and marks[-2] == STEP:
+            # It is still running.
+            self._steps.began(optimizer, False)
+        self._told(marks[-1])

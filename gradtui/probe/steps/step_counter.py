@@ -1,0 +1,143 @@
+"""Counts of steps and micro-steps, and the `Progress` events that carry them, at most five a second."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from gradtui.probe.runtime import RunStopped
+from gradtui.probe.steps.device_times import OwnDeviceTime
+from gradtui.protocol.events import PhaseTime, Progress
+
+FLUSH_NS = 200_000_000
+"""Short steps share one event: no viewer needs to show more than five of them a second."""
+
+
+class StepCounter:
+    """Totals of the run, and what has gone by since the last event."""
+
+    def __init__(self, stop_after: int | None = None) -> None:
+        self.steps = 0
+        """Executed optimizer steps of all optimizers together; before the first of them, what `stepped_by_hand` counts."""
+        self.micro_steps = 0
+        """Outermost backward calls."""
+        self.left_out = 0
+        """Steps that a loss scaler has left out since the last executed one."""
+        self._left_out_before = 0
+        """What `left_out` was when the newest step was counted."""
+        self.setup_steps = 0
+        """Steps that the first event with any told of: what they cost counts as setting up."""
+        self._exempt_steps, self._exempt_seconds = 0, 0.0
+        self._flushed = (0, 0)
+        self._stop_after = stop_after
+        self._skipped = 0
+        self._by_hand = 0
+        self._by_optimizer: list[int] = []
+        self._flushed_at = 0
+
+    def stepped(self, optimizer: int, times: int = 1) -> None:
+        """The optimizer at this place has stepped, so many times since anything else did."""
+        self.steps += times - self._by_hand
+        self._left_out_before = self.left_out
+        self._by_hand = self.left_out = 0
+        self._by_optimizer += [0] * (optimizer + 1 - len(self._by_optimizer))
+        self._by_optimizer[optimizer] += times
+
+    def stepped_by_hand(self) -> None:
+        """A backward ended in a script that has no optimizer: whatever it does with the gradients now is its step."""
+        self.steps += 1
+        self._by_hand += 1
+
+    def replayed(self, backwards: int, optimizers: Sequence[int], *, by_hand: bool) -> int:
+        """A CUDA graph with this work in it was replayed; how many steps that was."""
+        before = self.steps
+        self.micro_steps += backwards
+        for place in optimizers:
+            self.stepped(place)
+        for _ in range(backwards if by_hand else 0):
+            self.stepped_by_hand()
+        return self.steps - before
+
+    @property
+    def by_hand(self) -> bool:
+        """Whether no optimizer has stepped so far, but the script has without one."""
+        return self._by_hand > 0
+
+    @property
+    def none_by_optimizer(self) -> bool:
+        """Whether no optimizer has stepped so far."""
+        return self.steps == self._by_hand
+
+    def stop_if_done(self) -> None:
+        """Raises `RunStopped` if the script was to be ended after so many steps."""
+        if self._stop_after is not None and self.steps >= self._stop_after:
+            raise RunStopped
+
+    def is_last(self, executed: int) -> bool:
+        """Whether the script is to be ended after the step that follows `executed` ones."""
+        return self._stop_after is not None and executed + 1 >= self._stop_after
+
+    def rests(self) -> int:
+        """How many steps after the next one are certainly not the last: that one must raise where it ends."""
+        return sys.maxsize if self._stop_after is None else self._stop_after - self.steps - 2
+
+    def skipped(self) -> None:
+        """A loss scaler left a step out."""
+        self._skipped += 1
+        self.left_out += 1
+
+    def was_skipped(self, optimizer: int, *, is_newest: bool) -> None:
+        """A step of the optimizer at this place that was counted was skipped: a device has said so later."""
+        self.steps -= 1
+        self._by_optimizer[optimizer] -= 1
+        self._skipped += 1
+        if is_newest:
+            self.left_out = self._left_out_before + 1
+
+    def examined_exempt(self, seconds: float) -> None:
+        """The newest step was examined whatever the budget, and took our hooks so long."""
+        if self._flushed[0] and self.steps > self.setup_steps:
+            self._exempt_steps += 1
+            self._exempt_seconds += seconds
+
+    def is_due(self, now: int) -> bool:
+        """Whether it is time for an event, at this time in nanoseconds."""
+        return now - self._flushed_at >= FLUSH_NS
+
+    def flush(
+        self,
+        now: int,
+        at: float,
+        phases: tuple[PhaseTime, ...],
+        own_ns: int,
+        on_device: OwnDeviceTime,
+        norms_every: int,
+        ledger_every: int,
+        readings_dropped: int = 0,
+    ) -> Progress:
+        """What has gone by since the last flush."""
+        steps, micro_steps = self._flushed
+        event = Progress(
+            at,
+            self.steps,
+            max(0, self.steps - steps),
+            self.micro_steps - micro_steps,
+            self._skipped,
+            tuple(self._by_optimizer),
+            phases,
+            own_ns / 1e9 + on_device.excess,
+            norms_every,
+            ledger_every,
+            readings_dropped,
+            self._exempt_steps,
+            self._exempt_seconds + on_device.exempt_excess,
+            on_device.device,
+        )
+        if not steps:
+            self.setup_steps = self.steps
+        self._exempt_steps, self._exempt_seconds = 0, 0.0
+        self._flushed = (self.steps, self.micro_steps)
+        self._skipped = 0
+        self._by_optimizer = [0] * len(self._by_optimizer)
+        self._flushed_at = now
+        return event

@@ -1,0 +1,70 @@
+"""Numbers on their way from a device to the host, asked for by the training thread."""
+
+from __future__ import annotations
+
+from time import perf_counter_ns
+from typing import Any
+
+import torch
+
+from gradtui.probe.torch_private.cuda_captures import is_capturing
+
+_BETWEEN_WAITS_NS = 1_000_000_000
+"""A device without asynchronous copies is waited for this often at most."""
+_ONE_WAIT_NS = 5_000_000
+"""What is read so soon after a wait hardly waits again."""
+
+
+class HostCopy:
+    """The values of a one-dimensional tensor, once they have arrived; on the CPU they are there at once.
+
+    On CUDA they go to pinned memory by an asynchronous copy on the device's current stream, and an event tells when they have
+    arrived (not yet confirmed on a device). From any other device (MPS, XPU) a copy waits until the device has done all that it
+    was given, so that several are made together, once a second at most.
+    """
+
+    _waited_at = -_BETWEEN_WAITS_NS
+    """When a device without asynchronous copies was waited for last."""
+
+    def __init__(self, values: torch.Tensor) -> None:
+        self._done: torch.cuda.Event | None = None
+        self._host = values
+        self._must_wait = values.device.type not in ("cpu", "cuda")
+        if values.is_cuda:
+            self._host = torch.empty(values.shape, dtype=values.dtype, device="cpu", pin_memory=True)
+            self._host.copy_(values, non_blocking=True)
+            self._done = torch.cuda.Event()
+            self._done.record(torch.cuda.current_stream(values.device))
+
+    @property
+    def is_there(self) -> bool:
+        """Whether `values` would not have to wait. While a CUDA graph is being captured nobody may ask the device."""
+        if self._must_wait:
+            since = perf_counter_ns() - HostCopy._waited_at
+            if _ONE_WAIT_NS < since < _BETWEEN_WAITS_NS:
+                return False
+            self._fetch(anew=since >= _BETWEEN_WAITS_NS)
+        if self._done is not None and not is_capturing() and self._done.query():
+            self._done = None
+        return self._done is None
+
+    def wait(self) -> None:
+        """Wait for the device: only where the run is over, or a person has asked and waits too."""
+        if self._must_wait:
+            self._fetch(anew=True)
+        if self._done is not None and not is_capturing():
+            self._done.synchronize()
+            self._done = None
+
+    def values(self) -> list[Any]:
+        """The numbers, which are there."""
+        return self._host.tolist()
+
+    def tensor(self) -> torch.Tensor:
+        """The same as a tensor on the host."""
+        return self._host
+
+    def _fetch(self, *, anew: bool) -> None:
+        self._host, self._must_wait = self._host.to("cpu"), False
+        if anew:
+            HostCopy._waited_at = perf_counter_ns()
