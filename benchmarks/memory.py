@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
-from gradtui.probe.memory.allocation_log import AllocationTrace
+from gradtui.probe.memory.allocation_log import AllocationLog
 from gradtui.probe.memory.memory_counters import cpu_allocator
 from gradtui.probe.probe import Probe
 from gradtui.probe.torch_private.operation_mode import OperationMode
@@ -56,7 +56,7 @@ def transformer(width: int, layers: int, batch: int, length: int) -> tuple[nn.Mo
 
 def taken_apart_by_us(step: Step) -> int:
     """The peak above the start, by our trace."""
-    with AllocationTrace("cpu", 0, lambda: -1) as trace:
+    with AllocationLog("cpu", 0, lambda: -1) as trace:
         step()
     trace.close()
     return max(trace.curve)
@@ -143,7 +143,7 @@ class Examining:
 
     def step(self, step: Step) -> None:
         """Take a step and examine it."""
-        self._probe.examiner._cadence.force()  # noqa: SLF001 - a person asks for more than that by a toggle
+        self._probe.step_sampler._cadence.force()  # noqa: SLF001 - a person asks for more than that by a toggle
         step()
 
     def saved_bytes(self) -> int | None:

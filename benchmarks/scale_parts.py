@@ -70,7 +70,7 @@ def _probe(kind: str) -> tuple[Probe, EventQueue]:
     if kind == "measured":
         probe.norms._cadence.force(_ALWAYS)
     if kind in ("examined", "screen"):
-        probe.examiner._cadence.force(_ALWAYS)
+        probe.step_sampler._cadence.force(_ALWAYS)
     return probe, queue
 
 

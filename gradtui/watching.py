@@ -107,14 +107,14 @@ def apply_schedule(
         opened.open()
         atexit.register(opened.close)
         return opened
-    if _watches or probe.desk.schedule.total:
+    if _watches or probe.dispatcher.schedule.total:
         reason = (
             "a gradtui.watch is open in this process" if _watches else "this run has a schedule already (--schedule)"
         )
         raise RuntimeError(f"{reason}: no other schedule can be applied")
     for name, each in models.items():
         _introduce(probe, name, each, optimizers)
-    probe.desk.schedule = ReplayedSchedule(entries)
+    probe.dispatcher.schedule = ReplayedSchedule(entries)
     return WatchInRun(probe, active_viewer())
 
 

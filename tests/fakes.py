@@ -152,14 +152,14 @@ def coop_states(model: ev.ModelsFound) -> tuple[str, str]:
     return letters, "".join("1" if letter == "T" else "0" for letter in letters)
 
 
-def coop_reach(model: ev.ModelsFound, step: int) -> ev.GradientReachMeasured:
+def coop_reach(model: ev.ModelsFound, step: int) -> ev.GradientFlowMeasured:
     """Backward runs through the text encoder to the prompt, and never into the image encoder."""
     reach = "".join(
         "e" if m.parent < 0 else "-" if m.path.startswith("image") else "p" for m in model.modules
     )  # fmt: skip
     count = len(model.modules)
     ctx = next(info for info in model.parameters if info.path == "ctx")
-    return ev.GradientReachMeasured(1.0, step, 0, reach, "g" * count, "1" * count, tuple(range(count)), (ctx.bytes,))
+    return ev.GradientFlowMeasured(1.0, step, 0, reach, "g" * count, "1" * count, tuple(range(count)), (ctx.bytes,))
 
 
 def coop_upstream(model: ev.ModelsFound) -> tuple[int, ...]:
@@ -185,10 +185,10 @@ def ledgers(at: float, step: int, activations: int = 38 * MIB, gradients: int = 
     rest = held(parameters, 0, optimizer, 0)
     most = (full.total or 0) + 6 * MIB
     return [
-        ev.LedgerTaken(at, step, Phase.FORWARD, full, most, False, True),
-        ev.LedgerTaken(at, step, Phase.BACKWARD, after, most, True, True),
-        ev.LedgerTaken(at, step, Phase.OPTIMIZER, after, (after.total or 0) + MIB, True, True),
-        ev.LedgerTaken(at, step, Phase.ZERO_GRAD, rest, None, True, True),
+        ev.MemoryMeasured(at, step, Phase.FORWARD, full, most, False, True),
+        ev.MemoryMeasured(at, step, Phase.BACKWARD, after, most, True, True),
+        ev.MemoryMeasured(at, step, Phase.OPTIMIZER, after, (after.total or 0) + MIB, True, True),
+        ev.MemoryMeasured(at, step, Phase.ZERO_GRAD, rest, None, True, True),
     ]
 
 
@@ -248,7 +248,7 @@ def coop_run(steps: int = 120) -> list[ev.Event]:
         ev.PhaseSampled(0.1, 0, Phase.LOAD, 0),
         model,
         ev.OptimizersFound(0.6, 0, (OptimizerInfo("AdamW", 1, (ctx,), 0, (0,)),)),
-        ev.LedgerTaken(0.9, 0, Phase.LOAD, held(parameters, 0, 0, 0), parameters + 2 * MIB, True, True),
+        ev.MemoryMeasured(0.9, 0, Phase.LOAD, held(parameters, 0, 0, 0), parameters + 2 * MIB, True, True),
         ev.DeviceSampled(0.9, 0, "host", 620 * MIB, 24 * 1024 * MIB, None, None, None, None, None, None),
     ]
     for step in range(1, steps + 1):
@@ -260,7 +260,7 @@ def coop_run(steps: int = 120) -> list[ev.Event]:
     return run
 
 
-def coop_chain(model: ev.ModelsFound, path: str = "ctx", step: int = 118) -> ev.GradientTraced:
+def coop_chain(model: ev.ModelsFound, path: str = "ctx", step: int = 118) -> ev.GradientPathFound:
     """The way to the prompt, or through a row of the text encoder to the prompt, one addition or two in each block."""
     places = {info.path: place for place, info in enumerate(model.modules)}
     row, blocks = row_of(model, path), [f"text_encoder.blocks.{block}" for block in range(7, -1, -1)]
@@ -275,9 +275,9 @@ def coop_chain(model: ev.ModelsFound, path: str = "ctx", step: int = 118) -> ev.
     module = row if row >= 0 else model.parameters[~row].module
     ctx = next(i for i, info in enumerate(model.parameters) if info.path == "ctx")
     if path == "ctx":
-        return ev.GradientTraced(9.0, step, path, ctx, module, True, hops, (), ctx, 1_000_000, 1, 390, True, False)
+        return ev.GradientPathFound(9.0, step, path, ctx, module, True, hops, (), ctx, 1_000_000, 1, 390, True, False)
     entered = next(place for place, hop in enumerate(hops) if model.modules[hop.module].path.startswith(path))
-    return ev.GradientTraced(
+    return ev.GradientPathFound(
         9.0, step, path, ~row if row < 0 else -1, module, True, hops[: entered + 1], hops[entered:], ctx, 1, 0, 390, True,
         False,
     )  # fmt: skip

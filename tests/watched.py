@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
-from gradtui.probe.memory.memory_counters import Allocator, Reading
+from gradtui.probe.memory.memory_counters import MemoryCounter, Reading
 from gradtui.probe.probe import Probe
 from gradtui.protocol.commands import Command
-from gradtui.protocol.events import Event, LedgerTaken, PhaseTime, ProbeFailed, Progress
+from gradtui.protocol.events import Event, MemoryMeasured, PhaseTime, ProbeFailed, Progress
 from gradtui.protocol.vocabulary import ParameterState, Phase
 from gradtui.state.reducer import apply
 from gradtui.state.run_state import RunState
@@ -93,9 +93,9 @@ class Watched:
         assert tree.norms is not None
         return {info.path: norm for info, norm in zip(tree.parameters, tree.norms)}
 
-    def ledgers(self, phase: Phase) -> list[LedgerTaken]:
+    def ledgers(self, phase: Phase) -> list[MemoryMeasured]:
         """The ledgers taken at the end of a phase, in order."""
-        return [event for event in self.all(LedgerTaken) if event.phase is phase]
+        return [event for event in self.all(MemoryMeasured) if event.phase is phase]
 
     def listen_to_phases(self) -> None:
         """Note every change of phase from now on."""
@@ -137,7 +137,7 @@ def watched(
     budget: float = 100.0,
     stop_after: int | None = None,
     commands: CommandQueue | None = None,
-    allocator: Allocator | None = None,
+    allocator: MemoryCounter | None = None,
     may_fail: bool = False,
 ) -> Iterator[Watched]:
     """Attach a probe. Without a `budget` every step is measured; a part of the probe that fails, fails the test."""

@@ -8,8 +8,8 @@ from dataclasses import fields
 from operator import attrgetter
 from typing import Any
 
-from gradtui.protocol.vocabulary import GradientFigures
-from gradtui.state.joint_figures import JointFigures, joint_figures, joint_figures_of_modules
+from gradtui.protocol.vocabulary import GradientStats
+from gradtui.state.aggregated_stats import AggregatedStats, aggregated_stats, joint_figures_of_modules
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import norm_steps_of, subtree, subtree_saved_bytes
 from gradtui.state.series import joint_norm
@@ -91,11 +91,11 @@ def number(value: float | None) -> float | None:
 
 
 def _joint(state: RunState, parameters: range) -> dict[str, Any] | None:
-    joint = joint_figures(state.tree, parameters)
+    joint = aggregated_stats(state.tree, parameters)
     return _plain(joint, _JOINT) if joint is not None else None
 
 
-def _plain(seen: GradientFigures | JointFigures, fields_of: _Fields) -> dict[str, Any]:
+def _plain(seen: GradientStats | AggregatedStats, fields_of: _Fields) -> dict[str, Any]:
     names, read = fields_of
     return {
         name: None if isinstance(value, float) and not math.isfinite(value) else value
@@ -112,8 +112,8 @@ def _fields(of: type[Any], *without: str) -> _Fields:
     return names, attrgetter(*names)
 
 
-_FIGURES = _fields(GradientFigures, "parameter", "elements", "stored")
-_JOINT = _fields(JointFigures)
+_FIGURES = _fields(GradientStats, "parameter", "elements", "stored")
+_JOINT = _fields(AggregatedStats)
 
 
 def _micro_steps(state: RunState) -> dict[str, Any] | None:

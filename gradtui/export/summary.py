@@ -9,9 +9,9 @@ that state (why backward does not reach it, what moves it while it is frozen, wh
 says it all. `same_storage` are the paths of other parameters that are different objects over the same memory: an optimizer
 that has several of them updates that memory once for each. `local_count` are the elements that this process holds of a tensor
 spread over several, of which its norms are; null for any other. `gradient` has what was seen of it last beyond its norm (see
-`gradtui.protocol.vocabulary.GradientFigures`); for a module and for the whole run it combines the parameters that train:
+`gradtui.protocol.vocabulary.GradientStats`); for a module and for the whole run it combines the parameters that train:
 `tensors` of them out of `of` have figures, each from the last step that measured it (`first_step` to `last_step`; see
-`gradtui.state.joint_figures`). `gradient_norm` is of the gradients as they were applied. Not every step is
+`gradtui.state.aggregated_stats`). `gradient_norm` is of the gradients as they were applied. Not every step is
 measured: `first`, `last`, `min` and `max` are of `measured_steps` out of `of_steps` executed steps since `since_step`, and
 each states its step (`first_step` and so on). `unconfirmed_steps` counts those of a script without an optimizer that cleared
 its gradients by itself: they were read when backward ended, and the script may have changed them before its update.

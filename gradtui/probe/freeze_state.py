@@ -28,7 +28,9 @@ def state_dict() -> dict[str, Any]:
         the run it is what was loaded, so that a run in between loses nothing.
     """
     probe = active_probe()
-    frozen, holding = probe.desk.toggling.saved() if probe is not None else _waiting[0] if _waiting else ((), ())
+    frozen, holding = (
+        probe.dispatcher.trainability.saved() if probe is not None else _waiting[0] if _waiting else ((), ())
+    )
     return {"version": _VERSION, "frozen": list(frozen), "holding_statistics": list(holding)}
 
 
@@ -43,7 +45,7 @@ def load_state_dict(state: Mapping[str, Any]) -> None:
         return
     probe = active_probe()
     if probe is not None:
-        probe.desk.toggling.load(*saved)
+        probe.dispatcher.trainability.load(*saved)
         return
     _waiting[:] = [saved]
     count = len(saved[0])
@@ -53,7 +55,7 @@ def load_state_dict(state: Mapping[str, Any]) -> None:
 def hand_over(probe: Probe) -> None:
     """A probe watches the run from now on: it takes what was loaded before."""
     if _waiting:
-        probe.desk.toggling.load(*_waiting.pop())
+        probe.dispatcher.trainability.load(*_waiting.pop())
 
 
 def _read(state: Any) -> _Saved | None:

@@ -8,14 +8,14 @@ from typing import Any
 from torch import nn
 from torch.optim import Optimizer
 
-from gradtui.probe.commands import CommandDesk
-from gradtui.probe.gradients import GradScalers, NormReader, clipping
+from gradtui.probe.commands import CommandDispatcher
+from gradtui.probe.gradients import GradNormCollector, GradScalers, clipping
 from gradtui.probe.hooks import CapturedWork, CudaGraphs, cuda_graphs, torch_hooks
-from gradtui.probe.memory import Allocator, StepTraces
-from gradtui.probe.model import ModelsInView, Moved, is_constructing
-from gradtui.probe.runtime import Cadence, HookSet, OwnCost, RunClock
-from gradtui.probe.sampling import StepExaminer
-from gradtui.probe.steps import Epochs, EvaluationGuess, MarkedSteps, OpenSteps, PhaseTracker, StepCounter
+from gradtui.probe.memory import MemoryCounter, MemoryProfileSchedule
+from gradtui.probe.model import IndexMapping, ModelRegistry, is_constructing
+from gradtui.probe.runtime import HookSet, OverheadMeter, RunClock, SamplingSchedule
+from gradtui.probe.sampling import StepSampler
+from gradtui.probe.steps import Epochs, EvalDetector, FastPath, OptimizerStepStack, PhaseTracker, StepCounter
 from gradtui.probe.torch_private.private_names import has_stand_ins
 from gradtui.protocol.events import Event, PauseChanged, ProbeFailed
 from gradtui.transport.in_process import CommandQueue
@@ -31,7 +31,7 @@ class Probe:
     """
 
     def __init__(
-        self, emit: Callable[[Event], None], commands: CommandQueue, allocator: Allocator, *, budget: float = 0.01,
+        self, emit: Callable[[Event], None], commands: CommandQueue, allocator: MemoryCounter, *, budget: float = 0.01,
         stop_after: int | None = None,
     ) -> None:  # fmt: skip
         self.commands = commands
@@ -39,37 +39,39 @@ class Probe:
         self.hooks = HookSet(self._failed)
         self.counter = StepCounter(stop_after)
         self.phases = PhaseTracker(self.clock.now())
-        self.view = ModelsInView(emit, self.clock, self._tree_changed, lambda: self.examiner.optimizers_changed())
-        self._cost = OwnCost(self.hooks, self.clock.now())
-        seldom = Cadence(budget * _TRACE_SHARE, time := self._cost.step_time, warmup=0, longest=0.5)
-        rarely, often = (Cadence(budget * share, time) for share in (_EXAMINATION_SHARE, _NORM_SHARE))
-        self._traces = StepTraces(seldom if budget > 0 else None, self.view, self.hooks.charge)
-        self.examiner = StepExaminer(
+        self.view = ModelRegistry(emit, self.clock, self._tree_changed, lambda: self.step_sampler.optimizers_changed())
+        self._cost = OverheadMeter(self.hooks, self.clock.now())
+        seldom = SamplingSchedule(budget * _TRACE_SHARE, time := self._cost.step_time, warmup=0, longest=0.5)
+        rarely, often = (SamplingSchedule(budget * share, time) for share in (_EXAMINATION_SHARE, _NORM_SHARE))
+        self._traces = MemoryProfileSchedule(seldom if budget > 0 else None, self.view, self.hooks.charge)
+        self.step_sampler = StepSampler(
             emit, self.clock, self.view, self.phases, self.counter, allocator, rarely, self._traces, self.hooks, time
         )
-        self.norms = NormReader(
-            emit, self.clock, self.view, often, Epochs(self.counter), self.hooks.guard, self.examiner.times,
+        self.norms = GradNormCollector(
+            emit, self.clock, self.view, often, Epochs(self.counter), self.hooks.guard, self.step_sampler.times,
             self._traces.aside,
         )  # fmt: skip
-        self.examiner.batches.from_iterator = self.norms.epochs.fetched
-        self.desk = CommandDesk(
-            emit, self.clock, self.view, self.norms, self.examiner, self.counter, commands, self._hold, time
+        self.step_sampler.batches.from_iterator = self.norms.epochs.fetched
+        self.dispatcher = CommandDispatcher(
+            emit, self.clock, self.view, self.norms, self.step_sampler, self.counter, commands, self._hold, time
         )
         self._emit = emit
-        self._steps = OpenSteps(self._steps_lost)
+        self._steps = OptimizerStepStack(self._steps_lost)
         self._scalers = GradScalers(self.norms, self.counter, self.view.discovery.saw_optimizer, self._left_out)
-        self._evaluation = EvaluationGuess()
+        self._evaluation = EvalDetector()
         self._boundary_open = True
         """A step has ended (or none has begun), and nothing of the next one has run yet."""
         self._stepped: set[int] = set()
         """Places of the optimizers that have stepped in this iteration."""
         self._graphs = CudaGraphs(self._replaying, self._replayed)
         parts = self.phases, self.counter, self.view, self._steps, self._cost
-        self._marked = MarkedSteps(commands.waiting, self.desk.freezes, *parts, self._marks_told)
+        self._marked = FastPath(commands.waiting, self.dispatcher.freezes, *parts, self._marks_told)
 
     def attach(self) -> None:
         """Put the hooks on."""
-        torch_hooks.install(self.hooks, self, self._scalers, self.examiner, self._marked.marks, self.desk.statistics)
+        torch_hooks.install(
+            self.hooks, self, self._scalers, self.step_sampler, self._marked.marks, self.dispatcher.statistics
+        )
         clipping.install(self.hooks, self.norms.clippings)
         cuda_graphs.install(self.hooks, self._graphs)
 
@@ -77,15 +79,15 @@ class Probe:
         """Take the hooks off and emit what is left to say. The script's objects keep nothing of ours."""
         self.hooks.remove()
         self._marked.marks.leave()
-        if self.examiner.is_exempt:
+        if self.step_sampler.is_exempt:
             self.counter.examined_exempt(self._cost.of_step())
         self.hooks.guard("steps", self._scalers.finish)
         self.hooks.guard("models", self.view.reconcile, self.counter.steps)
         self.hooks.guard("gradient norms", self._measure_newest)
         self.hooks.guard("optimizer settings", self.view.groups.finish, self.counter.steps + 1)
         self.hooks.guard("gradient norms", self.norms.finish)
-        self.hooks.guard("ledger", self.examiner.finish)
-        self.hooks.guard("freezes", self.desk.toggling.detach)
+        self.hooks.guard("ledger", self.step_sampler.finish)
+        self.hooks.guard("freezes", self.dispatcher.trainability.detach)
         self._flush(self.clock.now())
 
     def report(self) -> None:
@@ -106,7 +108,7 @@ class Probe:
         if may_be_there and self._boundary_open and not self.counter.left_out:
             self.norms.measure_late(self.counter.steps, optimizer)
 
-    def root_entered(self, now: int, module: nn.Module) -> bool:
+    def on_forward_pre(self, now: int, module: nn.Module) -> bool:
         """A module is called from outside any other. Says whether it matters when it returns."""
         if not self.counter.micro_steps and is_constructing():
             return False
@@ -118,7 +120,7 @@ class Probe:
                 self.hooks.guard("models", self.view.refresh, self.counter.steps)
         if self._evaluation.is_evaluation(module):
             self._evaluation.began(module, now)
-            self.hooks.guard("ledger", self.examiner.evaluation_began, module)
+            self.hooks.guard("ledger", self.step_sampler.evaluation_began, module)
             self.phases.eval_began(now)
             return True
         if has_parameters:
@@ -126,26 +128,26 @@ class Probe:
             if self._boundary_open:
                 self._cross_boundary(module)
                 now = self.clock.now()
-                is_bare = not (self.examiner.tracer.minds or self.desk.statistics.modules)
+                is_bare = not (self.step_sampler.tracer.minds or self.dispatcher.statistics.modules)
                 if self._graphs.capture is None:
                     self._marked.begin(now, module, self._rests(), is_bare=is_bare)
         self.phases.forward_began(now)
-        if not self.examiner.tracer.on:
+        if not self.step_sampler.tracer.on:
             return False
-        self.examiner.tracer.entered(now, module)
-        self.examiner.forward_began()
+        self.step_sampler.tracer.entered(now, module)
+        self.step_sampler.forward_began()
         self._traces.enter()
         return True
 
-    def root_left(self, now: int, module: nn.Module) -> None:
+    def on_forward_post(self, now: int, module: nn.Module) -> None:
         """It returned."""
         if self._evaluation.ended(module, now):
             self.phases.eval_ended(now)
         else:
             self._traces.leave()
-            self.examiner.tracer.left(now)
+            self.step_sampler.tracer.left(now)
 
-    def backward_began(self, now: int, outputs: Any, accumulates: bool, keeps_graph: bool) -> None:
+    def on_backward_pre(self, now: int, outputs: Any, accumulates: bool, keeps_graph: bool) -> None:
         """An outermost backward or `autograd.grad` begins."""
         if not accumulates:
             self.phases.grad_began(now)
@@ -163,13 +165,13 @@ class Probe:
             self._cross_boundary()
         if self.norms.is_due:
             self.hooks.guard("gradient norms", self.norms.saw_loss, outputs)
-        if self.examiner.examination is not None:
-            self.hooks.guard("examination", self.examiner.look_at_graph, outputs, keeps_graph)
+        if self.step_sampler.sampled_step is not None:
+            self.hooks.guard("examination", self.step_sampler.look_at_graph, outputs, keeps_graph)
             now = self.clock.now()
-        self.phases.backward_began(now)
+        self.phases.on_backward_pre(now)
         self._traces.enter()
 
-    def backward_ended(self, now: int, accumulates: bool) -> None:
+    def on_backward_post(self, now: int, accumulates: bool) -> None:
         """It ended."""
         self._traces.leave()
         if not accumulates:
@@ -177,16 +179,16 @@ class Probe:
             return
         if self._graphs.capture is not None:
             self._graphs.capture.backwards += 1
-            self.phases.backward_ended(now, in_step=self._steps.are_running())
+            self.phases.on_backward_post(now, in_step=self._steps.are_running())
             return
         self.counter.micro_steps += 1
-        if self.examiner.examination is not None:
-            self.hooks.guard("examination", self.examiner.backward_ended)
-        self.phases.backward_ended(now, in_step=self._steps.are_running())
-        self.hooks.guard("micro-steps", self.norms.backward_ended, self.counter.steps + 1)
+        if self.step_sampler.sampled_step is not None:
+            self.hooks.guard("examination", self.step_sampler.on_backward_post)
+        self.phases.on_backward_post(now, in_step=self._steps.are_running())
+        self.hooks.guard("micro-steps", self.norms.on_backward_post, self.counter.steps + 1)
         if self._is_by_hand():
             if self.norms.is_due:
-                self.hooks.guard("gradient norms", self.norms.by_hand.backward_ended, self.counter.steps + 1)
+                self.hooks.guard("gradient norms", self.norms.by_hand.on_backward_post, self.counter.steps + 1)
             self._after_step(now, None)
 
     def registered(self, now: int, holder: nn.Module) -> None:  # noqa: ARG002
@@ -197,20 +199,20 @@ class Probe:
         """Whether a module or parameter is listed."""
         return self.view.lists(module)
 
-    def optimizer_made(self, now: int, optimizer: Optimizer) -> None:  # noqa: ARG002
+    def on_optimizer_init(self, now: int, optimizer: Optimizer) -> None:  # noqa: ARG002
         """An optimizer was constructed."""
         self.view.discovery.saw_optimizer(optimizer)
 
     def state_loading(self, now: int, optimizer: Optimizer, state: Any) -> None:  # noqa: ARG002
         """The script is about to load a saved state into an optimizer."""
         self.view.discovery.saw_optimizer(optimizer)
-        self.desk.loading(self.counter.steps, optimizer, state)
+        self.dispatcher.loading(self.counter.steps, optimizer, state)
 
     def state_loaded(self, now: int) -> None:  # noqa: ARG002
         """It has been loaded, or that has failed."""
-        self.desk.loaded()
+        self.dispatcher.loaded()
 
-    def step_began(self, now: int, optimizer: Optimizer, with_closure: bool) -> None:
+    def on_step_pre(self, now: int, optimizer: Optimizer, with_closure: bool) -> None:
         """`Optimizer.step` is called; a subclass that calls its parent's step reports twice."""
         self._steps.drop_lost(besides=1)
         place = self.view.discovery.saw_optimizer(optimizer)
@@ -223,16 +225,16 @@ class Probe:
         if self._steps.began(optimizer, with_closure).nested:
             return
         self.hooks.guard("optimizer settings", self.view.groups.look, self.counter.steps + 1)
-        self.hooks.guard("freezes", self.desk.freezes.before_step, self.counter.steps, with_closure)
+        self.hooks.guard("freezes", self.dispatcher.freezes.before_step, self.counter.steps, with_closure)
         if self.norms.is_due and not with_closure:
             self.hooks.guard("gradient norms", self.norms.measure, self.counter.steps + 1, optimizer)
-        if self.examiner.examination is not None:
-            self.hooks.guard("examination", self.examiner.step_begins)
-        self.phases.step_began(now)
+        if self.step_sampler.sampled_step is not None:
+            self.hooks.guard("examination", self.step_sampler.step_begins)
+        self.phases.on_step_pre(now)
         if not with_closure:
             self._traces.enter()
 
-    def step_ended(self, now: int, optimizer: Optimizer) -> None:
+    def on_step_post(self, now: int, optimizer: Optimizer) -> None:
         """`Optimizer.step` returned. Raises `RunStopped` when the number of steps is reached."""
         step = self._steps.ended(optimizer)
         if step is None or step.nested:
@@ -242,7 +244,7 @@ class Probe:
         if self.norms.is_due and step.with_closure:
             # A closure's gradients exist only now; they stay as they were applied until they are cleared.
             self.hooks.guard("gradient norms", self.norms.measure_after, self.counter.steps + 1, optimizer)
-        self.phases.step_ended(now)
+        self.phases.on_step_post(now)
         self._after_step(now, optimizer, skipped=self._scalers.skips(optimizer))
 
     def _left_out(self, now: int, optimizer: Optimizer) -> None:
@@ -269,10 +271,10 @@ class Probe:
             self._stepped.add(place)
         self._cost.steps_ended((now,))
         self.norms.stepped()
-        if self.examiner.examination is not None:
-            self.hooks.guard("examination", self.examiner.conclude, optimizer, self.norms.latest.by_place, skipped)
+        if self.step_sampler.sampled_step is not None:
+            self.hooks.guard("examination", self.step_sampler.conclude, optimizer, self.norms.latest.by_place, skipped)
             self.hooks.guard("gradient norms", self.norms.latest.forget_frozen)
-        self.hooks.guard("freezes", self.desk.freezes.after_step, self.counter.steps, optimizer)
+        self.hooks.guard("freezes", self.dispatcher.freezes.after_step, self.counter.steps, optimizer)
         self._tell_if_due(now)
         if self._steps:
             return
@@ -282,7 +284,7 @@ class Probe:
 
     def _replaying(self, now: int) -> None:  # noqa: ARG002
         """A CUDA graph that contains a step is about to be replayed: a boundary, at which nothing can be frozen."""
-        self.hooks.guard("commands", self.desk.cross, self.counter.steps, False, True)
+        self.hooks.guard("commands", self.dispatcher.cross, self.counter.steps, False, True)
         self.norms.poll()
 
     def _replayed(self, now: int, work: CapturedWork) -> None:
@@ -302,31 +304,31 @@ class Probe:
         self.hooks.guard("optimizer settings", self.view.groups.look, step, is_over)
         self.norms.poll()
         self._tell_if_due(now)
-        if self.examiner.rests(self.counter.steps) == 0:
+        if self.step_sampler.rests(self.counter.steps) == 0:
             self._marked.marks.steps_left = 0
 
     def _tell_if_due(self, now: int) -> None:
         if self.counter.is_due(now):
-            self.hooks.guard("states", self.examiner.look_for_switches, now)
+            self.hooks.guard("states", self.step_sampler.look_for_switches, now)
             self._flush(now)
 
     def _rests(self) -> int:
         """How many steps after the present one nobody wants to look at; negative if this one is looked at."""
         executed = self.counter.steps
-        of_parts = self.norms.rests(executed), self.examiner.rests(executed), self.desk.rests(executed)
+        of_parts = self.norms.rests(executed), self.step_sampler.rests(executed), self.dispatcher.rests(executed)
         return min(self.counter.rests(), *of_parts)
 
-    def zero_grad_began(self, now: int) -> None:
+    def on_zero_grad_pre(self, now: int) -> None:
         """Gradients are being cleared."""
         if self.norms.by_hand.step:
             self.hooks.guard("gradient norms", self.norms.end_by_hand)
-        self.phases.zero_grad_began(now)
+        self.phases.on_zero_grad_pre(now)
 
-    def zero_grad_ended(self, now: int) -> None:
+    def on_zero_grad_post(self, now: int) -> None:
         """They are cleared."""
-        self.phases.zero_grad_ended(now)
+        self.phases.on_zero_grad_post(now)
 
-    def data_wanted(self, now: int) -> None:
+    def on_next_batch(self, now: int) -> None:
         """A DataLoader is asked for a batch."""
         self.phases.data_began(now)
 
@@ -338,13 +340,13 @@ class Probe:
         self.phases.steps_open(left)
         self._traces.drop()
 
-    def _tree_changed(self, moved: Moved) -> None:
-        for part in (self.examiner, self.norms, self.desk):
+    def _tree_changed(self, moved: IndexMapping) -> None:
+        for part in (self.step_sampler, self.norms, self.dispatcher):
             part.tree_changed(moved)
 
     def _flush(self, now: int) -> None:
-        since = now, self.clock.at(), self.phases.take(now), self._cost.to_report(), self.examiner.times.take_own()
-        self._emit(self.counter.flush(*since, self.norms.every, self.examiner.every, self.norms.dropped))
+        since = now, self.clock.at(), self.phases.take(now), self._cost.to_report(), self.step_sampler.times.take_own()
+        self._emit(self.counter.flush(*since, self.norms.every, self.step_sampler.every, self.norms.dropped))
 
     def _failed(self, part: str, error: str, disabled: bool) -> None:
         self._emit(ProbeFailed(self.clock.at(), self.counter.steps, part, error, disabled))
@@ -365,17 +367,17 @@ class Probe:
             self.counter.stop_if_done()
         # Read before the run may be held: the time of that is taken off only when it goes on.
         cost = self._cost.of_step()
-        if self.examiner.times.timed is not None:
-            self.examiner.times.step_ended()
-        if self.examiner.examination is not None and self.examiner.is_exempt:
+        if self.step_sampler.times.timed is not None:
+            self.step_sampler.times.on_step_post()
+        if self.step_sampler.sampled_step is not None and self.step_sampler.is_exempt:
             self.counter.examined_exempt(cost)
         if for_commands:
-            self.hooks.guard("commands", self.desk.cross, executed, self._is_by_hand())
-        self.hooks.guard("examination", self.examiner.begin_step, executed, cost, root)
-        expected = self.counter.is_last(executed) or self.desk.holds_soon(executed)
-        examiner = self.examiner
+            self.hooks.guard("commands", self.dispatcher.cross, executed, self._is_by_hand())
+        self.hooks.guard("examination", self.step_sampler.begin_step, executed, cost, root)
+        expected = self.counter.is_last(executed) or self.dispatcher.holds_soon(executed)
+        step_sampler = self.step_sampler
         self.norms.begin_step(
-            executed, wanted=examiner.examination is not None, expected=expected, waits=examiner.waits
+            executed, wanted=step_sampler.sampled_step is not None, expected=expected, waits=step_sampler.waits
         )
 
     def _hold(self, held: bool) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from gradtui.probe import freeze_state
 from gradtui.probe.active import Viewer, set_active
 from gradtui.probe.commands import ReplayedSchedule
-from gradtui.probe.memory import BlackBox, RecentMeasurements, cpu_allocator
+from gradtui.probe.memory import OomReporter, RecentEvents, cpu_allocator
 from gradtui.probe.probe import Probe
 from gradtui.probe.runtime import WriteFile
 from gradtui.probe.steps import PhaseSampler
@@ -37,16 +37,16 @@ class Session:
         schedule: Sequence[Scheduled] = (),
     ) -> None:
         allocator = cpu_allocator()
-        recent = RecentMeasurements(emit)
+        recent = RecentEvents(emit)
         self.ledger = allocator.name
         self.probe = probe = Probe(recent.emit, commands, allocator, budget=budget, stop_after=stop_after)
-        BlackBox(probe, allocator, recent, write_file)
-        probe.desk.write_file = write_file
-        probe.desk.schedule = ReplayedSchedule(schedule)
+        OomReporter(probe, allocator, recent, write_file)
+        probe.dispatcher.write_file = write_file
+        probe.dispatcher.schedule = ReplayedSchedule(schedule)
         self._emit = emit
         samplers = (
             PhaseSampler(probe.phases, probe.counter, probe.clock),
-            DeviceSampler(probe.clock.at, lambda: probe.counter.steps, lambda: probe.examiner.device_index),
+            DeviceSampler(probe.clock.at, lambda: probe.counter.steps, lambda: probe.step_sampler.device_index),
         )
         self._sampler = SamplerThread(samplers, emit, self._failed)
 
@@ -65,7 +65,7 @@ class Session:
             ("sampler", self._sampler.stop),
             ("probe", probe.detach),
             # The newest steps are counted as the probe is detached.
-            ("schedule", lambda: probe.desk.finish(probe.counter.steps)),
+            ("schedule", lambda: probe.dispatcher.finish(probe.counter.steps)),
         )
         for part, leave in leaving:
             try:

@@ -10,23 +10,23 @@ from dataclasses import dataclass
 from gradtui.protocol.commands import Command
 from gradtui.protocol.event import Event, Measurement
 from gradtui.protocol.measurements import (
-    BadStepFound,
     DeviceSampled,
     DeviceTimesMeasured,
     GradientFiguresMeasured,
+    GradientFlowMeasured,
     GradientHistogramsMeasured,
-    GradientReachMeasured,
+    GradientPathFound,
     GradientsMeasured,
-    GradientTraced,
     GraphsAlive,
-    LedgerTaken,
+    MemoryMeasured,
     MicroStepMeasured,
+    NonFiniteFound,
     OptimizerStateRead,
     OutOfMemory,
     ParametersClassified,
     PhaseSampled,
     SavedBytesMeasured,
-    StepTraced,
+    StepMemoryProfiled,
 )
 from gradtui.protocol.vocabulary import (
     BufferInfo,
@@ -42,7 +42,6 @@ from gradtui.protocol.vocabulary import (
 )
 
 __all__ = [
-    "BadStepFound",
     "CheckpointingChanged",
     "CommandApplied",
     "CommandRejected",
@@ -50,20 +49,21 @@ __all__ = [
     "DeviceSampled",
     "DeviceTimesMeasured",
     "Event",
-    "FreezeContended",
+    "FreezeOverridden",
+    "FreezeStateChanged",
     "FreezeVerified",
-    "FreezesInForce",
     "GradientFiguresMeasured",
+    "GradientFlowMeasured",
     "GradientHistogramsMeasured",
-    "GradientReachMeasured",
-    "GradientTraced",
+    "GradientPathFound",
     "GradientsMeasured",
     "GraphsAlive",
     "GroupsRead",
-    "LedgerTaken",
     "Measurement",
+    "MemoryMeasured",
     "MicroStepMeasured",
     "ModelsFound",
+    "NonFiniteFound",
     "OptimizerStateRead",
     "OptimizersExtended",
     "OptimizersFound",
@@ -79,7 +79,7 @@ __all__ = [
     "RunStarted",
     "SavedBytesMeasured",
     "ScheduleNoted",
-    "StepTraced",
+    "StepMemoryProfiled",
     "TorchImported",
 ]
 
@@ -246,7 +246,7 @@ class FreezeVerified(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class FreezesInForce(Event):
+class FreezeStateChanged(Event):
     """What commands have frozen, whole; it is told anew when it changes. Indices of parameters and of modules.
 
     `contending` are those parameters that the script has set back to trainable since: they are frozen again at each step
@@ -271,7 +271,7 @@ class OptimizersExtended(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class FreezeContended(Event):
+class FreezeOverridden(Event):
     """The script has set what a command froze back to trainable, `times` times by now. `paths` are of the last time.
 
     `given_up` says why it is left to the script from now on; None where it was frozen again.

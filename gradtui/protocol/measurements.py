@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from gradtui.protocol.event import Event, Measurement
 from gradtui.protocol.histogram import GradientHistogram
-from gradtui.protocol.vocabulary import GradientFigures, GradientHop, HeldStorage, Holding, MemoryBytes, Phase
+from gradtui.protocol.vocabulary import GradientHop, GradientStats, HeldStorage, Holding, MemoryBytes, Phase
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class GradientsMeasured(Measurement):
 
 
 @dataclass(frozen=True, slots=True)
-class BadStepFound(Event):
+class NonFiniteFound(Event):
     """Values that are not finite have appeared in `step`, the first ones since the start or since all were finite again."""
 
     number: int
@@ -84,7 +84,7 @@ class MicroStepMeasured(Measurement):
 class GradientFiguresMeasured(Measurement):
     """More of the gradients of `step` than their norms, for those parameters whose turn it was."""
 
-    figures: tuple[GradientFigures, ...]
+    figures: tuple[GradientStats, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class GradientHistogramsMeasured(Measurement):
 
 
 @dataclass(frozen=True, slots=True)
-class LedgerTaken(Measurement):
+class MemoryMeasured(Measurement):
     """Memory at the end of a phase. `step` is the step that the phase belongs to, 0 before the first one.
 
     `peak` is the highest total known within the phase; `peak_exact` is False where it is only a lower bound.
@@ -157,7 +157,7 @@ class SavedBytesMeasured(Measurement):
 
 
 @dataclass(frozen=True, slots=True)
-class GradientReachMeasured(Measurement):
+class GradientFlowMeasured(Measurement):
     """How far the gradient of a step came, and what decides it. Everything is aligned with the known modules or models.
 
     An evaluation before any training step is told of too, with an empty `reach`: no gradient was asked for.
@@ -181,7 +181,7 @@ class GradientReachMeasured(Measurement):
 
 
 @dataclass(frozen=True, slots=True)
-class GradientTraced(Event):
+class GradientPathFound(Event):
     """How a gradient comes from the loss to a parameter or module in one backward: the way with the fewest operations."""
 
     path: str
@@ -223,7 +223,7 @@ class OptimizerStateRead(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class StepTraced(Event):
+class StepMemoryProfiled(Event):
     """Memory within one step, as every operation left it, in bytes."""
 
     curve: tuple[int, ...]

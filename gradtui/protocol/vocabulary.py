@@ -298,7 +298,7 @@ class OptimizerInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class GradientFigures:
+class GradientStats:
     """What a gradient looked like as it was applied, and what the step did to its parameter.
 
     `mean` and `std` (of the whole population) are over the elements that the gradient stores: all of them, unless it is sparse.

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from gradtui.protocol.events import BadStepFound
+from gradtui.protocol.events import NonFiniteFound
 from gradtui.protocol.vocabulary import Phase
 
 
-def bad_step_words(event: BadStepFound, *, with_hold: bool = False) -> str:
+def bad_step_words(event: NonFiniteFound, *, with_hold: bool = False) -> str:
     """On one line: `first NaN: backward of step 412: loss finite, gradient of head.weight NaN (last finite step 411)`."""
     times = "first" if event.number == 1 else "again"
     held = "; held at the next step boundary, as you asked" if event.holds and with_hold else ""
     return f"{times} {event.value}: {_where(event)}{_since(event)}{held}"
 
 
-def _where(event: BadStepFound) -> str:
+def _where(event: NonFiniteFound) -> str:
     if event.phase is Phase.DATA:
         return f"in the batch of step {event.step:,}"
     if event.phase is Phase.LOAD:
@@ -32,7 +32,7 @@ def _where(event: BadStepFound) -> str:
     return _between(event)
 
 
-def _between(event: BadStepFound) -> str:
+def _between(event: NonFiniteFound) -> str:
     """What was met later than it came, or on a device together with what it may come from."""
     held = "the loss" if event.parameter is None else f"weights of {_parameters(event)}"
     # Weights were so before the step began; the loss may have become so in it.
@@ -42,7 +42,7 @@ def _between(event: BadStepFound) -> str:
     return f"{held} in step {last:,}: by its forward, or an update before it"
 
 
-def _module(event: BadStepFound) -> str:
+def _module(event: NonFiniteFound) -> str:
     place = event.module
     if place is None and event.until is None:
         return ", in the loss, outside of any module" if event.exact else ", in which module is not known"
@@ -61,7 +61,7 @@ def _name(path: str | None) -> str:
     return "outside of any module" if path is None else path or "the model"
 
 
-def _gradients(event: BadStepFound) -> str:
+def _gradients(event: NonFiniteFound) -> str:
     if event.parameter is None:
         unknown = "" if event.exact else "; which was first is not known, since clipping spreads it to all"
         return f"gradients {event.value}{unknown}"
@@ -69,7 +69,7 @@ def _gradients(event: BadStepFound) -> str:
     return f"gradient of {event.parameter} {event.value}{more}"
 
 
-def _parameters(event: BadStepFound) -> str:
+def _parameters(event: NonFiniteFound) -> str:
     return f"{event.parameter}" + (f" and {_count(event.others)}" if event.others else "")
 
 
@@ -77,7 +77,7 @@ def _count(others: int) -> str:
     return "1 other" if others == 1 else f"{others} others"
 
 
-def _since(event: BadStepFound) -> str:
+def _since(event: NonFiniteFound) -> str:
     if event.phase is Phase.LOAD or event.last_finite in (None, event.step):
         return ""
     return f" (last finite step {event.last_finite:,})"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gradtui.protocol.events import FreezeContended, FreezeVerified
+from gradtui.protocol.events import FreezeOverridden, FreezeVerified
 from gradtui.protocol.vocabulary import ModuleInfo
 from gradtui.state.run_state import TreeState
 
@@ -24,7 +24,7 @@ def verified_words(event: FreezeVerified) -> str:
     return f"{len(event.moved)} of {_count(event.parameters, 'frozen tensor')} moved: {'; '.join(told)}"
 
 
-def contended_words(event: FreezeContended) -> str:
+def contended_words(event: FreezeOverridden) -> str:
     """That the script sets back what a person froze."""
     what = _names(event.paths) or "what was frozen"
     if event.given_up is not None:

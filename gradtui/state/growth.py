@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from gradtui.protocol.events import LedgerTaken
+from gradtui.protocol.events import MemoryMeasured
 
 WINDOW = 24
 """Ledgers that are compared. The first few of a run do not count: the optimizer's state is made then."""
@@ -41,10 +41,10 @@ class GrowthWatch:
     """The newest ledgers of one phase."""
 
     def __init__(self) -> None:
-        self._ledgers: deque[LedgerTaken] = deque(maxlen=WINDOW)
+        self._ledgers: deque[MemoryMeasured] = deque(maxlen=WINDOW)
         self._tell_at = 0
 
-    def add(self, ledger: LedgerTaken) -> Growth | None:
+    def add(self, ledger: MemoryMeasured) -> Growth | None:
         """Take a ledger in; the growth if there is one that was not told yet. It is told again when as much has come on top."""
         if ledger.step <= _SETTLING_STEPS or ledger.held.total is None:
             return None
@@ -56,7 +56,7 @@ class GrowthWatch:
         return growth
 
 
-def growth_of(ledgers: Sequence[LedgerTaken]) -> Growth | None:
+def growth_of(ledgers: Sequence[MemoryMeasured]) -> Growth | None:
     """Growth over some ledgers of one phase: each third lies wholly above the one before, by more than allocators waver."""
     totals = [ledger.held.total or 0 for ledger in ledgers]
     third = len(totals) // 3

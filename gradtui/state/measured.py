@@ -116,7 +116,7 @@ def histograms_measured(state: RunState, event: ev.GradientHistogramsMeasured) -
         del kept[next(iter(kept))]
 
 
-def gradient_traced(state: RunState, event: ev.GradientTraced) -> None:
+def gradient_traced(state: RunState, event: ev.GradientPathFound) -> None:
     state.tree.followed.discard(event.path)
     if event.module < len(state.tree.modules):
         _keep_newest(state.tree.chains, event.path, event)
@@ -133,14 +133,14 @@ def _keep_newest(kept: dict[str, _Told], path: str, event: _Told) -> None:
         del kept[next(iter(kept))]
 
 
-def bad_step_found(state: RunState, event: ev.BadStepFound) -> None:
+def bad_step_found(state: RunState, event: ev.NonFiniteFound) -> None:
     state.bad_step = state.bad_step or event
     # The pause is over with the first bad step, whether or not the run could be held there.
     state.pauses_at_bad_step = False
     note(state, event, "not finite", bad_step_words(event, with_hold=True))
 
 
-def ledger_taken(state: RunState, event: ev.LedgerTaken) -> None:
+def ledger_taken(state: RunState, event: ev.MemoryMeasured) -> None:
     record = state.phases[event.phase]
     record.last = event
     if event.held.total is not None:
@@ -167,7 +167,7 @@ def graphs_alive(state: RunState, event: ev.GraphsAlive) -> None:
     state.graphs = event
 
 
-def step_traced(state: RunState, event: ev.StepTraced) -> None:
+def step_traced(state: RunState, event: ev.StepMemoryProfiled) -> None:
     if len(event.highest) == len(state.tree.modules):
         state.traced = event
 
@@ -177,7 +177,7 @@ def saved_bytes(state: RunState, event: ev.SavedBytesMeasured) -> None:
         take_saved(state.tree, event)
 
 
-def reach(state: RunState, event: ev.GradientReachMeasured) -> None:
+def reach(state: RunState, event: ev.GradientFlowMeasured) -> None:
     tree = state.tree
     if len(event.grad_modes) == len(tree.modules) and len(event.gradients) == len(tree.models):
         take_reach(tree, event, state.optimizers)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from gradtui.protocol.events import Event, GradientsMeasured, LedgerTaken, OutOfMemory
+from gradtui.protocol.events import Event, GradientsMeasured, MemoryMeasured, OutOfMemory
 from gradtui.protocol.vocabulary import MEMORY_CATEGORIES, HeldStorage
 
 _NAMED = 4
@@ -105,7 +105,7 @@ def _tensor(storage: HeldStorage) -> str:
 def _steps(before: Iterable[Event]) -> Iterator[str]:
     steps: dict[int, list[str]] = {}
     for event in before:
-        if isinstance(event, LedgerTaken):
+        if isinstance(event, MemoryMeasured):
             steps.setdefault(event.step, []).append(_phase(event))
         elif isinstance(event, GradientsMeasured):
             line = f"loss {_number(event.loss)}, gradient norm {_number(event.total)}"
@@ -115,7 +115,7 @@ def _steps(before: Iterable[Event]) -> Iterator[str]:
         yield from (f"    {line}" for line in lines)
 
 
-def _phase(event: LedgerTaken) -> str:
+def _phase(event: MemoryMeasured) -> str:
     held = event.held
     named = [(name, getattr(held, name, None)) for name in MEMORY_CATEGORIES]
     parts = ", ".join(f"{name.replace('_', ' ')} {size_text(size)}" for name, size in named if size)

@@ -229,7 +229,7 @@ def _verified(state: RunState, event: ev.FreezeVerified) -> None:
     note(state, event, "moved" if event.moved else "verified", verified_words(event))
 
 
-def _in_force(state: RunState, event: ev.FreezesInForce) -> None:
+def _in_force(state: RunState, event: ev.FreezeStateChanged) -> None:
     state.tree.freezes = event if event.frozen or event.holding else None
 
 
@@ -241,7 +241,7 @@ def _extended(state: RunState, event: ev.OptimizersExtended) -> None:
             note(state, event, "checkpoint", line)
 
 
-def _contended(state: RunState, event: ev.FreezeContended) -> None:
+def _contended(state: RunState, event: ev.FreezeOverridden) -> None:
     note(state, event, "contending", contended_words(event))
 
 
@@ -306,17 +306,17 @@ _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     ev.Progress: _progress,
     ev.UnregisteredFound: _unregistered,
     ev.GradientsMeasured: measured.gradients_measured,
-    ev.BadStepFound: measured.bad_step_found,
+    ev.NonFiniteFound: measured.bad_step_found,
     ev.GradientFiguresMeasured: measured.figures_measured,
     ev.MicroStepMeasured: lambda state, event: state.micro_norms.take(event),
     ev.GradientHistogramsMeasured: measured.histograms_measured,
-    ev.LedgerTaken: measured.ledger_taken,
+    ev.MemoryMeasured: measured.ledger_taken,
     ev.DeviceTimesMeasured: measured.device_times,
     ev.GraphsAlive: measured.graphs_alive,
     ev.SavedBytesMeasured: measured.saved_bytes,
-    ev.GradientReachMeasured: measured.reach,
-    ev.StepTraced: measured.step_traced,
-    ev.GradientTraced: measured.gradient_traced,
+    ev.GradientFlowMeasured: measured.reach,
+    ev.StepMemoryProfiled: measured.step_traced,
+    ev.GradientPathFound: measured.gradient_traced,
     ev.OptimizerStateRead: measured.optimizer_state_read,
     ev.ParametersClassified: measured.classified,
     ev.PhaseSampled: measured.phase_sampled,
@@ -324,8 +324,8 @@ _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     ev.CommandApplied: _applied,
     ev.CommandRejected: _rejected,
     ev.FreezeVerified: _verified,
-    ev.FreezesInForce: _in_force,
-    ev.FreezeContended: _contended,
+    ev.FreezeStateChanged: _in_force,
+    ev.FreezeOverridden: _contended,
     ev.OptimizersExtended: _extended,
     ev.CheckpointingChanged: _checkpointing,
     ev.GroupsRead: _groups,

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from gradtui.protocol.events import GradientReachMeasured, ModelsFound, SavedBytesMeasured, StepTraced
+from gradtui.protocol.events import GradientFlowMeasured, ModelsFound, SavedBytesMeasured, StepMemoryProfiled
 from gradtui.protocol.vocabulary import GradMode, OptimizerInfo, Reach, StateReason
 from gradtui.state.run_state import TreeState, Turn
 from gradtui.state.series import RowHistory
@@ -90,7 +90,7 @@ def relisted_optimizer(before: OptimizerInfo, new_parameters: Mapping[int, int])
     )
 
 
-def relisted_trace(before: TreeState, traced: StepTraced, event: ModelsFound) -> StepTraced | None:
+def relisted_trace(before: TreeState, traced: StepMemoryProfiled, event: ModelsFound) -> StepMemoryProfiled | None:
     """The step whose memory was profiled, if all modules that it is about are still listed."""
     places = _Places(before, event)
     modules = {traced.peak_module, *(holding.module for holding in traced.holdings)} - {-1}
@@ -130,7 +130,7 @@ class _Places:
     def kept_parameters(self, places: Iterable[int]) -> list[int]:
         return [self.new_parameters[place] for place in places if place in self.new_parameters]
 
-    def reach(self, event: GradientReachMeasured) -> GradientReachMeasured:
+    def reach(self, event: GradientFlowMeasured) -> GradientFlowMeasured:
         return replace(
             event,
             reach="".join(self.modules(event.reach, Reach.NOT_RUN.value)) if event.reach else "",

@@ -6,28 +6,28 @@ from dataclasses import dataclass, field
 
 from gradtui.protocol.commands import Command, SetTrainable, TrainOnly
 from gradtui.protocol.events import (
-    BadStepFound,
     CommandApplied,
     CommandRejected,
     DeviceSampled,
-    FreezesInForce,
-    GradientReachMeasured,
-    GradientTraced,
+    FreezeStateChanged,
+    GradientFlowMeasured,
+    GradientPathFound,
     GraphsAlive,
     GroupsRead,
-    LedgerTaken,
+    MemoryMeasured,
+    NonFiniteFound,
     OptimizersExtended,
     OptimizerStateRead,
     OutOfMemory,
     RunEnded,
     RunStarted,
     SavedBytesMeasured,
-    StepTraced,
+    StepMemoryProfiled,
 )
 from gradtui.protocol.histogram import GradientHistogram
 from gradtui.protocol.vocabulary import (
     BufferInfo,
-    GradientFigures,
+    GradientStats,
     ModelInfo,
     ModuleInfo,
     OptimizerInfo,
@@ -51,7 +51,7 @@ class PhaseRecord:
     """Device time in the `device_steps` steps that were timed on a device."""
     device_steps: int = 0
     count: int = 0
-    last: LedgerTaken | None = None
+    last: MemoryMeasured | None = None
     peak: int | None = None
     """Highest total seen in any visit, bytes."""
     peak_models: tuple[int, ...] = ()
@@ -65,7 +65,7 @@ class PhaseRecord:
 class Turn:
     """One optimizer's step as it was measured last."""
 
-    reach: GradientReachMeasured
+    reach: GradientFlowMeasured
     saved: SavedBytesMeasured | None = None
     number: int = 0
     """How many steps had been measured by then."""
@@ -91,13 +91,13 @@ class TreeState:
     norms_step: int | None = None
     norm_steps: tuple[int | None, ...] | None = None
     """The step of each of `norms`; None where all are of `norms_step`."""
-    figures: dict[int, tuple[int, GradientFigures]] = field(default_factory=dict)
+    figures: dict[int, tuple[int, GradientStats]] = field(default_factory=dict)
     """By parameter: the step in which it was looked at last, and what was seen."""
     ratios: RatioHistory = field(default_factory=RatioHistory)
     """How far the steps that were looked at moved each parameter."""
     histograms: dict[int, tuple[int, GradientHistogram]] = field(default_factory=dict)
     """By parameter: the step of the newest histogram of its gradient, and that; of those that were watched last."""
-    chains: dict[str, GradientTraced] = field(default_factory=dict)
+    chains: dict[str, GradientPathFound] = field(default_factory=dict)
     """By path: how the gradient comes to it, of those that were asked for last."""
     optimizer_state: dict[str, OptimizerStateRead] = field(default_factory=dict)
     """By path, likewise: what optimizers keep for it."""
@@ -105,7 +105,7 @@ class TreeState:
     """Paths to which the gradient is about to be followed."""
     saved: SavedBytesMeasured | None = None
     """Of each model what was measured last, even if that was in another optimizer's step (see `turns`)."""
-    reach: GradientReachMeasured | None = None
+    reach: GradientFlowMeasured | None = None
     """Likewise: how far the gradient comes."""
     steps: tuple[int, ...] = ()
     """Per model: the step that `saved` and `reach` are of."""
@@ -115,7 +115,7 @@ class TreeState:
     """By place of the optimizer, the newest last."""
     measured: int = 0
     """Steps that `turns` has heard of."""
-    freezes: FreezesInForce | None = None
+    freezes: FreezeStateChanged | None = None
     """What commands have frozen; None where that is nothing."""
     checkpointed: frozenset[int] = frozenset()
     """Places of the modules that commands have checkpointed."""
@@ -289,7 +289,7 @@ class RunState:
     clip_thresholds: Series = field(default_factory=Series)
     """The same over steps."""
     norm_summary: NormSummary = field(default_factory=NormSummary)
-    bad_step: BadStepFound | None = None
+    bad_step: NonFiniteFound | None = None
     """Where NaN or Inf appeared first; kept for good."""
     pauses_at_bad_step: bool = False
     """The run is to be held at the next one."""
@@ -324,7 +324,7 @@ class RunState:
     """The newest entries."""
     log_count: int = 0
     """How many entries there have been."""
-    traced: StepTraced | None = None
+    traced: StepMemoryProfiled | None = None
     """The step that was taken apart last, of these models."""
     unexplained_first: int | None = None
     """Bytes in no category at the end of the first optimizer step; None before that."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from gradtui.protocol.events import GradientReachMeasured, SavedBytesMeasured
+from gradtui.protocol.events import GradientFlowMeasured, SavedBytesMeasured
 from gradtui.protocol.vocabulary import ENTERED, GradMode, ModuleInfo, OptimizerInfo
 from gradtui.state.run_state import TreeState, Turn
 
@@ -25,11 +25,11 @@ class _Part:
     begin: int
     end: int
 
-    def entered(self, reach: GradientReachMeasured) -> bool:
+    def entered(self, reach: GradientFlowMeasured) -> bool:
         return any(letter in ENTERED for letter in reach.reach[self.begin : self.end])
 
 
-def take_reach(tree: TreeState, event: GradientReachMeasured, optimizers: Sequence[OptimizerInfo]) -> None:
+def take_reach(tree: TreeState, event: GradientFlowMeasured, optimizers: Sequence[OptimizerInfo]) -> None:
     """A step was measured; or, with an empty `reach`, an evaluation."""
     if not event.reach:
         for model in tree.models:
@@ -57,7 +57,7 @@ def take_saved(tree: TreeState, event: SavedBytesMeasured) -> None:
     _merge(tree)
 
 
-def _goes_on(tree: TreeState, place: int, event: GradientReachMeasured, optimizers: Sequence[OptimizerInfo]) -> bool:
+def _goes_on(tree: TreeState, place: int, event: GradientFlowMeasured, optimizers: Sequence[OptimizerInfo]) -> bool:
     if place == event.optimizer:
         return True
     if tree.measured - tree.turns[place].number >= _TURNS_KEPT or not 0 <= place < len(optimizers):
@@ -66,8 +66,8 @@ def _goes_on(tree: TreeState, place: int, event: GradientReachMeasured, optimize
 
 
 def _with_evaluation(
-    tree: TreeState, known: GradientReachMeasured, evaluated: GradientReachMeasured
-) -> GradientReachMeasured:
+    tree: TreeState, known: GradientFlowMeasured, evaluated: GradientFlowMeasured
+) -> GradientFlowMeasured:
     """What is known of the last step, with the grad modes of models that no step was measured of."""
     modes, training = list(known.grad_modes), list(known.training)
     gradients = list(known.gradients)

@@ -18,11 +18,11 @@ from gradtui.protocol.commands import (
     ZeroGradients,
 )
 from gradtui.protocol.events import (
-    BadStepFound,
     CommandApplied,
     CommandRejected,
     Event,
     FreezeVerified,
+    NonFiniteFound,
     OutOfMemory,
     ReceiptTaken,
     ScheduleNoted,
@@ -60,10 +60,10 @@ def announcement(state: RunState, event: Event) -> Announcement | None:
     if isinstance(event, CommandRejected):
         # The log says what was refused too, which the event alone does not.
         said = next((entry.text for entry in reversed(state.log) if entry.kind == "rejected"), event.reason)
-        return Announcement(said, "Refused", "warning")
+        return Announcement(said, "CommandRefused", "warning")
     if isinstance(event, FreezeVerified) and event.moved:
         return Announcement(f"{event.moved[0]} moved while frozen", severity="error")
-    if isinstance(event, BadStepFound) and (event.number == 1 or event.holds):
+    if isinstance(event, NonFiniteFound) and (event.number == 1 or event.holds):
         words = bad_step_words(event, with_hold=True)
         return Announcement(words[0].upper() + words[1:], severity="error")
     if isinstance(event, ScheduleNoted):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from gradtui.protocol.commands import TraceGradient
-from gradtui.protocol.events import GradientTraced
+from gradtui.protocol.events import GradientPathFound
 from gradtui.protocol.vocabulary import MOST_WAYS, GradientHop, ModuleInfo, ParameterState
 from gradtui.state.run_state import RunState, TreeState
 from gradtui.state.selectors import subtree, total_norm_at
@@ -75,7 +75,7 @@ def _row(stop: _Stop, names: int, most_letters: int) -> Fact:
     return Fact("", row=line)
 
 
-def _sentence(state: RunState, chain: GradientTraced) -> str:
+def _sentence(state: RunState, chain: GradientPathFound) -> str:
     tree, at = state.tree, f"(step {chain.step:,})"
     if not chain.found:
         return f"{_why_not(tree, chain)} {at}."
@@ -110,14 +110,14 @@ def _through(tree: TreeState, hops: Sequence[GradientHop], operations: int) -> s
     return f"through {_count(operations, 'operation')} of {_count(len(modules), 'module')}{passed}"
 
 
-def _ways(chain: GradientTraced) -> str:
+def _ways(chain: GradientPathFound) -> str:
     if chain.ways <= 1:
         return ", the only way"
     ways = f"more than {MOST_WAYS:,}" if chain.ways >= MOST_WAYS else f"{chain.ways:,}"
     return f", the shortest of {ways} ways"
 
 
-def _why_not(tree: TreeState, chain: GradientTraced) -> str:
+def _why_not(tree: TreeState, chain: GradientPathFound) -> str:
     if chain.hidden:
         return (
             "Not to be told: an operation on the way stands for the code of several modules, as torch.compile and reentrant "
@@ -144,7 +144,7 @@ def _why_not(tree: TreeState, chain: GradientTraced) -> str:
     return f"The gradient never comes here{': ' + printable(reason) if reason is not None else ''}"
 
 
-def _stops(state: RunState, chain: GradientTraced) -> Iterator[_Stop]:
+def _stops(state: RunState, chain: GradientPathFound) -> Iterator[_Stop]:
     tree = state.tree
     hops = list(chain.hops)
     first = hops.pop(0) if hops and hops[0].module < 0 else None
@@ -170,7 +170,7 @@ def _stops(state: RunState, chain: GradientTraced) -> Iterator[_Stop]:
         yield _Stop(name, tree.states[chain.upstream], *_norm(state, chain.upstream))
 
 
-def _folded(state: RunState, hops: Iterable[GradientHop], chain: GradientTraced) -> Iterator[_Stop]:
+def _folded(state: RunState, hops: Iterable[GradientHop], chain: GradientPathFound) -> Iterator[_Stop]:
     """A line for each hop; stacks of blocks that are alike are one line, but for the block that it is about."""
     tree, within = state.tree, chain.module if chain.parameter < 0 and chain.found else None
     own = _block(tree, chain.module)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from gradtui.protocol.vocabulary import GradientFigures, ParameterInfo
-from gradtui.state.joint_figures import JointFigures, joint_figures
+from gradtui.protocol.vocabulary import GradientStats, ParameterInfo
+from gradtui.state.aggregated_stats import AggregatedStats, aggregated_stats
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import has_trained
 from gradtui.tui.formatting import norm_text
@@ -39,19 +39,19 @@ def update_words(state: RunState, parameter: int) -> str | None:
 
 def joint_gradient_words(state: RunState, parameters: range) -> str | None:
     """As `gradient_words`, of several parameters together: a module's."""
-    joint = joint_figures(state.tree, parameters)
+    joint = aggregated_stats(state.tree, parameters)
     return _gradient(joint, _coverage(joint, joint.tensors)) if joint is not None else None
 
 
 def joint_update_words(state: RunState, parameters: range) -> str | None:
     """As `update_words`, of several parameters together."""
-    joint = joint_figures(state.tree, parameters)
+    joint = aggregated_stats(state.tree, parameters)
     if joint is None:
         return None
     return _update(joint, _coverage(joint, joint.tensors if joint.update_ratio is None else joint.ratio_tensors))
 
 
-def _gradient(figures: GradientFigures | JointFigures, when: str) -> str:
+def _gradient(figures: GradientStats | AggregatedStats, when: str) -> str:
     if figures.not_finite:
         return f"{figures.not_finite:,} element{'s are' if figures.not_finite > 1 else ' is'} NaN or infinite ({when})."
     mean, std = norm_text(figures.mean).strip(), norm_text(figures.std).strip()
@@ -59,7 +59,7 @@ def _gradient(figures: GradientFigures | JointFigures, when: str) -> str:
     return f"Largest element {largest}, mean {mean} ± {std}, {_share(figures.zero_fraction)} exactly zero ({when})."
 
 
-def _update(figures: GradientFigures | JointFigures, when: str) -> str:
+def _update(figures: GradientStats | AggregatedStats, when: str) -> str:
     weight = norm_text(figures.weight_norm).strip()
     if figures.update_ratio is None:
         return f"Its norm is {weight}; how far a step moves it was not seen ({when})."
@@ -71,7 +71,7 @@ def _update(figures: GradientFigures | JointFigures, when: str) -> str:
     return f"A step moves it by {about}{ratio} of its norm {weight}: log10 is {power:.1f}, around -3 is usual ({when})."
 
 
-def _coverage(joint: JointFigures, tensors: int) -> str:
+def _coverage(joint: AggregatedStats, tensors: int) -> str:
     """Of how many tensors, and when they were looked at."""
     first, last = joint.first_step, joint.last_step
     steps = f"step {last:,}" if first == last else f"steps {first:,} to {last:,}"

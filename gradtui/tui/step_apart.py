@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gradtui.protocol.events import StepTraced
+from gradtui.protocol.events import StepMemoryProfiled
 from gradtui.protocol.vocabulary import Holding, Phase
 from gradtui.state.run_state import RunState
 from gradtui.tui.formatting import bytes_text, share_text
@@ -49,7 +49,7 @@ def closing_lines(width: int) -> list[Line]:
     return [BLANK, *wrap(((words, "faint"),), width)]
 
 
-def step_request(step: StepTraced, width: int, height: int) -> PlotRequest:
+def step_request(step: StepMemoryProfiled, width: int, height: int) -> PlotRequest:
     """The curve, in a colour for each phase; where one ends the next begins."""
     ends = [place for _, place in step.phases[1:]] + [len(step.curve) - 1]
     parts: dict[Phase, list[float | None]] = {}
@@ -62,7 +62,7 @@ def step_request(step: StepTraced, width: int, height: int) -> PlotRequest:
     return PlotRequest(width, height, series, unit="bytes", x_label="")
 
 
-def _at(state: RunState, step: StepTraced) -> str:
+def _at(state: RunState, step: StepMemoryProfiled) -> str:
     return "" if step.peak_module < 0 else f" at {_path(state, step.peak_module)}"
 
 
@@ -71,7 +71,7 @@ def _path(state: RunState, module: int) -> str:
     return printable(info.path or info.name)
 
 
-def _holdings(state: RunState, step: StepTraced, width: int) -> list[Line]:
+def _holdings(state: RunState, step: StepMemoryProfiled, width: int) -> list[Line]:
     """Each kind with its sum, and where most of it is."""
     by_kind: dict[str, list[Holding]] = {}
     for holding in step.holdings:

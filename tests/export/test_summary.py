@@ -15,7 +15,7 @@ from fakes import GIB, MIB, coop_model, coop_run, coop_states, device_sample, he
 from gradtui.export.summary import SCHEMA, summarise, write
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable
-from gradtui.protocol.vocabulary import BufferInfo, Changed, GradientFigures, Holding, Phase, StateReason
+from gradtui.protocol.vocabulary import BufferInfo, Changed, GradientStats, Holding, Phase, StateReason
 from gradtui.state.reducer import INTERVENTIONS_KEPT, apply
 from gradtui.state.run_state import RunState
 
@@ -148,7 +148,7 @@ def test_what_is_not_finite_or_not_measured_is_null() -> None:
         model,
         ev.GradientsMeasured(1.0, 1, math.nan, math.nan, tuple(norms)),
         ev.GradientsMeasured(2.0, 2, math.inf, math.inf, None),
-        ev.LedgerTaken(2.0, 2, Phase.FORWARD, held(1, 1, 1, None), None, False, False),
+        ev.MemoryMeasured(2.0, 2, Phase.FORWARD, held(1, 1, 1, None), None, False, False),
     )
     summary = round_trip(state)
     assert [row["gradient_norm"] for row in summary["parameters"][:4]] == [None, None, None, 1.0]
@@ -224,7 +224,7 @@ def test_who_held_the_peak_of_the_step_that_was_taken_apart() -> None:
     holdings = (Holding("activations", place, 70, 2), Holding("other", -1, 30, 0))
     apply(
         state,
-        ev.StepTraced(
+        ev.StepMemoryProfiled(
             2.0, 3, (10, 100), 2, ((Phase.FORWARD, 0),), 100, 1, Phase.FORWARD, place, holdings,
             (None,) * len(modules), True,
         ),
@@ -258,9 +258,7 @@ def test_where_the_process_is_hidden_the_memory_is_the_whole_devices() -> None:
 
 def test_what_a_gradient_looked_like_is_told_with_its_step() -> None:
     state = run(*coop_run(3))
-    apply(
-        state, ev.GradientFiguresMeasured(1.0, 7, (GradientFigures(1, math.nan, 0.5, 0.25, 0.0, 2, 3.0, 1e-3, False),))
-    )
+    apply(state, ev.GradientFiguresMeasured(1.0, 7, (GradientStats(1, math.nan, 0.5, 0.25, 0.0, 2, 3.0, 1e-3, False),)))
     first, second = round_trip(state)["parameters"][:2]
     assert first["gradient"] is None
     assert second["gradient"] == {
@@ -287,11 +285,11 @@ def test_what_is_checkpointed_is_told_by_module() -> None:
 def test_the_first_bad_step() -> None:
     state = RunState()
     assert summarise(state, dropped=0)["bad_step"] is None
-    event = ev.BadStepFound(
+    event = ev.NonFiniteFound(
         3.5, 17, 1, "Inf", Phase.FORWARD, 16, module="encoder.ln", until="encoder.ln", batch_is_finite=True
     )
     apply(state, event)
-    apply(state, ev.BadStepFound(4.0, 30, 2, "NaN", None, 20, parameter="head.weight", others=2, exact=False))
+    apply(state, ev.NonFiniteFound(4.0, 30, 2, "NaN", None, 20, parameter="head.weight", others=2, exact=False))
     assert json.loads(json.dumps(summarise(state, dropped=0)["bad_step"], allow_nan=False)) == {
         "step": 17,
         "seconds": 3.5,

@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
 from watched import watched
 
-from gradtui.probe.memory.allocation_log import AllocationTrace
+from gradtui.probe.memory.allocation_log import AllocationLog
 from gradtui.probe.runtime import hook_set
 from gradtui.probe.runtime.hook_set import HookSet
 from gradtui.protocol.commands import SetCheckpointing, SetTrainable, TraceStep
@@ -144,7 +144,7 @@ def test_following_the_operations_of_a_step_that_fails_leaves_them_alone(monkeyp
     def broken(*arguments: object, **options: object) -> None:
         raise MistakeError("follow")
 
-    monkeypatch.setattr(AllocationTrace, "_follow", broken)
+    monkeypatch.setattr(AllocationLog, "_follow", broken)
     found, failures = train(base, lambda key: None)
     assert found == bits(alone)
     assert failures

@@ -16,15 +16,15 @@ from torch.profiler import ProfilerActivity, profile
 from zoo import SPECIMENS
 
 from gradtui.probe.autograd.module_call_log import OUTSIDE
-from gradtui.probe.memory.allocation_log import AllocationTrace
+from gradtui.probe.memory.allocation_log import AllocationLog
 from gradtui.probe.memory.memory_profile import PhaseMark, highest_by_module, holdings, phase_at, thinned
 from gradtui.protocol.vocabulary import Holding, Phase
 
 KIB = 1024
 
 
-def trace(total: int = 0) -> AllocationTrace:
-    return AllocationTrace("cpu", total, lambda: OUTSIDE)
+def trace(total: int = 0) -> AllocationLog:
+    return AllocationLog("cpu", total, lambda: OUTSIDE)
 
 
 def bytes_of(values: int) -> torch.Tensor:
@@ -109,8 +109,8 @@ def test_a_trace_that_is_gone_leaves_its_tensors_in_peace() -> None:
 
 def test_watching_imports_no_compiler() -> None:
     code = (
-        "import sys, torch; from gradtui.probe.memory.allocation_log import AllocationTrace\n"
-        "with AllocationTrace('cpu', 0, lambda: -1) as watching: torch.ones(3) + 1\n"
+        "import sys, torch; from gradtui.probe.memory.allocation_log import AllocationLog\n"
+        "with AllocationLog('cpu', 0, lambda: -1) as watching: torch.ones(3) + 1\n"
         "assert len(watching.curve) > 1; assert 'torch._dynamo' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -118,7 +118,7 @@ def test_watching_imports_no_compiler() -> None:
 
 def test_operations_belong_to_the_module_that_runs() -> None:
     place = [4]
-    with AllocationTrace("cpu", 0, lambda: place[0]) as watching:
+    with AllocationLog("cpu", 0, lambda: place[0]) as watching:
         kept = [bytes_of(1)]
         place[0] = 7
         kept.append(bytes_of(2))
@@ -160,7 +160,7 @@ def test_the_peak_of_a_step_is_that_of_torchs_profiler(name: str) -> None:
 
 def test_holdings_at_a_place_by_kind_and_module() -> None:
     weight = torch.ones(KIB)
-    watching = AllocationTrace("cpu", 8 * KIB, lambda: 2)
+    watching = AllocationLog("cpu", 8 * KIB, lambda: 2)
     watching.know(weight, "parameters", 1)
     with watching:
         kept = weight * 2
@@ -180,7 +180,7 @@ def test_holdings_at_a_place_by_kind_and_module() -> None:
 
 def test_many_small_holdings_are_summed_up_by_kind() -> None:
     place = [0]
-    with AllocationTrace("cpu", 0, lambda: place[0]) as watching:
+    with AllocationLog("cpu", 0, lambda: place[0]) as watching:
         kept = []
         for number in range(40):
             place[0] = number

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from watched import Watched, watched
 
-from gradtui.protocol.events import LedgerTaken, SavedBytesMeasured
+from gradtui.protocol.events import MemoryMeasured, SavedBytesMeasured
 from gradtui.protocol.vocabulary import MEMORY_CATEGORIES
 
 X = torch.linspace(-1, 1, 24).view(6, 4)
@@ -145,7 +145,7 @@ def check(seen: Watched, script: Script) -> None:
     assert (seen.state.step, seen.state.micro_steps) == (script.steps, script.backwards)
     assert sum(seen.state.optimizer_steps) == script.steps
     seen.check_that_phases_fill_the_time()
-    for ledger in seen.all(LedgerTaken):
+    for ledger in seen.all(MemoryMeasured):
         assert sum(getattr(ledger.held, category) or 0 for category in MEMORY_CATEGORIES) == ledger.held.total
     for saved in seen.all(SavedBytesMeasured):
         assert sum(saved.by_module) + saved.unattributed == saved.total

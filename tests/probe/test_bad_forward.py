@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from zoo import SPECIMENS
 
-from gradtui.probe.autograd.module_call_log import OUTSIDE, ModuleTrace
+from gradtui.probe.autograd.module_call_log import OUTSIDE, ModuleCallLog
 from gradtui.probe.gradients.nonfinite_forward import Origin, find_origin
 from gradtui.probe.gradients.time_budget import BELOW, FINITE, INF, NAN, Look
 from gradtui.probe.model.module_tree import ModuleTree
@@ -23,9 +23,9 @@ ZOO = [name for name in SPECIMENS if name not in ("lazy", "under_no_grad", "lstm
 """Without those whose modules give no tensor to autograd, and the one too deep for hooks of the test's own."""
 
 
-def traced(model: nn.Module, tree: ModuleTree) -> ModuleTrace:
+def traced(model: nn.Module, tree: ModuleTree) -> ModuleCallLog:
     """A trace that module hooks of the test's own fill."""
-    trace = ModuleTrace()
+    trace = ModuleCallLog()
     for module in model.modules():
         place = tree.place_of(module)
         module.register_forward_pre_hook(lambda *_, place=place: trace.entered(place))
@@ -33,7 +33,7 @@ def traced(model: nn.Module, tree: ModuleTree) -> ModuleTrace:
     return trace
 
 
-def origin_of(loss: Tensor, tree: ModuleTree, trace: ModuleTrace | None, seconds: float = 60.0) -> Origin:
+def origin_of(loss: Tensor, tree: ModuleTree, trace: ModuleCallLog | None, seconds: float = 60.0) -> Origin:
     kind = NAN if loss.isnan() else INF
     found = find_origin([loss], kind, tree, trace, Look(seconds))
     assert found is not None
@@ -44,7 +44,7 @@ def leaves(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     return ((name, module) for name, module in model.named_modules() if not [*module.children()])
 
 
-def poisoned(name: str, chosen: str) -> tuple[ModuleTree, ModuleTrace, Tensor] | None:
+def poisoned(name: str, chosen: str) -> tuple[ModuleTree, ModuleCallLog, Tensor] | None:
     """A loss whose NaN a module gives; None where the module gives no tensor of floats."""
     specimen = SPECIMENS[name]()
     tree = build([("model", specimen.model)])
@@ -101,7 +101,7 @@ class Net(nn.Module):
         return x.square().mean()
 
 
-def net() -> tuple[Net, ModuleTree, ModuleTrace]:
+def net() -> tuple[Net, ModuleTree, ModuleCallLog]:
     torch.manual_seed(0)
     model = Net()
     tree = build([("model", model)])

@@ -15,7 +15,7 @@ from watched import ScriptedCommands, Watched, watched
 from zoo import SPECIMENS
 
 from gradtui.protocol.commands import PauseAtBadStep, Resume
-from gradtui.protocol.events import BadStepFound, CommandApplied, CommandRejected, PauseChanged
+from gradtui.protocol.events import CommandApplied, CommandRejected, NonFiniteFound, PauseChanged
 from gradtui.protocol.vocabulary import Phase
 from gradtui.state.bad_step_words import bad_step_words
 
@@ -71,18 +71,18 @@ def train(
 
 def measured_only_after(seen: Watched, monkeypatch: pytest.MonkeyPatch, *executed: int) -> None:
     """Steps are measured that begin after so many executed ones, and no others."""
-    for part in (seen.probe.norms, seen.probe.examiner):
+    for part in (seen.probe.norms, seen.probe.step_sampler):
         monkeypatch.setattr(part._cadence, "is_due", lambda steps, *_, **__: steps in executed)
         monkeypatch.setattr(part._cadence, "rests", lambda _: 0)
 
 
-def only(seen: Watched) -> BadStepFound:
-    (event,) = seen.all(BadStepFound)
+def only(seen: Watched) -> NonFiniteFound:
+    (event,) = seen.all(NonFiniteFound)
     assert seen.state.bad_step == event
     return event
 
 
-def where(event: BadStepFound) -> tuple[str, Phase | None, int, int | None]:
+def where(event: NonFiniteFound) -> tuple[str, Phase | None, int, int | None]:
     return event.value, event.phase, event.step, event.last_finite
 
 
@@ -434,7 +434,7 @@ def test_it_is_told_again_when_all_was_finite_in_between_and_the_first_is_kept()
             (model(X).square().mean() * (NAN if step in (2, 3, 5) else 1.0)).backward()
             model.zero_grad() if step in (2, 3, 5) else optimizer.step()
             optimizer.step()
-    told = seen.all(BadStepFound)
+    told = seen.all(NonFiniteFound)
     assert [event.number for event in told] == [1, 2]
     assert seen.state.bad_step == told[0]
     assert [entry.text.split(":")[0] for entry in seen.state.log if entry.kind == "not finite"] == [
@@ -491,7 +491,7 @@ def test_the_one_parameter_whose_weights_an_optimizer_breaks(name: str) -> None:
             optimizer.zero_grad()
             specimen.loss(specimen.model(*specimen.batch(step))).backward()
             optimizer.step()
-    event = seen.all(BadStepFound)[0]
+    event = seen.all(NonFiniteFound)[0]
     assert where(event) == ("Inf", Phase.OPTIMIZER, 3, 3)
     info = next(info for info in seen.state.tree.parameters if chosen in info.names)
     assert (event.parameter, event.others, event.learning_rate) == (info.path, 0, 1e-4)
@@ -511,7 +511,7 @@ def test_the_run_is_held_at_the_boundary_after_it_and_only_once() -> None:
     commands = ScriptedCommands([lambda queue: queue.submit(Resume)])
     seen = held_after(commands, net(AtCall(NanInBackward.apply)))
     assert commands.waits == 1
-    event = seen.all(BadStepFound)[0]
+    event = seen.all(NonFiniteFound)[0]
     assert event.holds
     assert event.step == 3
     assert [(change.paused, change.step) for change in seen.all(PauseChanged)] == [(True, 3), (False, 3)]
@@ -542,7 +542,7 @@ def test_weights_that_a_step_breaks_hold_the_run_before_the_next_one() -> None:
     with watched(commands=commands) as seen:
         seen.submit(PauseAtBadStep)
         train(model, optimizer=torch.optim.SGD(model.parameters(), lr=INF), steps=3)
-    event = seen.all(BadStepFound)[0]
+    event = seen.all(NonFiniteFound)[0]
     assert where(event)[1:] == (Phase.OPTIMIZER, 1, 1)
     assert event.learning_rate == INF
     assert next(change.step for change in seen.all(PauseChanged)) == 1
@@ -554,7 +554,7 @@ def test_a_run_that_nobody_could_let_go_on_is_not_held() -> None:
         train(net(), steps=1)
         seen.commands.close()
         train(net(AtCall(NanInBackward.apply)))
-    assert seen.all(BadStepFound)
+    assert seen.all(NonFiniteFound)
     assert not seen.all(PauseChanged)
 
 
@@ -613,7 +613,7 @@ def test_nothing_of_the_graph_is_kept_alive() -> None:
     model[2].register_forward_hook(lambda *given: hidden.append(weakref.ref(given[2])))
     with watched() as seen:
         train(model, steps=BAD + 1)
-        assert seen.all(BadStepFound)
+        assert seen.all(NonFiniteFound)
         assert [reference() for reference in hidden] == [None] * (BAD + 1)
 
 
@@ -630,7 +630,7 @@ def test_looking_ends_when_the_time_is_up(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_in_a_step_that_was_measured_but_not_examined_the_module_is_one_nearby(monkeypatch: pytest.MonkeyPatch) -> None:
     with watched() as seen:
-        monkeypatch.setattr(seen.probe.examiner._cadence, "is_due", lambda executed, *_, **__: executed == 0)
+        monkeypatch.setattr(seen.probe.step_sampler._cadence, "is_due", lambda executed, *_, **__: executed == 0)
         train(net(AtCall(lambda x: (-x.abs()).log())))
     event = only(seen)
     assert where(event) == ("NaN", Phase.FORWARD, 3, 2)

@@ -22,9 +22,9 @@ from watched import CountingAllocator, Watched, watched
 from gradtui.probe.autograd.graph_summary import NOTHING_KEPT
 from gradtui.probe.memory import memory_breakdown
 from gradtui.probe.memory.batch_storages import BatchStorages
-from gradtui.probe.memory.memory_breakdown import MemoryLedger
+from gradtui.probe.memory.memory_breakdown import MemoryAccountant
 from gradtui.probe.model.tree_builder import build
-from gradtui.protocol.events import LedgerTaken
+from gradtui.protocol.events import MemoryMeasured
 from gradtui.protocol.vocabulary import MEMORY_CATEGORIES, MemoryBytes, Phase
 
 ROWS, WIDTH = 32, 16
@@ -41,7 +41,7 @@ def held_after(seen: Watched, phase: Phase) -> MemoryBytes:
 
 def whole(seen: Watched) -> bool:
     """Whether in every ledger the categories add up to the total."""
-    held = [ledger.held for ledger in seen.all(LedgerTaken)]
+    held = [ledger.held for ledger in seen.all(MemoryMeasured)]
     return bool(held) and all(sum(size or 0 for size in each.within_total().values()) == each.total for each in held)
 
 
@@ -250,7 +250,7 @@ def test_on_a_device_what_lives_on_the_host_is_offloaded_and_outside_of_the_tota
     small = model[1].weight
     small.grad = torch.ones_like(small)
     optimizer.step()
-    ledger, tree = MemoryLedger(CountingAllocator()), build([("m", model)])
+    ledger, tree = MemoryAccountant(CountingAllocator()), build([("m", model)])
     ledger.follow(tree)
     for stepped in (True, False):
         taking, _, _ = ledger.take(tree, [optimizer], stepped=stepped)

@@ -23,8 +23,8 @@ from watched import CountingAllocator, Watched, watched
 
 from gradtui.probe.gradients import grad_norms
 from gradtui.probe.memory import oom_report, storage_owners
-from gradtui.probe.memory.oom_report import MOST_FILES, BlackBox
-from gradtui.probe.memory.recent_measurements import RecentMeasurements
+from gradtui.probe.memory.oom_report import MOST_FILES, OomReporter
+from gradtui.probe.memory.recent_measurements import RecentEvents
 from gradtui.probe.model import running_module
 from gradtui.protocol.events import OutOfMemory, ProbeFailed
 from gradtui.protocol.vocabulary import Phase
@@ -62,8 +62,8 @@ def model() -> nn.Sequential:
 def boxed(tmp_path: Path, write: Callable[..., str] | None = None, **options: Any) -> Iterator[Watched]:
     files = RunFiles("train.py", {"XDG_STATE_HOME": str(tmp_path)})
     with watched(**options) as seen:
-        seen.box = BlackBox(  # type: ignore[attr-defined]
-            seen.probe, CountingAllocator(), RecentMeasurements(seen._queue.put), write or files.write
+        seen.box = OomReporter(  # type: ignore[attr-defined]
+            seen.probe, CountingAllocator(), RecentEvents(seen._queue.put), write or files.write
         )
         yield seen
 
@@ -142,7 +142,7 @@ def test_between_samples_the_parameters_tell_where_something_was_saved(tmp_path:
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     with boxed(tmp_path, budget=0.0) as seen:
         train(net, optimizer, x, 60)
-        assert seen.probe.examiner.examination is None
+        assert seen.probe.step_sampler.sampled_step is None
         fail(net, torch.ones(LARGE, WIDTH))
     named = {storage.owner for storage in boxes(seen)[0].largest}
     assert "saved for backward in 2.fc (AddmmBackward0)" in named

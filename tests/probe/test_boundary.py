@@ -19,7 +19,7 @@ from watched import ScriptedCommands, Watched, watched
 from zoo import SPECIMENS
 
 from gradtui.probe.commands.boundary import Boundary
-from gradtui.probe.runtime.outcome import Applied, Refused, RunStopped
+from gradtui.probe.runtime.outcome import CommandRefused, CommandResult, RunStopped
 from gradtui.protocol.commands import Command, Pause, Resume, RunSteps, RunTo, SetTrainable, StopTraining
 from gradtui.protocol.events import CommandApplied, CommandRejected, PauseChanged, Progress
 from gradtui.transport.in_process import CommandQueue
@@ -294,10 +294,10 @@ def test_a_step_asked_for_on_the_way_to_a_later_step_pauses_after_that_one() -> 
 
 
 def boundary(queue: CommandQueue, log: list[object]) -> Boundary:
-    def toggle(command: SetTrainable) -> Applied:
+    def toggle(command: SetTrainable) -> CommandResult:
         if command.path == "refused":
-            raise Refused("no")
-        return Applied("done", (1,))
+            raise CommandRefused("no")
+        return CommandResult("done", (1,))
 
     return Boundary(
         queue,
@@ -342,7 +342,7 @@ def test_what_is_done_after_a_command_is_no_second_answer() -> None:
     queue, log = CommandQueue(), list[object]()
     crossing = boundary(queue, log)
 
-    def applied(command: Command, applied: Applied) -> None:
+    def applied(command: Command, applied: CommandResult) -> None:
         log.append(command.id)
         raise ZeroDivisionError
 
@@ -358,7 +358,7 @@ def test_commands_sent_while_others_are_carried_out_are_answered_too() -> None:
     crossing = boundary(queue, log)
     more: list[Callable[[int], Command]] = [Pause, Resume, lambda id_: SetTrainable(id_, "fc", True)]
 
-    def applied(command: Command, applied: Applied) -> None:
+    def applied(command: Command, applied: CommandResult) -> None:
         log.append(command.id)
         if more:
             queue.submit(more.pop(0))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradtui.probe.runtime.sampling_schedule import Cadence, StepTime
+from gradtui.probe.runtime.sampling_schedule import SamplingSchedule, StepTime
 
 
 def measured(
@@ -16,7 +16,7 @@ def measured(
 ) -> list[int]:
     """The steps, of so many, that were measured at a cost each."""
     time = StepTime()
-    cadence = Cadence(budget, time, warmup)
+    cadence = SamplingSchedule(budget, time, warmup)
     done = []
     for step in range(steps):
         if cadence.is_due(step, round_length):
@@ -49,7 +49,7 @@ def test_after_the_warmup_the_share_is_kept(budget: float, cost: float, step_sec
 def test_measuring_the_ends_of_epochs_early_keeps_the_share(epoch: int) -> None:
     """A measurement takes 6 ms, a step 10 ms, and a hundredth is allowed: one step of 60, or as many early as late."""
     time = of_steps(0.01)
-    cadence = Cadence(0.01, time, warmup=0)
+    cadence = SamplingSchedule(0.01, time, warmup=0)
     done = []
     for step in range(12_000):
         early = step % epoch == epoch - 1 and not cadence.too_early(step, epoch)
@@ -75,7 +75,7 @@ def test_without_a_budget_the_rarest_rate_is_kept() -> None:
 
 
 def test_one_disturbed_measurement_does_not_thin_out_the_rest() -> None:
-    cadence = Cadence(0.1, of_steps(0.01))
+    cadence = SamplingSchedule(0.1, of_steps(0.01))
     for _ in range(5):
         cadence.spent(0.0005)
     cadence.spent(1.0)
@@ -86,7 +86,7 @@ def test_one_disturbed_measurement_does_not_thin_out_the_rest() -> None:
 
 
 def test_a_forced_measurement_is_made_and_counted_off() -> None:
-    cadence = Cadence(1e-9, of_steps(0.01), warmup=0)
+    cadence = SamplingSchedule(1e-9, of_steps(0.01), warmup=0)
     cadence.spent(0.01)
     assert not cadence.is_due(1)
     cadence.force(2)
@@ -116,7 +116,7 @@ def test_the_step_time_follows_what_steps_take_now() -> None:
 def test_a_dear_warm_up_is_cut_short() -> None:
     step_time = StepTime()
     step_time.add(0.06)
-    cadence = Cadence(0.01, step_time, warmup=16)
+    cadence = SamplingSchedule(0.01, step_time, warmup=16)
     measured = 0
     for executed in range(16):
         if cadence.is_due(executed):
@@ -129,7 +129,7 @@ def test_a_dear_warm_up_is_cut_short() -> None:
 def test_measurements_are_counted_from_the_last_one() -> None:
     """However the rate changes in between: two multiples of two different rates may lie side by side."""
     gaps: list[tuple[int, int]] = []
-    cadence = Cadence(0.01, of_steps(0.01), warmup=0)
+    cadence = SamplingSchedule(0.01, of_steps(0.01), warmup=0)
     last, every = 0, 0
     for executed in range(20_000):
         if cadence.is_due(executed):
@@ -141,7 +141,7 @@ def test_measurements_are_counted_from_the_last_one() -> None:
 
 
 def test_what_is_wanted_for_another_reason_puts_the_next_measurement_off() -> None:
-    cadence = Cadence(0.01, of_steps(0.01), warmup=0)
+    cadence = SamplingSchedule(0.01, of_steps(0.01), warmup=0)
     assert cadence.is_due(0)
     cadence.spent(0.001)
     assert cadence.every == 10
@@ -151,7 +151,7 @@ def test_what_is_wanted_for_another_reason_puts_the_next_measurement_off() -> No
 
 @given(st.integers(1, 40), st.integers(0, 60))
 def test_the_steps_said_to_rest_are_those_that_are_not_due(every: int, executed: int) -> None:
-    cadence = Cadence(1.0, of_steps(1.0), warmup=3)
+    cadence = SamplingSchedule(1.0, of_steps(1.0), warmup=3)
     cadence.is_due(0)
     cadence.spent(float(every))
     assert cadence.every == every
@@ -163,7 +163,7 @@ def test_the_steps_said_to_rest_are_those_that_are_not_due(every: int, executed:
 
 def test_what_makes_a_step_too_long_is_not_repeated_until_steps_are_longer() -> None:
     length = of_steps(0.01)
-    cadence = Cadence(1.0, length, warmup=0, longest=0.5)
+    cadence = SamplingSchedule(1.0, length, warmup=0, longest=0.5)
     assert cadence.is_due(0)
     cadence.spent(0.006)
     assert [executed for executed in range(1, 200) if cadence.is_due(executed)] == []
@@ -176,7 +176,7 @@ def test_what_makes_a_step_too_long_is_not_repeated_until_steps_are_longer() -> 
 def test_what_measurements_cost_above_the_typical_is_paid_off() -> None:
     """Every fifth costs six times as much: the share is kept all the same, where the median alone would take twice as much."""
     budget, step_seconds, steps = 0.01, 0.01, 40_000
-    cadence = Cadence(budget, of_steps(step_seconds), warmup=0)
+    cadence = SamplingSchedule(budget, of_steps(step_seconds), warmup=0)
     costs = []
     for executed in range(steps):
         if cadence.is_due(executed):
@@ -186,7 +186,7 @@ def test_what_measurements_cost_above_the_typical_is_paid_off() -> None:
 
 
 def test_what_is_measured_whatever_it_costs_is_not_owed_for() -> None:
-    cadence = Cadence(0.01, of_steps(0.01), warmup=3)
+    cadence = SamplingSchedule(0.01, of_steps(0.01), warmup=3)
     for executed, cost in enumerate((0.05, 0.001, 0.001)):
         assert cadence.is_due(executed)
         cadence.spent(cost)
@@ -195,7 +195,7 @@ def test_what_is_measured_whatever_it_costs_is_not_owed_for() -> None:
 
 def test_what_comes_with_a_measurement_is_paid_for_but_makes_it_no_longer() -> None:
     """A step that is taken apart is examined too."""
-    cadence = Cadence(0.1, of_steps(0.01), warmup=0, longest=0.5)
+    cadence = SamplingSchedule(0.1, of_steps(0.01), warmup=0, longest=0.5)
     assert cadence.is_due(0)
     cadence.spent(0.004, beside=0.006)
     assert [executed for executed in range(1, 15) if cadence.is_due(executed)] == [10]
@@ -203,7 +203,7 @@ def test_what_comes_with_a_measurement_is_paid_for_but_makes_it_no_longer() -> N
 
 def test_where_steps_are_short_the_dearest_is_made_once_a_second() -> None:
     length = of_steps(1e-4)
-    cadence = Cadence(1e-9, length, warmup=0)
+    cadence = SamplingSchedule(1e-9, length, warmup=0)
     cadence.spent(1.0)
     assert cadence.every == 10_000
     assert [executed for executed in range(1, 20_001) if cadence.is_due(executed)] == [10_000, 20_000]
@@ -215,14 +215,14 @@ def test_where_steps_are_short_the_dearest_is_made_once_a_second() -> None:
 
 
 def test_a_step_that_seems_to_have_taken_nothing_does_not_put_off_the_next_measurement_for_good() -> None:
-    cadence = Cadence(1e-9, of_steps(-1e-3), warmup=0)
+    cadence = SamplingSchedule(1e-9, of_steps(-1e-3), warmup=0)
     cadence.spent(1.0)
     assert cadence.every <= 20_000
 
 
 def test_a_pause_brings_no_burst_of_measurements() -> None:
     length = of_steps(0.001)
-    cadence = Cadence(0.01, length, warmup=0)
+    cadence = SamplingSchedule(0.01, length, warmup=0)
     for _ in range(8):
         length.add(0.001)
     length.add(30.0)
@@ -236,7 +236,7 @@ def test_a_pause_brings_no_burst_of_measurements() -> None:
 
 def test_a_pause_does_not_make_a_dear_measurement_seem_cheap() -> None:
     length = of_steps(0.001)
-    cadence = Cadence(1.0, length, warmup=0, longest=0.5)
+    cadence = SamplingSchedule(1.0, length, warmup=0, longest=0.5)
     assert cadence.is_due(0)
     cadence.spent(0.01)
     length.add(30.0)
@@ -246,7 +246,7 @@ def test_a_pause_does_not_make_a_dear_measurement_seem_cheap() -> None:
 
 
 def test_a_long_measurement_is_made_once_where_something_has_changed() -> None:
-    cadence = Cadence(0.01, of_steps(0.5))
+    cadence = SamplingSchedule(0.01, of_steps(0.5))
     done = []
     for executed in range(60):
         if executed in (0, 20, 40):

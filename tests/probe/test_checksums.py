@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from gradtui.probe.commands import checksums
-from gradtui.probe.commands.checksums import Checksums, TakenChecksums
-from gradtui.probe.commands.freeze_verifier import FreezeWatch, Verdict
+from gradtui.probe.commands.checksums import Checksums, ChecksumSample
+from gradtui.probe.commands.freeze_verifier import FreezeVerifier, Verdict
 from gradtui.probe.torch_private.host_copy import HostCopy
 
 KINDS = [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int8, torch.complex64]
@@ -96,7 +96,7 @@ def test_checksums_of_a_device_are_kept_on_the_host_only(
 
     monkeypatch.setattr(Checksums, "_weighted", noted)
     tensors = [(place, torch.full((5,), float(place))) for place in range(4)]
-    before = TakenChecksums(tensors)
+    before = ChecksumSample(tensors)
     assert len(on_device) == 4
     assert all(reference() is None for reference in on_device)
     assert [len(copy.tensor()) for copy in device] == [4]
@@ -104,14 +104,14 @@ def test_checksums_of_a_device_are_kept_on_the_host_only(
     before.wait()
     assert before.is_there
     tensors[2][1][3] = -1.0
-    later = TakenChecksums(tensors)
+    later = ChecksumSample(tensors)
     later.wait()
     assert before.compare(later) == {0: True, 1: True, 2: False, 3: True}
 
 
 def test_a_freeze_on_a_device_is_verified_when_its_checksums_have_arrived(device: list[HostCopy]) -> None:
     parameters = [nn.Parameter(torch.ones(6), requires_grad=False) for _ in range(2)]
-    watching = FreezeWatch(1, 0, [(f"p{place}", each) for place, each in enumerate(parameters)])
+    watching = FreezeVerifier(1, 0, [(f"p{place}", each) for place, each in enumerate(parameters)])
     parameters[1].data[4] = 2.0
     assert watching.verdict() is None
     device[0].wait()
@@ -122,6 +122,6 @@ def test_a_freeze_on_a_device_is_verified_when_its_checksums_have_arrived(device
 
 
 def test_checksums_of_different_devices_are_not_compared() -> None:
-    before, later = TakenChecksums([(0, torch.ones(3))]), TakenChecksums([(0, torch.ones(3))])
+    before, later = ChecksumSample([(0, torch.ones(3))]), ChecksumSample([(0, torch.ones(3))])
     later._known[0] = torch.device("cuda", 0), 17
     assert before.compare(later) == {}

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from watched import Watched, watched
 
 from gradtui.protocol.commands import SetTrainable, TraceGradient
-from gradtui.protocol.events import CommandApplied, FreezesInForce, FreezeVerified, GradientTraced
+from gradtui.protocol.events import CommandApplied, FreezeStateChanged, FreezeVerified, GradientPathFound
 
 X = torch.linspace(-1, 1, 24).view(6, 4)
 
@@ -396,7 +396,7 @@ def test_a_freeze_says_that_compiled_code_is_made_anew_and_holds_its_statistics(
     assert moved.moved == ("body.1.num_batches_tracked",)
     assert moved.causes == ("written while forward or backward ran",)
     assert (moved.step, moved.steps) == (3, 1)
-    assert [event.holding for event in seen.all(FreezesInForce)] == [(3,), (), ()]
+    assert [event.holding for event in seen.all(FreezeStateChanged)] == [(3,), (), ()]
 
 
 def test_the_way_of_a_gradient_through_what_is_compiled() -> None:
@@ -411,7 +411,7 @@ def test_the_way_of_a_gradient_through_what_is_compiled() -> None:
         for _ in range(2):
             step(X).square().mean().backward()
             optimizer.step()
-    first, second = seen.all(GradientTraced)
+    first, second = seen.all(GradientPathFound)
     assert first.found
     assert any(hop.hidden for hop in first.hops)
     assert (second.found, second.hidden) == (False, True)

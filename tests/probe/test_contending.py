@@ -15,7 +15,7 @@ from torch import nn
 from watched import watched
 
 from gradtui.protocol.commands import Undo
-from gradtui.protocol.events import CommandApplied, FreezeContended, FreezesInForce, FreezeVerified
+from gradtui.protocol.events import CommandApplied, FreezeOverridden, FreezeStateChanged, FreezeVerified
 
 
 @pytest.mark.parametrize("budget", [100.0, 0.0], ids=["every step looked at", "steps only marked"])
@@ -33,9 +33,9 @@ def test_what_the_script_sets_back_is_frozen_again(budget: float) -> None:
             step(model, optimizer)
             assert model[0].weight.requires_grad is (number < 2)
     assert torch.equal(model[0].weight, held)
-    (contended,) = seen.all(FreezeContended)
+    (contended,) = seen.all(FreezeOverridden)
     assert (contended.paths, contended.times, contended.given_up) == (("0.weight", "0.bias"), 1, None)
-    in_force = seen.all(FreezesInForce)[-1]
+    in_force = seen.all(FreezeStateChanged)[-1]
     assert (in_force.frozen, in_force.contending) == ((0, 1), (0, 1))
     (noted,) = [entry.text for entry in seen.state.log if entry.kind == "contending"]
     assert noted == "the script has set 0.weight, 0.bias back to trainable; frozen again"
@@ -107,7 +107,7 @@ def test_a_gan_that_switches_its_discriminator_is_not_fought(early: bool) -> Non
     assert answers(seen)[0].startswith("froze Sequential_2.0: 2 tensors")
     assert bits(discriminator) == bits(scripted[1])
     assert bits(generator) == bits(scripted[0])
-    assert len(seen.all(FreezeContended)) == 1
+    assert len(seen.all(FreezeOverridden)) == 1
 
 
 def test_what_was_unfrozen_is_the_scripts() -> None:
@@ -124,7 +124,7 @@ def test_what_was_unfrozen_is_the_scripts() -> None:
         )
     assert flags == ["1111"] * 2 + ["0011"] * 3 + ["1111"] * 3
     assert not any(p.requires_grad for p in discriminator.parameters())
-    assert seen.all(FreezesInForce)[-1].contending == ()
+    assert seen.all(FreezeStateChanged)[-1].contending == ()
 
 
 def test_what_is_off_just_now_can_be_frozen_for_good() -> None:
@@ -165,9 +165,9 @@ def test_freezing_again_never_leaves_nothing_to_train() -> None:
                 model[0].requires_grad_(True)
             step(model, optimizer)
     assert model[0].weight.requires_grad
-    (contended,) = seen.all(FreezeContended)
+    (contended,) = seen.all(FreezeOverridden)
     assert "last trainable parameter" in (contended.given_up or "")
-    assert seen.all(FreezesInForce)[-1].frozen == ()
+    assert seen.all(FreezeStateChanged)[-1].frozen == ()
     assert seen.letters()["0.weight"] == "T"
 
 
@@ -189,7 +189,7 @@ def test_a_gradient_given_within_the_step_is_not_applied() -> None:
             assert number < 3 or model[0].weight.grad is not None
             optimizer.step()
     assert torch.equal(model[0].weight, held)
-    told = seen.all(FreezeContended)
+    told = seen.all(FreezeOverridden)
     assert [event.times for event in told] == [1]
 
 
@@ -230,5 +230,5 @@ def test_a_person_who_unfreezes_ends_it() -> None:
             step(model, optimizer)
     assert model[0].weight.requires_grad
     assert [event.text.partition(":")[0] for event in seen.all(CommandApplied)] == ["froze 0", "unfroze 0"]
-    last = seen.all(FreezesInForce)[-1]
+    last = seen.all(FreezeStateChanged)[-1]
     assert (last.frozen, last.contending) == ((), ())

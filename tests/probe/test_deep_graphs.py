@@ -19,7 +19,7 @@ from gradtui.probe.autograd.saved_owners import SavedOwners
 from gradtui.probe.model.module_tree import ModuleTree
 from gradtui.probe.torch_private.graph_depth import DEEPEST, is_too_deep
 from gradtui.protocol.commands import TraceGradient
-from gradtui.protocol.events import GradientTraced, SavedBytesMeasured
+from gradtui.protocol.events import GradientPathFound, SavedBytesMeasured
 
 SCRIPT = """
     import sys
@@ -128,7 +128,7 @@ def test_who_asks_for_a_gradient_of_a_graph_that_is_too_deep_gets_an_answer(monk
         for _ in range(2):
             model(torch.ones(1, 2)).sum().backward()
             optimizer.step()
-    (told,) = seen.all(GradientTraced)
+    (told,) = seen.all(GradientPathFound)
     assert (told.found, told.whole, told.operations) == (False, False, 0)
     assert not seen.all(SavedBytesMeasured)
     # What is frozen could be flow-through or cut; of what trains its gradient tells enough.

@@ -12,14 +12,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from watched import watched
 
 from gradtui.probe.commands import checksums
-from gradtui.probe.commands.checksums import Checksums, TakenChecksums
-from gradtui.probe.commands.freeze_verifier import FreezeWatch, Verdict
+from gradtui.probe.commands.checksums import Checksums, ChecksumSample
+from gradtui.probe.commands.freeze_verifier import FreezeVerifier, Verdict
 from gradtui.probe.gradients import grad_norm_collector, grad_norms, grad_stats, nonfinite
 from gradtui.probe.memory.free_memory import PIECE_BYTES, has_room
 from gradtui.probe.sampling import drift
-from gradtui.probe.sampling.drift import FrozenValues
+from gradtui.probe.sampling.drift import DriftDetector
 from gradtui.protocol.commands import PauseAtBadStep
-from gradtui.protocol.events import BadStepFound, GradientFiguresMeasured, GradientsMeasured, Progress
+from gradtui.protocol.events import GradientFiguresMeasured, GradientsMeasured, NonFiniteFound, Progress
 
 MIB = 1 << 20
 
@@ -119,10 +119,10 @@ def test_without_room_tensors_are_frozen_without_a_checksum_and_without_samples(
     for module in (checksums, drift):
         monkeypatch.setattr(module, "devices_with_room", lambda tensors: (list(tensors), room)[1])
     frozen = nn.Parameter(torch.ones(6), requires_grad=False)
-    assert "p" in TakenChecksums([("p", frozen)])
+    assert "p" in ChecksumSample([("p", frozen)])
     room[torch.device("cpu")] = False
-    assert "p" not in TakenChecksums([("p", frozen)])
-    watching, values = FreezeWatch(1, 0, [("p", frozen)]), FrozenValues()
+    assert "p" not in ChecksumSample([("p", frozen)])
+    watching, values = FreezeVerifier(1, 0, [("p", frozen)]), DriftDetector()
     for _ in range(2):
         values.look([(0, frozen)])
     assert values._samples == {}
@@ -175,4 +175,4 @@ def test_where_the_step_has_taken_the_room_nothing_is_measured_after_it(
     assert figures
     assert all((each.update_ratio is not None) is room for each in figures if math.isfinite(each.max_abs))
     # What the weights have become is seen where they were measured.
-    assert bool(seen.all(BadStepFound)) is room
+    assert bool(seen.all(NonFiniteFound)) is room

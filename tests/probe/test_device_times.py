@@ -66,7 +66,7 @@ class Training:
 
 def on_cuda(seen: Watched) -> None:
     """Have the models counted as being on a device."""
-    ledger = seen.probe.examiner._ledgers.ledger
+    ledger = seen.probe.step_sampler._ledgers.ledger
     ledger.home = torch.device("cuda", 0)
     ledger.follow = lambda tree: None  # type: ignore[method-assign]
 
@@ -204,8 +204,8 @@ def test_the_cost_has_the_device_time_of_our_operations_where_that_is_longer(
     brackets = next(host_ms) // 2 // 2
     excess = sum(event.own_seconds for event in told) - hooks.own_ns / 1e9
     assert excess == pytest.approx((4 * OWN - 2 * brackets) / 1e3, abs=1e-6)
-    examiner = seen.probe.examiner
-    assert min(list(examiner._cadence._costs)[-2:]) > examiner.times.newest_excess[True] > 0, (
+    step_sampler = seen.probe.step_sampler
+    assert min(list(step_sampler._cadence._costs)[-2:]) > step_sampler.times.newest_excess[True] > 0, (
         "the cadence is charged with it"
     )
     assert seen.state.cost.own_device_seconds == pytest.approx(4 * OWN / 1e3)

@@ -774,7 +774,7 @@ def test_in_a_script_of_its_own() -> None:
 def without_searches(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a process with millions of objects: no search is made again once there was one, while the script runs."""
     monkeypatch.setattr(
-        model_registry.ModelsInView, "_may_search", property(lambda self: not self._searched_ns), raising=True
+        model_registry.ModelRegistry, "_may_search", property(lambda self: not self._searched_ns), raising=True
     )
 
 

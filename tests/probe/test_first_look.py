@@ -20,14 +20,14 @@ from watched import watched
 import gradtui
 from gradtui.probe.gradients import grad_norms
 from gradtui.probe.model.storages import StorageCount
-from gradtui.probe.runtime.sampling_schedule import Cadence, StepTime
+from gradtui.probe.runtime.sampling_schedule import SamplingSchedule, StepTime
 from gradtui.probe.sampling import first_sample, step_sampler
 from gradtui.probe.sampling.first_sample import Extent, FirstSample
 from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.events import GradientsMeasured
 
 if TYPE_CHECKING:
-    from gradtui.probe.model.model_registry import ModelsInView
+    from gradtui.probe.model.model_registry import ModelRegistry
 
 OURS = str(Path(gradtui.__file__).parent)
 MOST_CALLS = 41.0
@@ -90,9 +90,9 @@ def test_storages_of_other_tensors_are_counted_all_the_same() -> None:
 
 def test_no_look_lets_the_collector_run(monkeypatch: pytest.MonkeyPatch) -> None:
     collects: list[bool] = []
-    of_examiner, of_meter = step_sampler.StepExaminer._classify, grad_norms._norms
+    of_examiner, of_meter = step_sampler.StepSampler._classify, grad_norms._norms
     for owner, name, original in (
-        (step_sampler.StepExaminer, "_classify", of_examiner),
+        (step_sampler.StepSampler, "_classify", of_examiner),
         (grad_norms, "_norms", of_meter),
     ):
 
@@ -112,7 +112,7 @@ def test_no_look_lets_the_collector_run(monkeypatch: pytest.MonkeyPatch) -> None
 def test_one_that_takes_long_is_not_made_again_at_once_whoever_pays_for_it(seconds: float, measured: list[int]) -> None:
     step_time = StepTime()
     step_time.add(0.5)
-    cadence = Cadence(0.01, step_time)
+    cadence = SamplingSchedule(0.01, step_time)
     cadence.force(4)
     found = []
     for executed in range(3):
@@ -124,7 +124,7 @@ def test_one_that_takes_long_is_not_made_again_at_once_whoever_pays_for_it(secon
 
 def extents(step_s: float, building_s: float, steps: int, *, asked_at: int = -1) -> list[Extent]:
     """What `FirstSample` says of each step, where steps of `step_s` follow a first one of 9 s, most of it loading."""
-    view = cast("ModelsInView", SimpleNamespace(tree=SimpleNamespace(listing=1), building_s=building_s))
+    view = cast("ModelRegistry", SimpleNamespace(tree=SimpleNamespace(listing=1), building_s=building_s))
     step_time, found = StepTime(), []
     first = FirstSample(view, step_time)
     for executed in range(steps):

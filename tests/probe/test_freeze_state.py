@@ -20,7 +20,7 @@ from watched import Watched, watched
 import gradtui
 from gradtui.probe import freeze_state
 from gradtui.probe.active import set_active
-from gradtui.protocol.events import FreezesInForce
+from gradtui.protocol.events import FreezeStateChanged
 
 NOTHING = {"version": 1, "frozen": [], "holding_statistics": []}
 
@@ -135,7 +135,7 @@ def test_the_resumed_run_can_undo_it() -> None:
         seen.submit(Undo)
         step(model, optimizer)
     assert model[2].weight.requires_grad
-    assert seen.all(FreezesInForce)[-1].frozen == ()
+    assert seen.all(FreezeStateChanged)[-1].frozen == ()
 
 
 def test_what_the_script_froze_is_its_own_again_once_an_unfreeze_is_taken_back() -> None:

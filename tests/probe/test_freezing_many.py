@@ -23,7 +23,7 @@ def calls(layers: int, *, own: bool) -> list[int]:
     optimizer = torch.optim.SGD((model if own else head).parameters(), lr=0.1)
     counted: list[int] = []
     with watched(budget=0.01) as seen:
-        cross = seen.probe.desk.cross
+        cross = seen.probe.dispatcher.cross
 
         def counting(*arguments: object) -> None:
             count = 0
@@ -50,9 +50,9 @@ def calls(layers: int, *, own: bool) -> list[int]:
             optimizer.step()
         for trainable in (False, True) if own else (True, False):
             seen.submit(lambda id_, trainable=trainable: SetTrainable(id_, "0", trainable))
-            seen.probe.desk.cross = counting
+            seen.probe.dispatcher.cross = counting
             model(torch.ones(1, 1)).sum().backward()
-            seen.probe.desk.cross = cross
+            seen.probe.dispatcher.cross = cross
             optimizer.step()
         assert [f"{2 * layers} tensors" in answer for answer in answers(seen)] == [True, True], answers(seen)
     return counted

@@ -14,7 +14,7 @@ from torch import nn
 from watched import Watched, watched
 
 from gradtui.probe.sampling import drift
-from gradtui.probe.sampling.drift import FrozenValues
+from gradtui.probe.sampling.drift import DriftDetector
 from gradtui.probe.torch_private.host_copy import HostCopy
 
 Write = Callable[[torch.Tensor], object]
@@ -38,7 +38,7 @@ def frozen(count: int = 1, dtype: torch.dtype = torch.float32) -> list[tuple[int
     return [(place, nn.Parameter(torch.randn(7, 11).to(dtype) + 1, requires_grad=False)) for place in range(count)]
 
 
-def looked(values: FrozenValues, tensors: list[tuple[int, torch.Tensor]], times: int = 1) -> set[int]:
+def looked(values: DriftDetector, tensors: list[tuple[int, torch.Tensor]], times: int = 1) -> set[int]:
     for _ in range(times):
         values.look(tensors)
     return values.moved
@@ -47,7 +47,7 @@ def looked(values: FrozenValues, tensors: list[tuple[int, torch.Tensor]], times:
 @pytest.mark.parametrize("name", list(WRITES))
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.complex64])
 def test_a_write_is_seen_however_it_is_made(name: str, dtype: torch.dtype) -> None:
-    values, tensors = FrozenValues(), frozen(3, dtype)
+    values, tensors = DriftDetector(), frozen(3, dtype)
     assert looked(values, tensors, 3) == set()
     WRITES[name](tensors[1][1])
     assert looked(values, tensors) == {1}
@@ -55,7 +55,7 @@ def test_a_write_is_seen_however_it_is_made(name: str, dtype: torch.dtype) -> No
 
 
 def test_what_holds_still_never_moves_whatever_its_values() -> None:
-    values, tensors = FrozenValues(), frozen(4)
+    values, tensors = DriftDetector(), frozen(4)
     tensors[0][1].data.fill_(float("nan"))
     tensors[1] = (1, nn.Parameter(torch.zeros(0), requires_grad=False))
     tensors[2] = (2, nn.Parameter(torch.ones(3, dtype=torch.bool), requires_grad=False))
@@ -63,7 +63,7 @@ def test_what_holds_still_never_moves_whatever_its_values() -> None:
 
 
 def test_each_of_many_tensors_has_its_turn() -> None:
-    values, tensors = FrozenValues(), frozen(300)
+    values, tensors = DriftDetector(), frozen(300)
     looked(values, tensors, 5)
     tensors[299][1].data.mul_(2)
     tensors[150][1].data.mul_(2)
@@ -73,7 +73,7 @@ def test_each_of_many_tensors_has_its_turn() -> None:
 def test_a_view_is_not_judged_by_its_neighbours() -> None:
     whole = torch.zeros(10, 10)
     columns = whole[:, 2:4]
-    values = FrozenValues()
+    values = DriftDetector()
     looked(values, [(0, columns.data)], 2)
     whole.data[:, 5] = 1.0
     tensors = [(0, columns.data)]
@@ -82,14 +82,14 @@ def test_a_view_is_not_judged_by_its_neighbours() -> None:
 
 def test_another_order_of_elements_in_memory_is_read_as_well() -> None:
     tensor = nn.Parameter(torch.randn(4, 3, 5, 5).to(memory_format=torch.channels_last), requires_grad=False)
-    values = FrozenValues()
+    values = DriftDetector()
     looked(values, [(0, tensor)], 2)
     tensor.data.add_(1)
     assert looked(values, [(0, tensor)]) == {0}
 
 
 def test_what_was_unfrozen_begins_anew_when_it_is_frozen_again() -> None:
-    values, tensors = FrozenValues(), frozen(2)
+    values, tensors = DriftDetector(), frozen(2)
     looked(values, tensors, 2)
     tensors[0][1].data.add_(1)
     assert looked(values, tensors) == {0}
@@ -99,7 +99,7 @@ def test_what_was_unfrozen_begins_anew_when_it_is_frozen_again() -> None:
 
 
 def test_nothing_is_kept_alive() -> None:
-    values, tensors = FrozenValues(), frozen(2)
+    values, tensors = DriftDetector(), frozen(2)
     looked(values, tensors, 3)
     storage = weakref.ref(tensors[0][1])
     del tensors
@@ -129,7 +129,7 @@ def test_an_average_of_weights_is_shown_as_moved() -> None:
 def test_a_part_of_a_larger_tensor_is_told_by_its_values_alone() -> None:
     flat = torch.ones(40)
     parts = [(place, nn.Parameter(flat[20 * place : 20 * place + 20], requires_grad=False)) for place in range(2)]
-    values = FrozenValues()
+    values = DriftDetector()
     assert looked(values, [parts[0]], 2) == set()
     parts[1][1].detach().add_(1)
     assert parts[0][1]._version == 1
@@ -204,7 +204,7 @@ def late(monkeypatch: pytest.MonkeyPatch) -> type[Late]:
 
 
 def test_samples_of_a_device_go_to_the_host_and_are_compared_there(late: type[Late]) -> None:
-    values, tensors = FrozenValues(), frozen(2)
+    values, tensors = DriftDetector(), frozen(2)
     values.look(tensors)
     assert values._samples == {}, "nothing stays on the device"
     late.arrive()
@@ -220,7 +220,7 @@ def test_samples_of_a_device_go_to_the_host_and_are_compared_there(late: type[La
 
 
 def test_a_sample_that_arrives_after_its_tensor_was_unfrozen_is_dropped(late: type[Late]) -> None:
-    values, tensors = FrozenValues(), frozen(2)
+    values, tensors = DriftDetector(), frozen(2)
     values.look(tensors)
     values.look(tensors[:1])
     tensors[1][1].data.mul_(0.5)

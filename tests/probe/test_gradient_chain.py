@@ -17,10 +17,10 @@ from zoo import SPECIMENS
 from zoo.attention import WIDTH
 
 from gradtui.probe.autograd.gradient_path import Target, find_chain
-from gradtui.probe.autograd.module_call_log import ModuleTrace
+from gradtui.probe.autograd.module_call_log import ModuleCallLog
 from gradtui.probe.model.tree_builder import build
 from gradtui.protocol.commands import TraceGradient
-from gradtui.protocol.events import CommandRejected, GradientTraced, OptimizersFound, OptimizerStateRead
+from gradtui.protocol.events import CommandRejected, GradientPathFound, OptimizersFound, OptimizerStateRead
 from gradtui.protocol.vocabulary import MOST_WAYS, GradientHop
 
 X = torch.linspace(-1, 1, 24).view(6, 4)
@@ -31,8 +31,8 @@ def ask(seen: Watched, path: str) -> None:
     seen.submit(lambda number: TraceGradient(number, path))
 
 
-def told(seen: Watched) -> GradientTraced:
-    (chain,) = seen.all(GradientTraced)
+def told(seen: Watched) -> GradientPathFound:
+    (chain,) = seen.all(GradientPathFound)
     return chain
 
 
@@ -40,7 +40,9 @@ def modules(seen: Watched, hops: tuple[GradientHop, ...]) -> list[str]:
     return [seen.state.tree.modules[hop.module].path if hop.module >= 0 else OUT for hop in hops]
 
 
-def traced(model: nn.Module, path: str, loss: Callable[[], Tensor], steps: int = 2) -> tuple[Watched, GradientTraced]:
+def traced(
+    model: nn.Module, path: str, loss: Callable[[], Tensor], steps: int = 2
+) -> tuple[Watched, GradientPathFound]:
     """What is told of `path` while `model` trains on `loss`."""
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     with watched() as seen:
@@ -53,7 +55,7 @@ def traced(model: nn.Module, path: str, loss: Callable[[], Tensor], steps: int =
     return seen, told(seen)
 
 
-def of_zoo(name: str, path: str) -> tuple[Watched, GradientTraced]:
+def of_zoo(name: str, path: str) -> tuple[Watched, GradientPathFound]:
     specimen = SPECIMENS[name]()
     return traced(specimen.model, path, lambda: specimen.loss(specimen.model(*specimen.batch(0))))
 
@@ -89,7 +91,7 @@ def test_every_parameter_of_the_zoo(name: str) -> None:
             # Optimizers of before that nobody has collected yet would make a round of several steps.
             gc.collect()
     value.backward()  # type: ignore[no-untyped-call]
-    chains = {chain.path: chain for chain in seen.all(GradientTraced)}
+    chains = {chain.path: chain for chain in seen.all(GradientPathFound)}
     assert list(chains) == some
     for path, chain in chains.items():
         ways, operations = expected[path]
@@ -370,12 +372,12 @@ def test_a_graph_that_is_too_large_is_looked_at_from_the_loss_on() -> None:
     near, far = (
         (next(i for i, p in enumerate(tree.parameters) if p.path == path)) for path in ("layers.2.bias", "first.bias")
     )
-    whole = find_chain([loss], ModuleTrace(), Target(tree, 0, far))
+    whole = find_chain([loss], ModuleCallLog(), Target(tree, 0, far))
     assert whole.found
     assert whole.whole
-    cut = find_chain([loss], ModuleTrace(), Target(tree, 0, far), most=8)
+    cut = find_chain([loss], ModuleCallLog(), Target(tree, 0, far), most=8)
     assert (cut.found, cut.whole, cut.operations) == (False, False, 8)
-    assert find_chain([loss], ModuleTrace(), Target(tree, 0, near), most=8).found
+    assert find_chain([loss], ModuleCallLog(), Target(tree, 0, near), most=8).found
 
 
 def test_nothing_of_that_name() -> None:
@@ -387,7 +389,7 @@ def test_nothing_of_that_name() -> None:
         optimizer.step()
     (refused,) = seen.all(CommandRejected)
     assert refused.reason == "there is no parameter or module wieght"
-    assert not seen.all(GradientTraced)
+    assert not seen.all(GradientPathFound)
 
 
 def test_the_bytes_that_the_optimizer_keeps() -> None:
@@ -429,7 +431,7 @@ def test_the_run_is_the_same_to_the_bit_and_nothing_of_it_is_kept() -> None:
             for path in asked:
                 ask(seen, path)
             loops.adamw(specimen.model, specimen.batch, specimen.loss, 3)
-        assert len(seen.all(GradientTraced)) == len(asked)
+        assert len(seen.all(GradientPathFound)) == len(asked)
         return [parameter.detach() for parameter in specimen.model.parameters()]
 
     with torch.random.fork_rng(devices=[]):

@@ -13,9 +13,9 @@ from watched import Watched, watched
 
 from gradtui.export.summary import summarise
 from gradtui.probe.gradients import grad_stats
-from gradtui.probe.gradients.grad_stats import SAMPLE, GradientStatistics
+from gradtui.probe.gradients.grad_stats import SAMPLE, GradStats
 from gradtui.protocol.events import GradientFiguresMeasured, ProbeFailed
-from gradtui.protocol.vocabulary import GradientFigures
+from gradtui.protocol.vocabulary import GradientStats
 
 X = torch.linspace(-1, 1, 24).view(6, 4)
 
@@ -25,7 +25,7 @@ def small() -> nn.Sequential:
     return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
 
 
-def figures(seen: Watched) -> list[tuple[int, GradientFigures]]:
+def figures(seen: Watched) -> list[tuple[int, GradientStats]]:
     return [(event.step, each) for event in seen.all(GradientFiguresMeasured) for each in event.figures]
 
 
@@ -36,7 +36,7 @@ class Expected:
         self.gradient = parameter.grad.detach().double().clone()
         self.before = parameter.detach().double().clone()
 
-    def check(self, found: GradientFigures, after: Tensor) -> None:
+    def check(self, found: GradientStats, after: Tensor) -> None:
         g, w = self.gradient, self.before
         assert found.max_abs == pytest.approx(g.abs().max().item(), rel=1e-6)
         assert found.mean == pytest.approx(g.mean().item(), rel=1e-5, abs=1e-9)
@@ -117,7 +117,7 @@ def test_what_is_not_finite_is_counted() -> None:
 
 def test_parameters_take_turns() -> None:
     seen: list[tuple[int, ...]] = []
-    statistics = GradientStatistics(lambda step, found: seen.append(tuple(each.parameter for each in found)))
+    statistics = GradStats(lambda step, found: seen.append(tuple(each.parameter for each in found)))
     parameters = [nn.Parameter(torch.ones(2)) for _ in range(300)]
     for parameter in parameters:
         parameter.grad = torch.ones(2)
@@ -131,7 +131,7 @@ def test_parameters_take_turns() -> None:
 def test_a_parameter_larger_than_the_limit_is_looked_at_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grad_stats, "MOST_ELEMENTS", 10)
     seen: list[list[int]] = []
-    statistics = GradientStatistics(lambda step, found: seen.append([each.parameter for each in found]))
+    statistics = GradStats(lambda step, found: seen.append([each.parameter for each in found]))
     parameters = [nn.Parameter(torch.ones(size)) for size in (4, 40, 4, 4)]
     for parameter in parameters:
         parameter.grad = torch.ones_like(parameter)
@@ -153,8 +153,8 @@ ODD = {
 
 
 def test_odd_parameters_are_looked_at_together() -> None:
-    found: list[GradientFigures] = []
-    statistics = GradientStatistics(lambda step, figures: found.extend(figures))
+    found: list[GradientStats] = []
+    statistics = GradStats(lambda step, figures: found.extend(figures))
     for parameter in ODD.values():
         parameter.grad = torch.ones_like(parameter)
     statistics.before_step(1, list(enumerate(ODD.values())), None, False)
@@ -168,8 +168,8 @@ def test_odd_parameters_are_looked_at_together() -> None:
 
 
 def test_a_sparse_gradients_other_elements_are_zeros() -> None:
-    found: list[GradientFigures] = []
-    statistics = GradientStatistics(lambda step, figures: found.extend(figures))
+    found: list[GradientStats] = []
+    statistics = GradStats(lambda step, figures: found.extend(figures))
     parameter = nn.Parameter(torch.ones(10, 4))
     parameter.grad = torch.sparse_coo_tensor(torch.tensor([[1, 1]]), torch.ones(2, 4), (10, 4), check_invariants=True)
     empty = nn.Parameter(torch.ones(10, 4))
@@ -235,10 +235,10 @@ def test_small_parameters_have_the_same_figures_together_as_alone(
     parameters[1].grad = torch.randn(7, 40).to(kind).t()
     parameters[0].grad[0], parameters[2].grad[0], parameters[5].grad[1, 1] = math.nan, 0.0, math.inf
 
-    def figures_of(smallest: int) -> list[GradientFigures]:
+    def figures_of(smallest: int) -> list[GradientStats]:
         monkeypatch.setattr(grad_stats, "_SMALL", smallest)
-        found: list[GradientFigures] = []
-        statistics = GradientStatistics(lambda _, figures: found.extend(figures))
+        found: list[GradientStats] = []
+        statistics = GradStats(lambda _, figures: found.extend(figures))
         statistics.before_step(1, list(enumerate(parameters)), torch.tensor(4.0), has_run=False)
         statistics.after_step()
         return found

@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from watched import Watched, watched
 from zoo import SPECIMENS
 
-from gradtui.protocol.events import GradientReachMeasured
+from gradtui.protocol.events import GradientFlowMeasured
 from gradtui.state.frontier import Frontier, frontier, sentence
 from gradtui.state.run_state import RunState
 
@@ -161,7 +161,7 @@ def test_no_grad_and_inference_mode_are_told_apart() -> None:
         model = Backbone()
         with watched() as seen, mode():
             model(torch.ones(4, WIDTH))
-        reach = seen.all(GradientReachMeasured)[-1]
+        reach = seen.all(GradientFlowMeasured)[-1]
         assert (reach.reach, set(reach.grad_modes)) == ("", {letter})
         assert seen.state.tree.trainable == "1" * len(seen.state.tree.parameters)
 

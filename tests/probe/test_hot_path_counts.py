@@ -109,7 +109,7 @@ def every_step(kind: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Probe]:
         monkeypatch.setattr(part, "operations_are_observed", lambda: False)
     with watched(budget=0.0) as seen:
         probe = seen.probe
-        cadences = {"measured": probe.norms._cadence, "examined": probe.examiner._cadence}
+        cadences = {"measured": probe.norms._cadence, "examined": probe.step_sampler._cadence}
         # However long a step takes to examine here, every one of them is.
         monkeypatch.setattr("gradtui.probe.runtime.sampling_schedule._LONG_S", float("inf"))
         for cadence in cadences.values():

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from watched import CountingAllocator, Watched, watched
 from zoo import SPECIMENS, Specimen
 
-from gradtui.probe.memory.memory_breakdown import MemoryLedger
+from gradtui.probe.memory.memory_breakdown import MemoryAccountant
 from gradtui.probe.memory.memory_counters import (
     CudaAllocator,
     MallocAllocator,
@@ -24,7 +24,7 @@ from gradtui.probe.memory.peak_counters import PeakCounters
 from gradtui.probe.model.storages import StorageCount
 from gradtui.probe.model.tree_builder import build
 from gradtui.probe.runtime import sampling_schedule
-from gradtui.protocol.events import LedgerTaken, SavedBytesMeasured
+from gradtui.protocol.events import MemoryMeasured, SavedBytesMeasured
 from gradtui.protocol.vocabulary import MEMORY_CATEGORIES, MemoryBytes, ParameterInfo, Phase
 
 X = torch.linspace(-1, 1, 24).view(6, 4)
@@ -79,7 +79,7 @@ def test_every_category_is_what_arithmetic_says(optimizer: str) -> None:
         buffers = held_by(list(model.buffers()))
         gradients = held_by([p.grad for p in reached if p.grad is not None])
         state = sum(copies * p.nbytes + counter for p in reached)
-        for ledger in seen.all(LedgerTaken):
+        for ledger in seen.all(MemoryMeasured):
             held, phase = ledger.held, ledger.phase
             what = f"{name} {phase} {ledger.step}"
             assert held.parameters == parameters, what
@@ -170,7 +170,7 @@ def test_categories_and_other_add_up_to_the_total(optimizer: str) -> None:
             allocator.total += 1_000
             made.step()
             made.zero_grad()
-    ledgers = seen.all(LedgerTaken)
+    ledgers = seen.all(MemoryMeasured)
     assert len(ledgers) >= 15
     for ledger in ledgers:
         assert add_up(ledger.held) == ledger.held.total
@@ -197,7 +197,7 @@ def test_the_peak_of_a_phase_is_not_that_of_an_earlier_one(monkeypatch: pytest.M
             allocator.total = 5_000_000 if step == 15 else 1_000_000
             model(X).sum().backward()
             optimizer.step()
-    late = [ledger for ledger in seen.all(LedgerTaken) if ledger.step >= 1_000]
+    late = [ledger for ledger in seen.all(MemoryMeasured) if ledger.step >= 1_000]
     assert late
     assert {ledger.peak for ledger in late} == {1_000_000}
 
@@ -210,7 +210,7 @@ def test_an_allocator_with_a_peak_of_its_own_makes_it_exact_where_it_rose() -> N
             return Reading(self.total, self.peak)
 
     allocator = Peaking()
-    ledger = MemoryLedger(allocator)
+    ledger = MemoryAccountant(allocator)
     tree = build([("m", nn.Linear(2, 2))])
     ledger.begin_phase()
     allocator.peak = 9_000_000
@@ -419,7 +419,7 @@ def test_the_device_followed_is_the_one_with_most_of_the_bytes(monkeypatch: pyte
 
     monkeypatch.setattr(torch.cuda, "get_device_name", str)
     monkeypatch.setattr("gradtui.probe.memory.memory_breakdown.device_allocator", lambda device: OnADevice(device.type))
-    ledger, tree = MemoryLedger(CountingAllocator()), Tree()
+    ledger, tree = MemoryAccountant(CountingAllocator()), Tree()
     found = []
     for tree.devices in (
         ("cpu", "cpu"),

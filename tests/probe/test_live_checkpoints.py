@@ -405,7 +405,7 @@ def test_nothing_is_left_on_the_scripts_objects() -> None:
 def test_training_goes_on_without_it_after_the_probe_is_gone() -> None:
     model, seen = asked_of(layers(nn.Tanh(), nn.Linear(WIDTH, 1)), "1")
     assert seen.all(ReceiptTaken)[0].held
-    assert seen.probe.examiner.checkpoints.wanted == {}
+    assert seen.probe.step_sampler.checkpoints.wanted == {}
     assert nn.Module.__call__.__qualname__ == "Module._wrapped_call_impl"
     model(torch.ones(1, WIDTH)).sum().backward()
 

@@ -114,7 +114,7 @@ def test_an_evaluation_that_autograd_records_keeps_activations(model: nn.Module)
 def test_nothing_is_searched_for_where_no_bytes_are_unexplained(
     model: nn.Module, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(living_graphs.LivingGraphs, "search", lambda *_, **__: pytest.fail("searched"))
+    monkeypatch.setattr(living_graphs.LiveGraphs, "search", lambda *_, **__: pytest.fail("searched"))
     with watched() as seen:
         optimizer = torch.optim.SGD(model.parameters(), 0.1)
         for _ in range(3):
@@ -124,7 +124,7 @@ def test_nothing_is_searched_for_where_no_bytes_are_unexplained(
 
 def test_a_search_has_a_budget(model: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(living_graphs, "SEARCH_NS", -(10**12))
-    monkeypatch.setattr(living_graphs.LivingGraphs, "search", lambda *_, **__: pytest.fail("searched"))
+    monkeypatch.setattr(living_graphs.LiveGraphs, "search", lambda *_, **__: pytest.fail("searched"))
     allocator, losses = CountingAllocator(), []
     with watched(allocator=allocator) as seen:
         optimizer = torch.optim.SGD(model.parameters(), 0.1)

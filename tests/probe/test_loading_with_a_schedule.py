@@ -42,7 +42,7 @@ def head_only(
 ) -> tuple[nn.Module, torch.optim.Adam]:
     """As the script makes them: only the head trains."""
     if seen is not None and schedule is not None:
-        seen.probe.desk.schedule = schedule
+        seen.probe.dispatcher.schedule = schedule
     model = small()
     model[:4].requires_grad_(False)
     return model, torch.optim.Adam(model[4].parameters(), lr=0.01)
@@ -121,7 +121,7 @@ def test_only_as_many_entries_as_the_checkpoint_needs_are_applied() -> None:
     kept, _ = saved_after(entries(*both), 6)
     seen, _, optimizer = resumed(kept, entries(*both))
     assert len(optimizer.param_groups[0]["params"]) == 4
-    assert seen.probe.desk.schedule.left[0].step == 8
+    assert seen.probe.dispatcher.schedule.left[0].step == 8
     assert "; the other entries count the steps of this run" in notes(seen)[0]
     kept, _ = saved_after(entries(*both), 10)
     _, _, optimizer = resumed(kept, entries(*both))
@@ -142,7 +142,7 @@ def test_undone_entries_are_undone_again_and_nothing_else_is_done_twice(tmp_path
     seen, model, _ = resumed(kept, entries(*given))
     assert bits(model) == straight
     assert not file.exists()
-    assert not seen.probe.desk.schedule.left
+    assert not seen.probe.dispatcher.schedule.left
 
 
 def test_a_checkpoint_that_fits_several_sets_of_parameters_is_not_guessed_at() -> None:

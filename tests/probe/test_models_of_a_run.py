@@ -16,7 +16,7 @@ from watched import Watched, watched
 from gradtui.export.summary import summarise
 from gradtui.probe.model import model_registry
 from gradtui.probe.runtime import sampling_schedule
-from gradtui.protocol.events import LedgerTaken, SavedBytesMeasured
+from gradtui.protocol.events import MemoryMeasured, SavedBytesMeasured
 from gradtui.protocol.vocabulary import Phase
 from gradtui.runner.plain import closing_lines
 from gradtui.state.model_records import RECORDS_KEPT, state_counts
@@ -205,7 +205,7 @@ def test_no_model_had_run_while_the_script_loaded() -> None:
             teacher(torch.ones(1, 2))
         student(torch.ones(1, 2)).sum().backward()
         optimizer.step()
-    loads = [event for event in seen.all(LedgerTaken) if event.phase is Phase.LOAD]
+    loads = [event for event in seen.all(MemoryMeasured) if event.phase is Phase.LOAD]
     assert len(loads) == 1
     assert loads[0].models == ()
 

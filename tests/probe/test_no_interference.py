@@ -24,11 +24,11 @@ from zoo import SPECIMENS
 
 from gradtui.export.summary import summarise
 from gradtui.probe.gradients import grad_norms
-from gradtui.probe.gradients.grad_histograms import WatchedGradients
+from gradtui.probe.gradients.grad_histograms import GradHistograms
 from gradtui.probe.gradients.grad_scalers import GradScalers
-from gradtui.probe.gradients.grad_stats import GradientStatistics
+from gradtui.probe.gradients.grad_stats import GradStats
 from gradtui.probe.gradients.micro_steps import MicroSteps
-from gradtui.probe.gradients.nonfinite import BadSteps
+from gradtui.probe.gradients.nonfinite import NonFiniteDetector
 from gradtui.probe.hooks import torch_hooks
 from gradtui.probe.probe import Probe
 from gradtui.probe.runtime.hook_set import MOST_FAILURES
@@ -317,7 +317,7 @@ def test_the_scripts_profiler_counts_its_own_operations_only() -> None:
 
 LISTENERS = [
     (kind, name)
-    for kind, protocol in ((Probe, torch_hooks.Listener), (GradScalers, torch_hooks.ScalerListener))
+    for kind, protocol in ((Probe, torch_hooks.HookListener), (GradScalers, torch_hooks.GradScalerListener))
     for name in {name: None for base in reversed(protocol.__mro__) for name in vars(base)}
     if name.endswith(("entered", "left", "began", "ended", "made", "scaled", "stepping", "stepped", "wanted"))
 ]
@@ -400,9 +400,10 @@ def test_a_measurement_that_fails_leaves_counting_and_phases_alone(part: str, na
 
 
 PARTS_OF_NORMS = [
-    (BadSteps, "saw_loss"), (BadSteps, "clipping"), (BadSteps, "measuring"), (BadSteps, "read"), (BadSteps, "stepped"),
-    (MicroSteps, "ended"), (MicroSteps, "finish"), (GradientStatistics, "before_step"),
-    (GradientStatistics, "after_step"), (GradientStatistics, "poll"), (WatchedGradients, "before_step"),
+    (NonFiniteDetector, "saw_loss"), (NonFiniteDetector, "clipping"), (NonFiniteDetector, "measuring"),
+    (NonFiniteDetector, "read"), (NonFiniteDetector, "stepped"),
+    (MicroSteps, "ended"), (MicroSteps, "finish"), (GradStats, "before_step"),
+    (GradStats, "after_step"), (GradStats, "poll"), (GradHistograms, "before_step"),
 ]  # fmt: skip
 
 
@@ -427,7 +428,7 @@ def test_a_part_that_fails_leaves_the_norms_alone(part: type, name: str, monkeyp
 
 
 @pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt])
-@pytest.mark.parametrize("name", ["root_entered", "step_ended", "backward_began"])
+@pytest.mark.parametrize("name", ["on_forward_pre", "on_step_post", "on_backward_pre"])
 def test_what_ends_the_script_passes(name: str, kind: type[BaseException], monkeypatch: pytest.MonkeyPatch) -> None:
     error = kind(3)
 

@@ -15,7 +15,7 @@ from watched import Watched, watched
 from zoo import SPECIMENS
 
 from gradtui.probe.gradients import grad_norm_collector, grad_norms, grad_stats
-from gradtui.probe.gradients.grad_norms import _PIECE, GradientMeter, NormReading
+from gradtui.probe.gradients.grad_norms import _PIECE, GradNorms, GradNormSample
 from gradtui.probe.torch_private.host_copy import HostCopy
 from gradtui.protocol.commands import FollowMicroSteps
 from gradtui.protocol.events import GradientsMeasured, MicroStepMeasured, OptimizersFound
@@ -305,9 +305,9 @@ def test_several_losses_at_once_tell_the_first() -> None:
     assert seen.state.loss.last == pytest.approx(losses[0].item())
 
 
-def meter() -> tuple[GradientMeter, list[NormReading]]:
-    readings: list[NormReading] = []
-    return GradientMeter(readings.append), readings
+def meter() -> tuple[GradNorms, list[GradNormSample]]:
+    readings: list[GradNormSample] = []
+    return GradNorms(readings.append), readings
 
 
 def sparse(*, values: Tensor, rows: list[int]) -> Tensor:
@@ -405,7 +405,7 @@ def test_nothing_to_measure_is_no_reading() -> None:
     measuring.measure(1, [], None)
     assert readings == []
     measuring.measure(1, [], torch.tensor(2.0))
-    assert readings == [NormReading(1, None, 2.0, [])]
+    assert readings == [GradNormSample(1, None, 2.0, [])]
     measuring.poll()
     measuring.finish()
 

@@ -14,10 +14,10 @@ from watched import watched
 
 from gradtui.probe.gradients import grad_norms
 from gradtui.probe.gradients.clipping import Clipping
-from gradtui.probe.gradients.grad_norms import GradientMeter, NormReading
-from gradtui.probe.gradients.grad_stats import GradientStatistics
+from gradtui.probe.gradients.grad_norms import GradNorms, GradNormSample
+from gradtui.probe.gradients.grad_stats import GradStats
 from gradtui.probe.torch_private.host_copy import HostCopy
-from gradtui.protocol.vocabulary import GradientFigures
+from gradtui.protocol.vocabulary import GradientStats
 
 
 class Never(HostCopy):
@@ -35,7 +35,7 @@ def test_a_reading_under_way_does_not_hold_the_total_from_before_clipping(monkey
     monkeypatch.setattr(grad_norms, "HostCopy", Never)
     total = torch.tensor(3.0)
     held = weakref.ref(total)
-    meter = GradientMeter(lambda reading: None)
+    meter = GradNorms(lambda reading: None)
     meter.measure(1, [(0, torch.ones(2))], None, None, Clipping(total, 1.0))
     del total
     assert held() is None
@@ -68,15 +68,15 @@ def test_a_loss_and_norms_that_arrive_one_after_the_other_are_delivered_together
         def is_there(self) -> bool:
             return self.arrived
 
-    readings: list[NormReading] = []
-    meter = GradientMeter(readings.append)
+    readings: list[GradNormSample] = []
+    meter = GradNorms(readings.append)
     loss = Late(torch.tensor([0.5]))
     meter.measure(1, [(0, torch.tensor([3.0, 4.0]))], loss)
     meter.measure(2, [], loss)
     assert readings == []
     loss.arrived = True
     meter.poll()
-    assert readings == [NormReading(1, 5.0, 0.5, [(0, 5.0)]), NormReading(2, None, 0.5, [])]
+    assert readings == [GradNormSample(1, 5.0, 0.5, [(0, 5.0)]), GradNormSample(2, None, 0.5, [])]
 
 
 def test_the_loss_is_not_held_through_the_optimizers_step() -> None:
@@ -111,8 +111,8 @@ def test_parameters_whose_dtypes_take_turns_are_measured_without_an_index() -> N
     ]
     for at, parameter in enumerate(parameters):
         parameter.grad = torch.full_like(parameter, 10.0 * (at + 1))
-    found: list[GradientFigures] = []
-    statistics = GradientStatistics(lambda step, figures: found.extend(figures))
+    found: list[GradientStats] = []
+    statistics = GradStats(lambda step, figures: found.extend(figures))
     with Gathers() as seen:
         statistics.before_step(1, list(enumerate(parameters)), None, False)
         statistics.after_step()

@@ -12,16 +12,16 @@ import torch
 from torch import Tensor, nn
 from watched import CountingAllocator, Watched, watched
 
-from gradtui.probe.gradients.grad_norms import GradientMeter, NormReading
-from gradtui.probe.memory.oom_report import BlackBox
-from gradtui.probe.memory.recent_measurements import RecentMeasurements
+from gradtui.probe.gradients.grad_norms import GradNorms, GradNormSample
+from gradtui.probe.memory.oom_report import OomReporter
+from gradtui.probe.memory.recent_measurements import RecentEvents
 from gradtui.protocol.commands import FollowMicroSteps, SaveAllocatorSnapshot
 from gradtui.protocol.events import (
     CommandApplied,
     DeviceFound,
     DeviceTimesMeasured,
     GradientsMeasured,
-    LedgerTaken,
+    MemoryMeasured,
     MicroStepMeasured,
     OutOfMemory,
 )
@@ -108,8 +108,8 @@ def test_large_gradients_are_exact_on_the_device(dtype: torch.dtype) -> None:
     """134 million elements, against float64 in pieces."""
     gradient = torch.rand(1 << 27, device="cuda").mul_(2).sub_(1).to(dtype)
     exact = sum(float(part.double().square().sum()) for part in gradient.split(1 << 22)) ** 0.5
-    readings: list[NormReading] = []
-    meter = GradientMeter(readings.append)
+    readings: list[GradNormSample] = []
+    meter = GradNorms(readings.append)
     meter.measure(1, [(0, gradient)], None)
     meter.finish()
     assert readings[0].total == pytest.approx(exact, rel=1e-5)
@@ -130,7 +130,7 @@ def test_norms_arrive_later_and_are_right() -> None:
     assert totals == pytest.approx(expected, rel=1e-5)
 
 
-def device_ledgers(seen: Watched, phase: Phase) -> list[LedgerTaken]:
+def device_ledgers(seen: Watched, phase: Phase) -> list[MemoryMeasured]:
     return [ledger for ledger in seen.ledgers(phase) if ledger.held.parameters > 0]
 
 
@@ -197,7 +197,7 @@ def test_a_failed_allocation_is_told_with_the_bytes_on_the_device(tmp_path: Path
     size = sum(p.nbytes for p in model.parameters())
     with watched() as seen:
         files = RunFiles("train.py", {"XDG_STATE_HOME": str(tmp_path)})
-        BlackBox(seen.probe, CountingAllocator(), RecentMeasurements(seen._queue.put), files.write)
+        OomReporter(seen.probe, CountingAllocator(), RecentEvents(seen._queue.put), files.write)
         train(model, 3)
         greedy.fails = True
         with pytest.raises(torch.OutOfMemoryError):
@@ -218,7 +218,7 @@ def test_a_failed_allocation_is_told_with_the_bytes_on_the_device(tmp_path: Path
 
 def test_the_snapshot_opens_and_has_segments(tmp_path: Path) -> None:
     with watched() as seen:
-        seen.probe.desk.write_file = RunFiles("train.py", {"XDG_STATE_HOME": str(tmp_path)}).write
+        seen.probe.dispatcher.write_file = RunFiles("train.py", {"XDG_STATE_HOME": str(tmp_path)}).write
         model = base()
         train(model, 2)
         seen.submit(SaveAllocatorSnapshot)

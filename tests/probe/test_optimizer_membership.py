@@ -18,7 +18,7 @@ from torch.optim import lr_scheduler
 from watched import Watched, watched
 
 from gradtui.probe.model import optimizer_membership as membership
-from gradtui.probe.model.added_parameters import JoinedParameters
+from gradtui.probe.model.added_parameters import AddedParameters
 from gradtui.probe.model.tree_builder import build
 from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.events import CommandApplied, CommandRejected, FreezeVerified, OptimizersFound
@@ -69,7 +69,7 @@ def answer(seen: Watched) -> str:
 
 
 def join(planned: list[membership.Membership]) -> None:
-    with JoinedParameters(list).joining(planned, 0):
+    with AddedParameters(list).joining(planned, 0):
         pass
 
 

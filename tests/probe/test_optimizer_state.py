@@ -19,8 +19,8 @@ from watched import Watched, watched
 
 from gradtui.probe.commands import optimizer_state
 from gradtui.probe.commands.optimizer_state import OptimizerStates
-from gradtui.probe.model.added_parameters import JoinedParameters
-from gradtui.probe.runtime.outcome import Refused
+from gradtui.probe.model.added_parameters import AddedParameters
+from gradtui.probe.runtime.outcome import CommandRefused
 from gradtui.probe.runtime.sizes import size_words
 from gradtui.protocol.commands import SetTrainable, Undo
 
@@ -157,7 +157,7 @@ def test_offloaded_state_stays_in_the_optimizer_and_goes_back_to_the_bit(monkeyp
     model, optimizer = on_a_device(monkeypatch)
     weight = model[2].weight
     before = copy.deepcopy({name: value.tolist() for name, value in optimizer.state[weight].items()})
-    states = OptimizerStates(JoinedParameters(list))
+    states = OptimizerStates(AddedParameters(list))
     treated = states.treat([weight], [optimizer], "offload")
     size = 2 * weight.nbytes
     assert treated.words == f"; Adam's state waits in host memory, which frees {size_words(size)} of cuda:0"
@@ -178,7 +178,7 @@ def test_offloaded_state_stays_in_the_optimizer_and_goes_back_to_the_bit(monkeyp
 def test_what_a_device_has_no_room_for_stays_on_the_host_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     model, optimizer = on_a_device(monkeypatch)
     weight = model[2].weight
-    states = OptimizerStates(JoinedParameters(list))
+    states = OptimizerStates(AddedParameters(list))
     states.treat([weight], [optimizer], "offload")
     moved = Tensor.to
     calls = []
@@ -201,7 +201,7 @@ def test_what_a_device_has_no_room_for_stays_on_the_host_whole(monkeypatch: pyte
 def test_a_checkpoint_that_is_loaded_meanwhile_is_what_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     model, optimizer = on_a_device(monkeypatch)
     weight = model[2].weight
-    states = OptimizerStates(JoinedParameters(list))
+    states = OptimizerStates(AddedParameters(list))
     states.treat([weight], [optimizer], "offload")
     optimizer.state[weight] = {"step": torch.tensor(7.0)}
     assert states.bring_back([weight]) == [weight]
@@ -209,5 +209,5 @@ def test_a_checkpoint_that_is_loaded_meanwhile_is_what_counts(monkeypatch: pytes
 
 
 def test_an_unknown_way_is_no_way() -> None:
-    with pytest.raises(Refused):
-        OptimizerStates(JoinedParameters(list)).treat([], [], "lose")
+    with pytest.raises(CommandRefused):
+        OptimizerStates(AddedParameters(list)).treat([], [], "lose")

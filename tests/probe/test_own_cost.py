@@ -11,8 +11,8 @@ from torch import nn
 from watched import watched
 
 from gradtui.probe.runtime.hook_set import HookSet
-from gradtui.probe.runtime.overhead import OwnCost
-from gradtui.probe.runtime.sampling_schedule import Cadence, StepTime
+from gradtui.probe.runtime.overhead import OverheadMeter
+from gradtui.probe.runtime.sampling_schedule import SamplingSchedule, StepTime
 from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.events import Progress
 
@@ -22,8 +22,8 @@ MS = 1_000_000
 def test_the_whole_cost_of_a_step_is_spent() -> None:
     """Measuring takes 4 ms of a step of 10 ms, wherever in the step it is done; a fortieth of the time is allowed."""
     hooks, now, measured = HookSet(lambda *_: None), 0, 0
-    cost = OwnCost(hooks, now)
-    cadence = Cadence(0.025, cost.step_time, warmup=0)
+    cost = OverheadMeter(hooks, now)
+    cadence = SamplingSchedule(0.025, cost.step_time, warmup=0)
     was_measured = False
     for executed in range(2_000):
         spent = cost.of_step()
@@ -42,7 +42,7 @@ def test_the_whole_cost_of_a_step_is_spent() -> None:
 
 def test_what_was_reported_is_not_reported_again_and_a_pause_is_nobodys() -> None:
     hooks = HookSet(lambda *_: None)
-    cost = OwnCost(hooks, 0)
+    cost = OverheadMeter(hooks, 0)
     hooks.own_ns += 3 * MS
     assert cost.to_report() == 3 * MS
     assert cost.to_report() == 0
@@ -56,7 +56,7 @@ def test_what_was_reported_is_not_reported_again_and_a_pause_is_nobodys() -> Non
 
 def test_of_many_steps_told_at_once_each_has_its_part_of_the_cost() -> None:
     hooks = HookSet(lambda *_: None)
-    cost = OwnCost(hooks, 0)
+    cost = OverheadMeter(hooks, 0)
     hooks.own_ns += 40 * MS
     cost.steps_ended([12 * MS * number for number in range(1, 21)])
     assert cost.step_time.seconds == pytest.approx(0.010)
@@ -161,9 +161,9 @@ def test_the_budget_holds_for_the_time_that_steps_really_take() -> None:
         loop.seconds(40)
         times = []
         for _ in range(1_500):
-            examiner, norms = seen.probe.examiner, seen.probe.norms
+            step_sampler, norms = seen.probe.step_sampler, seen.probe.norms
             times.append(loop.seconds(1))
-            looked_at.append(norms.is_due or examiner.examination is not None)
+            looked_at.append(norms.is_due or step_sampler.sampled_step is not None)
     plain = statistics.median(time for time, is_looked_at in zip(times, looked_at) if not is_looked_at)
     extra = [time - plain for time, is_looked_at in zip(times, looked_at) if is_looked_at]
     assert 4 < len(extra) < 1_000
@@ -179,7 +179,7 @@ def test_steps_examined_whatever_the_budget_are_counted_as_such() -> None:
     with watched(budget=1e-9) as seen:
         for _ in range(30):
             loss = model(torch.ones(2, 4)).sum()
-            examined.append(seen.probe.examiner.examination is not None)
+            examined.append(seen.probe.step_sampler.sampled_step is not None)
             loss.backward()
             optimizer.step()
             optimizer.zero_grad()

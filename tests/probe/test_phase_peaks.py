@@ -8,7 +8,7 @@ from torch import nn
 from watched import Watched, watched
 
 from gradtui.probe.memory.memory_counters import Reading
-from gradtui.protocol.events import LedgerTaken
+from gradtui.protocol.events import MemoryMeasured
 from gradtui.protocol.vocabulary import Phase
 
 X = torch.ones(3, 4)
@@ -178,6 +178,6 @@ def test_models_that_move_to_a_device_in_mid_run_leave_no_peak_of_before(monkeyp
             model(torch.ones(3, 4, device=place)).sum().backward()
             optimizer.step()
             optimizer.zero_grad()
-    on_device = [ledger for ledger in seen.all(LedgerTaken) if ledger.held.total == BASE]
+    on_device = [ledger for ledger in seen.all(MemoryMeasured) if ledger.held.total == BASE]
     assert on_device
     assert {ledger.peak for ledger in on_device} == {BASE}

@@ -15,16 +15,16 @@ HAPPENINGS: dict[str, Callable[[PhaseTracker, int], None]] = {
     "forward_began": lambda t, now: t.forward_began(now),
     "eval_began": lambda t, now: t.eval_began(now),
     "eval_ended": lambda t, now: t.eval_ended(now),
-    "backward_began": lambda t, now: t.backward_began(now),
-    "backward_ended": lambda t, now: t.backward_ended(now, in_step=False),
-    "backward_ended_in_step": lambda t, now: t.backward_ended(now, in_step=True),
+    "on_backward_pre": lambda t, now: t.on_backward_pre(now),
+    "on_backward_post": lambda t, now: t.on_backward_post(now, in_step=False),
+    "backward_ended_in_step": lambda t, now: t.on_backward_post(now, in_step=True),
     "grad_began": lambda t, now: t.grad_began(now),
     "grad_ended": lambda t, now: t.grad_ended(now),
-    "step_began": lambda t, now: t.step_began(now),
-    "step_ended": lambda t, now: t.step_ended(now),
+    "on_step_pre": lambda t, now: t.on_step_pre(now),
+    "on_step_post": lambda t, now: t.on_step_post(now),
     "steps_lost": lambda t, now: t.steps_open(0),
-    "zero_grad_began": lambda t, now: t.zero_grad_began(now),
-    "zero_grad_ended": lambda t, now: t.zero_grad_ended(now),
+    "on_zero_grad_pre": lambda t, now: t.on_zero_grad_pre(now),
+    "on_zero_grad_post": lambda t, now: t.on_zero_grad_post(now),
     "data_began": lambda t, now: t.data_began(now),
 }
 
@@ -72,10 +72,10 @@ def test_any_past_is_forgotten_once_training_goes_on(names: list[str]) -> None:
     tracker.steps_open(0)
     step = [
         ("forward_began", Phase.FORWARD),
-        ("backward_began", Phase.BACKWARD),
-        ("backward_ended", Phase.OTHER),
-        ("step_began", Phase.OPTIMIZER),
-        ("step_ended", Phase.DATA),
+        ("on_backward_pre", Phase.BACKWARD),
+        ("on_backward_post", Phase.OTHER),
+        ("on_step_pre", Phase.OPTIMIZER),
+        ("on_step_post", Phase.DATA),
         ("forward_began", Phase.FORWARD),
     ]
     for moment, (name, phase) in enumerate(step, start=1000):
@@ -86,12 +86,12 @@ def test_any_past_is_forgotten_once_training_goes_on(names: list[str]) -> None:
 def test_a_plain_step() -> None:
     tracker, left = play(
         "forward_began",
-        "backward_began",
-        "backward_ended",
-        "step_began",
-        "step_ended",
-        "zero_grad_began",
-        "zero_grad_ended",
+        "on_backward_pre",
+        "on_backward_post",
+        "on_step_pre",
+        "on_step_post",
+        "on_zero_grad_pre",
+        "on_zero_grad_post",
     )
     assert left == ["load", "forward", "backward", "other", "optimizer", "data", "zero_grad"]
     assert nanoseconds(tracker, 80) == {
@@ -100,7 +100,7 @@ def test_a_plain_step() -> None:
 
 
 def test_two_forwards_in_a_row_are_one() -> None:
-    tracker, _ = play("forward_began", "forward_began", "backward_began")
+    tracker, _ = play("forward_began", "forward_began", "on_backward_pre")
     assert {time.phase: time.count for time in tracker.take(40)} == {Phase.LOAD: 1, Phase.FORWARD: 1, Phase.BACKWARD: 1}
 
 
@@ -110,15 +110,15 @@ def test_evaluation_before_training_ends_loading_and_gives_way_to_data() -> None
 
 
 def test_evaluation_in_the_middle_of_a_forward_gives_the_forward_back() -> None:
-    _, left = play("forward_began", "eval_began", "eval_ended", "backward_began")
+    _, left = play("forward_began", "eval_began", "eval_ended", "on_backward_pre")
     assert left == ["load", "forward", "eval", "forward"]
 
 
 def test_a_closure_within_a_step() -> None:
     """LBFGS: forward and backward inside the step, which is an optimizer's own in between."""
     _, left = play(
-        "step_began", "zero_grad_began", "zero_grad_ended", "forward_began", "backward_began", "backward_ended_in_step",
-        "forward_began", "backward_began", "backward_ended_in_step", "step_ended",
+        "on_step_pre", "on_zero_grad_pre", "on_zero_grad_post", "forward_began", "on_backward_pre", "backward_ended_in_step",
+        "forward_began", "on_backward_pre", "backward_ended_in_step", "on_step_post",
     )  # fmt: skip
     assert left == [
         "load", "optimizer", "zero_grad", "optimizer", "forward", "backward", "optimizer", "forward", "backward", "optimizer",
@@ -126,12 +126,14 @@ def test_a_closure_within_a_step() -> None:
 
 
 def test_a_step_within_backward_gives_the_backward_back() -> None:
-    _, left = play("forward_began", "backward_began", "step_began", "step_ended", "backward_ended", "forward_began")
+    _, left = play(
+        "forward_began", "on_backward_pre", "on_step_pre", "on_step_post", "on_backward_post", "forward_began"
+    )
     assert left == ["load", "forward", "backward", "optimizer", "backward", "other"]
 
 
 def test_grad_within_a_forward_gives_the_forward_back() -> None:
-    _, left = play("forward_began", "grad_began", "grad_ended", "backward_began")
+    _, left = play("forward_began", "grad_began", "grad_ended", "on_backward_pre")
     assert left == ["load", "forward", "backward", "forward"]
 
 
@@ -156,8 +158,8 @@ def test_taking_leaves_nothing_behind() -> None:
 
 def test_a_pause_belongs_to_no_phase() -> None:
     tracker = PhaseTracker(0)
-    tracker.step_began(1_000)
-    tracker.step_ended(3_000)
+    tracker.on_step_pre(1_000)
+    tracker.on_step_post(3_000)
     tracker.pause_began(4_000)
     assert {time.phase: round(time.seconds * 1e9) for time in tracker.take(9_000)} == {
         Phase.LOAD: 1_000, Phase.OPTIMIZER: 2_000, Phase.DATA: 1_000,

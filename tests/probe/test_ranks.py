@@ -33,7 +33,7 @@ from gradtui.protocol.commands import (
     Undo,
     ZeroGradients,
 )
-from gradtui.protocol.events import BadStepFound, CommandApplied, CommandRejected, PauseChanged, ScheduleNoted
+from gradtui.protocol.events import CommandApplied, CommandRejected, NonFiniteFound, PauseChanged, ScheduleNoted
 from gradtui.protocol.schedule import Scheduled
 
 X = torch.linspace(-1, 1, 24).view(6, 4)
@@ -167,7 +167,7 @@ def test_a_bad_step_holds_no_rank_where_the_group_is_newer_than_the_wish(monkeyp
             loss = model(X).square().mean()
             (loss * float("nan") if number == 2 else loss).backward()
             optimizer.step()
-    (found, *_) = seen.all(BadStepFound)
+    (found, *_) = seen.all(NonFiniteFound)
     assert not found.holds
     assert held(seen) == []
     assert not seen.state.pauses_at_bad_step
@@ -182,7 +182,7 @@ def test_a_schedule_ends_the_run_before_its_first_step(monkeypatch: pytest.Monke
     ranks(monkeypatch, 2)
     entry = Scheduled(30, SetGroup(-1, 0, 0, learning_rate=0.5), title="entry 1 (step 30)")
     with watched() as seen:
-        seen.probe.desk.schedule = ReplayedSchedule([entry])
+        seen.probe.dispatcher.schedule = ReplayedSchedule([entry])
         with pytest.raises(SystemExit) as ended:
             train(2)
     assert ended.value.code == 2

@@ -13,11 +13,11 @@ from gradtui.probe.gradients import grad_histograms, grad_norms, grad_stats
 from gradtui.probe.torch_private.host_copy import HostCopy
 from gradtui.protocol.commands import PauseAtBadStep, Resume, TraceGradient, Watch
 from gradtui.protocol.events import (
-    BadStepFound,
     GradientFiguresMeasured,
     GradientHistogramsMeasured,
     GradientsMeasured,
     ModelsFound,
+    NonFiniteFound,
     PauseChanged,
 )
 from tests.watched import ScriptedCommands, watched
@@ -103,10 +103,10 @@ def test_the_first_nan_is_not_blamed_on_a_parameter_that_has_its_place_now() -> 
         handle.remove()
         model.grow()
         model(torch.ones(1, 2))
-        assert not seen.all(BadStepFound)
+        assert not seen.all(NonFiniteFound)
         LateCopy.arrive()
         seen.probe.norms.poll()
-        (found,) = seen.all(BadStepFound)
+        (found,) = seen.all(NonFiniteFound)
         assert (found.step, found.parameter, found.value) == (1, "head.weight", "NaN")
 
 
@@ -168,8 +168,8 @@ def test_measurements_carry_the_number_of_the_listing_that_their_places_are_of()
             numbered.add(type(event).__name__)
     assert numbered >= {
         "GradientFiguresMeasured",
-        "GradientReachMeasured",
-        "GradientTraced",
+        "GradientFlowMeasured",
+        "GradientPathFound",
         "GradientsMeasured",
         "ParametersClassified",
         "SavedBytesMeasured",
@@ -190,5 +190,5 @@ def test_where_a_person_wants_a_pause_at_the_first_nan_the_readings_of_the_step_
                 optimizer.param_groups[0]["lr"] = math.inf
             step(model, optimizer, torch.ones(1, 2))
     assert [(change.paused, change.step) for change in seen.all(PauseChanged)] == [(True, 3), (False, 3)]
-    found = seen.all(BadStepFound)[0]
+    found = seen.all(NonFiniteFound)[0]
     assert (found.step, found.holds) == (3, True)

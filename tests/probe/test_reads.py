@@ -23,7 +23,7 @@ from gradtui.probe.gradients import grad_norm_collector
 from gradtui.probe.gradients.time_budget import NAN, Look
 from gradtui.probe.sampling import step_sampler
 from gradtui.protocol.commands import FollowMicroSteps
-from gradtui.protocol.events import GradientFiguresMeasured, GradientsMeasured, LedgerTaken
+from gradtui.protocol.events import GradientFiguresMeasured, GradientsMeasured, MemoryMeasured
 
 ON_THE_CPU_ONLY = ("nonfinite.py", "time_budget.py")
 """These look for the first NaN where a value is at hand, and nowhere else: see the last test."""
@@ -90,14 +90,14 @@ def measured(seen: Watched) -> tuple[set[int], set[int], set[int]]:
     """The steps whose norms were measured, those of which more figures were taken, and those whose memory was."""
     norms = {event.step for event in seen.all(GradientsMeasured) if event.total is not None}
     figures = {event.step for event in seen.all(GradientFiguresMeasured)}
-    return norms, figures, {event.step for event in seen.all(LedgerTaken)}
+    return norms, figures, {event.step for event in seen.all(MemoryMeasured)}
 
 
 def test_a_step_whose_norms_are_measured_is_read_once_and_any_other_never(
     reads: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with watched(budget=0.0) as seen:
-        seen.probe.examiner._cadence._warmup = 2
+        seen.probe.step_sampler._cadence._warmup = 2
         seen.probe.norms._cadence._warmup = 10
         by_step = steps_of(seen, reads)
     norms, figures, _ = measured(seen)
@@ -119,7 +119,7 @@ def test_an_examined_step_is_read_three_times_however_many_parameters_there_are(
 
 def test_on_request_every_micro_step_is_read_once_more(reads: list[str]) -> None:
     with watched(budget=0.0) as seen:
-        seen.probe.examiner._cadence._warmup = 2
+        seen.probe.step_sampler._cadence._warmup = 2
         by_step = steps_of(seen, reads, follow=True)
     assert by_step[2:] == [Counter(tolist=3)] * 18
 

@@ -41,9 +41,9 @@ def replayed(
     train: Callable[[Callable[[int], None]], nn.Module], entries: Sequence[Scheduled], *, budget: float = 0.01
 ) -> tuple[dict[str, list[float]], Watched]:
     with watched(budget=budget) as seen:
-        seen.probe.desk.schedule = ReplayedSchedule(entries)
+        seen.probe.dispatcher.schedule = ReplayedSchedule(entries)
         model = train(lambda number: None)
-    seen.probe.desk.finish(seen.probe.counter.steps)
+    seen.probe.dispatcher.finish(seen.probe.counter.steps)
     return bits(model), seen
 
 
@@ -72,12 +72,12 @@ def stopped(
 ) -> tuple[object, Watched]:
     """The exit code that a schedule ends a run with."""
     with watched() as seen:
-        seen.probe.desk.schedule = ReplayedSchedule(entries)
+        seen.probe.dispatcher.schedule = ReplayedSchedule(entries)
         try:
             train(lambda number: None)
         except RunStopped as stop:
             code = stop.code
-    seen.probe.desk.finish(seen.probe.counter.steps)
+    seen.probe.dispatcher.finish(seen.probe.counter.steps)
     return code, seen
 
 
@@ -277,8 +277,8 @@ def test_a_script_that_takes_up_its_own_saved_state_is_replayed_too(undone: bool
     for again in (False, True):
         with watched() as seen:
             if again:
-                seen.probe.desk.schedule = ReplayedSchedule(load(file))
-            seen.probe.desk.toggling.load(("0.weight", "2.bias"), ())
+                seen.probe.dispatcher.schedule = ReplayedSchedule(load(file))
+            seen.probe.dispatcher.trainability.load(("0.weight", "2.bias"), ())
             asks = undone and not again
             weights.append(bits(train(lambda n, s=seen, asks=asks: s.submit(Undo) if asks and n == 6 else None)))
         if not again:

@@ -17,14 +17,14 @@ from watched import CountingAllocator, watched
 
 from gradtui.probe.autograd import recomputation
 from gradtui.probe.autograd.gradient_flow import GraphsOfStep
-from gradtui.probe.autograd.graph_summary import GraphFacts, KnownTensors
-from gradtui.probe.autograd.module_call_log import OUTSIDE, ModuleTrace, ModuleTracer
+from gradtui.probe.autograd.graph_summary import GraphSummary, KnownTensors
+from gradtui.probe.autograd.module_call_log import OUTSIDE, ModuleCallLog, ModuleCallLogger
 from gradtui.probe.autograd.recomputation import Recomputation
-from gradtui.probe.memory.memory_breakdown import MemoryLedger
+from gradtui.probe.memory.memory_breakdown import MemoryAccountant
 from gradtui.probe.model.tree_builder import build
 from gradtui.probe.runtime.by_identity import ByIdentity
-from gradtui.probe.steps.eval_detection import EvaluationGuess
-from gradtui.protocol.events import BadStepFound
+from gradtui.probe.steps.eval_detection import EvalDetector
+from gradtui.protocol.events import NonFiniteFound
 
 X = torch.linspace(-1, 1, 24).view(6, 4)
 At = Callable[[int, Any], Any]
@@ -73,7 +73,7 @@ def test_what_was_freed_does_not_pile_up() -> None:
 
 @pytest.mark.parametrize("is_within", [True, False])
 def test_that_a_model_trains_in_eval_mode(is_within: bool, at: At) -> None:
-    guess = EvaluationGuess()
+    guess = EvalDetector()
     model = Bare().eval()
     guess.began(model, 0)
     if not is_within:
@@ -86,7 +86,7 @@ def test_that_a_model_trains_in_eval_mode(is_within: bool, at: At) -> None:
 
 
 def test_that_a_model_which_was_freed_was_called_before_backward(at: At) -> None:
-    guess = EvaluationGuess()
+    guess = EvalDetector()
     model = Bare().eval()
     guess.began(model, 0)
     guess.ended(model, 3)
@@ -99,7 +99,7 @@ def test_that_a_model_which_was_freed_was_called_before_backward(at: At) -> None
 
 def test_the_place_of_a_module(at: At) -> None:
     model = nn.Sequential(Bare(), nn.Linear(2, 2))
-    tree, tracer = build([("model", model)]), ModuleTracer()
+    tree, tracer = build([("model", model)]), ModuleCallLogger()
     assert [tree.place_of(module) for module in model.modules()] == [0, 1, 2]
     address = id(model[0])
     model[0] = nn.Identity()
@@ -133,7 +133,7 @@ def test_the_bytes_of_an_optimizers_state(at: At) -> None:
         made.state[parameter] = {"momentum_buffer": torch.zeros(elements)}
         return made
 
-    ledger, tree = MemoryLedger(CountingAllocator()), build([("model", Bare())])
+    ledger, tree = MemoryAccountant(CountingAllocator()), build([("model", Bare())])
     first = optimizer(10)
     assert ledger.take(tree, [first], stepped=True)[0].optimizer_state == 4 * 10
     assert ledger.take(tree, [first], stepped=False)[0].optimizer_state == 4 * 10
@@ -156,14 +156,14 @@ class Holder:
 
 
 @pytest.fixture
-def heard(monkeypatch: pytest.MonkeyPatch) -> tuple[Recomputation, GraphFacts]:
+def heard(monkeypatch: pytest.MonkeyPatch) -> tuple[Recomputation, GraphSummary]:
     monkeypatch.setattr(recomputation, "next_holder", lambda frame, _: frame.holder)
-    heard, facts = Recomputation(lambda _: None), GraphFacts()
-    heard.expect(facts, KnownTensors({}, {}), ModuleTrace(), GraphsOfStep())
+    heard, facts = Recomputation(lambda _: None), GraphSummary()
+    heard.expect(facts, KnownTensors({}, {}), ModuleCallLog(), GraphsOfStep())
     return heard, facts
 
 
-def test_in_whose_place_a_tensor_is_saved_anew(heard: tuple[Recomputation, GraphFacts], at: At) -> None:
+def test_in_whose_place_a_tensor_is_saved_anew(heard: tuple[Recomputation, GraphSummary], at: At) -> None:
     listens, facts = heard
     holder = Holder()
     facts.regions.holders.set(holder, 3)
@@ -176,7 +176,7 @@ def test_in_whose_place_a_tensor_is_saved_anew(heard: tuple[Recomputation, Graph
     assert facts.regions.recomputed == {3: 4 * 5}
 
 
-def test_what_a_region_has_saved_anew(heard: tuple[Recomputation, GraphFacts], at: At) -> None:
+def test_what_a_region_has_saved_anew(heard: tuple[Recomputation, GraphSummary], at: At) -> None:
     listens, facts = heard
     holder, saved = Holder(), torch.zeros(5)
     facts.regions.holders.set(holder, 3)
@@ -210,7 +210,7 @@ def test_the_end_of_what_was_not_finite_where_its_optimizer_is_freed() -> None:
         second = torch.optim.AdamW(model.parameters(), lr=0.0)
         step(second, 1.0)
         step(second, nan)
-    assert [event.step for event in seen.all(BadStepFound)] == [2, 4]
+    assert [event.step for event in seen.all(NonFiniteFound)] == [2, 4]
 
 
 def test_how_often_a_wrapper_was_made_anew(at: At) -> None:
@@ -238,7 +238,7 @@ def test_how_often_a_wrapper_was_made_anew(at: At) -> None:
 
 
 def test_that_the_script_has_left_a_group_as_it_was(at: At) -> None:
-    from gradtui.probe.model.added_parameters import JoinedParameters
+    from gradtui.probe.model.added_parameters import AddedParameters
 
     def parameter() -> nn.Parameter:
         return nn.Parameter(torch.zeros(2))
@@ -246,7 +246,7 @@ def test_that_the_script_has_left_a_group_as_it_was(at: At) -> None:
     model = nn.Sequential(nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False))
     tree, orphan = build([("model", model)]), model[1].weight
     optimizer = torch.optim.SGD([model[0].weight, parameter()], lr=0.1)
-    joined = JoinedParameters(lambda: [optimizer])
+    joined = AddedParameters(lambda: [optimizer])
     with joined.joining(joined.plan({1: orphan}, tree, [optimizer]), 1):
         pass
     members = optimizer.param_groups[0]["params"]

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from watched import watched
 
-from gradtui.probe.autograd.graph_summary import GraphFacts, KnownTensors
-from gradtui.probe.autograd.module_call_log import OUTSIDE, ModuleTrace, ModuleTracer
+from gradtui.probe.autograd.graph_summary import GraphSummary, KnownTensors
+from gradtui.probe.autograd.module_call_log import OUTSIDE, ModuleCallLog, ModuleCallLogger
 from gradtui.probe.autograd.saved_tensors import walk
 from gradtui.probe.model.module_tree import Leaf
 from gradtui.probe.torch_private.private_names import leaf_of, storage_key
@@ -20,12 +20,12 @@ from gradtui.probe.torch_private.private_names import leaf_of, storage_key
 
 def facts_of(
     *roots: Tensor, frozen: dict[Tensor, int] | None = None, leaves: dict[Tensor, int] | None = None
-) -> GraphFacts:
+) -> GraphSummary:
     known = KnownTensors(
         {storage_key(tensor): module for tensor, module in (frozen or {}).items()},
         {id(tensor): Leaf(module, module) for tensor, module in (leaves or {}).items()},
     )
-    return walk(roots, ModuleTrace(), known)
+    return walk(roots, ModuleCallLog(), known)
 
 
 class Remembers(torch.autograd.Function):
@@ -122,7 +122,7 @@ def test_a_frozen_weight_that_is_kept_says_that_the_gradient_goes_past_it() -> N
 
 
 def test_operations_belong_to_the_module_that_was_running() -> None:
-    trace = ModuleTrace()
+    trace = ModuleCallLog()
     x = torch.ones(2, requires_grad=True)
     before = x.exp()
     trace.entered(3)
@@ -142,7 +142,7 @@ def test_the_tracer_hears_one_thread_only() -> None:
     import threading
 
     module = nn.Linear(1, 1)
-    tracer = ModuleTracer()
+    tracer = ModuleCallLogger()
     tracer.entered(0, module)
     trace = tracer.begin({id(module): (2, weakref.ref(module))})
     thread = threading.Thread(target=tracer.entered, args=(0, module))
@@ -160,7 +160,7 @@ def test_what_a_module_keeps_is_kept_for_a_parameter_upstream_of_it() -> None:
     # prompt -> frozen block (7) -> norm of its own (8) -> head (9)
     prompt, block = torch.ones(2, 4, requires_grad=True), torch.ones(4, 4)
     scale, head = torch.ones(4, requires_grad=True), torch.ones(4, 1, requires_grad=True)
-    trace = ModuleTrace()
+    trace = ModuleCallLog()
     x = prompt * 2
     for place, work in ((7, lambda x: torch.tanh(x @ block)), (8, lambda x: x * scale), (9, lambda x: x @ head)):
         trace.entered(place)
@@ -176,7 +176,7 @@ def test_what_a_module_keeps_is_kept_for_a_parameter_upstream_of_it() -> None:
 
 def test_nothing_is_upstream_of_the_first_that_trains() -> None:
     weight, other = torch.ones(4, 4, requires_grad=True), torch.ones(4, 4, requires_grad=True)
-    trace = ModuleTrace()
+    trace = ModuleCallLog()
     trace.entered(3)
     x = torch.tanh(torch.ones(2, 4) @ weight)
     trace.left()
@@ -219,7 +219,7 @@ def _classifier() -> nn.Sequential:
     return nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 1), nn.Sigmoid())
 
 
-def _traced(model: nn.Module, tracer: ModuleTracer, *inputs: Tensor) -> tuple[Tensor, ModuleTrace]:
+def _traced(model: nn.Module, tracer: ModuleCallLogger, *inputs: Tensor) -> tuple[Tensor, ModuleCallLog]:
     """The output of a model, with the calls of its children and of itself (in that order of places) noted."""
     trace = tracer.begin({id(module): (place, weakref.ref(module)) for place, module in enumerate(model.modules())})
     for module in model.modules():
@@ -230,7 +230,7 @@ def _traced(model: nn.Module, tracer: ModuleTracer, *inputs: Tensor) -> tuple[Te
 
 
 def test_a_storage_is_charged_to_the_operation_that_saved_it_first() -> None:
-    model, tracer = _classifier(), ModuleTracer()
+    model, tracer = _classifier(), ModuleCallLogger()
     x, target = torch.ones(256, 64), torch.rand(256, 1)
     output, trace = _traced(model, tracer, x)
     loss = nn.functional.binary_cross_entropy(output, target)
@@ -241,7 +241,7 @@ def test_a_storage_is_charged_to_the_operation_that_saved_it_first() -> None:
 
 
 def test_a_backward_that_is_recorded_is_not_charged_with_what_the_forward_saved() -> None:
-    model, tracer = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1)), ModuleTracer()
+    model, tracer = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1)), ModuleCallLogger()
     x = torch.ones(3, 4, requires_grad=True)
     output, trace = _traced(model, tracer, x)
     (gradient,) = torch.autograd.grad(output.sum(), x, create_graph=True)
@@ -255,7 +255,7 @@ def test_a_backward_that_is_recorded_is_not_charged_with_what_the_forward_saved(
 @pytest.mark.parametrize("region_first", [True, False])
 def test_what_a_region_and_an_operation_keep_is_charged_to_whichever_ran_first(region_first: bool) -> None:
     x = torch.ones(8, 4, requires_grad=True) + 1
-    trace = ModuleTrace()
+    trace = ModuleCallLog()
 
     def operation() -> Tensor:
         trace.entered(1)

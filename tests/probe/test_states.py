@@ -16,13 +16,13 @@ from torch.utils.checkpoint import checkpoint
 from watched import Watched, watched
 from zoo import SPECIMENS
 
-from gradtui.probe.autograd.flow_through import GradientPassing
+from gradtui.probe.autograd.flow_through import FlowThrough
 from gradtui.probe.autograd.gradient_flow import GraphsOfStep
 from gradtui.probe.autograd.graph_summary import HiddenRegion
-from gradtui.probe.model.model_registry import ModelsInView
+from gradtui.probe.model.model_registry import ModelRegistry
 from gradtui.probe.model.tree_builder import build
 from gradtui.probe.runtime.clock import RunClock
-from gradtui.probe.sampling.parameter_state_reporter import ToldStates
+from gradtui.probe.sampling.parameter_state_reporter import ParameterStateReporter
 from gradtui.probe.sampling.parameter_states import Classified
 from gradtui.protocol.events import ParametersClassified
 from gradtui.protocol.vocabulary import Reach, StateReason
@@ -325,7 +325,7 @@ def test_on_another_thread_a_region_is_judged_by_its_inputs() -> None:
     inside = frozenset(places[path] for path in ("encoder", "encoder.0", "adapter"))
     for leads_on, expected in ((True, True), (False, None)):
         graphs.regions = {7: HiddenRegion(0, inside, leads_on)}
-        passing = GradientPassing(tree, graphs, {0, *inside}, ())
+        passing = FlowThrough(tree, graphs, {0, *inside}, ())
         assert passing.through(places["encoder.0"])[0] is expected
         assert passing.through(places["head"])[0] is None
 
@@ -367,7 +367,7 @@ def test_steps_without_a_forward_keep_to_the_budget() -> None:
         examined = 0
         for _ in range(20):
             by_function(model, [optimizer], 1)
-            examined += seen.probe.examiner.examination is not None
+            examined += seen.probe.step_sampler.sampled_step is not None
     assert examined < 3
     assert set(seen.letters().values()) == {"T"}
 
@@ -498,7 +498,7 @@ def test_what_the_script_unfreezes_before_the_end_is_told_at_the_end() -> None:
 def test_what_takes_turns_is_not_outdated() -> None:
     tensor = nn.Parameter(torch.ones(1))
     view = SimpleNamespace(tree=SimpleNamespace(parameter_refs=[weakref.ref(tensor)], listing=1))
-    states = ToldStates(lambda _event: None, RunClock(), cast("ModelsInView", view))
+    states = ParameterStateReporter(lambda _event: None, RunClock(), cast("ModelRegistry", view))
     assert states.outdated() == []
     found = []
     for flag in "1010100":
@@ -525,7 +525,7 @@ def test_what_is_switched_within_each_step_is_not_looked_at_for_ever(monkeypatch
             loss.backward()
             model[0].requires_grad_(True)
             optimizer.step()
-            examined.append(seen.probe.examiner.examination is not None)
+            examined.append(seen.probe.step_sampler.sampled_step is not None)
     assert any(examined[20:60])  # behind the first ones, which always are
     assert not any(examined[100:])
 

@@ -21,7 +21,7 @@ from watched import watched
 from gradtui.export.summary import summarise
 from gradtui.probe.commands.norm_statistics import collects_statistics
 from gradtui.protocol.commands import SetMode, SetTrainable, Undo
-from gradtui.protocol.events import CommandApplied, FreezesInForce, FreezeVerified
+from gradtui.protocol.events import CommandApplied, FreezeStateChanged, FreezeVerified
 from gradtui.protocol.vocabulary import Phase
 from gradtui.tui.explanations import explain
 
@@ -122,7 +122,7 @@ def test_without_statistics_only_the_parameters_are_frozen() -> None:
     train(plain, 8, lambda n: [p.requires_grad_(False) for p in plain[0].parameters()] if n == 2 else None)
     assert answers(seen)[0].endswith("SGD keeps its 168 B of state")
     assert model[0][1].num_batches_tracked.item() == 8
-    assert seen.all(FreezesInForce)[-1].holding == ()
+    assert seen.all(FreezeStateChanged)[-1].holding == ()
 
 
 def test_only_what_is_wholly_frozen_holds_its_statistics() -> None:
@@ -245,7 +245,7 @@ def test_after_a_ctrl_c_at_the_end_of_a_forward_the_next_calls_are_heard(monkeyp
     with watched() as seen:
         train(model, 4, lambda n: seen.submit(freeze("0")) if n == 2 else None)
         model.train()
-        held = seen.probe.desk.statistics
+        held = seen.probe.dispatcher.statistics
         leave = held.leave
 
         def interrupted() -> None:

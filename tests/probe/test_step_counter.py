@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gradtui.probe.runtime.clock import RunClock
 from gradtui.probe.steps.device_times import OwnDeviceTime
-from gradtui.probe.steps.optimizer_step_stack import OpenSteps
+from gradtui.probe.steps.optimizer_step_stack import OptimizerStepStack
 from gradtui.probe.steps.phase_sampler import PhaseSampler
 from gradtui.probe.steps.phase_tracker import PhaseTracker
 from gradtui.probe.steps.step_counter import FLUSH_NS, StepCounter
@@ -79,7 +79,7 @@ class Optimizer:
 
 
 def test_the_steps_of_parents_are_nested(monkeypatch: pytest.MonkeyPatch) -> None:
-    steps = OpenSteps(lambda left: None)
+    steps = OptimizerStepStack(lambda left: None)
     one, two = Optimizer(), Optimizer()
     assert not steps
     outer = steps.began(one, True)
@@ -100,7 +100,7 @@ def test_steps_that_are_no_longer_running_are_dropped(monkeypatch: pytest.Monkey
     running = 0
     monkeypatch.setattr(optimizer_step_stack, "optimizer_steps_on_stack", lambda: running)
     left: list[int] = []
-    steps = OpenSteps(left.append)
+    steps = OptimizerStepStack(left.append)
     steps.drop_lost()
     for _ in range(3):
         steps.began(Optimizer(), False)

@@ -22,7 +22,7 @@ from gradtui.probe.gradients import grad_norm_collector
 from gradtui.probe.probe import Probe
 from gradtui.probe.sampling import step_sampler
 from gradtui.probe.steps import event_replay
-from gradtui.probe.steps.hook_buffer import FORWARD, STEP, StepMarks
+from gradtui.probe.steps.hook_buffer import FORWARD, STEP, HookEventBuffer
 from gradtui.protocol.commands import Pause, Resume, SetTrainable
 from gradtui.protocol.events import CommandApplied, PauseChanged
 from gradtui.transport.in_process import CommandQueue
@@ -39,7 +39,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     def with_a_short_warm_up(self: Probe, *args: Any, **options: Any) -> None:
         make(self, *args, **options)
-        for cadence in (self.examiner._cadence, self.norms._cadence):
+        for cadence in (self.step_sampler._cadence, self.norms._cadence):
             cadence._warmup = WARM_UP
         tell = self._marked.marks._tell
         self._marked.marks._tell = lambda marks: (told.append(len(marks) // 2), tell(marks))[1]  # type: ignore[func-returns-value]
@@ -91,7 +91,7 @@ def test_nothing_of_any_loop_is_lost(loop: str, name: str, told: list[int], monk
     if (loop, name) == ("plain", "mlp"):
         assert sum(told) >= 4 * 7, "in the plainest of loops most steps are marked"
     told.clear()
-    monkeypatch.setattr(StepMarks, "begin", lambda *_, **__: None)
+    monkeypatch.setattr(HookEventBuffer, "begin", lambda *_, **__: None)
     assert known(trained(loop, name)) == known(marked)
     assert not told
 

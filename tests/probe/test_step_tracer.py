@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch import nn
 
-from gradtui.probe.autograd.module_call_log import OUTSIDE, ModuleTrace
-from gradtui.probe.memory.memory_profiler import StepTracer
+from gradtui.probe.autograd.module_call_log import OUTSIDE, ModuleCallLog
+from gradtui.probe.memory.memory_profiler import MemoryProfiler
 from gradtui.probe.model.tree_builder import build
-from gradtui.protocol.events import StepTraced
+from gradtui.protocol.events import StepMemoryProfiled
 from gradtui.protocol.vocabulary import Phase
 
 BATCH, WIDTH, HIDDEN = 64, 32, 256
@@ -32,13 +32,13 @@ class Mlp(nn.Module):
 WEIGHTS = (WIDTH * HIDDEN + HIDDEN) * F32
 
 
-def taken_apart(steps_before: int) -> tuple[StepTraced, list[str]]:
+def taken_apart(steps_before: int) -> tuple[StepMemoryProfiled, list[str]]:
     """A step of Adam, after some others, with the tracer told what the probe would tell it."""
     model = Mlp()
     optimizer = torch.optim.Adam(model.parameters())
     x = torch.ones(BATCH, WIDTH)
 
-    def forward(modules: ModuleTrace) -> torch.Tensor:
+    def forward(modules: ModuleCallLog) -> torch.Tensor:
         out = x
         for place, module in enumerate((model.wide, model.act, model.narrow), start=1):
             modules.entered(place)
@@ -48,10 +48,10 @@ def taken_apart(steps_before: int) -> tuple[StepTraced, list[str]]:
 
     for _ in range(steps_before):
         optimizer.zero_grad()
-        forward(ModuleTrace()).backward()
+        forward(ModuleCallLog()).backward()
         optimizer.step()
-    tree, modules = build([("model", model)]), ModuleTrace()
-    tracer = StepTracer(tree, modules, [optimizer], "cpu", 10_000_000)
+    tree, modules = build([("model", model)]), ModuleCallLog()
+    tracer = MemoryProfiler(tree, modules, [optimizer], "cpu", 10_000_000)
     tracer.phase(Phase.FORWARD)
     tracer.enter()
     loss = forward(modules)
@@ -68,7 +68,7 @@ def taken_apart(steps_before: int) -> tuple[StepTraced, list[str]]:
     return tracer.finish(1.0, steps_before + 1), [module.path for module in tree.modules]
 
 
-def held(event: StepTraced, kind: str) -> int:
+def held(event: StepMemoryProfiled, kind: str) -> int:
     return sum(holding.bytes for holding in event.holdings if holding.kind == kind)
 
 
@@ -113,7 +113,7 @@ def test_the_forward_keeps_its_activations_and_each_module_has_its_height() -> N
 def test_nothing_is_kept_alive() -> None:
     model = nn.Linear(4, 4)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    tracer = StepTracer(build([("model", model)]), ModuleTrace(), [optimizer], "cpu", 0)
+    tracer = MemoryProfiler(build([("model", model)]), ModuleCallLog(), [optimizer], "cpu", 0)
     tracer.enter()
     result = model(torch.ones(1, 4))
     tracer.leave()

@@ -15,12 +15,12 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 from watched import Watched, watched
 
 from gradtui.probe.memory.memory_counters import MallocAllocator
-from gradtui.probe.memory.memory_profile_schedule import StepTraces
-from gradtui.probe.model.model_registry import ModelsInView
+from gradtui.probe.memory.memory_profile_schedule import MemoryProfileSchedule
+from gradtui.probe.model.model_registry import ModelRegistry
 from gradtui.probe.runtime.clock import RunClock
-from gradtui.probe.runtime.sampling_schedule import Cadence, StepTime
+from gradtui.probe.runtime.sampling_schedule import SamplingSchedule, StepTime
 from gradtui.protocol.commands import TraceStep
-from gradtui.protocol.events import CommandApplied, CommandRejected, StepTraced
+from gradtui.protocol.events import CommandApplied, CommandRejected, StepMemoryProfiled
 from gradtui.protocol.vocabulary import Phase
 
 
@@ -55,8 +55,8 @@ def train(model: nn.Module, steps: int, each: Callable[[int], object] = lambda s
         optimizer.step()
 
 
-def traced(seen: Watched) -> list[StepTraced]:
-    return seen.all(StepTraced)
+def traced(seen: Watched) -> list[StepMemoryProfiled]:
+    return seen.all(StepMemoryProfiled)
 
 
 def test_a_step_says_where_its_peak_was_and_who_held_it() -> None:
@@ -178,8 +178,8 @@ def test_under_a_mode_of_the_scripts_nothing_is_taken_apart() -> None:
 
 
 def test_what_cannot_be_is_refused_with_the_reason() -> None:
-    view = ModelsInView(lambda event: None, RunClock(), lambda: None)
-    traces = StepTraces(Cadence(0.01, StepTime(), warmup=0), view, lambda nanoseconds: None)
+    view = ModelRegistry(lambda event: None, RunClock(), lambda: None)
+    traces = MemoryProfileSchedule(SamplingSchedule(0.01, StepTime(), warmup=0), view, lambda nanoseconds: None)
     assert "the models are on cuda" in (traces.ask("cuda") or "")
     assert not traces.is_due(5, "cuda")
     assert traces.rests(5, "cuda") > 1_000_000

@@ -83,7 +83,7 @@ def examined(stack: ExitStack, _: pytest.MonkeyPatch) -> Watched | None:
 def marked(stack: ExitStack, monkeypatch: pytest.MonkeyPatch) -> Watched | None:
     monkeypatch.setattr(hook_buffer, "_TELL_NS", 10**15)
     seen = stack.enter_context(watched(budget=0.0))
-    for cadence in (seen.probe.norms._cadence, seen.probe.examiner._cadence):
+    for cadence in (seen.probe.norms._cadence, seen.probe.step_sampler._cadence):
         cadence._warmup = 2
     return seen
 

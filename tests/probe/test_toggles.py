@@ -216,7 +216,7 @@ def test_a_toggle_whose_aftermath_fails_is_answered_once() -> None:
         def broken(*arguments: object) -> None:
             raise ZeroDivisionError("oops")
 
-        seen.probe.examiner.toggled = broken  # type: ignore[method-assign]
+        seen.probe.step_sampler.toggled = broken  # type: ignore[method-assign]
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         for number in range(4):
             if number == 1:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from gradtui.probe.memory.reported_failures import ToldFailures
+from gradtui.probe.memory.reported_failures import ReportedFailures
 
 CLASSES = [torch.OutOfMemoryError, RuntimeError, MemoryError]
 
@@ -35,7 +35,7 @@ RAISED = [no_room, no_tensor, *(lambda kind=kind: (_ for _ in ()).throw(kind("no
 
 @pytest.mark.parametrize("raised", RAISED, ids=["list", "tensor", *(kind.__name__ for kind in CLASSES)])
 def test_each_is_known_again_and_no_other_is_taken_for_it(raised: Callable[[], object]) -> None:
-    told = ToldFailures()
+    told = ReportedFailures()
     error, other = caught(raised), caught(raised)
     before = sys.getrefcount(error)
     assert told.looked(error) is None
@@ -51,7 +51,7 @@ def test_each_is_known_again_and_no_other_is_taken_for_it(raised: Callable[[], o
 
 @pytest.mark.parametrize("kind", CLASSES)
 def test_one_in_the_place_of_another_is_another(kind: type[BaseException]) -> None:
-    told = ToldFailures()
+    told = ReportedFailures()
     places = set()
     for _ in range(200):
         # Each is gone before the next is made, so that most lie where the one before lay.
@@ -67,7 +67,7 @@ def test_what_its_texts_cannot_tell_is_not_kept() -> None:
     held = torch.zeros(3)
     error = RuntimeError("out of memory", held)
     before = sys.getrefcount(held)
-    told = ToldFailures()
+    told = ReportedFailures()
     told.note(error, looked=True)
     assert told.looked(error) is True
     del error

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from watched import CountingAllocator, Watched, watched
 
-from gradtui.protocol.events import LedgerTaken, SavedBytesMeasured
+from gradtui.protocol.events import MemoryMeasured, SavedBytesMeasured
 from gradtui.protocol.vocabulary import Phase
 
 transformers = pytest.importorskip("transformers")
@@ -146,10 +146,10 @@ def test_every_category_is_what_arithmetic_says_at_every_phase(model: Model) -> 
     moments = sum(2 * p.numel() * p.element_size() + 4 for p in reached)
     inputs = sum(tensor.numel() * tensor.element_size() for tensor in batch.values())
     seen = train(module, batch)
-    assert {ledger.phase for ledger in seen.all(LedgerTaken)} >= {
+    assert {ledger.phase for ledger in seen.all(MemoryMeasured)} >= {
         Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER, Phase.ZERO_GRAD,
     }  # fmt: skip
-    for ledger in seen.all(LedgerTaken):
+    for ledger in seen.all(MemoryMeasured):
         held, phase, what = ledger.held, ledger.phase, f"{ledger.phase} {ledger.step}"
         assert (held.parameters, held.buffers, held.offloaded) == (parameters, buffers, 0), what
         if phase in (Phase.BACKWARD, Phase.OPTIMIZER):

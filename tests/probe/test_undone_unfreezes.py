@@ -13,7 +13,7 @@ from torch import nn
 from watched import Watched, watched
 
 from gradtui.protocol.commands import Command, Undo, VerifyFreeze
-from gradtui.protocol.events import FreezeContended, FreezesInForce, FreezeVerified
+from gradtui.protocol.events import FreezeOverridden, FreezeStateChanged, FreezeVerified
 
 At = Mapping[int, Callable[[int], Command]]
 
@@ -69,6 +69,6 @@ def test_the_script_may_train_them_itself_afterwards() -> None:
 
     model, seen = train({2: unfreeze("2"), 4: Undo}, set_back)
     assert model[2].weight.requires_grad
-    assert seen.all(FreezeContended) == []
+    assert seen.all(FreezeOverridden) == []
     assert verdicts(seen) == []
-    assert all(event.frozen == () for event in seen.all(FreezesInForce))
+    assert all(event.frozen == () for event in seen.all(FreezeStateChanged))

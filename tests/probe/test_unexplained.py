@@ -16,8 +16,8 @@ from watched import Watched, watched
 from zoo import SPECIMENS
 
 from gradtui.export.summary import summarise
-from gradtui.probe.memory.memory_counters import Allocator, MallocAllocator, cpu_allocator
-from gradtui.protocol.events import LedgerTaken
+from gradtui.probe.memory.memory_counters import MallocAllocator, MemoryCounter, cpu_allocator
+from gradtui.protocol.events import MemoryMeasured
 from gradtui.protocol.vocabulary import Phase
 
 STEP_BYTES = 24 << 20
@@ -31,7 +31,7 @@ OF_PYTHON = {
 """May be more than 2 % of these steps, and is less than a MiB."""
 
 
-def train(name: str, times: int, allocator: Allocator | None = None) -> Watched:
+def train(name: str, times: int, allocator: MemoryCounter | None = None) -> Watched:
     gc.collect()
     with watched(allocator=allocator) as seen:
         specimen = SPECIMENS[name]()
@@ -50,7 +50,7 @@ def train(name: str, times: int, allocator: Allocator | None = None) -> Watched:
 def test_what_nothing_explains_is_little_or_known(name: str) -> None:
     once = train(name, 1).ledgers(Phase.FORWARD)[-1].held
     seen = train(name, max(1, STEP_BYTES // ((once.activations or 0) + (once.input or 0))), MallocAllocator())
-    highest = max(ledger.held.total or 0 for ledger in seen.all(LedgerTaken))
+    highest = max(ledger.held.total or 0 for ledger in seen.all(MemoryMeasured))
     phases = summarise(seen.state, dropped=0)["phases"]
     for phase in (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER, Phase.ZERO_GRAD):
         found = phases[phase.value]

@@ -14,7 +14,7 @@ from torch import nn
 from watched import Watched, watched
 
 from gradtui.protocol.commands import VerifyFreeze
-from gradtui.protocol.events import FreezeContended, FreezeVerified
+from gradtui.protocol.events import FreezeOverridden, FreezeVerified
 
 
 class Averaging(torch.optim.SGD):
@@ -153,8 +153,8 @@ def test_of_very_many_one_that_is_trained_again_does_not_move(place: int) -> Non
     seen, model = crowd(let_loose)
     assert model.many[place].item() == 1.0
     assert [event.moved for event in seen.all(FreezeVerified)] == [()]
-    assert seen.all(FreezeContended)[0].step <= 301
-    assert seen.all(FreezeContended)[0].paths == (f"many.{place}",)
+    assert seen.all(FreezeOverridden)[0].step <= 301
+    assert seen.all(FreezeOverridden)[0].paths == (f"many.{place}",)
 
 
 def test_there_is_nothing_to_verify_where_nothing_is_frozen() -> None:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from watched import Watched, watched
 
 from gradtui.probe.gradients import grad_histograms
-from gradtui.probe.gradients.grad_histograms import WatchedGradients, by_sorting
+from gradtui.probe.gradients.grad_histograms import GradHistograms, by_sorting
 from gradtui.probe.torch_private.host_copy import HostCopy
 from gradtui.protocol.commands import Watch
 from gradtui.protocol.events import CommandApplied, GradientFiguresMeasured, GradientHistogramsMeasured
@@ -33,7 +33,7 @@ def small() -> nn.Sequential:
 def look(gradient: Tensor, scale: float | None = None) -> GradientHistogram | None:
     """The histogram of a gradient, as the probe takes it."""
     found: list[GradientHistogram] = []
-    watching = WatchedGradients(lambda _, histograms: found.extend(histograms))
+    watching = GradHistograms(lambda _, histograms: found.extend(histograms))
     watching._places = frozenset({3})
     parameter = nn.Parameter(torch.zeros(gradient.shape, dtype=gradient.dtype))
     parameter.grad = gradient
@@ -232,7 +232,7 @@ def test_while_a_device_is_behind_new_looks_are_left_out_and_counted(monkeypatch
 
     monkeypatch.setattr(grad_histograms, "HostCopy", Slow)
     told: list[int] = []
-    watching = WatchedGradients(lambda step, _: told.append(step))
+    watching = GradHistograms(lambda step, _: told.append(step))
     watching._places = frozenset({0})
     parameter = nn.Parameter(torch.ones(3))
     parameter.grad = torch.ones(3)

@@ -29,7 +29,7 @@ def by_hand(gradients: Iterable[Tensor]) -> float:
 
 
 @dataclass
-class Applied:
+class CommandResult:
     """What one step applied: norms by path, and the total from before the script clipped it."""
 
     norms: dict[str, float]
@@ -46,7 +46,7 @@ class Notes:
     """What a script writes down about `model` as it trains it."""
 
     model: nn.Module
-    applied: list[Applied] = field(default_factory=list)
+    applied: list[CommandResult] = field(default_factory=list)
     accumulated: list[float] = field(default_factory=list)
     """Totals after each backward, in order."""
 
@@ -69,7 +69,7 @@ class Notes:
         mine = {id(p) for p in parameters} if parameters is not None else None
         named = [(n, p.grad) for n, p in self.model.named_parameters() if mine is None or id(p) in mine]
         norms = {name: by_hand([gradient]) / scale for name, gradient in named if gradient is not None}
-        self.applied.append(Applied(norms, float(loss.detach()) if loss is not None else None, before_clipping))
+        self.applied.append(CommandResult(norms, float(loss.detach()) if loss is not None else None, before_clipping))
 
     def check(self, seen: Watched) -> None:
         measured = seen.all(GradientsMeasured)

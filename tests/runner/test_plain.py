@@ -95,7 +95,7 @@ def test_a_model_is_named_once() -> None:
 @pytest.mark.parametrize(("module", "words"), [(0, "in forward at CoOp: 3.0 MiB"), (-1, "in forward: 3.0 MiB")])
 def test_the_peak_within_a_step_has_a_place_that_has_a_name(module: int, words: str) -> None:
     peak, highest = 3 << 20, (None,) * len(coop_model().modules)
-    traced = ev.StepTraced(
+    traced = ev.StepMemoryProfiled(
         9.0, 3, (1, peak), 2, ((Phase.FORWARD, 0),), peak, 1, Phase.FORWARD, module, (), highest, True
     )
     assert f"within a step memory was highest {words}" in closing(*coop_run(3), traced)
@@ -106,8 +106,8 @@ def test_a_peak_names_its_models_where_several_ran() -> None:
     found = coop_model()
     infos = [dataclasses.replace(found.models[0], name="net", number=number) for number in (1, 2)]
     one, other = (dataclasses.replace(found, models=(info,)) for info in infos)
-    measured = [e for e in run if isinstance(e, ev.GradientReachMeasured)]
-    last = next(e for e in reversed(run) if isinstance(e, ev.LedgerTaken) and e.phase is Phase.FORWARD)
+    measured = [e for e in run if isinstance(e, ev.GradientFlowMeasured)]
+    last = next(e for e in reversed(run) if isinstance(e, ev.MemoryMeasured) and e.phase is Phase.FORWARD)
     high, low = (dataclasses.replace(last, peak=gib << 30, models=(number,)) for number, gib in ((1, 5), (2, 4)))
     time = ev.Progress(9.0, 3, 3, 3, 0, (3,), (ev.PhaseTime(Phase.FORWARD, 1.0, 3),), 0.0, 1, 1)
     assert "peak ≥ 5120.0 MiB\n" in closing(started(), one, *measured, high, time) + "\n"
@@ -123,7 +123,7 @@ def test_the_peak_within_a_step_names_its_model_where_several_ran() -> None:
     found = coop_model()
     other = dataclasses.replace(found, models=(dataclasses.replace(found.models[0], name="student", number=9),))
     place = next(place for place, module in enumerate(found.modules) if module.path == "text_encoder")
-    traced = ev.StepTraced(
+    traced = ev.StepMemoryProfiled(
         9.0,
         3,
         (1, 2),
@@ -150,7 +150,7 @@ def test_graphs_that_a_script_holds_are_told_with_their_number_and_age() -> None
         *coop_run(3), early
     )
     assert "the script holds" not in closing(*coop_run(3), alive, dataclasses.replace(alive, forwards=0))
-    last = next(e for e in reversed(coop_run(3)) if isinstance(e, ev.LedgerTaken) and e.phase is Phase.FORWARD)
+    last = next(e for e in reversed(coop_run(3)) if isinstance(e, ev.MemoryMeasured) and e.phase is Phase.FORWARD)
     recorded = dataclasses.replace(last, phase=Phase.EVAL)
     assert "evaluation did not run under torch.no_grad(): 38.0 MiB of activations" in closing(*coop_run(3), recorded)
 
@@ -240,7 +240,7 @@ def test_the_closing_lines_tell_of_each_model_and_where_backward_stops() -> None
 
 def test_of_many_models_the_closing_lines_tell_of_the_last_ones() -> None:
     run = coop_run(3)
-    found, measured = coop_model(), [e for e in run if isinstance(e, ev.GradientReachMeasured)]
+    found, measured = coop_model(), [e for e in run if isinstance(e, ev.GradientFlowMeasured)]
     many = [
         event
         for number in range(1, 13)

@@ -33,7 +33,7 @@ def state_of(
     for event in (
         CHAIN,
         ev.ParametersClassified(1.0, 1, states, trainable),
-        ev.GradientReachMeasured(1.0, 1, 0, reach, modes, "1" * 9, order, (0,)),
+        ev.GradientFlowMeasured(1.0, 1, 0, reach, modes, "1" * 9, order, (0,)),
     ):
         apply(state, event)
     return state
@@ -149,7 +149,7 @@ def test_a_module_whose_path_is_a_number_is_told_with_its_type() -> None:
     for event in (
         net,
         ev.ParametersClassified(1.0, 1, "---", "001"),
-        ev.GradientReachMeasured(1.0, 1, 0, "e--e", "g" * 4, "1" * 4, (0, 1, 2, 3), (0,)),
+        ev.GradientFlowMeasured(1.0, 1, 0, "e--e", "g" * 4, "1" * 4, (0, 1, 2, 3), (0,)),
     ):
         apply(state, event)
     assert sentence(state.tree) == (

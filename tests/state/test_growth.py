@@ -5,19 +5,19 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradtui.protocol.events import LedgerTaken
+from gradtui.protocol.events import MemoryMeasured
 from gradtui.protocol.vocabulary import MemoryBytes, Phase
 from gradtui.state.growth import WINDOW, GrowthWatch, growth_of
 
 MIB = 1 << 20
 
 
-def ledger(step: int, other: int, gradients: int = 0) -> LedgerTaken:
+def ledger(step: int, other: int, gradients: int = 0) -> MemoryMeasured:
     held = MemoryBytes(10 * MIB, 0, gradients, 0, 0, other, 10 * MIB + gradients + other)
-    return LedgerTaken(float(step), step, Phase.OPTIMIZER, held, None, False, True)
+    return MemoryMeasured(float(step), step, Phase.OPTIMIZER, held, None, False, True)
 
 
-def told(ledgers: list[LedgerTaken]) -> list[tuple[int, str]]:
+def told(ledgers: list[MemoryMeasured]) -> list[tuple[int, str]]:
     watch = GrowthWatch()
     found = [watch.add(each) for each in ledgers]
     return [(growth.step, growth.category) for growth in found if growth is not None]
@@ -66,5 +66,5 @@ def test_without_a_total_nothing_can_be_told() -> None:
     held = MemoryBytes(1, 0, 0, 0, 0, None, None)
     watch = GrowthWatch()
     assert all(
-        watch.add(LedgerTaken(0.0, step, Phase.OPTIMIZER, held, None, False, True)) is None for step in range(99)
+        watch.add(MemoryMeasured(0.0, step, Phase.OPTIMIZER, held, None, False, True)) is None for step in range(99)
     )

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gradtui.protocol.events import GradientsMeasured, LedgerTaken, OutOfMemory
+from gradtui.protocol.events import GradientsMeasured, MemoryMeasured, OutOfMemory
 from gradtui.protocol.vocabulary import HeldStorage, MemoryBytes, Phase
 from gradtui.state.out_of_memory import headline, report, size_text
 
@@ -43,8 +43,8 @@ def test_what_is_unknown_is_left_out(change: dict[str, object], text: str) -> No
 def test_the_file_names_bytes_owners_and_the_last_steps() -> None:
     held = MemoryBytes(**dict.fromkeys(MemoryBytes.__dataclass_fields__, 0) | {"parameters": GIB, "total": 2 * GIB})
     before = [
-        LedgerTaken(1.0, 0, Phase.LOAD, held, GIB, True, True),
-        LedgerTaken(2.0, 39, Phase.BACKWARD, held, 3 * GIB, False, True),
+        MemoryMeasured(1.0, 0, Phase.LOAD, held, GIB, True, True),
+        MemoryMeasured(2.0, 39, Phase.BACKWARD, held, 3 * GIB, False, True),
         GradientsMeasured(2.0, 39, 0.5, None, None),
     ]
     lines = report(BOX, before).splitlines()

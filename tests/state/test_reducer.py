@@ -11,7 +11,7 @@ from fakes import Node, coop_model, coop_run, coop_states, found, held, started
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Pause, PauseAtBadStep, Resume, RunSteps, SetTrainable, StopTraining, Watch
 from gradtui.protocol.histogram import BINS, GradientHistogram
-from gradtui.protocol.vocabulary import GradientFigures, OptimizerInfo, Phase
+from gradtui.protocol.vocabulary import GradientStats, OptimizerInfo, Phase
 from gradtui.state.bad_step_words import bad_step_words
 from gradtui.state.measured import HISTOGRAMS_KEPT
 from gradtui.state.notes import LOG_LENGTH
@@ -175,9 +175,9 @@ def test_unknown_totals_and_losses_are_no_points() -> None:
     assert (len(state.gradient_norm), len(state.loss), state.norm_summary.measured_steps) == (0, 0, 0)
 
 
-def ledger(step: int, phase: Phase, total: int, peak: int | None, *, peak_exact: bool = False) -> ev.LedgerTaken:
+def ledger(step: int, phase: Phase, total: int, peak: int | None, *, peak_exact: bool = False) -> ev.MemoryMeasured:
     bytes_held = dataclasses.replace(held(1, 1, 1, 0), total=total)
-    return ev.LedgerTaken(float(step), step, phase, bytes_held, peak, peak_exact, True)
+    return ev.MemoryMeasured(float(step), step, phase, bytes_held, peak, peak_exact, True)
 
 
 def test_the_highest_peak_of_a_phase_stays_with_its_exactness() -> None:
@@ -365,8 +365,8 @@ def test_a_whole_run_folds_into_a_consistent_state() -> None:
 
 
 def test_the_first_bad_step_is_kept_whatever_comes_after_it_and_each_is_noted() -> None:
-    first = ev.BadStepFound(1.0, 8, 1, "Inf", Phase.BACKWARD, 7, parameter="fc.bias")
-    later = ev.BadStepFound(2.0, 9, 2, "NaN", Phase.DATA, 8)
+    first = ev.NonFiniteFound(1.0, 8, 1, "Inf", Phase.BACKWARD, 7, parameter="fc.bias")
+    later = ev.NonFiniteFound(2.0, 9, 2, "NaN", Phase.DATA, 8)
     readings = [ev.GradientsMeasured(3.0 + i, 10 + i, math.nan, math.nan, (math.nan,) * 2) for i in range(3)]
     state = state_of(found(MLP), first, later, *readings, found(MLP, at=9.0, step=13))
     assert state.bad_step == first
@@ -378,7 +378,7 @@ def test_the_pause_at_a_bad_step_is_known_until_it_has_held() -> None:
     on = ev.CommandApplied(1.0, 0, PauseAtBadStep(1, True), "pauses", ())
     state = state_of(on)
     assert state.pauses_at_bad_step
-    apply(state, ev.BadStepFound(2.0, 3, 1, "NaN", Phase.DATA, 2, holds=True))
+    apply(state, ev.NonFiniteFound(2.0, 3, 1, "NaN", Phase.DATA, 2, holds=True))
     assert not state.pauses_at_bad_step
     apply(state, on)
     apply(state, ev.CommandApplied(3.0, 0, PauseAtBadStep(2, False), "no longer pauses", ()))
@@ -392,7 +392,7 @@ def histogram(parameter: int) -> GradientHistogram:
 def test_ratios_become_a_history_and_histograms_stay_the_newest_until_other_models_come() -> None:
     state = state_of(found(MLP))
     for step, ratio in ((3, 0.5), (5, None), (8, 0.25)):
-        figures = GradientFigures(1, 1.0, 0.0, 1.0, 0.0, 0, 1.0, ratio, True)
+        figures = GradientStats(1, 1.0, 0.0, 1.0, 0.0, 0, 1.0, ratio, True)
         apply(state, ev.GradientFiguresMeasured(1.0, step, (figures,)))
         apply(state, ev.GradientHistogramsMeasured(1.0, step, (histogram(1), histogram(99))))
     assert list(state.tree.ratios.of(1)) == [(3, 0.5), (8, 0.25)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable
-from gradtui.protocol.vocabulary import GradientFigures, ModelInfo, ModuleInfo, OptimizerInfo, ParameterInfo
+from gradtui.protocol.vocabulary import GradientStats, ModelInfo, ModuleInfo, OptimizerInfo, ParameterInfo
 from gradtui.state.model_records import model_records, state_counts
 from gradtui.state.reducer import apply
 from gradtui.state.run_state import RunState
@@ -30,17 +30,17 @@ def one_model() -> RunState:
         ev.GradientsMeasured(1.0, 5, 5.0, 0.5, (3.0, 4.0)),
         ev.GradientFiguresMeasured(1.0, 5, (figures(1),)),
         ev.ParametersClassified(1.0, 5, "TZ", "11"),
-        ev.GradientReachMeasured(1.0, 5, 0, "ppe", "ggg", "111", (1, 2, 3), (32,), (0,)),
+        ev.GradientFlowMeasured(1.0, 5, 0, "ppe", "ggg", "111", (1, 2, 3), (32,), (0,)),
         ev.SavedBytesMeasured(1.0, 5, (0, 64, 128), 8, 200, (-1, -1, 0)),
-        ev.FreezesInForce(1.0, 5, (1,), (), (2,)),
+        ev.FreezeStateChanged(1.0, 5, (1,), (), (2,)),
         ev.CommandApplied(1.0, 5, SetTrainable(1, "b", False), "froze b", (1,)),
     ):
         apply(state, event)
     return state
 
 
-def figures(place: int) -> GradientFigures:
-    return GradientFigures(place, 1.0, 0.0, 1.0, 0.0, 0, 2.0, 0.001, True)
+def figures(place: int) -> GradientStats:
+    return GradientStats(place, 1.0, 0.0, 1.0, 0.0, 0, 2.0, 0.001, True)
 
 
 def late_model(state: RunState, former_modules: tuple[int, ...], former_parameters: tuple[int, ...]) -> None:
@@ -106,7 +106,7 @@ def test_a_parameter_that_was_replaced_is_unknown() -> None:
 def test_a_model_that_was_only_evaluated_is_reported_apart() -> None:
     state = one_model()
     late_model(state, (-1, 0, 1, 2), (-1, 0, 1))
-    apply(state, ev.GradientReachMeasured(3.0, 20, -1, "", "n   ", "0111", (), (0, 32)))
+    apply(state, ev.GradientFlowMeasured(3.0, 20, -1, "", "n   ", "0111", (), (0, 32)))
     apply(state, ev.ParametersClassified(3.0, 20, "-TZ", "111"))
     records = {record.name: record for record in model_records(state)}
     assert (records["e"].evaluated_only, records["m"].evaluated_only) == (True, False)
@@ -145,7 +145,7 @@ def test_a_model_whose_modules_are_in_another_one_is_said_to_be_part_of_it() -> 
     state = RunState()
     modules = (module("", -1, 0, 0, 1, 2), module("a", 0, 0, 1, 1, 1))
     apply(state, ev.ModelsFound(0.0, 0, (ModelInfo("clip", "CLIP", 0, 1),), modules, (parameter("a.w", 1),)))
-    apply(state, ev.GradientReachMeasured(0.5, 0, -1, "", "nn", "11", (), (0,)))
+    apply(state, ev.GradientFlowMeasured(0.5, 0, -1, "", "nn", "11", (), (0,)))
     apply(state, ev.ParametersClassified(0.5, 0, "-", "1"))
     found = ev.ModelsFound(
         1.0, 0, (ModelInfo("custom", "CustomCLIP", 0, 2),), modules, (parameter("a.w", 1),), (), (-1, 1), (0,)

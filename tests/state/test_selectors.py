@@ -86,7 +86,7 @@ def test_the_fullest_phase_is_among_those_asked_for_and_measured() -> None:
 
 
 def test_a_total_below_the_beginning_is_a_measurement_too() -> None:
-    less = ev.LedgerTaken(1.0, 1, Phase.FORWARD, MemoryBytes(1, 0, 0, 0, 0, -11, -10), None, True, True)
+    less = ev.MemoryMeasured(1.0, 1, Phase.FORWARD, MemoryBytes(1, 0, 0, 0, 0, -11, -10), None, True, True)
     assert selectors.fullest_phase(state_after(less), tuple(Phase)) is Phase.FORWARD
 
 
@@ -95,7 +95,7 @@ def test_about_the_same_is_no_reason_to_change_the_fullest_phase(backward: int, 
     totals = {Phase.FORWARD: 100, Phase.BACKWARD: backward}
     state = state_after(
         *(
-            ev.LedgerTaken(1.0, 1, phase, MemoryBytes(total, 0, 0, 0, 0, 0, total), None, True, True)
+            ev.MemoryMeasured(1.0, 1, phase, MemoryBytes(total, 0, 0, 0, 0, 0, total), None, True, True)
             for phase, total in totals.items()
         )
     )
@@ -106,7 +106,7 @@ def test_about_the_same_is_no_reason_to_change_the_fullest_phase(backward: int, 
 def test_what_was_unexplained_at_load_is_known_only_if_it_was_measured(other: int | None, known: int | None) -> None:
     state = RunState()
     assert selectors.unexplained_at_load(state) is None
-    apply(state, ev.LedgerTaken(1.0, 0, Phase.LOAD, MemoryBytes(1, 0, 0, 0, 0, other, 8), None, True, True))
+    apply(state, ev.MemoryMeasured(1.0, 0, Phase.LOAD, MemoryBytes(1, 0, 0, 0, 0, other, 8), None, True, True))
     assert selectors.unexplained_at_load(state) == known
 
 
@@ -118,7 +118,7 @@ def test_what_is_unexplained_is_divided_by_whether_it_was_there_at_load(
     at_load: int | None, other: int | None, parts: tuple[int | None, int | None]
 ) -> None:
     state = RunState()
-    apply(state, ev.LedgerTaken(1.0, 0, Phase.LOAD, MemoryBytes(1, 0, 0, 0, 0, at_load, 8), None, True, True))
+    apply(state, ev.MemoryMeasured(1.0, 0, Phase.LOAD, MemoryBytes(1, 0, 0, 0, 0, at_load, 8), None, True, True))
     assert selectors.unexplained_parts(state, MemoryBytes(1, 0, 0, 0, 0, other, 8)) == parts
 
 
@@ -132,7 +132,7 @@ def test_what_training_adds_to_the_unexplained_is_divided_by_whether_it_came_wit
     state = RunState()
     for phase, bytes_ in ((Phase.LOAD, 5), (Phase.OPTIMIZER, first), (Phase.OPTIMIZER, 99)):
         if bytes_ != 99 or first is not None:
-            apply(state, ev.LedgerTaken(1.0, 0, phase, MemoryBytes(1, 0, 0, 0, 0, bytes_, 99), None, True, True))
+            apply(state, ev.MemoryMeasured(1.0, 0, phase, MemoryBytes(1, 0, 0, 0, 0, bytes_, 99), None, True, True))
     assert selectors.unexplained_growth(state, MemoryBytes(1, 0, 0, 0, 0, other, 99)) == parts
 
 
@@ -140,7 +140,7 @@ def test_the_highest_peak_is_over_all_phases() -> None:
     assert selectors.highest_peak(RunState()) is None
     found = selectors.highest_peak(running())
     assert found is not None
-    peaks = [event.peak for event in coop_run(5) if isinstance(event, ev.LedgerTaken) and event.peak is not None]
+    peaks = [event.peak for event in coop_run(5) if isinstance(event, ev.MemoryMeasured) and event.peak is not None]
     assert found[1].peak == max(peaks)
 
 

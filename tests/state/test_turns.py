@@ -21,7 +21,7 @@ OPTIMIZERS = ev.OptimizersFound(0.0, 0, (OptimizerInfo("SGD", 1, (0,), 0), Optim
 def step(number: int, optimizer: int, reach: str, saved: tuple[int, int], trainable: str = "11") -> list[ev.Event]:
     return [
         ev.ParametersClassified(number, number, "TT", trainable),
-        ev.GradientReachMeasured(number, number, optimizer, reach, "gg", "11", (0, 1), (12, 20)),
+        ev.GradientFlowMeasured(number, number, optimizer, reach, "gg", "11", (0, 1), (12, 20)),
         ev.SavedBytesMeasured(number, number, saved, 0, sum(saved), (-1, -1)),
     ]
 
@@ -85,14 +85,14 @@ def test_records_have_a_number() -> None:
     for number in range(1, RECORDS_KEPT + 10):
         model = ModelInfo("m", "M", 0, number)
         apply(state, ev.ModelsFound(number, number, (model,), FOUND.modules[:1], FOUND.parameters[:1]))
-        apply(state, ev.GradientReachMeasured(number, number, 0, "e", "g", "1", (0,), (number,)))
+        apply(state, ev.GradientFlowMeasured(number, number, 0, "e", "g", "1", (0,), (number,)))
     records = model_records(state)
     assert len(records) == RECORDS_KEPT + 1
     assert [record.gradient_bytes for record in records] == [*range(9, RECORDS_KEPT + 10)]
 
 
 def test_an_evaluation_tells_of_a_model_until_it_trains() -> None:
-    evaluated = ev.GradientReachMeasured(1.0, 0, -1, "", "nn", "00", (), (0, 0))
+    evaluated = ev.GradientFlowMeasured(1.0, 0, -1, "", "nn", "00", (), (0, 0))
     state = state_of([ev.ParametersClassified(1.0, 0, "--", "10"), evaluated])
     (g, d) = model_records(state)
     assert (g.trainable, g.activation_bytes, d.trainable, d.activation_bytes) == (3, 0, 0, 0)

@@ -95,7 +95,7 @@ async def test_the_first_states_of_a_model_are_drawn_as_they_come() -> None:
 
 async def test_the_first_figures_of_memory_are_drawn_as_they_come() -> None:
     run_of_one = coop_run(1)
-    first = next(place for place, event in enumerate(run_of_one) if isinstance(event, ev.LedgerTaken))
+    first = next(place for place, event in enumerate(run_of_one) if isinstance(event, ev.MemoryMeasured))
     now = 0.0
     governor = Governor(0, 1.0, wall=lambda: now, cpu=lambda: 0.0)
     for part in INTERVALS:
@@ -201,7 +201,7 @@ async def test_t_asks_for_a_step_and_shows_it_when_it_is_there() -> None:
         modules = len(run.app.run_state.tree.modules)
         await run.put(
             ev.CommandApplied(2.0, 40, TraceStep(1), "take the next step apart", ()),
-            ev.StepTraced(
+            ev.StepMemoryProfiled(
                 2.0, 41, (100, 300, 200), 3, ((Phase.FORWARD, 0), (Phase.BACKWARD, 1)), 300, 1, Phase.BACKWARD, -1,
                 (Holding("other", -1, 300, 0),), (None,) * modules, True,
             ),

@@ -88,7 +88,7 @@ def test_a_module_whose_own_parameters_train_does_more_than_pass_the_gradient_on
         assert lines(state_after(trained, coop_chain(MODEL, path)), path)[0].endswith(words)
 
 
-def never(path: str, **changes: object) -> ev.GradientTraced:
+def never(path: str, **changes: object) -> ev.GradientPathFound:
     told = dataclasses.replace(coop_chain(MODEL), path=path, found=False, upstream=-1, ways=0, takers=0, hops=())
     row = row_of(MODEL, path)
     return dataclasses.replace(told, parameter=~row, module=MODEL.parameters[~row].module, **changes)  # type: ignore[arg-type]

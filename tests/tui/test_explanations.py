@@ -9,7 +9,7 @@ from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.vocabulary import (
     STATE_NAMES,
-    GradientFigures,
+    GradientStats,
     GroupSettings,
     OptimizerInfo,
     ParameterState,
@@ -163,7 +163,7 @@ def test_how_high_memory_was_while_a_module_ran() -> None:
     phases = ((Phase.FORWARD, 0),)
     apply(
         state,
-        ev.StepTraced(9.0, 9, (1, 5 << 20), 2, phases, 5 << 20, 1, Phase.FORWARD, 0, (), tuple(highest), True),
+        ev.StepMemoryProfiled(9.0, 9, (1, 5 << 20), 2, phases, 5 << 20, 1, Phase.FORWARD, 0, (), tuple(highest), True),
     )
     assert "3.00 MiB were held in all while it ran, forward or backward (step 9)" in words(
         state, "text_encoder.blocks.3"
@@ -224,7 +224,7 @@ def test_the_history_of_norm_and_ratio_and_every_toggle() -> None:
     assert "steps 1 to 10" in words(state_after(steps=10), "ctx")
     narrow = detail_lines(explain(state_after(steps=40), row_of(MODEL, "ctx")), 68)
     assert any("".join(text for text, _ in line).rstrip().endswith("steps 9 to 40") for line in narrow)
-    figures = GradientFigures(ctx, 1.0, 0.0, 1.0, 0.0, 0, 2.0, 1e-3, True)
+    figures = GradientStats(ctx, 1.0, 0.0, 1.0, 0.0, 0, 2.0, 1e-3, True)
     measured = [
         ev.GradientFiguresMeasured(9.0, step, (dataclasses.replace(figures, update_ratio=ratio),))
         for step, ratio in ((3, 1e-3), (6, 0.0), (9, 4e-3))

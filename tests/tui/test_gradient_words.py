@@ -8,13 +8,13 @@ import pytest
 from fakes import coop_run
 
 from gradtui.protocol import events as ev
-from gradtui.protocol.vocabulary import GradientFigures
+from gradtui.protocol.vocabulary import GradientStats
 from gradtui.state.reducer import apply
 from gradtui.state.run_state import RunState
 from gradtui.tui.gradient_words import gradient_words, joint_gradient_words, joint_update_words, update_words
 
 
-def seen(figures: GradientFigures) -> RunState:
+def seen(figures: GradientStats) -> RunState:
     state = RunState()
     for event in (*coop_run(3), ev.GradientFiguresMeasured(9.0, 12, (figures,))):
         apply(state, event)
@@ -22,51 +22,51 @@ def seen(figures: GradientFigures) -> RunState:
 
 
 def test_what_nobody_looked_at_is_not_mentioned() -> None:
-    state = seen(GradientFigures(0, 0.5, 0.0, 0.1, 0.0, 0, 2.0, 1e-3, True))
+    state = seen(GradientStats(0, 0.5, 0.0, 0.1, 0.0, 0, 2.0, 1e-3, True))
     assert gradient_words(state, 1) is None
     assert update_words(state, 1) is None
 
 
 def test_extremes_mean_and_zeros() -> None:
-    words = gradient_words(seen(GradientFigures(0, 0.5, -0.001, 0.1, 0.25, 0, 2.0, 1e-3, True)), 0)
+    words = gradient_words(seen(GradientStats(0, 0.5, -0.001, 0.1, 0.25, 0, 2.0, 1e-3, True)), 0)
     assert words == "Largest element 5.00e-1, mean -1.0e-3 ± 1.00e-1, 25% exactly zero (step 12)."
 
 
 @pytest.mark.parametrize(("fraction", "words"), [(0.0, "none"), (1.0, "all"), (0.004, "<1%"), (0.5, "50%")])
 def test_shares(fraction: float, words: str) -> None:
-    told = gradient_words(seen(GradientFigures(0, 0.5, 0.0, 0.1, fraction, 0, 2.0, None, True)), 0)
+    told = gradient_words(seen(GradientStats(0, 0.5, 0.0, 0.1, fraction, 0, 2.0, None, True)), 0)
     assert told is not None
     assert f" {words} exactly zero" in told
 
 
 def test_what_is_not_finite_comes_first() -> None:
-    told = gradient_words(seen(GradientFigures(0, math.nan, math.nan, math.nan, 0.0, 3, 2.0, 1e-3, True)), 0)
+    told = gradient_words(seen(GradientStats(0, math.nan, math.nan, math.nan, 0.0, 3, 2.0, 1e-3, True)), 0)
     assert told == "3 elements are NaN or infinite (step 12)."
 
 
 @pytest.mark.parametrize(("exact", "about"), [(True, ""), (False, "about ")])
 def test_how_far_a_step_moves_a_parameter(exact: bool, about: str) -> None:
-    told = update_words(seen(GradientFigures(0, 0.5, 0.0, 0.1, 0.0, 0, 2.0, 1e-3, exact)), 0)
+    told = update_words(seen(GradientStats(0, 0.5, 0.0, 0.1, 0.0, 0, 2.0, 1e-3, exact)), 0)
     assert told == f"A step moves it by {about}1.00e-3 of its norm 2.00e0: log10 is -3.0, around -3 is usual (step 12)."
 
 
 def test_a_step_that_moves_nothing_and_one_that_was_not_seen() -> None:
-    told = update_words(seen(GradientFigures(0, 0.5, 0.0, 0.1, 0.0, 0, 2.0, None, True)), 0)
+    told = update_words(seen(GradientStats(0, 0.5, 0.0, 0.1, 0.0, 0, 2.0, None, True)), 0)
     assert told == "Its norm is 2.00e0; how far a step moves it was not seen (step 12)."
-    told = update_words(seen(GradientFigures(0, 0.5, 0.0, 0.1, 0.0, 0, 2.0, 0.0, True)), 0)
+    told = update_words(seen(GradientStats(0, 0.5, 0.0, 0.1, 0.0, 0, 2.0, 0.0, True)), 0)
     assert told == "The step did not move it; its norm is 2.00e0 (step 12)."
 
 
 def test_other_models_are_not_mistaken_for_these() -> None:
-    state = seen(GradientFigures(0, 0.5, 0.0, 0.1, 0.0, 0, 2.0, 1e-3, True))
+    state = seen(GradientStats(0, 0.5, 0.0, 0.1, 0.0, 0, 2.0, 1e-3, True))
     apply(state, next(event for event in coop_run(1) if isinstance(event, ev.ModelsFound)))
     assert gradient_words(state, 0) is None
 
 
 def test_of_a_module_it_is_told_how_many_of_its_tensors_the_words_are_of() -> None:
-    state = seen(GradientFigures(0, 0.5, 0.0, 0.1, 0.0, 0, 2.0, 1e-3, True))
+    state = seen(GradientStats(0, 0.5, 0.0, 0.1, 0.0, 0, 2.0, 1e-3, True))
     apply(state, ev.ParametersClassified(9.5, 14, "T" * 4 + "F" * (len(state.tree.parameters) - 4), flags(state, 4)))
-    apply(state, ev.GradientFiguresMeasured(9.5, 14, (GradientFigures(2, 0.25, 0.0, 0.1, 0.0, 0, 1.5, None, True),)))
+    apply(state, ev.GradientFiguresMeasured(9.5, 14, (GradientStats(2, 0.25, 0.0, 0.1, 0.0, 0, 1.5, None, True),)))
     assert joint_gradient_words(state, range(4, 9)) is None
     assert joint_update_words(state, range(4, 9)) is None
     words, moved = joint_gradient_words(state, range(4)), joint_update_words(state, range(4))

@@ -134,7 +134,7 @@ async def test_no_notice_lies_over_the_events_that_say_the_same() -> None:
     async with session((160, 50)) as run:
         await run.press("v")
         await run.put(answer, refusal)
-        assert [note.title for note in run.app._notifications] == ["Refused"]
+        assert [note.title for note in run.app._notifications] == ["CommandRefused"]
         await run.press("question_mark")
         await run.put(answer)
         assert len(run.app._notifications) == 2, "under a dialog nobody reads them"
@@ -278,7 +278,7 @@ async def test_a_click_on_the_letter_still_freezes() -> None:
         assert run.sink.submitted == [SetTrainable(1, "ctx", False)]
 
 
-BAD = ev.BadStepFound(2.0, 41, 1, "NaN", Phase.BACKWARD, 40, parameter="ctx", holds=True)
+BAD = ev.NonFiniteFound(2.0, 41, 1, "NaN", Phase.BACKWARD, 40, parameter="ctx", holds=True)
 
 
 async def test_the_pause_at_the_first_nan_is_asked_for_and_taken_back() -> None:

@@ -16,7 +16,7 @@ from harness import Session, session
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Pause, Watch
 from gradtui.protocol.histogram import BINS, GradientHistogram
-from gradtui.protocol.vocabulary import GradientFigures
+from gradtui.protocol.vocabulary import GradientStats
 from gradtui.runner.run_files import RunFiles
 from gradtui.tui.screens.plots import PlotScreen
 
@@ -37,7 +37,7 @@ def note(run: Session) -> str:
 def looked(step: int, parameter: int = 0) -> list[ev.Event]:
     counts = tuple(100 if at == 30 else 0 for at in range(BINS))
     histogram = GradientHistogram(parameter, counts, 0, 0, 0, 0, 0, 50, 100, 100)
-    figures = GradientFigures(parameter, 1.0, 0.0, 1.0, 0.0, 0, 1.0, 2e-3, True)
+    figures = GradientStats(parameter, 1.0, 0.0, 1.0, 0.0, 0, 1.0, 2e-3, True)
     return [
         ev.GradientFiguresMeasured(9.0, step, (figures,)),
         ev.GradientHistogramsMeasured(9.0, step, (histogram,)),

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 from fakes import coop_model, row_of
 
-from gradtui.protocol.events import StepTraced
+from gradtui.protocol.events import StepMemoryProfiled
 from gradtui.protocol.vocabulary import Holding, Phase
 from gradtui.state.reducer import apply
 from gradtui.state.run_state import RunState
@@ -19,8 +19,8 @@ MODEL = coop_model()
 BLOCK = row_of(MODEL, "text_encoder.blocks.3.mlp")
 
 
-def traced(**changes: object) -> StepTraced:
-    step = StepTraced(
+def traced(**changes: object) -> StepMemoryProfiled:
+    step = StepMemoryProfiled(
         1.0,
         12,
         (10 * MIB, 40 * MIB, 92 * MIB, 30 * MIB, 12 * MIB),
@@ -43,7 +43,7 @@ def traced(**changes: object) -> StepTraced:
     return dataclasses.replace(step, **changes)
 
 
-def words(step: StepTraced | None, width: int = 100) -> str:
+def words(step: StepMemoryProfiled | None, width: int = 100) -> str:
     state = RunState()
     apply(state, MODEL)
     if step is not None:

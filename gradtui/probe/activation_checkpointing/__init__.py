@@ -4,9 +4,9 @@ This package owns the checkpointed call, the trial that shows that a module comp
 second forward must not change again.
 """
 
-from gradtui.probe.activation_checkpointing.checkpointed_modules import Checkpoints, Wanted
+from gradtui.probe.activation_checkpointing.checkpointed_modules import CheckpointedModules, Wanted
 
 __all__ = [
-    "Checkpoints",
+    "CheckpointedModules",
     "Wanted",
 ]

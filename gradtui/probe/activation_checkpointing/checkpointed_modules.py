@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from gradtui.own_frames import hide
 from gradtui.probe.activation_checkpointing import determinism_trial
 from gradtui.probe.activation_checkpointing.recomputed_state import RecomputedState
-from gradtui.probe.autograd import ModuleTracer
+from gradtui.probe.autograd import ModuleCallLogger
 from gradtui.probe.runtime import HookSet
 from gradtui.probe.torch_private.checkpoint_rules import applies
 from gradtui.probe.torch_private.saved_hooks import can_checkpoint, checkpointing_of
@@ -41,10 +41,10 @@ class Wanted:
     """Names of its buffers that its forward changes."""
 
 
-class Checkpoints:
+class CheckpointedModules:
     """What is wanted, by the module's id."""
 
-    def __init__(self, tracer: ModuleTracer, hooks: HookSet) -> None:
+    def __init__(self, tracer: ModuleCallLogger, hooks: HookSet) -> None:
         self.wanted: dict[int, Wanted] = {}
         self._tracer = tracer
         self._hooks = hooks
@@ -128,7 +128,7 @@ def _of_tensors(
     return hide(again), tensors
 
 
-hide(Checkpoints.run)
+hide(CheckpointedModules.run)
 
 
 def _one_of_each_device(module: nn.Module) -> list[torch.Tensor]:

@@ -5,7 +5,7 @@ gradient from the loss to a module.
 """
 
 from gradtui.probe.autograd import recomputation
-from gradtui.probe.autograd.flow_through import GradientPassing
+from gradtui.probe.autograd.flow_through import FlowThrough
 from gradtui.probe.autograd.gradient_flow import (
     GraphsOfStep,
     grad_mode_letters,
@@ -14,8 +14,8 @@ from gradtui.probe.autograd.gradient_flow import (
     training_flags,
 )
 from gradtui.probe.autograd.gradient_path import Chain, Target, find_chain
-from gradtui.probe.autograd.graph_summary import NOTHING_KEPT, GraphFacts, KnownTensors
-from gradtui.probe.autograd.module_call_log import OUTSIDE, ModuleTrace, ModuleTracer, grad_mode
+from gradtui.probe.autograd.graph_summary import NOTHING_KEPT, GraphSummary, KnownTensors
+from gradtui.probe.autograd.module_call_log import OUTSIDE, ModuleCallLog, ModuleCallLogger, grad_mode
 from gradtui.probe.autograd.recomputation import Recomputation
 from gradtui.probe.autograd.saved_owners import SavedOwners
 from gradtui.probe.autograd.saved_tensors import walk
@@ -24,12 +24,12 @@ __all__ = [
     "NOTHING_KEPT",
     "OUTSIDE",
     "Chain",
-    "GradientPassing",
-    "GraphFacts",
+    "FlowThrough",
+    "GraphSummary",
     "GraphsOfStep",
     "KnownTensors",
-    "ModuleTrace",
-    "ModuleTracer",
+    "ModuleCallLog",
+    "ModuleCallLogger",
     "Recomputation",
     "SavedOwners",
     "Target",

@@ -21,7 +21,7 @@ _NO_FORWARD = getattr(nn.Module, "forward", None)
 Answer = tuple[bool | None, StateReason]
 
 
-class GradientPassing:
+class FlowThrough:
     """Answers for each module; each answer is worked out once."""
 
     def __init__(

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 import torch
 
-from gradtui.probe.autograd.graph_summary import GraphFacts, HiddenRegion
-from gradtui.probe.autograd.module_call_log import OUTSIDE, ModuleTrace
+from gradtui.probe.autograd.graph_summary import GraphSummary, HiddenRegion
+from gradtui.probe.autograd.module_call_log import OUTSIDE, ModuleCallLog
 from gradtui.probe.model import ModuleTree, StorageCount
 from gradtui.protocol.vocabulary import ENTERED, GradMode, Reach
 
@@ -34,7 +34,7 @@ class GraphsOfStep:
         """Modules with an operation that hides what several modules did."""
         return self.compiled | {region.module for region in self.regions.values()}
 
-    def add(self, facts: GraphFacts) -> None:
+    def add(self, facts: GraphSummary) -> None:
         """Take in one more backward."""
         self.active |= facts.active
         self.passing |= facts.passing
@@ -42,7 +42,7 @@ class GraphsOfStep:
         self.edges |= facts.edges
         self.regions |= facts.regions.hidden
 
-    def add_region(self, number: int, inside: GraphFacts) -> None:
+    def add_region(self, number: int, inside: GraphSummary) -> None:
         """Take in the graph that backward has made of a reentrant checkpoint."""
         region = self.regions.pop(number)
 
@@ -85,7 +85,7 @@ class Ancestors:
         return found
 
 
-def reach_letters(tree: ModuleTree, graphs: GraphsOfStep, trace: ModuleTrace, evaluated: Iterable[int]) -> str:
+def reach_letters(tree: ModuleTree, graphs: GraphsOfStep, trace: ModuleCallLog, evaluated: Iterable[int]) -> str:
     """A `Reach` letter for each module and what it holds. Roots that were `evaluated` between steps ran, with all in them."""
     ancestors = Ancestors(tree)
     entered = ancestors.with_all(graphs.active | graphs.passing | {place for _, place in graphs.edges})

@@ -12,7 +12,7 @@ from itertools import groupby
 
 import torch
 
-from gradtui.probe.autograd.module_call_log import OUTSIDE, ModuleTrace
+from gradtui.probe.autograd.module_call_log import OUTSIDE, ModuleCallLog
 from gradtui.probe.model import ModuleTree
 from gradtui.probe.torch_private.private_names import (
     GraphNode,
@@ -55,7 +55,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Chain:
-    """What was found; see `GradientTraced`, which has the same fields."""
+    """What was found; see `GradientPathFound`, which has the same fields."""
 
     found: bool = False
     hops: tuple[GradientHop, ...] = ()
@@ -68,7 +68,9 @@ class Chain:
     hidden: bool = False
 
 
-def find_chain(roots: Iterable[torch.Tensor], trace: ModuleTrace, target: Target, most: int = MOST_OPERATIONS) -> Chain:
+def find_chain(
+    roots: Iterable[torch.Tensor], trace: ModuleCallLog, target: Target, most: int = MOST_OPERATIONS
+) -> Chain:
     """The way from the tensors that backward is called on to `target`. Their graph must not be too deep (`graph_depth`)."""
     graph = _Graph([root.grad_fn for root in roots if root.grad_fn is not None], trace, most)
     tensor = target.tensor()
@@ -114,7 +116,7 @@ def _user_of(tensor: torch.Tensor) -> _Goal:
 class _Graph:
     """The operations behind some roots, and the leaves they end at."""
 
-    def __init__(self, roots: Sequence[GraphNode], trace: ModuleTrace, most: int) -> None:
+    def __init__(self, roots: Sequence[GraphNode], trace: ModuleCallLog, most: int) -> None:
         self.following: dict[GraphNode, list[GraphNode]] = {}
         """In the order they were come to; a leaf is followed by nothing."""
         self.whole = True

@@ -59,7 +59,7 @@ class Regions:
 
 
 @dataclass
-class GraphFacts:
+class GraphSummary:
     """What one walk found. Bytes count each storage once; parameters and buffers are left out."""
 
     total: int = 0
@@ -90,26 +90,26 @@ class GraphFacts:
     is_whole: bool = True
     """False where another model ran in this step that is not in this graph: its own may be alive beside it."""
 
-    def alive(self, apart_from: Iterable[int]) -> GraphFacts:
+    def alive(self, apart_from: Iterable[int]) -> GraphSummary:
         """Of a graph that may be gone by now its living storages; nothing if those are all held by others, as some are."""
         alive = {key for key, reference in self.references.items() if reference() is not None}
         if len(alive) == len(self.references):
             return self
         alive -= set(apart_from)
-        return GraphFacts(
+        return GraphSummary(
             storages={key: size for key, size in self.storages.items() if key in alive},
             offloaded={key: size for key, size in self.offloaded.items() if key in alive},
             is_whole=self.is_whole,
         )
 
-    def joined(self, storages: Mapping[int, int]) -> GraphFacts:
+    def joined(self, storages: Mapping[int, int]) -> GraphSummary:
         """With what other graphs keep."""
         return replace(self, storages={**self.storages, **storages}) if storages else self
 
-    def freed(self) -> GraphFacts:
+    def freed(self) -> GraphSummary:
         """What is kept once backward has freed this graph."""
-        return GraphFacts(is_whole=self.is_whole)
+        return GraphSummary(is_whole=self.is_whole)
 
 
-NOTHING_KEPT = GraphFacts()
+NOTHING_KEPT = GraphSummary()
 """Autograd keeps nothing. Not to be changed."""

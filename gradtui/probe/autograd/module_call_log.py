@@ -28,7 +28,7 @@ OUTSIDE = -1
 
 
 @dataclass
-class ModuleTrace:
+class ModuleCallLog:
     """Where modules began and ended during a forward, in autograd's own numbering.
 
     `numbers[i]` is the sequence number at the i-th boundary and `modules[i]` the module whose code runs from there on.
@@ -115,7 +115,7 @@ Places = Mapping[int, tuple[int, "weakref.ref[nn.Module]"]]
 """id of a module -> its place, and the module."""
 
 
-class ModuleTracer:
+class ModuleCallLogger:
     """Fills one trace at a time, with what happens on the thread that began it."""
 
     __slots__ = ("_parents", "_places", "_thread", "_trace", "calls", "inside", "minds", "on", "passes")
@@ -135,16 +135,16 @@ class ModuleTracer:
         self.calls: dict[int, tuple[weakref.ref[nn.Module], int]] = {}
         """By id: each module that another module has called and that is no child of a known one, with the caller's place."""
         self._parents: Sequence[int] = ()
-        self._trace = ModuleTrace()
+        self._trace = ModuleCallLog()
         self._places: Places = {}
         self._thread = 0
 
     @property
-    def trace(self) -> ModuleTrace:
+    def trace(self) -> ModuleCallLog:
         """What is being filled; an empty one while that is nothing."""
         return self._trace
 
-    def begin(self, places: Places, onto: ModuleTrace | None = None, parents: Sequence[int] = ()) -> ModuleTrace:
+    def begin(self, places: Places, onto: ModuleCallLog | None = None, parents: Sequence[int] = ()) -> ModuleCallLog:
         """Begin a new trace, or go on with `onto`.
 
         Args:
@@ -155,7 +155,7 @@ class ModuleTracer:
         if onto is None:
             self.calls.clear()
         self._parents = parents
-        self._trace, self._places, self._thread = onto or ModuleTrace(), places, get_ident()
+        self._trace, self._places, self._thread = onto or ModuleCallLog(), places, get_ident()
         self.on = True
         self.passes = False
         return self._trace
@@ -164,7 +164,7 @@ class ModuleTracer:
         """Trace no further. The trace so far belongs to whoever began it."""
         self.on = False
         self.passes = self.inside != 0 and not self.minds
-        self._trace, self._places = ModuleTrace(), {}
+        self._trace, self._places = ModuleCallLog(), {}
 
     def entered(self, now: int, module: nn.Module) -> None:  # noqa: ARG002 - as every callback of a hook
         """A module is called."""

@@ -17,8 +17,8 @@ import torch
 
 from gradtui.own_frames import hide
 from gradtui.probe.autograd.gradient_flow import GraphsOfStep
-from gradtui.probe.autograd.graph_summary import GraphFacts, KnownTensors
-from gradtui.probe.autograd.module_call_log import OUTSIDE, ModuleTrace
+from gradtui.probe.autograd.graph_summary import GraphSummary, KnownTensors
+from gradtui.probe.autograd.module_call_log import OUTSIDE, ModuleCallLog
 from gradtui.probe.autograd.saved_tensors import walk
 from gradtui.probe.runtime import ByIdentity, HookSet
 from gradtui.probe.torch_private.dynamo_frames import leave_to_python
@@ -26,7 +26,7 @@ from gradtui.probe.torch_private.private_names import number_in_backward, storag
 from gradtui.probe.torch_private.saved_hooks import next_holder, recomputation_hook
 from gradtui.probe.torch_private.unwrap import plain_tensors
 
-_NOTHING = GraphFacts()
+_NOTHING = GraphSummary()
 """No graph: nothing is added to it, since nothing is heard then."""
 
 
@@ -41,11 +41,11 @@ class Recomputation:
         """Modules that run again within backward are traced: there are reentrant regions."""
         self._facts = _NOTHING
         self._known = KnownTensors({}, {})
-        self._trace, self._graphs, self._thread = ModuleTrace(), GraphsOfStep(), 0
+        self._trace, self._graphs, self._thread = ModuleCallLog(), GraphsOfStep(), 0
         self._seen: ByIdentity[object, set[int]] = ByIdentity()
         """Storages that each region has saved anew. Regions may use the same memory, one by one."""
 
-    def expect(self, facts: GraphFacts, known: KnownTensors, trace: ModuleTrace, graphs: GraphsOfStep) -> None:
+    def expect(self, facts: GraphSummary, known: KnownTensors, trace: ModuleCallLog, graphs: GraphsOfStep) -> None:
         """Backward over this graph is about to run; of reentrant regions `graphs` is told what is in them."""
         self._facts = facts
         self._known = known
@@ -60,7 +60,7 @@ class Recomputation:
             return
         self.on = self.traces = False
         self._facts, self._known, self._seen = _NOTHING, KnownTensors({}, {}), ByIdentity()
-        self._trace, self._graphs, self._thread = ModuleTrace(), GraphsOfStep(), 0
+        self._trace, self._graphs, self._thread = ModuleCallLog(), GraphsOfStep(), 0
 
     def saved(self, tensor: torch.Tensor, frame: Any, group: Any) -> None:
         """A region that is not reentrant is about to save this tensor anew."""
@@ -102,7 +102,7 @@ class Recomputation:
             found = walk(roots, self._trace, known)
             self._graphs.add_region(number, found)
         else:
-            found = walk(roots, ModuleTrace(), KnownTensors(excluded, {}))
+            found = walk(roots, ModuleCallLog(), KnownTensors(excluded, {}))
         if module is not None:
             self._add(module, found.total)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import torch
 
-from gradtui.probe.autograd.module_call_log import OUTSIDE, ModuleTrace
+from gradtui.probe.autograd.module_call_log import OUTSIDE, ModuleCallLog
 from gradtui.probe.model import ModuleTree, nearest_leaf
 from gradtui.probe.torch_private.graph_depth import deepest, is_too_deep
 from gradtui.probe.torch_private.private_names import GraphNode, leaf_of, number_of, saved_data, saved_tensors
@@ -24,7 +24,7 @@ _BATCH = 1_000
 class SavedOwners:
     """Walks a graph once, then names the owners of what its nodes have saved."""
 
-    def __init__(self, tree: ModuleTree, trace: ModuleTrace | None) -> None:
+    def __init__(self, tree: ModuleTree, trace: ModuleCallLog | None) -> None:
         self._tree = tree
         self._trace = trace
         self._numbers: list[int] = []

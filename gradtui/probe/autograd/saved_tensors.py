@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from gradtui.probe.autograd.graph_summary import GraphFacts, HiddenRegion, KnownTensors
-from gradtui.probe.autograd.module_call_log import OUTSIDE, ModuleTrace
+from gradtui.probe.autograd.graph_summary import GraphSummary, HiddenRegion, KnownTensors
+from gradtui.probe.autograd.module_call_log import OUTSIDE, ModuleCallLog
 from gradtui.probe.model import Leaf
 from gradtui.probe.torch_private.graph_depth import TooDeepError, deepest, is_too_deep
 from gradtui.probe.torch_private.private_names import (
@@ -39,7 +39,7 @@ from gradtui.probe.torch_private.saved_origins import kept_by
 from gradtui.probe.torch_private.unwrap import PLAIN, plain_tensors
 
 
-def walk(roots: Iterable[torch.Tensor], trace: ModuleTrace, known: KnownTensors) -> GraphFacts:
+def walk(roots: Iterable[torch.Tensor], trace: ModuleCallLog, known: KnownTensors) -> GraphSummary:
     """Walk the graph that a backward on `roots` would run through; keeps nothing. Raises `TooDeepError` where it does harm."""
     return _Walk(trace, known).over(roots)
 
@@ -62,10 +62,10 @@ class _Region:
 class _Walk:
     """One loop that makes few objects: a graph has some four nodes for each layer, and Python's collector counts along."""
 
-    def __init__(self, trace: ModuleTrace, known: KnownTensors) -> None:
+    def __init__(self, trace: ModuleCallLog, known: KnownTensors) -> None:
         self._trace = trace
         self._known = known
-        self._facts = GraphFacts()
+        self._facts = GraphSummary()
         self._regions: dict[int, _Region] = {}
         """By the id() of the frame."""
         self._first: dict[int, tuple[int, int]] = {}
@@ -82,7 +82,7 @@ class _Walk:
         self._ends: list[int] = [0]
         """Where in `following` that of each ends, and that of the next begins."""
 
-    def over(self, roots: Iterable[torch.Tensor]) -> GraphFacts:
+    def over(self, roots: Iterable[torch.Tensor]) -> GraphSummary:
         places, leaves, module_of, ends = self._places, self._leaves, self._trace.module_of, self._ends
         tops = [top for root in roots if (top := root.grad_fn) is not None and leaf_of(top) is None]
         waiting = list(dict.fromkeys(tops))

@@ -4,12 +4,12 @@ This package owns the freeze with all its consequences, every other change of th
 schedules.
 """
 
-from gradtui.probe.commands.dispatcher import CommandDesk
-from gradtui.probe.commands.norm_statistics import HeldStatistics
+from gradtui.probe.commands.dispatcher import CommandDispatcher
+from gradtui.probe.commands.norm_statistics import PinnedNormStats
 from gradtui.probe.commands.replayed_schedule import ReplayedSchedule
 
 __all__ = [
-    "CommandDesk",
-    "HeldStatistics",
+    "CommandDispatcher",
+    "PinnedNormStats",
     "ReplayedSchedule",
 ]

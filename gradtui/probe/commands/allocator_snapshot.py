@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from gradtui.probe.runtime import Applied, Refused, WriteFile
+from gradtui.probe.runtime import CommandRefused, CommandResult, WriteFile
 from gradtui.probe.torch_private.cuda_private import allocator_snapshot
 
 _NO_HISTORY = (
@@ -19,25 +19,27 @@ _NO_HISTORY = (
 )
 
 
-def save(write_file: WriteFile | None) -> Applied:
+def save(write_file: WriteFile | None) -> CommandResult:
     """Write the snapshot. Whether the allocator records its history is the script's to say, and stays as it is.
 
     Raises:
         Refused: there is none, or it cannot be written.
     """
     if not torch.cuda.is_initialized():
-        raise Refused("only the CUDA allocator has one, and this run does not use CUDA")
+        raise CommandRefused("only the CUDA allocator has one, and this run does not use CUDA")
     if write_file is None:
-        raise Refused("this run has no place for files")
+        raise CommandRefused("this run has no place for files")
     snapshot = allocator_snapshot()
     if snapshot is None:
-        raise Refused("this version of PyTorch takes none")
+        raise CommandRefused("this version of PyTorch takes none")
     try:
         path = write_file("allocator", ".pickle", lambda file: pickle.dump(snapshot, file))
     except OSError as error:
-        raise Refused(f"it could not be written: {error.strerror or error}") from None
+        raise CommandRefused(f"it could not be written: {error.strerror or error}") from None
     missing = "" if _has_history(snapshot) else f"; {_NO_HISTORY}"
-    return Applied(f"wrote a snapshot of the allocator to {path}, for https://pytorch.org/memory_viz{missing}", ())
+    return CommandResult(
+        f"wrote a snapshot of the allocator to {path}, for https://pytorch.org/memory_viz{missing}", ()
+    )
 
 
 def _has_history(snapshot: dict[str, Any]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from gradtui.probe.runtime import Applied, Handler, Refused, RunStopped, raised_by_handler, ranks
+from gradtui.probe.runtime import CommandRefused, CommandResult, Handler, RunStopped, raised_by_handler, ranks
 from gradtui.protocol.commands import Command, Pause, Resume, RunSteps, RunTo, StopTraining
 from gradtui.transport.in_process import CommandQueue
 
@@ -20,7 +20,7 @@ class Boundary:
         commands: CommandQueue,
         *,
         handlers: Mapping[type[Command], Handler],
-        applied: Callable[[Command, Applied], None],
+        applied: Callable[[Command, CommandResult], None],
         rejected: Callable[[Command, str], None],
         held: Callable[[bool], None],
     ) -> None:
@@ -90,46 +90,46 @@ class Boundary:
         while self._commands and (command := self._commands.take()) is not None:
             self.carry_out(command, step)
 
-    def carry_out(self, command: Command, step: int) -> Refused | None:
+    def carry_out(self, command: Command, step: int) -> CommandRefused | None:
         """Apply one command and answer it; the reason why not, where it is refused."""
         try:
             applied = self._apply(command, step)
-        except Refused as refusal:
+        except CommandRefused as refusal:
             self._rejected(command, str(refusal))
             return refusal
         except Exception as error:
             if raised_by_handler(error):
                 raise
             # A failed command is answered, never raised into the script.
-            failed = Refused(f"it failed: {type(error).__name__}: {error}")
+            failed = CommandRefused(f"it failed: {type(error).__name__}: {error}")
             self._rejected(command, str(failed))
             return failed
         self._applied(command, applied)
         return None
 
-    def _apply(self, command: Command, step: int) -> Applied:
+    def _apply(self, command: Command, step: int) -> CommandResult:
         objection = ranks.objection_to(command)
         if objection is not None:
-            raise Refused(objection)
+            raise CommandRefused(objection)
         handler = self._handlers.get(type(command))
         if handler is not None:
             return handler(command)
         if isinstance(command, Pause):
             self._set_hold(step, command)
-            return Applied("pause", ())
+            return CommandResult("pause", ())
         if isinstance(command, Resume):
             self._set_hold(None)
-            return Applied("resume", ())
+            return CommandResult("resume", ())
         if isinstance(command, RunSteps):
             begin = self._hold_at if isinstance(self._wish, RunSteps) and self._hold_at is not None else step
             self._set_hold(max(step, begin) + command.count, command)
-            return Applied(f"run {command.count:,} step{'s' if command.count != 1 else ''}", ())
+            return CommandResult(f"run {command.count:,} step{'s' if command.count != 1 else ''}", ())
         if isinstance(command, RunTo):
             if command.step <= step:
-                raise Refused(f"step {command.step:,} is over: this is step {step:,}")
+                raise CommandRefused(f"step {command.step:,} is over: this is step {step:,}")
             self._set_hold(command.step, command)
-            return Applied(f"run to step {command.step:,}", ())
+            return CommandResult(f"run to step {command.step:,}", ())
         if isinstance(command, StopTraining):
             self._stop = True
-            return Applied("stop", ())
-        raise Refused(f"this run does not know the command {type(command).__name__}")
+            return CommandResult("stop", ())
+        raise CommandRefused(f"this run does not know the command {type(command).__name__}")

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 
 from torch import nn
 
-from gradtui.probe.activation_checkpointing import Checkpoints, Wanted
-from gradtui.probe.model import ModelsInView, ModuleTree, ancestors, is_compiled, is_scripted, module_at
-from gradtui.probe.runtime import Applied, Refused, RunClock, StepTime, size_words
-from gradtui.probe.sampling import StepExaminer
+from gradtui.probe.activation_checkpointing import CheckpointedModules, Wanted
+from gradtui.probe.model import ModelRegistry, ModuleTree, ancestors, is_compiled, is_scripted, module_at
+from gradtui.probe.runtime import CommandRefused, CommandResult, RunClock, StepTime, size_words
+from gradtui.probe.sampling import StepSampler
 from gradtui.probe.torch_private import checkpoint_rules
 from gradtui.protocol.commands import SetCheckpointing
 from gradtui.protocol.events import CheckpointingChanged, Event, ReceiptTaken
@@ -49,16 +49,16 @@ class Checkpointing:
         self,
         emit: Callable[[Event], None],
         clock: RunClock,
-        view: ModelsInView,
-        examiner: StepExaminer,
+        view: ModelRegistry,
+        step_sampler: StepSampler,
         step_time: StepTime,
     ) -> None:
         self._emit = emit
         self._clock = clock
         self._view = view
-        self._examiner = examiner
+        self._examiner = step_sampler
         self._step_time = step_time
-        self._checkpoints: Checkpoints = examiner.checkpoints
+        self._checkpoints: CheckpointedModules = step_sampler.checkpoints
         self._trials: dict[int, tuple[_Receipt, int]] = {}
         """By command: the receipt to be begun, and the steps that the trial has been waited for."""
         self._receipts: list[_Receipt] = []
@@ -73,13 +73,15 @@ class Checkpointing:
         """Modules have other places now, which a viewer has been told of."""
         self._told = (-1,) if self._checkpoints.wanted else ()
 
-    def set(self, command: SetCheckpointing) -> Applied:
-        """Do what the command asks. Raises `Refused`."""
+    def set(self, command: SetCheckpointing) -> CommandResult:
+        """Do what the command asks. Raises `CommandRefused`."""
         tree = self._view.tree
         path, place, module = module_at(command.path, tree)
         on = self._checkpoints.get(module) is not None
         if command.on is on:
-            raise Refused(f"{path or 'the model'} is {'' if on else 'not '}checkpointed{' already' if on else ''}")
+            raise CommandRefused(
+                f"{path or 'the model'} is {'' if on else 'not '}checkpointed{' already' if on else ''}"
+            )
         if not command.on:
             return self._off(module, path, command.id)
         self._refuse(place, module, tree)
@@ -88,13 +90,15 @@ class Checkpointing:
         self._on(module, path, command.id)
         note = f"; {' and '.join(inner[:3])} within it count again when it no longer is" if inner else ""
         twice = _hooks_run_again(module)
-        return Applied(f"checkpoints {path}, if this step's trial agrees{note}{twice}", (), self._undo(module, path))
+        return CommandResult(
+            f"checkpoints {path}, if this step's trial agrees{note}{twice}", (), self._undo(module, path)
+        )
 
     def _on(self, module: nn.Module, path: str, command: int) -> None:
         self._checkpoints.add(module, path, command)
         self._trials[command] = (_Receipt(command, path, None, self._step_time.typical), 0)
 
-    def _off(self, module: nn.Module, path: str, command: int) -> Applied:
+    def _off(self, module: nn.Module, path: str, command: int) -> CommandResult:
         wanted = self._checkpoints.get(module)
         self._checkpoints.remove(module)
         if wanted is not None and wanted.agreed:
@@ -103,26 +107,26 @@ class Checkpointing:
             self._trials.pop(wanted.command, None)
         reference, agreed = weakref.ref(module), wanted is not None and wanted.agreed
 
-        def again() -> Applied:
+        def again() -> CommandResult:
             live = reference()
             if live is None:
-                return Applied(f"{path} is gone", ())
+                return CommandResult(f"{path} is gone", ())
             if self._checkpoints.get(live) is None:
                 self._checkpoints.add(live, path, command, agreed=False)
                 self._trials[command] = (_Receipt(command, path, None, self._step_time.typical), 0)
-            return Applied(f"checkpoints {path} again", ())
+            return CommandResult(f"checkpoints {path} again", ())
 
-        return Applied(f"no longer checkpoints {path}", (), again if agreed else None)
+        return CommandResult(f"no longer checkpoints {path}", (), again if agreed else None)
 
-    def _undo(self, module: nn.Module, path: str) -> Callable[[], Applied]:
+    def _undo(self, module: nn.Module, path: str) -> Callable[[], CommandResult]:
         reference = weakref.ref(module)
 
-        def undo() -> Applied:
+        def undo() -> CommandResult:
             live = reference()
             if live is None or self._checkpoints.get(live) is None:
-                return Applied(f"{path} is not checkpointed any longer", ())
+                return CommandResult(f"{path} is not checkpointed any longer", ())
             done = self._off(live, path, self._checkpoints.wanted[id(live)].command)
-            return Applied(done.text, ())
+            return CommandResult(done.text, ())
 
         return undo
 
@@ -130,27 +134,29 @@ class Checkpointing:
         path = tree.modules[place].path
         around = ancestors(place, tree)
         if not around:
-            raise Refused("checkpointing the whole model saves nothing: backward would hold all of it again at once")
+            raise CommandRefused(
+                "checkpointing the whole model saves nothing: backward would hold all of it again at once"
+            )
         if getattr(module.forward, "__func__", None) is nn.Module.forward:
-            raise Refused(f"a {type(module).__name__} is not called itself: checkpoint what is in it")
+            raise CommandRefused(f"a {type(module).__name__} is not called itself: checkpoint what is in it")
         if not checkpoint_rules.CAN_BE_TOLD:
-            raise Refused("this version of PyTorch does not tell when that would be safe")
+            raise CommandRefused("this version of PyTorch does not tell when that would be safe")
         live = {each: found for each in around if (found := tree.module_refs[each]()) is not None}
         if any(map(is_scripted, module.modules())):
-            raise Refused(f"{path} is TorchScript's: its code cannot be called in parts")
+            raise CommandRefused(f"{path} is TorchScript's: its code cannot be called in parts")
         wrapped = {tree.place_of(wrapper) for ref in tree.wrapper_refs if (wrapper := ref()) is not None}
         below = range(place, place + tree.modules[place].subtree_modules)
         if any(map(is_compiled, [*module.modules(), *live.values()])) or wrapped & {*around, *below}:
-            raise Refused(f"{path} is compiled: what its code keeps is the compiler's to say")
+            raise CommandRefused(f"{path} is compiled: what its code keeps is the compiler's to say")
         outer = next((tree.modules[each].path for each, found in live.items() if self._checkpoints.get(found)), None)
         if outer is not None:
-            raise Refused(f"it is within {outer}, which is checkpointed")
+            raise CommandRefused(f"it is within {outer}, which is checkpointed")
         for found in live.values():
             kinds = {kind.__name__ for kind in type(found).__mro__}
             if kinds & set(_GATHERING):
-                raise Refused(f"under {type(found).__name__} each computation gathers parameters from all ranks")
+                raise CommandRefused(f"under {type(found).__name__} each computation gathers parameters from all ranks")
             if isinstance(found, nn.parallel.DistributedDataParallel) and getattr(found, "static_graph", False):
-                raise Refused("DistributedDataParallel was told that its graph is static")
+                raise CommandRefused("DistributedDataParallel was told that its graph is static")
 
     def settle(self, step: int) -> None:
         """A step boundary: conclude trials and take receipts."""

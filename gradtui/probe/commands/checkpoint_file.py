@@ -19,7 +19,7 @@ import torch
 from torch.optim import Optimizer
 
 from gradtui.probe.model import ModuleTree
-from gradtui.probe.runtime import Applied, Refused, WriteFile, size_words
+from gradtui.probe.runtime import CommandRefused, CommandResult, WriteFile, size_words
 
 
 def save(
@@ -30,7 +30,7 @@ def save(
     *,
     directory: str,
     write_file: WriteFile | None,
-) -> Applied:
+) -> CommandResult:
     """Write it, whole or not at all, and say how long training was held.
 
     `file` is the path, from `directory` if it is relative; empty for a new one that `write_file` names.
@@ -40,7 +40,7 @@ def save(
     """
     models = {model.name or "model": module for model in tree.models if (module := tree.module_refs[model.root]())}
     if not models:
-        raise Refused("there is no model yet")
+        raise CommandRefused("there is no model yet")
     began = perf_counter()
     state = {
         "models": {name: module.state_dict() for name, module in models.items()},
@@ -51,14 +51,16 @@ def save(
     try:
         path = _write(file, directory, write_file, lambda stream: torch.save(state, stream))
     except OSError as error:
-        raise Refused(f"{file or 'it'} could not be written: {error.strerror or error}") from None
+        raise CommandRefused(f"{file or 'it'} could not be written: {error.strerror or error}") from None
     except RuntimeError as error:
         # What torch's writer makes of an OSError of the file beneath it.
         reason = error.__context__ if isinstance(error.__context__, OSError) else error
-        raise Refused(f"{file or 'it'} could not be written: {getattr(reason, 'strerror', None) or reason}") from None
+        raise CommandRefused(
+            f"{file or 'it'} could not be written: {getattr(reason, 'strerror', None) or reason}"
+        ) from None
     size, seconds = os.path.getsize(path), perf_counter() - began
     held = f"training was held for {duration_words(seconds)}"
-    return Applied(f"saved a checkpoint to {path}: {size_words(size)}, {held}", ())
+    return CommandResult(f"saved a checkpoint to {path}: {size_words(size)}, {held}", ())
 
 
 def duration_words(seconds: float) -> str:
@@ -70,13 +72,13 @@ def duration_words(seconds: float) -> str:
 def _write(file: str, directory: str, write_file: WriteFile | None, fill: Callable[[BinaryIO], object]) -> str:
     if not file:
         if write_file is None:
-            raise Refused("this run has no place for files: name one")
+            raise CommandRefused("this run has no place for files: name one")
         return write_file("checkpoint", ".pt", fill)
     path = Path(directory, Path(file).expanduser())
     if path.is_dir():
-        raise Refused(f"{path} is a directory")
+        raise CommandRefused(f"{path} is a directory")
     if path.exists() and not path.is_file():
-        raise Refused(f"{path} is not a file")
+        raise CommandRefused(f"{path} is not a file")
     path = path.resolve()
     descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:

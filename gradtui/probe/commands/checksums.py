@@ -27,7 +27,7 @@ Checksum = bytes | torch.Tensor
 """A digest, or a number on a device."""
 
 
-class TakenChecksums(Generic[_Key]):
+class ChecksumSample(Generic[_Key]):
     """The checksums of some tensors at one moment, by any key. Those of a device go to the host and arrive later.
 
     On a device without room for what that takes, tensors have none.
@@ -69,7 +69,7 @@ class TakenChecksums(Generic[_Key]):
         for *_, copy in self._under_way:
             copy.wait()
 
-    def compare(self, later: TakenChecksums[_Key]) -> dict[_Key, bool]:
+    def compare(self, later: ChecksumSample[_Key]) -> dict[_Key, bool]:
         """Whether each is the same later. All are there. A tensor that is on another device by then cannot be compared."""
         before, now = self._arrived(), later._arrived()
         return {

@@ -19,25 +19,25 @@ from gradtui.probe.commands.checkpoint_activations import Checkpointing
 from gradtui.probe.commands.group_additions import ToldAdditions
 from gradtui.probe.commands.param_group_settings import set_group
 from gradtui.probe.commands.replayed_schedule import ReplayedSchedule
-from gradtui.probe.commands.trainability import Toggling
+from gradtui.probe.commands.trainability import TrainabilityController
 from gradtui.probe.commands.training_mode import set_mode
 from gradtui.probe.commands.undo_stack import UndoStack
-from gradtui.probe.gradients import NormReader, Surroundings
-from gradtui.probe.model import ModelsInView, Moved
+from gradtui.probe.gradients import GradNormCollector, Surroundings
+from gradtui.probe.model import IndexMapping, ModelRegistry
 from gradtui.probe.model import optimizer_membership as membership
 from gradtui.probe.runtime import (
-    AlreadySo,
-    Applied,
-    Gone,
+    CommandRefused,
+    CommandResult,
     Handler,
-    Refused,
+    NothingToDo,
     RunClock,
     RunStopped,
     StepTime,
+    TargetGone,
     WriteFile,
     ranks,
 )
-from gradtui.probe.sampling import StepExaminer
+from gradtui.probe.sampling import StepSampler
 from gradtui.probe.steps import StepCounter
 from gradtui.probe.torch_private.cuda_captures import is_capturing
 from gradtui.probe.torch_private.private_names import operations_are_observed
@@ -69,16 +69,16 @@ _FEW = 10
 """Steps that a person sees one by one when the run is held after the last of them."""
 
 
-class CommandDesk:
+class CommandDispatcher:
     """Applies, answers and verifies commands."""
 
     def __init__(
         self,
         emit: Callable[[Event], None],
         clock: RunClock,
-        view: ModelsInView,
-        norms: NormReader,
-        examiner: StepExaminer,
+        view: ModelRegistry,
+        norms: GradNormCollector,
+        step_sampler: StepSampler,
         counter: StepCounter,
         commands: CommandQueue,
         held: Callable[[bool], None],
@@ -87,14 +87,16 @@ class CommandDesk:
         self._emit = emit
         self._clock = clock
         self._view = view
-        self._examiner = examiner
+        self._examiner = step_sampler
         self._counter = counter
         self._undo = UndoStack()
-        self.toggling = Toggling(emit, clock, view, norms, examiner, lambda: (self._step, self._by_hand), commands)
-        self.freezes = self.toggling.freezes
+        self.trainability = TrainabilityController(
+            emit, clock, view, norms, step_sampler, lambda: (self._step, self._by_hand), commands
+        )
+        self.freezes = self.trainability.freezes
         self.statistics = self.freezes.statistics
         self._additions = ToldAdditions(emit, clock, view)
-        self.checkpointing = Checkpointing(emit, clock, view, examiner, step_time)
+        self.checkpointing = Checkpointing(emit, clock, view, step_sampler, step_time)
         self._directory = os.getcwd()
         self._boundary = Boundary(
             commands,
@@ -104,8 +106,8 @@ class CommandDesk:
             held=held,
         )
         self._bad_steps, self._wait_for_readings = norms.bad_steps, norms.wait
-        self._bad_steps.around = Surroundings(counter, examiner.tracer, examiner.batches.tensors, self._hold)
-        examiner.follows = lambda: self._bad_steps.pauses
+        self._bad_steps.around = Surroundings(counter, step_sampler.tracer, step_sampler.batches.tensors, self._hold)
+        step_sampler.follows = lambda: self._bad_steps.pauses
         self.write_file: WriteFile | None = None
         """Makes the files a person asks for; None where there is no place for any."""
         self.schedule = ReplayedSchedule()
@@ -119,13 +121,13 @@ class CommandDesk:
         self._looked = False
         """The models have been compared with the tree at this boundary."""
 
-    def _handlers(self, norms: NormReader) -> dict[type[Command], Handler]:
+    def _handlers(self, norms: GradNormCollector) -> dict[type[Command], Handler]:
         view = self._view
         return {
-            SetTrainable: self.toggling.set_trainable,
-            TakeUpFreezes: self.toggling.take_up,
-            VerifyFreeze: self.toggling.verify,
-            TrainOnly: self.toggling.train_only,
+            SetTrainable: self.trainability.set_trainable,
+            TakeUpFreezes: self.trainability.take_up,
+            VerifyFreeze: self.trainability.verify,
+            TrainOnly: self.trainability.train_only,
             Undo: lambda _: self._undo.take_back(),
             SetCheckpointing: self.checkpointing.set,
             SetMode: lambda command: set_mode(command, view.tree),
@@ -182,7 +184,7 @@ class CommandDesk:
             self.schedule,
             optimizer,
             saved,
-            self.toggling.apply,
+            self.trainability.apply,
             lambda command: self._boundary.carry_out(command, step),
         )
         self._emit(ScheduleNoted(self._clock.at(), step, note, False))
@@ -226,9 +228,9 @@ class CommandDesk:
         while (entry := self.schedule.take(self._step, self._counter.left_out)) is not None:
             refusal = self._boundary.carry_out(entry.command, self._step)
             # In the session it was refused as well, and asked for again: only what was done is written down.
-            while isinstance(refusal, Gone):
+            while isinstance(refusal, TargetGone):
                 refusal = self._boundary.carry_out(entry.command, self._step)
-            if refusal is not None and not isinstance(refusal, AlreadySo):
+            if refusal is not None and not isinstance(refusal, NothingToDo):
                 self._give_up(f"{entry.title}: cannot {command_words(entry.command)}: {refusal}")
 
     def _give_up_on_several_ranks(self) -> None:
@@ -252,9 +254,9 @@ class CommandDesk:
     def _looking_first(self, handler: Handler) -> Handler:
         """What a command is about is what the models hold now, not what they held when they were examined last."""
 
-        def handle(command: Command) -> Applied:
+        def handle(command: Command) -> CommandResult:
             if self._captured and isinstance(command, Intervention):
-                raise Refused(
+                raise CommandRefused(
                     "the steps are replays of a CUDA graph, which run what was captured whatever is changed now"
                 )
             if isinstance(command, (Intervention, SaveCheckpoint)):
@@ -264,23 +266,23 @@ class CommandDesk:
 
         return handle
 
-    def _trace(self, _: TraceStep) -> Applied:
+    def _trace(self, _: TraceStep) -> CommandResult:
         objection = self._examiner.trace_next()
         if objection is not None:
-            raise Refused(objection)
-        return Applied("take the next step apart", ())
+            raise CommandRefused(objection)
+        return CommandResult("take the next step apart", ())
 
-    def _watch(self, norms: NormReader, command: Watch) -> Applied:
+    def _watch(self, norms: GradNormCollector, command: Watch) -> CommandResult:
         norms.watch(command.parameters)
-        return Applied("look closely at gradients", ())
+        return CommandResult("look closely at gradients", ())
 
-    def _clear_gradients(self, _: ZeroGradients) -> Applied:
+    def _clear_gradients(self, _: ZeroGradients) -> CommandResult:
         tensors = [tensor for _, tensor in self._view.tree.live_parameters()]
         for optimizer in self._view.live_optimizers():
             tensors += membership.parameters(optimizer)
         return zero_grad.clear(tensors, to_none=not self._by_hand)
 
-    def _save_checkpoint(self, command: SaveCheckpoint) -> Applied:
+    def _save_checkpoint(self, command: SaveCheckpoint) -> CommandResult:
         view = self._view
         refusals.refuse_sharded(view.tree)
         return checkpoint_file.save(
@@ -292,12 +294,12 @@ class CommandDesk:
             write_file=self.write_file,
         )
 
-    def tree_changed(self, moved: Moved) -> None:
+    def tree_changed(self, moved: IndexMapping) -> None:
         """Parameters and modules have other places now."""
-        self.toggling.tree_changed(moved)
+        self.trainability.tree_changed(moved)
         self.checkpointing.tree_changed()
 
-    def _applied(self, command: Command, applied: Applied) -> None:
+    def _applied(self, command: Command, applied: CommandResult) -> None:
         late = self._view.found_at > 0
         self._emit(
             CommandApplied(

@@ -23,15 +23,15 @@ from gradtui.probe.commands.freeze_verifier import (
     SINCE_LAST_STEP,
     VERIFY_STEPS,
     WITHIN_STEP,
-    FreezeWatch,
+    FreezeVerifier,
     optimizer_wrote,
     within_steps,
 )
-from gradtui.probe.commands.norm_statistics import HeldStatistics
+from gradtui.probe.commands.norm_statistics import PinnedNormStats
 from gradtui.probe.commands.refusals import Training
-from gradtui.probe.model import ModelsInView
-from gradtui.probe.runtime import ByIdentity, Refused, RunClock
-from gradtui.protocol.events import Event, FreezeContended, FreezesInForce, FreezeVerified
+from gradtui.probe.model import ModelRegistry
+from gradtui.probe.runtime import ByIdentity, CommandRefused, RunClock
+from gradtui.protocol.events import Event, FreezeOverridden, FreezeStateChanged, FreezeVerified
 
 _TELL_EVERY = 1_000
 """A script that sets the same tensors back at every step is noted once in so many steps."""
@@ -47,14 +47,14 @@ class Checked(NamedTuple):
     causes: tuple[str, ...]
 
 
-class Freezes:
+class FreezeRegistry:
     """Every freeze in force. `training` tells how the script trains, at a boundary."""
 
     def __init__(
-        self, emit: Callable[[Event], None], clock: RunClock, view: ModelsInView, training: Callable[[], Training]
+        self, emit: Callable[[Event], None], clock: RunClock, view: ModelRegistry, training: Callable[[], Training]
     ) -> None:
-        self.statistics = HeldStatistics()
-        self.watches: list[FreezeWatch] = []
+        self.statistics = PinnedNormStats()
+        self.watches: list[FreezeVerifier] = []
         """One list for good: whoever has it sees what is in it now."""
         self._emit = emit
         self._clock = clock
@@ -119,7 +119,7 @@ class Freezes:
         self.statistics.hold(held)
         paths = {id(module): self._view.tree.modules[place].path for place, module in self._view.tree.live_modules()}
         self.watches.append(
-            FreezeWatch(command, step, named.items(), [(paths.get(id(module), ""), module) for module in held])
+            FreezeVerifier(command, step, named.items(), [(paths.get(id(module), ""), module) for module in held])
         )
         self._looked_at = step
         self._forwards = self.statistics.forwards
@@ -175,7 +175,7 @@ class Freezes:
         try:
             refusals.refuse_special(chosen, self._view.tree)
             refusals.refuse_to_end_training(chosen, self._view.tree, self._training())
-        except Refused as refusal:
+        except CommandRefused as refusal:
             given_up = str(refusal)
         self._contended(step, tensors, given_up)
         if given_up is not None:
@@ -228,9 +228,12 @@ class Freezes:
         self._tell_what_is_in_force(step)
 
     def check(self) -> Checked:
-        """Compare everything with what it was, the checksums too; waits for a device. Raises `Refused` if nothing is frozen."""
+        """Compare everything with what it was, the checksums too; waits for a device.
+
+        Raises `CommandRefused` if nothing is frozen.
+        """
         if all(watch.is_empty for watch in self.watches):
-            raise Refused("nothing has been frozen from here")
+            raise CommandRefused("nothing has been frozen from here")
         verdicts = [watch.wait() for watch in self.watches]
         return Checked(
             sum(verdict.tensors for verdict in verdicts),
@@ -278,7 +281,7 @@ class Freezes:
             self._told_at = step
             names = {id(tensor): path for path, tensor in self.parameters()}
             paths = tuple(names[id(tensor)] for tensor in tensors if id(tensor) in names)
-            self._emit(FreezeContended(self._clock.at(), step, paths, self._times, given_up))
+            self._emit(FreezeOverridden(self._clock.at(), step, paths, self._times, given_up))
 
     def _tell_what_is_in_force(self, step: int) -> None:
         tree = self._view.tree
@@ -292,4 +295,4 @@ class Freezes:
         self._is_told = True
         if now != self._in_force:
             self._in_force = now
-            self._emit(FreezesInForce(self._clock.at(), step, *now))
+            self._emit(FreezeStateChanged(self._clock.at(), step, *now))

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import nn
 
-from gradtui.probe.commands.checksums import TakenChecksums
+from gradtui.probe.commands.checksums import ChecksumSample
 from gradtui.probe.torch_private.cuda_captures import is_capturing
 from gradtui.probe.torch_private.private_names import are_untouched, operations_are_observed, shares_version, version_of
 
@@ -76,7 +76,7 @@ class Verdict:
     """Of each that moved what moved it."""
 
 
-class FreezeWatch:
+class FreezeVerifier:
     """The tensors of one freeze, and with them the running statistics of `statistics`, (path of a module, module)."""
 
     def __init__(
@@ -93,13 +93,13 @@ class FreezeWatch:
         self._held = [_as_it_is(path, tensor) for path, tensor in tensors]
         self._statistics = [_as_it_is(path, buffer) for path, buffer in statistics_of(statistics)]
         held = () if operations_are_observed() else (*self._held, *self._statistics)
-        self._taken = TakenChecksums((each, tensor) for each in held if (tensor := each.tensor()) is not None)
+        self._taken = ChecksumSample((each, tensor) for each in held if (tensor := each.tensor()) is not None)
         """The checksums of the tensors as they were frozen."""
         self._by_id: dict[int, weakref.ref[torch.Tensor]] | None = None
         """The parameters that must stay frozen; None until somebody asks."""
         self._turn = 0
         """The part that is looked at next."""
-        self._under_way: TakenChecksums[_Held] | None = None
+        self._under_way: ChecksumSample[_Held] | None = None
         """Checksums of the tensors as they are now, which a device has not told yet."""
         self._looked()
 
@@ -238,12 +238,12 @@ class FreezeWatch:
         tensors = sum(held.tensor() is not None for held in self._held)
         return Verdict(tensors, tuple(held.path for held in moved), tuple(held.cause or _WRITTEN for held in moved))
 
-    def _read(self) -> TakenChecksums[_Held]:
+    def _read(self) -> ChecksumSample[_Held]:
         """The checksums of the tensors as they are now, of those that had one when they were frozen."""
         # A mode of the script's would be asked about operations of ours.
         held = () if operations_are_observed() else (*self._held, *self._statistics)
         living = ((each, tensor) for each in held if each in self._taken and (tensor := each.tensor()) is not None)
-        return TakenChecksums(living)
+        return ChecksumSample(living)
 
 
 def _as_it_is(path: str, tensor: torch.Tensor) -> _Held:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from gradtui.probe.model import ModelsInView
+from gradtui.probe.model import ModelRegistry
 from gradtui.probe.model import optimizer_membership as membership
 from gradtui.probe.runtime import RunClock
 from gradtui.protocol.events import Event, OptimizersExtended
@@ -18,7 +18,7 @@ _Told = tuple[tuple[ExtendedOptimizer, ...], tuple[str, ...]]
 class ToldAdditions:
     """Remembers what it emitted last: an event is emitted only for what has changed."""
 
-    def __init__(self, emit: Callable[[Event], None], clock: RunClock, view: ModelsInView) -> None:
+    def __init__(self, emit: Callable[[Event], None], clock: RunClock, view: ModelRegistry) -> None:
         self._emit = emit
         self._clock = clock
         self._view = view

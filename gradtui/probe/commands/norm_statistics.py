@@ -30,7 +30,7 @@ def collects_statistics(module: nn.Module) -> bool:
     return bool(buffers) and any(buffers.get(name) is not None for name in _BUFFERS)
 
 
-class HeldStatistics:
+class PinnedNormStats:
     """The modules whose running statistics are held."""
 
     def __init__(self) -> None:
@@ -149,5 +149,5 @@ def changed_words(changes: Sequence[Changed], find: Callable[[str], nn.Module | 
 
 
 # Dynamo meets the wrappers around the script's calls; what they call is no part of a program that the script compiles.
-leave_to_python(HeldStatistics.enter, and_all_it_calls=True)
-leave_to_python(HeldStatistics.leave, and_all_it_calls=True)
+leave_to_python(PinnedNormStats.enter, and_all_it_calls=True)
+leave_to_python(PinnedNormStats.leave, and_all_it_calls=True)

@@ -2,7 +2,7 @@
 
 The state of a parameter that the script gave to its optimizer stays in `optimizer.state` while it is offloaded, so a checkpoint
 that the script saves meanwhile has it. An optimizer skips what has no gradient, so it never meets a tensor of the wrong device.
-The state of a parameter that a command had added to the optimizer waits in `JoinedParameters`. Dropped state is written to an
+The state of a parameter that a command had added to the optimizer waits in `AddedParameters`. Dropped state is written to an
 unnamed temporary file first, so that the command can be taken back to the bit. Training thread only, at a boundary.
 """
 
@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import torch
 from torch.optim import Optimizer
 
-from gradtui.probe.model import JoinedParameters
+from gradtui.probe.model import AddedParameters
 from gradtui.probe.model import optimizer_membership as membership
-from gradtui.probe.runtime import Refused, size_words
+from gradtui.probe.runtime import CommandRefused, size_words
 
 TREATMENTS = ("keep", "offload", "drop")
 
@@ -30,7 +30,7 @@ class Treated(NamedTuple):
     words: str
     """As it goes on after the answer to the freeze, with the bytes; empty where there is no state."""
     take_back: Callable[[], None] | None
-    """Puts back what was dropped. Raises `Refused` where it was not kept."""
+    """Puts back what was dropped. Raises `CommandRefused` where it was not kept."""
 
 
 class _Offloaded(NamedTuple):
@@ -45,7 +45,7 @@ class _Offloaded(NamedTuple):
 class OptimizerStates:
     """Treats the state of what is frozen, and brings it back."""
 
-    def __init__(self, joined: JoinedParameters) -> None:
+    def __init__(self, joined: AddedParameters) -> None:
         self.joined = joined
         """What commands have added to the optimizers."""
         self._offloaded: dict[int, _Offloaded] = {}
@@ -58,7 +58,9 @@ class OptimizerStates:
             Refused: `how` is no treatment.
         """
         if how not in TREATMENTS:
-            raise Refused(f"there is no way {how!r} to treat an optimizer's state; there are {', '.join(TREATMENTS)}")
+            raise CommandRefused(
+                f"there is no way {how!r} to treat an optimizer's state; there are {', '.join(TREATMENTS)}"
+            )
         found = list(_states(frozen, optimizers))
         if how == "offload":
             return Treated("".join(self._offload(found)), None)
@@ -181,7 +183,7 @@ def _drop(found: Sequence[_State], put: Callable[[Optimizer, torch.Tensor, Any],
 
     def put_back() -> None:
         if reason is not None:
-            raise Refused(reason)
+            raise CommandRefused(reason)
         file.seek(0)
         # Our own file, which nobody else can open.
         kept = torch.load(file, weights_only=False)

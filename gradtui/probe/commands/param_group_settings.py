@@ -17,20 +17,20 @@ import torch
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from gradtui.probe.runtime import Applied, Gone, Refused
+from gradtui.probe.runtime import CommandRefused, CommandResult, TargetGone
 from gradtui.protocol.commands import SetGroup
 
 _OF_GROUP = ("initial_lr", "max_lr", "min_lr")
 _OF_SCHEDULER = ("base_lrs", "max_lrs")
 
 
-def set_group(command: SetGroup, optimizers: Sequence[Optimizer | None]) -> Applied:
-    """Set what the command names. Raises `Refused` and changes nothing where that cannot be."""
+def set_group(command: SetGroup, optimizers: Sequence[Optimizer | None]) -> CommandResult:
+    """Set what the command names. Raises `CommandRefused` and changes nothing where that cannot be."""
     optimizer = optimizers[command.optimizer] if 0 <= command.optimizer < len(optimizers) else None
     if optimizer is None:
-        raise Refused(f"there is no optimizer {command.optimizer}")
+        raise CommandRefused(f"there is no optimizer {command.optimizer}")
     if not 0 <= command.group < len(optimizer.param_groups):
-        raise Refused(f"{type(optimizer).__name__} has {len(optimizer.param_groups)} groups, from 0 on")
+        raise CommandRefused(f"{type(optimizer).__name__} has {len(optimizer.param_groups)} groups, from 0 on")
     group = optimizer.param_groups[command.group]
     wishes = {"lr": command.learning_rate, "weight_decay": command.weight_decay}
     wishes = {name: value for name, value in wishes.items() if value is not None}
@@ -39,13 +39,13 @@ def set_group(command: SetGroup, optimizers: Sequence[Optimizer | None]) -> Appl
     before = float(group["lr"]) if "lr" in wishes else 0.0
     if schedulers and not before:
         names = " and ".join(type(each).__name__ for each in schedulers)
-        raise Refused(f"the learning rate is 0 now, and {names} would set it again: change it once it is not")
+        raise CommandRefused(f"the learning rate is 0 now, and {names} would set it again: change it once it is not")
     undos = [_set(group, name, value) for name, value in wishes.items() if value is not None]
     said = ", ".join(f"{_NAMES[name]} {old:g} → {wishes[name]:g}" for (name, old, _) in undos)
     scaled = _scale(schedulers, group, command.group, wishes["lr"] / before) if schedulers and wishes["lr"] else []
     title = f"{type(optimizer).__name__} group {command.group}"
     undo = _undo(title, optimizer, command.group, undos, scaled)
-    return Applied(f"{title}: {said}{_schedule_words(schedulers, wishes.get('lr'))}", (), undo)
+    return CommandResult(f"{title}: {said}{_schedule_words(schedulers, wishes.get('lr'))}", (), undo)
 
 
 _NAMES = {"lr": "learning rate", "weight_decay": "weight decay"}
@@ -56,16 +56,16 @@ _Change = tuple[str, float, float]
 
 def _refuse(wishes: dict[str, Any], group: dict[str, Any], optimizer: Optimizer) -> None:
     if not wishes:
-        raise Refused("neither a learning rate nor a weight decay was named")
+        raise CommandRefused("neither a learning rate nor a weight decay was named")
     for name, value in wishes.items():
         if name not in group:
-            raise Refused(f"{type(optimizer).__name__} has no {_NAMES[name]}")
+            raise CommandRefused(f"{type(optimizer).__name__} has no {_NAMES[name]}")
         if not math.isfinite(value) or value < 0:
-            raise Refused(f"a {_NAMES[name]} is a number from 0 on, not {value:g}")
+            raise CommandRefused(f"a {_NAMES[name]} is a number from 0 on, not {value:g}")
         if isinstance(group[name], torch.Tensor) and group[name].numel() != 1:
-            raise Refused(f"the {_NAMES[name]} of this group is no single number")
+            raise CommandRefused(f"the {_NAMES[name]} of this group is no single number")
     if all(float(group[name]) == value for name, value in wishes.items()):
-        raise Refused("it is so already")
+        raise CommandRefused("it is so already")
 
 
 def _set(group: dict[str, Any], name: str, value: float) -> _Change:
@@ -108,13 +108,13 @@ def _scale(schedulers: Sequence[Any], group: dict[str, Any], place: int, factor:
 
 def _undo(
     title: str, optimizer: Optimizer, place: int, undos: list[_Change], scaled: list[tuple[Any, ...]]
-) -> Callable[[], Applied]:
+) -> Callable[[], CommandResult]:
     reference = weakref.ref(optimizer)
 
-    def undo() -> Applied:
+    def undo() -> CommandResult:
         live = reference()
         if live is None or place >= len(live.param_groups):
-            raise Gone(f"{title} is gone")
+            raise TargetGone(f"{title} is gone")
         group = live.param_groups[place]
         said = []
         for name, before, after in undos:
@@ -127,7 +127,7 @@ def _undo(
             key: Any = name if owner is None else where
             if holder is not None:
                 holder[key] = before if holder[key] == after else holder[key] * before / after
-        return Applied(f"{title}: {', '.join(said)}", ())
+        return CommandResult(f"{title}: {', '.join(said)}", ())
 
     return undo
 

@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 
 from gradtui.probe.model import ModuleTree
 from gradtui.probe.model import optimizer_membership as membership
-from gradtui.probe.runtime import Refused, ranks
+from gradtui.probe.runtime import CommandRefused, ranks
 from gradtui.probe.torch_private.private_names import has_accumulation_hooks, is_lazy
 
 _SHARDED = ("FullyShardedDataParallel", "FSDPModule", "DeepSpeedEngine")
@@ -48,19 +48,19 @@ def refuse_data_parallel(tree: ModuleTree) -> None:
     """What a data-parallel wrapper assumes of its parameters must not change. Of several ranks in general see `ranks`."""
     wrapper = _wrapper(tree, _RANKS_AGREE)
     if wrapper == "DistributedDataParallel" and distributed.is_available() and distributed.is_initialized():
-        raise Refused(
+        raise CommandRefused(
             f"{wrapper} has counted, when it was made, which parameters get a gradient: it would wait for those that are "
             "frozen since, and pass over those that are unfrozen"
         )
     if wrapper is not None:
-        raise Refused(f"under {wrapper} a toggle must happen on all ranks at once, which is not possible yet")
+        raise CommandRefused(f"under {wrapper} a toggle must happen on all ranks at once, which is not possible yet")
 
 
 def refuse_sharded(tree: ModuleTree) -> None:
     """To save the state of sharded parameters, all ranks must take part."""
     wrapper, count = _wrapper(tree, _SHARDED), ranks.world_size()
     if wrapper is not None and count > 1:
-        raise Refused(f"this is one of {count} ranks: to save what {wrapper} holds, all of them must take part")
+        raise CommandRefused(f"this is one of {count} ranks: to save what {wrapper} holds, all of them must take part")
 
 
 def _wrapper(tree: ModuleTree, kinds: Sequence[str]) -> str | None:
@@ -74,11 +74,13 @@ def refuse_special(chosen: Mapping[int, torch.Tensor], tree: ModuleTree) -> None
     for place, tensor in chosen.items():
         path = tree.parameters[place].path
         if is_lazy(tensor):
-            raise Refused(f"{path} has no shape yet (a lazy module): it can be toggled after the first forward")
+            raise CommandRefused(f"{path} has no shape yet (a lazy module): it can be toggled after the first forward")
         if not tensor.is_leaf:
-            raise Refused(f"{path} is computed from others (a parametrization): toggle the originals it is made from")
+            raise CommandRefused(
+                f"{path} is computed from others (a parametrization): toggle the originals it is made from"
+            )
         if tensor.is_inference():
-            raise Refused(f"{path} was made in inference mode, where autograd does not exist")
+            raise CommandRefused(f"{path} was made in inference mode, where autograd does not exist")
 
 
 def refuse_untrainable(chosen: Mapping[int, torch.Tensor], tree: ModuleTree, optimizers: Sequence[Optimizer]) -> None:
@@ -88,18 +90,18 @@ def refuse_untrainable(chosen: Mapping[int, torch.Tensor], tree: ModuleTree, opt
         path = tree.parameters[place].path
         if not (tensor.is_floating_point() or tensor.is_complex()):
             kind = tree.parameters[place].dtype
-            raise Refused(f"only floating point tensors can have a gradient, and {path} is {kind}")
+            raise CommandRefused(f"only floating point tensors can have a gradient, and {path} is {kind}")
         if id(tensor) in owners:
             sparse = membership.makes_sparse_gradients(place, tree)
             reason = membership.objection(*owners[id(tensor)], tensor, sparse=sparse)
             if reason is not None:
-                raise Refused(f"{path} cannot be trained by the optimizer that owns it: {reason}")
+                raise CommandRefused(f"{path} cannot be trained by the optimizer that owns it: {reason}")
 
 
 def refuse_by_hand(training: Training) -> None:
     """A freeze takes the gradient away, and code such as `p -= lr * p.grad` does not expect that."""
     if training.by_hand:
-        raise Refused(
+        raise CommandRefused(
             "this script updates its parameters itself, without an optimizer: a missing gradient may break it"
         )
 
@@ -110,12 +112,12 @@ def refuse_joining_in_backward(orphans: Mapping[int, torch.Tensor], tree: Module
         return
     name = tree.parameters[next(iter(orphans))].path
     if training.in_backward:
-        raise Refused(
+        raise CommandRefused(
             f"optimizers step within backward here: {name} would be moved while backward still needs its values"
         )
     owned = (tensor for optimizer in training.optimizers for tensor in membership.parameters(optimizer))
     if training.in_backward is None and any(map(has_accumulation_hooks, owned)):
-        raise Refused(
+        raise CommandRefused(
             f"{name} is in no optimizer, and those here may step within backward: ask again after the first step"
         )
 
@@ -128,7 +130,7 @@ def refuse_lbfgs(chosen: Mapping[int, torch.Tensor], optimizers: Sequence[Optimi
     own = {id(owners[id(tensor)][0]) for tensor in chosen.values() if id(tensor) in owners}
     for optimizer in optimizers:
         if isinstance(optimizer, torch.optim.LBFGS) and id(optimizer) in own:
-            raise Refused(f"LBFGS cannot be changed while it runs: {why}")
+            raise CommandRefused(f"LBFGS cannot be changed while it runs: {why}")
 
 
 def refuse_to_end_training(chosen: Mapping[int, torch.Tensor], tree: ModuleTree, training: Training) -> None:
@@ -142,7 +144,7 @@ def refuse_to_end_training(chosen: Mapping[int, torch.Tensor], tree: ModuleTree,
     candidates = candidates or [tensor for _, tensor in tree.live_parameters()]
     rest = (tensor for tensor in candidates if id(tensor) not in frozen)
     if not _is_any_reached(rest, tree, training) and _is_any_reached(chosen.values(), tree, training):
-        raise Refused(
+        raise CommandRefused(
             "this would freeze the last trainable parameter that is known to get a gradient: "
             "backward would have nothing to compute and raise an error" + _of_untried(tree, training)
         )
@@ -161,7 +163,9 @@ def _refuse_to_empty(
     rest = (tensor for tensor in owned if id(tensor) not in frozen)
     if not _is_any_reached(rest, tree, training) and _is_any_reached(owned, tree, training):
         names = " and ".join(dict.fromkeys(type(optimizer).__name__ for optimizer in together))
-        raise Refused(f"this would leave {names} without a trainable parameter: {why}" + _of_untried(tree, training))
+        raise CommandRefused(
+            f"this would leave {names} without a trainable parameter: {why}" + _of_untried(tree, training)
+        )
 
 
 def _is_any_reached(tensors: Iterable[torch.Tensor], tree: ModuleTree, training: Training) -> bool:

@@ -17,7 +17,7 @@ from gradtui.probe.commands.optimizer_state import OptimizerStates, Treated
 from gradtui.probe.commands.refusals import Training
 from gradtui.probe.model import ModuleTree, joined_words, left_words
 from gradtui.probe.model import optimizer_membership as membership
-from gradtui.probe.runtime import Applied, Refused, size_words
+from gradtui.probe.runtime import CommandRefused, CommandResult, size_words
 from gradtui.probe.torch_private.private_names import compiled_in_place, compiled_module
 from gradtui.protocol.commands import SetTrainable
 from gradtui.state import selection as selections
@@ -26,19 +26,22 @@ from gradtui.state.selection import NothingSelected, Selected
 
 
 def select(command: SetTrainable, tree: ModuleTree) -> tuple[str, dict[int, torch.Tensor]]:
-    """What a command names: the path as the tree has it, and the parameters by place. Raises `Refused` if there is none."""
+    """The path that a command names, as the tree has it, and the parameters by place.
+
+    Raises `CommandRefused` if there is none.
+    """
     path, places = named(command.path, tree)
     return path, {place: tensor for place in places if (tensor := tree.parameter_refs[place]()) is not None}
 
 
 def named(selection: str, tree: ModuleTree) -> Selected:
-    """What a selection means. Raises `Refused` if it names no parameter."""
+    """What a selection means. Raises `CommandRefused` if it names no parameter."""
     try:
         selected = selections.find(selection, tree)
     except NothingSelected as nothing:
-        raise Refused(str(nothing)) from None
+        raise CommandRefused(str(nothing)) from None
     if not selected.places:
-        raise Refused(f"{selected.shown or 'the model'} has no parameters")
+        raise CommandRefused(f"{selected.shown or 'the model'} has no parameters")
     return selected
 
 
@@ -70,8 +73,8 @@ def set_trainable(
     shown: str,
     step: int,
     state: str = "keep",
-) -> tuple[Applied, Treated]:
-    """Freeze or unfreeze parameters. Raises `Refused` and changes nothing where that would break the run.
+) -> tuple[CommandResult, Treated]:
+    """Freeze or unfreeze parameters. Raises `CommandRefused` and changes nothing where that would break the run.
 
     `shown` is the path they were named by, `step` the step at the boundary, `state` what becomes of the optimizers' state of
     what is frozen. Also returned is what became of it.
@@ -83,7 +86,7 @@ def set_trainable(
     else:
         treated = _freeze(chosen, tree, training, states, state, step)
     text = f"{'unfroze' if trainable else 'froze'} {shown or 'the model'}: {extent(shown, chosen, tree)}{treated.words}"
-    return Applied(text + _of_compiled(chosen, tree), tuple(chosen)), treated
+    return CommandResult(text + _of_compiled(chosen, tree), tuple(chosen)), treated
 
 
 def _freeze(
@@ -125,7 +128,7 @@ def _unfreeze(
     try:
         joining = joined.plan(orphans, tree, optimizers)
     except ValueError as reason:
-        raise Refused(str(reason)) from None
+        raise CommandRefused(str(reason)) from None
     with _all_or_nothing(chosen.values()), joined.joining(joining, step):
         back = states.bring_back(chosen.values())
         for tensor in chosen.values():

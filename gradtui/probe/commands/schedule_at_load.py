@@ -14,17 +14,17 @@ from typing import Any
 from torch.optim import Optimizer
 
 from gradtui.probe.commands.replayed_schedule import ReplayedSchedule
-from gradtui.probe.model import JoinedParameters
+from gradtui.probe.model import AddedParameters
 from gradtui.probe.model import optimizer_membership as membership
-from gradtui.probe.runtime import AlreadySo, Applied, Refused
+from gradtui.probe.runtime import CommandRefused, CommandResult, NothingToDo
 from gradtui.protocol.commands import Command, Intervention, SetTrainable, TakeUpFreezes, TrainOnly, Undo
 from gradtui.protocol.schedule import Scheduled
 
 _TOGGLES = (SetTrainable, TrainOnly, TakeUpFreezes, Undo)
 """The commands that can change which parameters an optimizer has."""
 
-Try = Callable[[Command], Applied]
-"""Applies a toggle without an answer. Raises `Refused`."""
+Try = Callable[[Command], CommandResult]
+"""Applies a toggle without an answer. Raises `CommandRefused`."""
 
 
 class ManyFit(Exception):  # noqa: N818 - it is an answer, not an error
@@ -51,7 +51,7 @@ def is_larger(saved: Sequence[int], optimizer: Optimizer) -> bool:
     return len(saved) == len(own) and saved != own and all(there >= here for there, here in zip(saved, own))
 
 
-def is_of_before(saved: Sequence[int], optimizer: Optimizer, joined: JoinedParameters) -> bool:
+def is_of_before(saved: Sequence[int], optimizer: Optimizer, joined: AddedParameters) -> bool:
     """Whether a saved state has exactly the optimizer's parameters without those that commands have added."""
     own = [sum(not joined.holds(tensor) for tensor in group["params"]) for group in optimizer.param_groups]
     return list(saved) == own != sizes(optimizer)
@@ -66,7 +66,7 @@ def entries_needed(left: Sequence[Scheduled], optimizer: Optimizer, saved: Seque
         ManyFit: the checkpoint does not tell which entries were in force when it was saved.
     """
     fits: dict[tuple[int, ...], int] = {}
-    applied: list[Applied] = []
+    applied: list[CommandResult] = []
     try:
         for number, entry in enumerate(left, 1):
             if not isinstance(entry.command, _TOGGLES):
@@ -76,24 +76,24 @@ def entries_needed(left: Sequence[Scheduled], optimizer: Optimizer, saved: Seque
                     _take_back(applied)
                 else:
                     applied.append(apply(entry.command))
-            except AlreadySo:
+            except NothingToDo:
                 continue
-            except Refused:
+            except CommandRefused:
                 break
             if sizes(optimizer) == list(saved):
                 fits.setdefault(tuple(id(tensor) for tensor in membership.parameters(optimizer)), number)
     finally:
         while applied:
-            with suppress(Refused):
+            with suppress(CommandRefused):
                 _take_back(applied)
     if len(fits) > 1:
         raise ManyFit
     return next(iter(fits.values()), 0)
 
 
-def _take_back(applied: list[Applied]) -> None:
+def _take_back(applied: list[CommandResult]) -> None:
     if not applied or (undo := applied.pop().undo) is None:
-        raise Refused("there is nothing to take back")
+        raise CommandRefused("there is nothing to take back")
     undo()
 
 

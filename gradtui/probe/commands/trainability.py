@@ -12,15 +12,15 @@ import torch
 from torch import nn
 
 from gradtui.probe.commands import norm_statistics, requires_grad
-from gradtui.probe.commands.freeze_registry import Freezes
+from gradtui.probe.commands.freeze_registry import FreezeRegistry
 from gradtui.probe.commands.optimizer_state import OptimizerStates, Treated
 from gradtui.probe.commands.refusals import Training
 from gradtui.probe.commands.transaction import in_order
-from gradtui.probe.gradients import NormReader, rounded_updates
-from gradtui.probe.model import Lineage, ModelsInView, Moved, is_same_model, lineage, lineages, replaced_words
+from gradtui.probe.gradients import GradNormCollector, rounded_updates
+from gradtui.probe.model import IndexMapping, Lineage, ModelRegistry, is_same_model, lineage, lineages, replaced_words
 from gradtui.probe.model import optimizer_membership as membership
-from gradtui.probe.runtime import AlreadySo, Applied, Gone, Refused, RunClock
-from gradtui.probe.sampling import StepExaminer
+from gradtui.probe.runtime import CommandRefused, CommandResult, NothingToDo, RunClock, TargetGone
+from gradtui.probe.sampling import StepSampler
 from gradtui.protocol.commands import Command, SetTrainable, TakeUpFreezes, TrainOnly, VerifyFreeze
 from gradtui.protocol.events import Event
 from gradtui.protocol.vocabulary import Changed
@@ -38,7 +38,7 @@ class _Wish(NamedTuple):
     """What becomes of the optimizers' state of what is frozen."""
 
 
-class Toggling:
+class TrainabilityController:
     """Sets what is trainable, and remembers what a person froze.
 
     `here` tells the step at the boundary and whether the script updates its parameters itself, without an optimizer.
@@ -48,16 +48,16 @@ class Toggling:
         self,
         emit: Callable[[Event], None],
         clock: RunClock,
-        view: ModelsInView,
-        norms: NormReader,
-        examiner: StepExaminer,
+        view: ModelRegistry,
+        norms: GradNormCollector,
+        step_sampler: StepSampler,
         here: Callable[[], tuple[int, bool]],
         commands: CommandQueue,
     ) -> None:
         self._commands = commands
         self._view = view
         self._norms = norms
-        self._examiner = examiner
+        self._examiner = step_sampler
         self._here = here
         self._frozen: set[int] = set()
         """Places of the parameters that a command froze: they did train before, as far as was known."""
@@ -67,10 +67,10 @@ class Toggling:
         """What a saved state names that has not been applied yet."""
         self._missing: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
         """What it names that was not there: its model may be seen later."""
-        self.freezes = Freezes(emit, clock, view, self._training)
+        self.freezes = FreezeRegistry(emit, clock, view, self._training)
         self.states = OptimizerStates(view.joined)
 
-    def tree_changed(self, moved: Moved) -> None:
+    def tree_changed(self, moved: IndexMapping) -> None:
         """Parameters have other places now."""
         self._frozen = moved.parameter_set(self._frozen)
         self._untried = moved.parameter_set(self._untried)
@@ -90,8 +90,8 @@ class Toggling:
         self.freezes.statistics.modules = []
         self.states.bring_all_back()
 
-    def apply(self, command: Command) -> Applied:
-        """Carry out one of the commands that freeze and unfreeze. Raises `Refused`."""
+    def apply(self, command: Command) -> CommandResult:
+        """Carry out one of the commands that freeze and unfreeze. Raises `CommandRefused`."""
         if isinstance(command, SetTrainable):
             return self.set_trainable(command)
         if isinstance(command, TrainOnly):
@@ -99,15 +99,15 @@ class Toggling:
         assert isinstance(command, TakeUpFreezes)
         return self.take_up(command)
 
-    def set_trainable(self, command: SetTrainable) -> Applied:
-        """Freeze or unfreeze what the command names. Raises `Refused`."""
+    def set_trainable(self, command: SetTrainable) -> CommandResult:
+        """Freeze or unfreeze what the command names. Raises `CommandRefused`."""
         path, named = requires_grad.select(command, self._view.tree)
         done = self._set(command, path, named)
         chosen = {place: named[place] for place in done.parameters} if command.trainable else {}
         return self._warned(done, chosen)
 
-    def train_only(self, command: TrainOnly) -> Applied:
-        """Unfreeze what the command names and freeze all the rest. Raises `Refused`, and then neither is done."""
+    def train_only(self, command: TrainOnly) -> CommandResult:
+        """Unfreeze what the command names and freeze all the rest. Raises `CommandRefused`, and then neither is done."""
         tree = self._view.tree
         shown, places = requires_grad.named(command.selection, tree)
         live = dict(tree.live_parameters())
@@ -117,34 +117,34 @@ class Toggling:
         parts = [(True, shown, wanted), (False, f"all but {shown or 'the model'}", rest)]
         try:
             done = in_order([partial(self._set, SetTrainable(command.id, to, on), to, part) for on, to, part in parts])
-        except AlreadySo:
-            raise AlreadySo(f"{shown or 'the model'} is already all that trains") from None
+        except NothingToDo:
+            raise NothingToDo(f"{shown or 'the model'} is already all that trains") from None
         size = sum(tree.parameters[place].count for place in wanted)
         counts = f"{'1 tensor' if len(wanted) == 1 else f'{len(wanted)} tensors'}, {size:,} parameters"
         words = norm_statistics.changed_words(done.changed, self._module)
         done = replace(done, text="; ".join((f"trains only {shown or 'the model'}: {counts}", *words)))
         return self._warned(done, wanted)
 
-    def _warned(self, done: Applied, unfrozen: dict[int, torch.Tensor]) -> Applied:
+    def _warned(self, done: CommandResult, unfrozen: dict[int, torch.Tensor]) -> CommandResult:
         """What was done, with a warning where the dtype of what was unfrozen is too coarse for its updates."""
         words = rounded_updates.warning(
             unfrozen, self._view.tree, self._view.live_optimizers(), self._norms.latest.by_place
         )
         return replace(done, text=f"{done.text}; {words}") if words else done
 
-    def _set(self, command: SetTrainable, path: str, named: dict[int, torch.Tensor]) -> Applied:
-        """Freeze or unfreeze what of these is not yet as the command asks. Raises `Refused`."""
+    def _set(self, command: SetTrainable, path: str, named: dict[int, torch.Tensor]) -> CommandResult:
+        """Freeze or unfreeze what of these is not yet as the command asks. Raises `CommandRefused`."""
         wish = _Wish(command.id, command.trainable, path, command.state)
         chosen = self._to_be_set(named, wish.trainable)
         modules: list[nn.Module] = []
         if command.statistics:
             modules = self._to_release(chosen) if command.trainable else self._to_hold(set(named), chosen)
         if not chosen and not modules:
-            raise AlreadySo(f"{path or 'the model'} is already {'trainable' if command.trainable else 'frozen'}")
+            raise NothingToDo(f"{path or 'the model'} is already {'trainable' if command.trainable else 'frozen'}")
         return self._toggle(wish, chosen, modules)
 
-    def take_up(self, command: TakeUpFreezes) -> Applied:
-        """Freeze what a saved state names, as far as it is there. Raises `Refused`."""
+    def take_up(self, command: TakeUpFreezes) -> CommandResult:
+        """Freeze what a saved state names, as far as it is there. Raises `CommandRefused`."""
         tree = self._view.tree
         found = {path: requires_grad.find(path, tree) for path in command.frozen}
         modules = {path: self._module(path) for path in command.holding}
@@ -154,30 +154,30 @@ class Toggling:
         names = gone + unheld
         missing = f"{', '.join(names[:3])}{' …' if len(names) > 3 else ''}: not in any model of this run"
         if len(names) == len(found) + len(modules):
-            raise Refused(missing)
+            raise CommandRefused(missing)
         places = dict.fromkeys(place for place in found.values() if place is not None)
         alive = {place: tensor for place in places if (tensor := tree.parameter_refs[place]()) is not None}
         chosen = {place: tensor for place, tensor in alive.items() if not self._is_frozen(tensor)}
         held = [module for module in modules.values() if module is not None and not self._holds(module)]
         if not chosen and not held:
             # A schedule names it too.
-            raise AlreadySo("what the saved state names is frozen already")
+            raise NothingToDo("what the saved state names is frozen already")
         done = self._toggle(_Wish(command.id, False, "what the saved state names"), chosen, held)
         return replace(done, text=f"{done.text}; left out {missing}") if names else done
 
-    def verify(self, _: VerifyFreeze) -> Applied:
-        """Compare everything that is frozen with what it was, to the bit. Raises `Refused` if nothing is."""
+    def verify(self, _: VerifyFreeze) -> CommandResult:
+        """Compare everything that is frozen with what it was, to the bit. Raises `CommandRefused` if nothing is."""
         step, _by_hand = self._here()
         checked = self.freezes.check()
         steps = step - checked.since_step
         tensors = f"{checked.tensors} tensor{'' if checked.tensors == 1 else 's'}"
         if not checked.moved:
-            return Applied(
+            return CommandResult(
                 f"{tensors} held still for {steps} step{'' if steps == 1 else 's'}, by counters and checksums", ()
             )
         told = [f"{path} ({cause})" for path, cause in zip(checked.moved[:3], checked.causes)]
         more = f" and {len(checked.moved) - 3} more" if len(checked.moved) > 3 else ""
-        return Applied(f"of {tensors} that are frozen these moved: {', '.join(told)}{more}", ())
+        return CommandResult(f"of {tensors} that are frozen these moved: {', '.join(told)}{more}", ())
 
     def saved(self) -> tuple[list[str], list[str]]:
         """Paths of the parameters that commands have frozen, and of the modules whose statistics are held."""
@@ -220,7 +220,7 @@ class Toggling:
         covered = {id(module) for module in norm_statistics.covered(self._view.tree, trainable=set(chosen))}
         return [module for module in self.freezes.statistics.live() if id(module) not in covered]
 
-    def _toggle(self, wish: _Wish, chosen: dict[int, torch.Tensor], modules: list[nn.Module]) -> Applied:
+    def _toggle(self, wish: _Wish, chosen: dict[int, torch.Tensor], modules: list[nn.Module]) -> CommandResult:
         """Carry it out; `modules` are those whose statistics are held or, in an unfreeze, collected again."""
         tree = self._view.tree
         from_here = {id(tensor) for _, tensor in self.freezes.parameters()}
@@ -228,7 +228,7 @@ class Toggling:
         offloaded = self.states.offloaded(chosen.values())
         optimizers = self._view.live_optimizers()
         owned = membership.owners(optimizers).keys()
-        done, treated = Applied("", ()), Treated("", None)
+        done, treated = CommandResult("", ()), Treated("", None)
         if chosen:
             done, treated = requires_grad.set_trainable(
                 chosen,
@@ -249,7 +249,7 @@ class Toggling:
         # What waited in host memory does so again.
         back = _Wish(wish.command, not wish.trainable, wish.shown, "offload" if offloaded else "keep")
 
-        def undo() -> Applied:
+        def undo() -> CommandResult:
             # The script had switched these off itself: they are left to it.
             left = [tensor for reference in off if (tensor := reference()) is not None]
             if not wish.trainable:
@@ -266,7 +266,7 @@ class Toggling:
             if id(tensor) not in owned and id(tensor) in positions
         )
         paths = tuple(tree.parameters[place].path for place in chosen)
-        return Applied(text, tuple(chosen), undo, (Changed(wish.trainable, paths, self._paths(modules), joined),))
+        return CommandResult(text, tuple(chosen), undo, (Changed(wish.trainable, paths, self._paths(modules), joined),))
 
     def _paths(self, modules: list[nn.Module]) -> tuple[str, ...]:
         tree = self._view.tree
@@ -279,14 +279,14 @@ class Toggling:
         toggled: list[tuple[weakref.ref[torch.Tensor], Lineage]],
         statistics: list[weakref.ref[nn.Module]],
         treated: Treated,
-    ) -> Applied:
+    ) -> CommandResult:
         """Freeze or unfreeze exactly these, those that are still there, in the same model, and still what they were made."""
         tree = self._view.tree
         living = [(tensor, above) for reference, above in toggled if (tensor := reference()) is not None]
         listed = [(place, tensor, above) for tensor, above in living if (place := tree.owns(tensor)) is not None]
         known = {place: tensor for place, tensor, above in listed if is_same_model(above, lineage(place, tree))}
         if listed and not known:
-            raise Gone(replaced_words(listed[0][2], lineage(listed[0][0], tree)))
+            raise TargetGone(replaced_words(listed[0][2], lineage(listed[0][0], tree)))
         chosen = {
             place: tensor
             for place, tensor in known.items()
@@ -295,7 +295,7 @@ class Toggling:
         living_modules = (module for reference in statistics if (module := reference()) is not None)
         modules = [module for module in living_modules if self._holds(module) is wish.trainable]
         if not chosen and not modules:
-            raise Gone("nothing of it is left as it was")
+            raise TargetGone("nothing of it is left as it was")
         if treated.take_back is None:
             return self._toggle(wish, chosen, modules)
         treated.take_back()

@@ -7,29 +7,29 @@ import weakref
 from torch import nn
 
 from gradtui.probe.model import ModuleTree, module_at
-from gradtui.probe.runtime import Applied, Gone, Refused
+from gradtui.probe.runtime import CommandRefused, CommandResult, TargetGone
 from gradtui.protocol.commands import SetMode
 
 
-def set_mode(command: SetMode, tree: ModuleTree) -> Applied:
-    """`module.train(training)`, which also reaches every module within. Raises `Refused`."""
+def set_mode(command: SetMode, tree: ModuleTree) -> CommandResult:
+    """`module.train(training)`, which also reaches every module within. Raises `CommandRefused`."""
     path, _, module = module_at(command.path, tree)
     shown, mode = path or "the model", _mode(command.training)
     before = [(weakref.ref(each), each.training) for each in module.modules()]
     if all(training is command.training for _, training in before):
-        raise Refused(f"{shown} is in {mode} mode already")
+        raise CommandRefused(f"{shown} is in {mode} mode already")
     # The script's own `train` may have its reasons to leave some modules as they are.
     module.train(command.training)
     changed = [ref for ref, training in before if (live := ref()) is not None and live.training is not training]
     if not changed:
-        raise Refused(f"the train() of {shown} leaves it as it is")
-    return Applied(
+        raise CommandRefused(f"the train() of {shown} leaves it as it is")
+    return CommandResult(
         f"put {shown} in {mode} mode: {_count(len(changed))}, until the script calls train() or eval() itself", (),
         lambda: _put_back(shown, before),
     )  # fmt: skip
 
 
-def _put_back(shown: str, before: list[tuple[weakref.ref[nn.Module], bool]]) -> Applied:
+def _put_back(shown: str, before: list[tuple[weakref.ref[nn.Module], bool]]) -> CommandResult:
     changed = 0
     for reference, training in before:
         module = reference()
@@ -37,8 +37,8 @@ def _put_back(shown: str, before: list[tuple[weakref.ref[nn.Module], bool]]) -> 
             module.training = training
             changed += 1
     if not changed:
-        raise Gone("the script has set it back itself")
-    return Applied(f"put {shown} back in the mode it had: {_count(changed)}", ())
+        raise TargetGone("the script has set it back itself")
+    return CommandResult(f"put {shown} back in the mode it had: {_count(changed)}", ())
 
 
 def _mode(training: bool) -> str:

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from gradtui.probe.runtime import AlreadySo, Applied
+from gradtui.probe.runtime import CommandResult, NothingToDo
 
-Change = Callable[[], Applied]
+Change = Callable[[], CommandResult]
 
 
-def in_order(changes: Sequence[Change]) -> Applied:
+def in_order(changes: Sequence[Change]) -> CommandResult:
     """Make changes one after the other; where one raises, those before it are taken back, and it is raised again.
 
     One that asks for what is so already is left out; where all are, that is raised. The answer names the parameters of all,
     and its `undo` takes all back, latest first, as one.
     """
-    done: list[Applied] = []
-    idle: AlreadySo | None = None
+    done: list[CommandResult] = []
+    idle: NothingToDo | None = None
     for change in changes:
         try:
             done.append(change())
-        except AlreadySo as so_already:
+        except NothingToDo as so_already:
             idle = so_already
         except BaseException:
             for earlier in reversed(done):
@@ -31,7 +31,7 @@ def in_order(changes: Sequence[Change]) -> Applied:
         raise idle
     parameters = tuple(dict.fromkeys(place for each in done for place in each.parameters))
     undos = [each.undo for each in reversed(done) if each.undo is not None]
-    return Applied(
+    return CommandResult(
         "; ".join(each.text for each in done),
         parameters,
         (lambda: in_order(undos)) if undos else None,

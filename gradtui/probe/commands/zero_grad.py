@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 import torch
 
-from gradtui.probe.runtime import Applied, Refused, size_words
+from gradtui.probe.runtime import CommandRefused, CommandResult, size_words
 
 
-def clear(tensors: Iterable[torch.Tensor], *, to_none: bool) -> Applied:
+def clear(tensors: Iterable[torch.Tensor], *, to_none: bool) -> CommandResult:
     """Take the gradients of these tensors away, or fill them with zeros where the script may count on their being there.
 
     Raises:
@@ -17,7 +17,7 @@ def clear(tensors: Iterable[torch.Tensor], *, to_none: bool) -> Applied:
     """
     holding = list({id(tensor): tensor for tensor in tensors if tensor.grad is not None}.values())
     if not holding:
-        raise Refused("no parameter has a gradient at this step boundary: the script clears them itself")
+        raise CommandRefused("no parameter has a gradient at this step boundary: the script clears them itself")
     size = sum(_bytes(tensor.grad) for tensor in holding if tensor.grad is not None)
     for tensor in holding:
         if to_none:
@@ -26,7 +26,7 @@ def clear(tensors: Iterable[torch.Tensor], *, to_none: bool) -> Applied:
             tensor.grad.detach_().zero_()
     tensors_ = "1 tensor" if len(holding) == 1 else f"{len(holding)} tensors"
     done = f"{size_words(size)} given back" if to_none else f"{size_words(size)} of zeros"
-    return Applied(f"cleared the gradients of {tensors_}: {done}", ())
+    return CommandResult(f"cleared the gradients of {tensors_}: {done}", ())
 
 
 def _bytes(gradient: torch.Tensor) -> int:

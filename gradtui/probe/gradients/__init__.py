@@ -4,13 +4,13 @@ This package owns the sampling of gradient norms, and what clipping, loss scalin
 """
 
 from gradtui.probe.gradients import clipping, rounded_updates
-from gradtui.probe.gradients.grad_norm_collector import NormReader
+from gradtui.probe.gradients.grad_norm_collector import GradNormCollector
 from gradtui.probe.gradients.grad_scalers import GradScalers
 from gradtui.probe.gradients.nonfinite import Surroundings
 
 __all__ = [
+    "GradNormCollector",
     "GradScalers",
-    "NormReader",
     "Surroundings",
     "clipping",
     "rounded_updates",

@@ -37,7 +37,7 @@ _Described = tuple[int, int, int, int, bool]
 """Place in the tree, elements, stored and seen ones, and whether it is a shard."""
 
 
-class WatchedGradients:
+class GradHistograms:
     """Takes histograms of what is watched and delivers them when they have arrived."""
 
     def __init__(self, deliver: Deliver) -> None:

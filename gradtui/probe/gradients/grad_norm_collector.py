@@ -15,22 +15,22 @@ import torch
 from torch.optim import Optimizer
 
 from gradtui.probe.gradients.clipping import Clippings
-from gradtui.probe.gradients.grad_histograms import WatchedGradients
-from gradtui.probe.gradients.grad_norms import GradientMeter, NormReading, unscaled
-from gradtui.probe.gradients.grad_stats import GradientStatistics
+from gradtui.probe.gradients.grad_histograms import GradHistograms
+from gradtui.probe.gradients.grad_norms import GradNorms, GradNormSample, unscaled
+from gradtui.probe.gradients.grad_stats import GradStats
 from gradtui.probe.gradients.latest_norms import LatestNorms
-from gradtui.probe.gradients.manual_steps import StepByHand
+from gradtui.probe.gradients.manual_steps import ManualSteps
 from gradtui.probe.gradients.micro_steps import MicroSteps
-from gradtui.probe.gradients.nonfinite import BadSteps
+from gradtui.probe.gradients.nonfinite import NonFiniteDetector
 from gradtui.probe.memory import has_room, of_this_process
-from gradtui.probe.model import ModelsInView, Moved
-from gradtui.probe.runtime import Cadence, RunClock
+from gradtui.probe.model import IndexMapping, ModelRegistry
+from gradtui.probe.runtime import RunClock, SamplingSchedule
 from gradtui.probe.steps import DeviceTimes, Epochs
 from gradtui.probe.torch_private.host_copy import HostCopy
 from gradtui.probe.torch_private.private_names import loss_scale, operations_are_observed
 from gradtui.protocol.events import Event, GradientFiguresMeasured, GradientHistogramsMeasured, GradientsMeasured
 from gradtui.protocol.histogram import GradientHistogram
-from gradtui.protocol.vocabulary import GradientFigures
+from gradtui.protocol.vocabulary import GradientStats
 
 _ROWS_NS = 100_000_000
 """Norms of single parameters are sent at most this often; the total is sent with every reading."""
@@ -40,7 +40,7 @@ _ALL_ROWS = 32
 """They are all sent for this many readings at the start of a run."""
 
 
-class NormReader:
+class GradNormCollector:
     """Measures the gradients that an optimizer applies, and the loss they came from."""
 
     _without_room = 0
@@ -50,8 +50,8 @@ class NormReader:
         self,
         emit: Callable[[Event], None],
         clock: RunClock,
-        view: ModelsInView,
-        cadence: Cadence,
+        view: ModelRegistry,
+        cadence: SamplingSchedule,
         epochs: Epochs,
         guard: Callable[..., None],
         times: DeviceTimes,
@@ -69,18 +69,18 @@ class NormReader:
         """A step whose gradients were read after it, when they may have been set to zero."""
         self.epochs = epochs
         by_hand = partial(self.measure, optimizer=None, has_run=True)
-        self.by_hand = StepByHand(self._all_gradients, by_hand, self._saw_first, self._tell)
+        self.by_hand = ManualSteps(self._all_gradients, by_hand, self._saw_first, self._tell)
         self.latest = LatestNorms(view)
-        self.bad_steps = BadSteps(emit, clock, view)
+        self.bad_steps = NonFiniteDetector(emit, clock, view)
         self.clippings = Clippings(partial(guard, "first bad step", self.bad_steps.clipping))
         self.clippings.done = partial(guard, "gradient norms", self._clipped)
         self.micro_steps = MicroSteps(emit, clock)
         self._emit = emit
         self._clock = clock
         self._view = view
-        self._meter = GradientMeter(self._deliver)
-        self._statistics = GradientStatistics(self._deliver_figures)
-        self._watched = WatchedGradients(self._deliver_histograms)
+        self._meter = GradNorms(self._deliver)
+        self._statistics = GradStats(self._deliver_figures)
+        self._watched = GradHistograms(self._deliver_histograms)
         self._devices: set[int] = set()
         """CUDA devices that the last gradients were on."""
         self._guard = guard
@@ -96,7 +96,7 @@ class NormReader:
         self._rows_at = 0
         self._readings = 0
         self._finite = True
-        self._unsent: NormReading | None = None
+        self._unsent: GradNormSample | None = None
 
     @property
     def every(self) -> int:
@@ -209,7 +209,7 @@ class NormReader:
         scaled = self._scaled_by is not None and self._scaled_by() is not None
         self._guard("first bad step", partial(self.bad_steps.saw_loss, is_scaled=scaled), loss, outputs)
 
-    def backward_ended(self, step: int) -> None:
+    def on_backward_post(self, step: int) -> None:
         """A backward that serves `step` has ended."""
         if not self.micro_steps.on:
             return
@@ -288,7 +288,7 @@ class NormReader:
     def stepped(self) -> None:
         """A step has ended, executed or not."""
         self._loss = self._scaled_by = None
-        self.micro_steps.step_ended()
+        self.micro_steps.on_step_post()
         if not self._statistics.is_open and not self.bad_steps.pauses:
             self._guard("first bad step", self.bad_steps.stepped)
             return
@@ -301,7 +301,7 @@ class NormReader:
             if not operations_are_observed():
                 self._guard("gradient figures", self._statistics.after_step)
 
-    def tree_changed(self, moved: Moved) -> None:
+    def tree_changed(self, moved: IndexMapping) -> None:
         """Parameters have other places now; the norms of those that were listed before stay known."""
         self._cadence.force(_AFTER_A_CHANGE)
         self.latest.tree_changed(moved)
@@ -358,19 +358,19 @@ class NormReader:
             for place in (places(id(parameter), -1),)
         ]
 
-    def _deliver(self, reading: NormReading) -> None:
+    def _deliver(self, reading: GradNormSample) -> None:
         if reading.step == self._late and not reading.total:
             return
         if not self.by_hand.takes(reading):
             self._guard("first bad step", self.bad_steps.read, reading)
             self._tell(reading)
 
-    def _saw_first(self, reading: NormReading) -> None:
+    def _saw_first(self, reading: GradNormSample) -> None:
         """A reading has arrived, the only one of its step or that of what backward has left."""
         self._guard("first bad step", self.bad_steps.read, reading)
         self.latest.update(reading)
 
-    def _tell(self, reading: NormReading) -> None:
+    def _tell(self, reading: GradNormSample) -> None:
         self._readings += 1
         self.latest.applied(reading)
         now = self._clock.now()
@@ -386,7 +386,7 @@ class NormReader:
         figures = reading.total, reading.loss, rows, *further, steps
         self._emit(GradientsMeasured(self._clock.at(), reading.step, *figures, listing=self._view.tree.listing))
 
-    def _deliver_figures(self, step: int, figures: tuple[GradientFigures, ...]) -> None:
+    def _deliver_figures(self, step: int, figures: tuple[GradientStats, ...]) -> None:
         self._emit(GradientFiguresMeasured(self._clock.at(), step, figures, listing=self._listing))
 
     def _deliver_histograms(self, step: int, histograms: tuple[GradientHistogram, ...]) -> None:

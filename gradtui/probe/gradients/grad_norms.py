@@ -18,7 +18,7 @@ import torch
 from gradtui.probe.gradients.clipping import Clipping
 from gradtui.probe.gradients.sparse_gradients import norm_of_repeated, would_wait
 from gradtui.probe.memory import PIECE_BYTES
-from gradtui.probe.model import Moved
+from gradtui.probe.model import IndexMapping
 from gradtui.probe.torch_private.host_copy import HostCopy
 from gradtui.probe.torch_private.private_names import multi_tensor_norms
 
@@ -37,7 +37,7 @@ _LARGE = 1 << 22
 
 
 @dataclass(frozen=True)
-class NormReading:
+class GradNormSample:
     """Norms of one step. `norms` holds (parameter index, norm); `loss` is None if it was not a single number."""
 
     step: int
@@ -52,7 +52,7 @@ class NormReading:
     """False where the script may have changed the gradients since, before it applied them."""
 
 
-def moved_reading(reading: NormReading, moved: Moved) -> NormReading | None:
+def moved_reading(reading: GradNormSample, moved: IndexMapping) -> GradNormSample | None:
     """The reading by the new places of its parameters; None if none of them is listed any longer."""
     places = moved.of_places([place for place, _ in reading.norms])
     return None if places is None else replace(reading, norms=[*zip(places, (norm for _, norm in reading.norms))])
@@ -72,10 +72,10 @@ class _UnderWay:
     """The loss where it comes from a device."""
 
 
-class GradientMeter:
+class GradNorms:
     """Measures the gradients it is given and hands out readings as they become available."""
 
-    def __init__(self, deliver: Callable[[NormReading], None]) -> None:
+    def __init__(self, deliver: Callable[[GradNormSample], None]) -> None:
         self.dropped = 0
         """Steps not measured because the device had not finished the readings before."""
         self._deliver = deliver
@@ -126,7 +126,7 @@ class GradientMeter:
         self._under_way.append(_UnderWay(step, indices, bool(plain), clipping is not None, clipped_at, copy, apart))
         self.poll()
 
-    def tree_changed(self, moved: Moved) -> None:
+    def tree_changed(self, moved: IndexMapping) -> None:
         """Parameters have other places now. A reading stays with its parameters, and is dropped with the last of them."""
         under_way, self._under_way = self._under_way, deque()
         for reading in under_way:
@@ -155,13 +155,13 @@ class GradientMeter:
         self.poll()
 
 
-def _reading(ready: _UnderWay, values: list[float]) -> NormReading:
+def _reading(ready: _UnderWay, values: list[float]) -> GradNormSample:
     loss = values.pop() if ready.with_loss else None
     if ready.loss is not None:
         (loss,) = ready.loss.values()
     before = values.pop() if ready.is_clipped else None
     total = _total(values) if ready.indices else None
-    return NormReading(ready.step, total, loss, list(zip(ready.indices, values)), before, ready.clipped_at)
+    return GradNormSample(ready.step, total, loss, list(zip(ready.indices, values)), before, ready.clipped_at)
 
 
 def _total(norms: list[float]) -> float:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
-from gradtui.probe.gradients.grad_norm_collector import NormReader
+from gradtui.probe.gradients.grad_norm_collector import GradNormCollector
 from gradtui.probe.steps import StepCounter
 from gradtui.probe.torch_private.host_copy import HostCopy
 from gradtui.probe.torch_private.private_names import found_inf, operations_are_observed
@@ -28,7 +28,7 @@ class GradScalers:
 
     def __init__(
         self,
-        norms: NormReader,
+        norms: GradNormCollector,
         counter: StepCounter,
         place_of: Callable[[Optimizer], int],
         left_out: Callable[[int, Optimizer], None],

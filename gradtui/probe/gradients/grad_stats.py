@@ -20,7 +20,7 @@ from gradtui.probe.gradients.grad_norms import in_memory_order, norm_of, plain_g
 from gradtui.probe.gradients.sparse_gradients import would_wait
 from gradtui.probe.memory import PIECE_BYTES, devices_with_room
 from gradtui.probe.torch_private.host_copy import HostCopy
-from gradtui.protocol.vocabulary import GradientFigures
+from gradtui.protocol.vocabulary import GradientStats
 
 MOST_PARAMETERS = 64
 """Parameters that are looked at in one step; the next such step goes on with those that follow."""
@@ -33,7 +33,7 @@ _RING = 8
 """Looks that may be under way on a device; with so many, the next step is not looked at."""
 _HALF = (torch.float16, torch.bfloat16)
 
-Deliver = Callable[[int, tuple[GradientFigures, ...]], None]
+Deliver = Callable[[int, tuple[GradientStats, ...]], None]
 """Called with a step and the figures of the parameters that were looked at in it."""
 
 
@@ -55,7 +55,7 @@ class _Looked:
         return self.numbers.is_there and all(copy.is_there for copy in (self.before, self.after) if copy is not None)
 
 
-class GradientStatistics:
+class GradStats:
     """Takes figures before a step, completes them after it, and delivers them when they have arrived."""
 
     def __init__(self, deliver: Deliver) -> None:
@@ -286,14 +286,14 @@ def _samples(parameters: list[torch.Tensor]) -> torch.Tensor:
     return _joined(parts)
 
 
-def _figures(looked: _Looked) -> Iterator[GradientFigures]:
+def _figures(looked: _Looked) -> Iterator[GradientStats]:
     count = len(looked.parameters)
     rows = zip(*looked.numbers.tensor().view(-1, count).tolist())
     ratios = _ratios(looked)
     for (place, elements, stored), row, ratio in zip(looked.parameters, rows, ratios):
         nonzero, not_finite, smallest, largest, mean, norm, weight = row
         bad = math.isnan(smallest) or math.isnan(largest)
-        yield GradientFigures(
+        yield GradientStats(
             parameter=place,
             max_abs=math.nan if bad else max(abs(smallest), abs(largest)),
             mean=mean,

@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-from gradtui.probe.gradients.grad_norms import NormReading
-from gradtui.probe.model import ModelsInView, Moved
+from gradtui.probe.gradients.grad_norms import GradNormSample
+from gradtui.probe.model import IndexMapping, ModelRegistry
 
 
 class LatestNorms:
     """Norms by place of the parameter. On a device they are one reading old."""
 
-    def __init__(self, view: ModelsInView) -> None:
+    def __init__(self, view: ModelRegistry) -> None:
         self.by_place: dict[int, float] = {}
         """Place of a parameter -> its norm, as its optimizer applied it last; -1 stands for those of no listed model."""
         self._read_at: dict[int, int] = {}
         """Place of a parameter -> the step that its norm is of."""
         self._view = view
 
-    def tree_changed(self, moved: Moved) -> None:
+    def tree_changed(self, moved: IndexMapping) -> None:
         """Parameters have other places now; the norms of those that were listed before stay known."""
         self.by_place = moved.of_parameters(self.by_place)
         self._read_at = moved.of_parameters(self._read_at)
 
-    def update(self, reading: NormReading) -> None:
+    def update(self, reading: GradNormSample) -> None:
         """Take the norms of a reading."""
         self.by_place.update(reading.norms)
 
-    def applied(self, reading: NormReading) -> None:
+    def applied(self, reading: GradNormSample) -> None:
         """Likewise, of gradients as they were applied."""
         self.by_place.update(reading.norms)
         self._read_at |= dict.fromkeys([place for place, _ in reading.norms], reading.step)

@@ -14,8 +14,8 @@ from enum import Enum
 
 import torch
 
-from gradtui.probe.gradients.grad_norms import NormReading, moved_reading
-from gradtui.probe.model import Moved
+from gradtui.probe.gradients.grad_norms import GradNormSample, moved_reading
+from gradtui.probe.model import IndexMapping
 
 _MOST_OPEN = 16
 """Steps whose readings have not arrived from a device yet."""
@@ -34,7 +34,7 @@ class _End(Enum):
 class _Step:
     """One step whose norms have not been handed out."""
 
-    readings: list[NormReading] = field(default_factory=list)
+    readings: list[GradNormSample] = field(default_factory=list)
     expected: int = 0
     """How many readings were begun."""
     end: _End | None = None
@@ -42,7 +42,7 @@ class _Step:
     """The gradients as they were read last, and their versions."""
 
 
-class StepByHand:
+class ManualSteps:
     """Keeps the readings of a step until it ends, and hands out the one of what was applied.
 
     `gradients` gives the gradients there are, and `measure` reads those of a step. `first` gets the reading as backward left
@@ -53,15 +53,15 @@ class StepByHand:
         self,
         gradients: Callable[[], Iterable[torch.Tensor]],
         measure: Callable[[int], None],
-        first: Callable[[NormReading], None],
-        deliver: Callable[[NormReading], None],
+        first: Callable[[GradNormSample], None],
+        deliver: Callable[[GradNormSample], None],
     ) -> None:
         self.step = 0
         """The step that has not ended, 0 if there is none."""
         self._gradients, self._measure, self._first, self._deliver = gradients, measure, first, deliver
         self._steps: dict[int, _Step] = {}
 
-    def backward_ended(self, step: int) -> None:
+    def on_backward_post(self, step: int) -> None:
         """The backward of this step has ended."""
         self.end()
         self.step = step
@@ -87,7 +87,7 @@ class StepByHand:
         open_step.end, open_step.seen = end, []
         self._settle(number)
 
-    def tree_changed(self, moved: Moved) -> None:
+    def tree_changed(self, moved: IndexMapping) -> None:
         """Parameters have other places now. A step stays open while a parameter that it was read of is listed."""
         for number, step in list(self._steps.items()):
             readings = [moved_reading(reading, moved) for reading in step.readings]
@@ -97,7 +97,7 @@ class StepByHand:
         if self.step not in self._steps:
             self.step = 0
 
-    def takes(self, reading: NormReading) -> bool:
+    def takes(self, reading: GradNormSample) -> bool:
         """A reading has arrived. Says whether it is of a step by hand: then it is kept."""
         open_step = self._steps.get(reading.step)
         if open_step is None:

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable
 
 import torch
 
-from gradtui.probe.gradients.grad_norms import GradientMeter, NormReading
-from gradtui.probe.runtime import AlreadySo, Applied, RunClock
+from gradtui.probe.gradients.grad_norms import GradNorms, GradNormSample
+from gradtui.probe.runtime import CommandResult, NothingToDo, RunClock
 from gradtui.protocol.commands import FollowMicroSteps
 from gradtui.protocol.events import Event, MicroStepMeasured
 
@@ -25,7 +25,7 @@ class MicroSteps:
         self.on = False
         self._emit = emit
         self._clock = clock
-        self._meter = GradientMeter(self._deliver)
+        self._meter = GradNorms(self._deliver)
         self._number = 0
         """Backward passes since the last step ended."""
         self.under_way: dict[int, tuple[int, int]] = {}
@@ -37,14 +37,14 @@ class MicroSteps:
         """Micro-steps not measured because the device had not finished the readings before."""
         return self._meter.dropped
 
-    def set(self, command: FollowMicroSteps) -> Applied:
-        """Follow them from the next step on, or no longer. Raises `Refused`."""
+    def set(self, command: FollowMicroSteps) -> CommandResult:
+        """Follow them from the next step on, or no longer. Raises `CommandRefused`."""
         if command.on is self.on:
-            raise AlreadySo(f"they are {'already' if self.on else 'not'} followed")
+            raise NothingToDo(f"they are {'already' if self.on else 'not'} followed")
         self.on = command.on
         if command.on:
-            return Applied("follow the gradients of each micro-step, at every step", ())
-        return Applied("no longer follow the gradients of each micro-step", ())
+            return CommandResult("follow the gradients of each micro-step, at every step", ())
+        return CommandResult("no longer follow the gradients of each micro-step", ())
 
     def ended(self, step: int, parameters: Iterable[torch.Tensor], scale: torch.Tensor | None) -> None:
         """A backward that serves `step` has ended; `scale` is a loss scaler's factor that is in all gradients."""
@@ -56,7 +56,7 @@ class MicroSteps:
         self.under_way[self._readings] = (step, self._number)
         self._meter.measure(self._readings, gradients, None, scale)
 
-    def step_ended(self) -> None:
+    def on_step_post(self) -> None:
         """A step has ended, executed or not: the next backward is the first micro-step of another."""
         self._number = 0
 
@@ -68,7 +68,7 @@ class MicroSteps:
         """Send what is still on its way; may wait for the device."""
         self._meter.finish()
 
-    def _deliver(self, reading: NormReading) -> None:
+    def _deliver(self, reading: GradNormSample) -> None:
         step, number = self.under_way.pop(reading.step)
         # What was dropped was on its way before this one.
         self.under_way = {key: of for key, of in self.under_way.items() if key > reading.step}

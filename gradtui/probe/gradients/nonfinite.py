@@ -16,18 +16,18 @@ from typing import Any, NamedTuple
 
 import torch
 
-from gradtui.probe.autograd import OUTSIDE, ModuleTracer
-from gradtui.probe.gradients.grad_norms import GradientMeter, NormReading, plain_gradient
+from gradtui.probe.autograd import OUTSIDE, ModuleCallLogger
+from gradtui.probe.gradients.grad_norms import GradNorms, GradNormSample, plain_gradient
 from gradtui.probe.gradients.nonfinite_forward import find_origin
 from gradtui.probe.gradients.nonfinite_parameters import BadParameters, Kinds, of_clipped
 from gradtui.probe.gradients.time_budget import FINITE, INF, NAN, Look, kind_of, worst
 from gradtui.probe.memory import devices_with_room
-from gradtui.probe.model import ModelsInView, Moved
-from gradtui.probe.runtime import AlreadySo, Applied, Refused, RunClock
+from gradtui.probe.model import IndexMapping, ModelRegistry
+from gradtui.probe.runtime import CommandRefused, CommandResult, NothingToDo, RunClock
 from gradtui.probe.steps import StepCounter
 from gradtui.probe.torch_private.private_names import operations_are_observed
 from gradtui.protocol.commands import PauseAtBadStep
-from gradtui.protocol.events import BadStepFound, Event
+from gradtui.protocol.events import Event, NonFiniteFound
 from gradtui.protocol.vocabulary import Phase
 
 _SECONDS = 2.0
@@ -42,7 +42,7 @@ class Surroundings:
     """What else is known of a step, and who can hold the run."""
 
     counter: StepCounter
-    tracer: ModuleTracer
+    tracer: ModuleCallLogger
     batch: Callable[[], Iterable[torch.Tensor]]
     """The tensors of the step's batch, none where nobody noted them."""
     hold: Callable[[PauseAtBadStep], bool]
@@ -58,10 +58,10 @@ class _Measured(NamedTuple):
     """None where the script updates its parameters itself."""
 
 
-class BadSteps:
+class NonFiniteDetector:
     """Tells of each time that values stop being finite, and may hold the run then."""
 
-    def __init__(self, emit: Callable[[Event], None], clock: RunClock, view: ModelsInView) -> None:
+    def __init__(self, emit: Callable[[Event], None], clock: RunClock, view: ModelRegistry) -> None:
         self.pauses = False
         """The run is to be held at the next bad step. Until then every step is measured."""
         self._wish = PauseAtBadStep(0)
@@ -73,7 +73,7 @@ class BadSteps:
         self._clock = clock
         self._view = view
         self._parameters = BadParameters(view)
-        self._weights = GradientMeter(self._weights_read)
+        self._weights = GradNorms(self._weights_read)
         self._told = 0
         self._is_bad = False
         self._last_finite: int | None = None
@@ -89,17 +89,17 @@ class BadSteps:
         self._clipped: Kinds = {}
         """The gradients that were not finite before the script clipped them."""
 
-    def set_pause(self, command: PauseAtBadStep) -> Applied:
-        """The command. Raises `Refused`."""
+    def set_pause(self, command: PauseAtBadStep) -> CommandResult:
+        """The command. Raises `CommandRefused`."""
         if command.on == self.pauses:
-            raise AlreadySo("it does so already" if command.on else "it would not pause there anyway")
+            raise NothingToDo("it does so already" if command.on else "it would not pause there anyway")
         if command.on and self._is_bad:
-            raise Refused("the newest values are not finite already; p holds the run at once")
+            raise CommandRefused("the newest values are not finite already; p holds the run at once")
         self.pauses, self._wish = command.on, command
         now = "pauses at the first NaN or Inf; until then every step is measured, whatever the budget"
-        return Applied(now if command.on else "no longer pauses at the first NaN or Inf", ())
+        return CommandResult(now if command.on else "no longer pauses at the first NaN or Inf", ())
 
-    def tree_changed(self, moved: Moved) -> None:
+    def tree_changed(self, moved: IndexMapping) -> None:
         """Parameters and modules have other places now."""
         self._parameters.tree_changed()
         self._weights.tree_changed(moved)
@@ -137,7 +137,7 @@ class BadSteps:
         if len(self._under_way) > _UNDER_WAY:
             del self._under_way[next(iter(self._under_way))]
 
-    def read(self, reading: NormReading) -> None:
+    def read(self, reading: GradNormSample) -> None:
         """A reading of loss and gradients has arrived."""
         measured = self._under_way.pop(reading.step, _Measured(False, None))
         loss = FINITE if reading.loss is None else kind_of(reading.loss)
@@ -182,7 +182,7 @@ class BadSteps:
         """Read the weights that were measured last; may wait for a device."""
         self._weights.finish()
 
-    def _weights_read(self, reading: NormReading) -> None:
+    def _weights_read(self, reading: GradNormSample) -> None:
         if self._is_bad or reading.total is None or math.isfinite(reading.total):
             return
         bad, is_sure = self._parameters.of_reading(reading, lambda parameter: parameter, Look(self._left_s))
@@ -190,7 +190,7 @@ class BadSteps:
         if found is not None:
             self._tell(replace(found, exact=is_sure and self._last_finite == reading.step))
 
-    def _weights_before(self, look: Look) -> BadStepFound | None:
+    def _weights_before(self, look: Look) -> NonFiniteFound | None:
         """Weights that are not finite before backward has run: what the loss comes from."""
         steps, (bad, _) = self._steps(), self._parameters.weights(look)
         if self._finite_losses:
@@ -198,7 +198,7 @@ class BadSteps:
             return self._of_weights(bad, steps + 1, Phase.OPTIMIZER)
         return self._began_bad(bad, steps + 1)
 
-    def _began_bad(self, bad: Kinds, step: int) -> BadStepFound | None:
+    def _began_bad(self, bad: Kinds, step: int) -> NonFiniteFound | None:
         """What is said of `step` where these weights were not finite as it began. None if there are none."""
         if step == 1:
             return self._of_weights(bad, 1, Phase.LOAD)
@@ -212,7 +212,7 @@ class BadSteps:
         """The step after the last one that was measured and found finite."""
         return (self._last_finite or 0) + 1
 
-    def _of_weights(self, bad: Kinds, step: int, phase: Phase | None) -> BadStepFound | None:
+    def _of_weights(self, bad: Kinds, step: int, phase: Phase | None) -> NonFiniteFound | None:
         place = self._parameters.nearest(bad)
         if place is None:
             return None
@@ -223,7 +223,7 @@ class BadSteps:
             learning_rate=self._parameters.learning_rate(place) if phase is Phase.OPTIMIZER else None,
         )
 
-    def _forward(self, kind: str, outputs: Any, look: Look) -> BadStepFound:
+    def _forward(self, kind: str, outputs: Any, look: Look) -> NonFiniteFound:
         around, step = self.around, self._steps() + 1
         batch = [look.at(each) for each in around.batch()] if around is not None else []
         in_batch = worst(each for each in batch if each is not None)
@@ -247,7 +247,7 @@ class BadSteps:
             exact=origin.is_exact,
         )
 
-    def _backward(self, reading: NormReading) -> BadStepFound | None:
+    def _backward(self, reading: GradNormSample) -> NonFiniteFound | None:
         began = perf_counter()
         look = Look(self._left_s)
         bad, is_sure = self._parameters.of_reading(reading, lambda parameter: parameter.grad, look)
@@ -263,7 +263,7 @@ class BadSteps:
             return said
         return replace(said, exact=False, earliest=self._after_finite)
 
-    def _of_gradients(self, reading: NormReading, bad: Kinds, *, is_sure: bool) -> BadStepFound:
+    def _of_gradients(self, reading: GradNormSample, bad: Kinds, *, is_sure: bool) -> NonFiniteFound:
         bad, is_known = of_clipped(bad, reading.before_clipping, self._clipped)
         place = self._parameters.nearest(bad) if is_known else None
         said = self._event(reading.step, worst(bad.values()) if place is None else bad[place], Phase.BACKWARD)
@@ -275,10 +275,12 @@ class BadSteps:
     def _steps(self) -> int:
         return self.around.counter.steps if self.around is not None else 0
 
-    def _event(self, step: int, kind: str, phase: Phase | None, *, exact: bool = True) -> BadStepFound:
-        return BadStepFound(self._clock.at(), step, self._told + 1, _said(kind), phase, self._last_finite, exact=exact)
+    def _event(self, step: int, kind: str, phase: Phase | None, *, exact: bool = True) -> NonFiniteFound:
+        return NonFiniteFound(
+            self._clock.at(), step, self._told + 1, _said(kind), phase, self._last_finite, exact=exact
+        )
 
-    def _tell(self, found: BadStepFound) -> None:
+    def _tell(self, found: NonFiniteFound) -> None:
         self._is_bad = True
         self._told += 1
         was_asked, self.pauses = self.pauses, False

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import torch
 
-from gradtui.probe.autograd import OUTSIDE, ModuleTrace
+from gradtui.probe.autograd import OUTSIDE, ModuleCallLog
 from gradtui.probe.gradients.time_budget import BELOW, FINITE, INF, NAN, Look, worst
 from gradtui.probe.model import ModuleTree, buffers_of
 from gradtui.probe.torch_private.graph_depth import deepest, is_too_deep
@@ -38,7 +38,7 @@ class Origin:
 
 
 def find_origin(
-    roots: Iterable[torch.Tensor], loss: str, tree: ModuleTree, trace: ModuleTrace | None, look: Look
+    roots: Iterable[torch.Tensor], loss: str, tree: ModuleTree, trace: ModuleCallLog | None, look: Look
 ) -> Origin | None:
     """The origin of a loss that is not finite; None where there was no time to look, or the graph is too deep for it.
 
@@ -48,7 +48,7 @@ def find_origin(
 
 
 class _Search:
-    def __init__(self, tree: ModuleTree, trace: ModuleTrace | None, look: Look) -> None:
+    def __init__(self, tree: ModuleTree, trace: ModuleCallLog | None, look: Look) -> None:
         self._tree = tree
         self._look = look
         owned = (*tree.live_parameters(), *buffers_of(tree))

@@ -7,9 +7,9 @@ from collections.abc import Callable, Collection, Mapping
 
 import torch
 
-from gradtui.probe.gradients.grad_norms import NormReading
+from gradtui.probe.gradients.grad_norms import GradNormSample
 from gradtui.probe.gradients.time_budget import FINITE, INF, Look, kind_of
-from gradtui.probe.model import ModelsInView, read_groups
+from gradtui.probe.model import ModelRegistry, read_groups
 from gradtui.probe.torch_private.private_names import is_lazy
 
 Kinds = dict[int, str]
@@ -19,7 +19,7 @@ Kinds = dict[int, str]
 class BadParameters:
     """Looks at the parameters of the models in view."""
 
-    def __init__(self, view: ModelsInView) -> None:
+    def __init__(self, view: ModelRegistry) -> None:
         self._view = view
         self._called: Collection[int] = ()
         """The modules in the order of first calls, of the step whose calls were noted last."""
@@ -49,7 +49,7 @@ class BadParameters:
         return {place: kind for place, kind in kinds.items() if kind}
 
     def of_reading(
-        self, reading: NormReading, tensor_of: Callable[[torch.Tensor], torch.Tensor | None], look: Look
+        self, reading: GradNormSample, tensor_of: Callable[[torch.Tensor], torch.Tensor | None], look: Look
     ) -> tuple[Kinds, bool]:
         """Those whose norms say so, and whether that is sure. `tensor_of` gives what was measured of a parameter.
 

@@ -13,11 +13,11 @@ from torch import nn
 
 from gradtui.call_depth import LEAVE_OUT
 from gradtui.own_frames import hide
-from gradtui.probe.commands import HeldStatistics
-from gradtui.probe.hooks.protocols import Examiner, Listener
+from gradtui.probe.commands import PinnedNormStats
+from gradtui.probe.hooks.protocols import HookListener, OperationObserver
 from gradtui.probe.hooks.traceback_entry import call_position, stands_for
 from gradtui.probe.runtime import HookSet
-from gradtui.probe.steps import FORWARD, StepMarks
+from gradtui.probe.steps import FORWARD, HookEventBuffer
 from gradtui.probe.torch_private.dynamo_frames import CAN_TELL, leave_frame_to_python, what_compiles
 from gradtui.probe.torch_private.private_names import current_graph_task_id, is_plain_module_call
 
@@ -25,24 +25,39 @@ Function = Callable[..., Any]
 
 
 def module_call(
-    original: Function, hooks: HookSet, listener: Listener, examiner: Examiner, marks: StepMarks, held: HeldStatistics
+    original: Function,
+    hooks: HookSet,
+    listener: HookListener,
+    step_sampler: OperationObserver,
+    marks: HookEventBuffer,
+    held: PinnedNormStats,
 ) -> Function:
     """The wrapper around `nn.Module.__call__`. While the script's forward runs, statistics are `held`.
 
     Where the original is torch's own function, a frame of the wrapper takes the place of a frame of that function.
     """
-    outermost = _Outermost(hooks, listener, examiner, held)
+    outermost = _Outermost(hooks, listener, step_sampler, held)
     is_plain = is_plain_module_call(original) and call_position(original, "_call_impl") is not None
-    made = _wrapper(original, hooks, examiner, marks, outermost, is_plain)
+    made = _wrapper(original, hooks, step_sampler, marks, outermost, is_plain)
     shown = stands_for(made, original, "_call_impl") if is_plain else None
     wrapper = functools.wraps(original)(shown or hide(made))
     return leave_frame_to_python(wrapper) if CAN_TELL else wrapper
 
 
 def _wrapper(  # noqa: C901, PLR0915 - as its one inner function
-    original: Function, hooks: HookSet, examiner: Examiner, marks: StepMarks, outermost: _Outermost, is_plain: bool
+    original: Function,
+    hooks: HookSet,
+    step_sampler: OperationObserver,
+    marks: HookEventBuffer,
+    outermost: _Outermost,
+    is_plain: bool,
 ) -> Function:
-    tracer, checkpoints, inside, hold = examiner.tracer, examiner.checkpoints, outermost.inside, functools.partial
+    tracer, checkpoints, inside, hold = (
+        step_sampler.tracer,
+        step_sampler.checkpoints,
+        outermost.inside,
+        functools.partial,
+    )
     is_dynamo, is_compiling, compiles = torch.compiler.is_dynamo_compiling, torch.compiler.is_compiling, what_compiles
     thread_now, now, records, forward = get_ident, perf_counter_ns, torch.is_grad_enabled, FORWARD
 
@@ -103,14 +118,16 @@ def _wrapper(  # noqa: C901, PLR0915 - as its one inner function
 class _Outermost:
     """Calls a module that is called from outside any other."""
 
-    def __init__(self, hooks: HookSet, listener: Listener, examiner: Examiner, held: HeldStatistics) -> None:
+    def __init__(
+        self, hooks: HookSet, listener: HookListener, step_sampler: OperationObserver, held: PinnedNormStats
+    ) -> None:
         self.inside: set[int] = set()
         """The threads that are running a module now, but for a marked one, which `tracer.inside` tells of."""
         self._hooks = hooks
         self._listener = listener
-        self._tracer = examiner.tracer
-        self._recomputation = examiner.recomputation
-        self._batches = examiner.batches
+        self._tracer = step_sampler.tracer
+        self._recomputation = step_sampler.recomputation
+        self._batches = step_sampler.batches
         self._held = held
 
     def call(self, module: nn.Module, call: Function, args: Any, kwargs: Any, is_marked: bool) -> Any:
@@ -146,7 +163,7 @@ class _Outermost:
             if is_holding:
                 held.leave()
             if is_awaited:
-                hooks.run("forward", self._listener.root_left, module)
+                hooks.run("forward", self._listener.on_forward_post, module)
             if is_traced:
                 hooks.run("modules", tracer.left)
 
@@ -156,7 +173,7 @@ class _Outermost:
         was_on = batches.on
         if was_on:
             hooks.run("batches", batches.given, arguments)
-        is_awaited = hooks.run("forward", self._listener.root_entered, module)
+        is_awaited = hooks.run("forward", self._listener.on_forward_pre, module)
         if batches.on and not was_on:
             hooks.run("batches", batches.given, arguments)
         return is_awaited

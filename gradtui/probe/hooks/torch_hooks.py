@@ -24,12 +24,12 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from gradtui.call_depth import LEAVE_OUT
 from gradtui.own_frames import hide, strip_own_frames
 from gradtui.probe.autograd import recomputation
-from gradtui.probe.commands import HeldStatistics
+from gradtui.probe.commands import PinnedNormStats
 from gradtui.probe.hooks.module_calls import module_call
-from gradtui.probe.hooks.protocols import Examiner, Listener, ScalerListener
+from gradtui.probe.hooks.protocols import GradScalerListener, HookListener, OperationObserver
 from gradtui.probe.memory import BatchStorages
 from gradtui.probe.runtime import HookSet
-from gradtui.probe.steps import BACKWARD, DATA, STEP, ZERO_GRAD, StepMarks
+from gradtui.probe.steps import BACKWARD, DATA, STEP, ZERO_GRAD, HookEventBuffer
 from gradtui.probe.torch_private.dynamo_frames import leave_to_python
 from gradtui.probe.torch_private.private_names import backward_owner, current_graph_task_id, data_loader_iterator
 
@@ -38,11 +38,11 @@ Function = Callable[..., Any]
 
 def install(
     hooks: HookSet,
-    listener: Listener,
-    scalers: ScalerListener,
-    examiner: Examiner,
-    marks: StepMarks,
-    statistics: HeldStatistics,
+    listener: HookListener,
+    scalers: GradScalerListener,
+    step_sampler: OperationObserver,
+    marks: HookEventBuffer,
+    statistics: PinnedNormStats,
 ) -> None:
     """Put every wrapper and hook on; `hooks.remove()` takes them off.
 
@@ -50,12 +50,12 @@ def install(
     script's forward and backward run, `statistics` are held.
     """
     hooks.patch(
-        nn.Module, "__call__", lambda original: module_call(original, hooks, listener, examiner, marks, statistics)
+        nn.Module, "__call__", lambda original: module_call(original, hooks, listener, step_sampler, marks, statistics)
     )
     owner, name = backward_owner()
-    hooks.patch(owner, name, lambda original: _backward(original, hooks, listener, examiner, marks, statistics))
-    recomputation.install(hooks, examiner.recomputation)
-    hooks.patch(Optimizer, "__init__", lambda original: _init(original, hooks, "optimizer", listener.optimizer_made))
+    hooks.patch(owner, name, lambda original: _backward(original, hooks, listener, step_sampler, marks, statistics))
+    recomputation.install(hooks, step_sampler.recomputation)
+    hooks.patch(Optimizer, "__init__", lambda original: _init(original, hooks, "optimizer", listener.on_optimizer_init))
     hooks.patch(Optimizer, "load_state_dict", lambda original: _load_state(original, hooks, listener))
     for clearing in (Optimizer, nn.Module):
         hooks.patch(clearing, "zero_grad", lambda original: _zero_grad(original, hooks, listener, marks))
@@ -66,7 +66,7 @@ def install(
     iterator = data_loader_iterator()
     if iterator is not None:
         hooks.patch(
-            iterator, "__next__", lambda original: _next_batch(original, hooks, listener, examiner.batches, marks)
+            iterator, "__next__", lambda original: _next_batch(original, hooks, listener, step_sampler.batches, marks)
         )
     registered = _registration_hook(hooks, listener)
     hooks.keep(register_module_module_registration_hook(registered))
@@ -77,7 +77,12 @@ def install(
 
 
 def _backward(  # noqa: C901 - as its one inner function
-    original: Function, hooks: HookSet, listener: Listener, examiner: Examiner, marks: StepMarks, held: HeldStatistics
+    original: Function,
+    hooks: HookSet,
+    listener: HookListener,
+    step_sampler: OperationObserver,
+    marks: HookEventBuffer,
+    held: PinnedNormStats,
 ) -> Function:
     accumulates_by_itself, calls = original.__name__ == "backward", hooks.calls
 
@@ -93,7 +98,7 @@ def _backward(  # noqa: C901 - as its one inner function
             # Not a parameter of its own: the tuple would be taken apart for it, and packed again, at every step.
             outputs = args[0] if args else kwargs.get("tensors")
             if not hooks.active or current_graph_task_id() != -1 or _is_traced(outputs):
-                recomputation.tell_nested(hooks, examiner.recomputation, outputs)
+                recomputation.tell_nested(hooks, step_sampler.recomputation, outputs)
                 return original(*args, **kwargs)
             hooks.listen_here()
         is_holding = is_here = False
@@ -102,7 +107,7 @@ def _backward(  # noqa: C901 - as its one inner function
         try:
             if not is_marked:
                 keeps_graph = bool(args[2]) if len(args) > 2 else bool(kwargs.get("retain_graph"))
-                hooks.run("backward", listener.backward_began, outputs, accumulates, keeps_graph)
+                hooks.run("backward", listener.on_backward_pre, outputs, accumulates, keeps_graph)
                 began = True
             # A checkpointed forward is run again within backward. Only now: this may have been a boundary.
             is_holding = not (is_marked and marks.is_bare) and bool(held.modules) and held.enter(backward=True)
@@ -124,7 +129,7 @@ def _backward(  # noqa: C901 - as its one inner function
                 if now >= marks.tell_at:
                     marks.tell(now)
             elif began:
-                hooks.run("backward", listener.backward_ended, accumulates)
+                hooks.run("backward", listener.on_backward_post, accumulates)
 
     return leave_to_python(hide(run_backward))
 
@@ -151,7 +156,7 @@ def _init(
     return leave_to_python(hide(__init__))
 
 
-def _load_state(original: Function, hooks: HookSet, listener: Listener) -> Function:
+def _load_state(original: Function, hooks: HookSet, listener: HookListener) -> Function:
     @functools.wraps(original)
     def load_state_dict(self: Any, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
         if hooks.active:
@@ -168,7 +173,7 @@ def _load_state(original: Function, hooks: HookSet, listener: Listener) -> Funct
     return leave_to_python(hide(load_state_dict))
 
 
-def _registration_hook(hooks: HookSet, listener: Listener) -> Callable[..., None]:
+def _registration_hook(hooks: HookSet, listener: HookListener) -> Callable[..., None]:
     """Heard whenever a module or parameter becomes a part of a module: only what concerns a listed one is passed on."""
 
     def registered(holder: nn.Module, name: str, part: Any) -> None:  # noqa: ARG001 - as torch calls it
@@ -179,7 +184,7 @@ def _registration_hook(hooks: HookSet, listener: Listener) -> Callable[..., None
 
 
 def _zero_grad(
-    original: Callable[..., Any], hooks: HookSet, listener: Listener, marks: StepMarks
+    original: Callable[..., Any], hooks: HookSet, listener: HookListener, marks: HookEventBuffer
 ) -> Callable[..., Any]:
     @functools.wraps(original)
     def zero_grad(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -188,7 +193,7 @@ def _zero_grad(
             marks.within, marks.idle = ZERO_GRAD, 0
             marks.add((ZERO_GRAD, perf_counter_ns()))
         elif hooks.active:
-            hooks.run("zero_grad", listener.zero_grad_began)
+            hooks.run("zero_grad", listener.on_zero_grad_pre)
         else:
             return original(self, *args, **kwargs)
         try:
@@ -198,12 +203,12 @@ def _zero_grad(
                 marks.add((-ZERO_GRAD, perf_counter_ns()))
                 marks.within, marks.idle = 0, marks.thread
             else:
-                hooks.run("zero_grad", listener.zero_grad_ended)
+                hooks.run("zero_grad", listener.on_zero_grad_post)
 
     return leave_to_python(hide(zero_grad))
 
 
-def _scaler_scale(original: Callable[..., Any], hooks: HookSet, scalers: ScalerListener) -> Callable[..., Any]:
+def _scaler_scale(original: Callable[..., Any], hooks: HookSet, scalers: GradScalerListener) -> Callable[..., Any]:
     @functools.wraps(original)
     def scale(self: Any, *args: Any, **kwargs: Any) -> Any:
         if hooks.active and self.is_enabled():
@@ -213,7 +218,7 @@ def _scaler_scale(original: Callable[..., Any], hooks: HookSet, scalers: ScalerL
     return leave_to_python(hide(scale))
 
 
-def _scaler_step(original: Callable[..., Any], hooks: HookSet, scalers: ScalerListener) -> Callable[..., Any]:
+def _scaler_step(original: Callable[..., Any], hooks: HookSet, scalers: GradScalerListener) -> Callable[..., Any]:
     @functools.wraps(original)
     def step(self: Any, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
         if not hooks.active or not self.is_enabled():
@@ -231,7 +236,7 @@ def _scaler_step(original: Callable[..., Any], hooks: HookSet, scalers: ScalerLi
 
 
 def _next_batch(
-    original: Callable[..., Any], hooks: HookSet, listener: Listener, batches: BatchStorages, marks: StepMarks
+    original: Callable[..., Any], hooks: HookSet, listener: HookListener, batches: BatchStorages, marks: HookEventBuffer
 ) -> Callable[..., Any]:
     calls = hooks.calls
 
@@ -240,7 +245,7 @@ def _next_batch(
         if marks.idle == (thread := get_ident()):
             marks.add((DATA, perf_counter_ns()))
         elif hooks.active:
-            hooks.run("data", listener.data_wanted)
+            hooks.run("data", listener.on_next_batch)
         count = calls.cell if thread == calls.thread else calls.spare
         count[0] += LEAVE_OUT
         try:
@@ -257,7 +262,7 @@ def _next_batch(
     return leave_to_python(hide(__next__))
 
 
-def _step_pre_hook(hooks: HookSet, listener: Listener, marks: StepMarks) -> Callable[..., None]:
+def _step_pre_hook(hooks: HookSet, listener: HookListener, marks: HookEventBuffer) -> Callable[..., None]:
     def before_step(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         # args[0] is the optimizer itself; a closure would follow.
         if (
@@ -269,7 +274,7 @@ def _step_pre_hook(hooks: HookSet, listener: Listener, marks: StepMarks) -> Call
         elif hooks.active:
             closure = args[1] if len(args) > 1 else kwargs.get("closure")
             try:
-                hooks.run("optimizer", listener.step_began, optimizer, closure is not None)
+                hooks.run("optimizer", listener.on_step_pre, optimizer, closure is not None)
             except BaseException as error:  # Ctrl+C while the run is held
                 strip_own_frames(error)
                 raise
@@ -277,7 +282,7 @@ def _step_pre_hook(hooks: HookSet, listener: Listener, marks: StepMarks) -> Call
     return leave_to_python(before_step)
 
 
-def _step_post_hook(hooks: HookSet, listener: Listener, marks: StepMarks) -> Callable[..., None]:
+def _step_post_hook(hooks: HookSet, listener: HookListener, marks: HookEventBuffer) -> Callable[..., None]:
     def after_step(optimizer: Optimizer, args: Any, kwargs: Any) -> None:  # noqa: ARG001
         if marks.within == STEP and marks.thread == get_ident():
             marks.between = True
@@ -286,6 +291,6 @@ def _step_post_hook(hooks: HookSet, listener: Listener, marks: StepMarks) -> Cal
             if now >= marks.tell_at:
                 marks.tell(now)
         elif hooks.active:
-            hooks.run("optimizer", listener.step_ended, optimizer)
+            hooks.run("optimizer", listener.on_step_post, optimizer)
 
     return leave_to_python(after_step)

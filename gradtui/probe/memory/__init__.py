@@ -6,23 +6,23 @@ and the report of an out-of-memory error.
 
 from gradtui.probe.memory.batch_storages import BatchStorages
 from gradtui.probe.memory.free_memory import PIECE_BYTES, devices_with_room, has_room
-from gradtui.probe.memory.memory_breakdown import MemoryLedger
-from gradtui.probe.memory.memory_counters import Allocator, cpu_allocator
-from gradtui.probe.memory.memory_profile_schedule import StepTraces
-from gradtui.probe.memory.oom_report import BlackBox
+from gradtui.probe.memory.memory_breakdown import MemoryAccountant
+from gradtui.probe.memory.memory_counters import MemoryCounter, cpu_allocator
+from gradtui.probe.memory.memory_profile_schedule import MemoryProfileSchedule
+from gradtui.probe.memory.oom_report import OomReporter
 from gradtui.probe.memory.peak_counters import of_this_process, protect_this_process
-from gradtui.probe.memory.phase_memory import PhaseLedgers
-from gradtui.probe.memory.recent_measurements import RecentMeasurements
+from gradtui.probe.memory.phase_memory import PhaseMemory
+from gradtui.probe.memory.recent_measurements import RecentEvents
 
 __all__ = [
     "PIECE_BYTES",
-    "Allocator",
     "BatchStorages",
-    "BlackBox",
-    "MemoryLedger",
-    "PhaseLedgers",
-    "RecentMeasurements",
-    "StepTraces",
+    "MemoryAccountant",
+    "MemoryCounter",
+    "MemoryProfileSchedule",
+    "OomReporter",
+    "PhaseMemory",
+    "RecentEvents",
     "cpu_allocator",
     "devices_with_room",
     "has_room",

@@ -49,7 +49,7 @@ class _Followed(weakref.ref[Any]):
     key: int
 
 
-class AllocationTrace(OperationMode):
+class AllocationLog(OperationMode):
     """Live bytes on one kind of device after every operation that changed them.
 
     `total` is what was allocated when the trace began; `module_now` tells whose code is running.

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from gradtui.no_collection import no_collection
-from gradtui.probe.autograd import ModuleTrace, SavedOwners
+from gradtui.probe.autograd import ModuleCallLog, SavedOwners
 from gradtui.probe.model import ModuleTree
 from gradtui.probe.torch_private.private_names import (
     GraphNode,
@@ -70,7 +70,7 @@ class Living:
     bytes: int = 0
 
 
-class LivingGraphs:
+class LiveGraphs:
     """Remembers when root modules were called, and finds whose graphs are alive."""
 
     def __init__(self) -> None:
@@ -134,7 +134,7 @@ class LivingGraphs:
         graphs = {graph.call: graph for graph in self._graphs if graph.is_alive()} if young else {}
         seen = {key for graph in graphs.values() for key in graph.storages}
         with no_collection():
-            owners = SavedOwners(tree, ModuleTrace())
+            owners = SavedOwners(tree, ModuleCallLog())
             nodes = owners.nodes_of(_tensors(young=young), lambda: perf_counter_ns() - began > _ONE_SEARCH_NS)
             for node in nodes:
                 for storage, key in _saved(node, home):

@@ -10,15 +10,15 @@ from typing import Any, NamedTuple
 import torch
 from torch.optim import Optimizer
 
-from gradtui.probe.autograd import OUTSIDE, GraphFacts
-from gradtui.probe.memory.memory_counters import Allocator, Reading, device_allocator
+from gradtui.probe.autograd import OUTSIDE, GraphSummary
+from gradtui.probe.memory.memory_counters import MemoryCounter, Reading, device_allocator
 from gradtui.probe.memory.phase_peaks import Peak
 from gradtui.probe.model import ModuleTree, StorageCount, buffers_of, state_tensors
 from gradtui.protocol.vocabulary import MemoryBytes
 
 
 @dataclass(frozen=True)
-class Taking:
+class PartialBreakdown:
     """What a ledger has found before it is known what autograd keeps: sizes in bytes, and storages by their keys."""
 
     parameters: int
@@ -34,7 +34,7 @@ class Taking:
     total: int | None
     on_device: bool
 
-    def divided(self, kept: GraphFacts | None, *, knows_batches: bool = True) -> MemoryBytes:
+    def divided(self, kept: GraphSummary | None, *, knows_batches: bool = True) -> MemoryBytes:
         """All of it, with what autograd keeps; None where that is not known."""
         saved = _unclaimed(kept.storages, self.claimed) if kept is not None else None
         input_ = _unclaimed(self.batches, kept.storages if kept is not None else ()) if knows_batches else None
@@ -73,10 +73,10 @@ class _StateKey(NamedTuple):
         return [*map(id, here)] == [*map(id, there)] and None not in here and self[1:] == other[1:]
 
 
-class MemoryLedger:
+class MemoryAccountant:
     """Takes the bytes of every category, and remembers between two takings what cannot have changed."""
 
-    def __init__(self, cpu: Allocator) -> None:
+    def __init__(self, cpu: MemoryCounter) -> None:
         self.allocator = cpu
         self.device_index = 0
         """Torch's number of the CUDA device that most of the models' bytes are on; 0 as long as there is none."""
@@ -140,7 +140,7 @@ class MemoryLedger:
         *,
         stepped: bool,
         waiting: Iterable[object] = (),
-    ) -> tuple[Taking, int | None, bool]:
+    ) -> tuple[PartialBreakdown, int | None, bool]:
         """What is held now, the phase's peak, and whether that peak is exact.
 
         `batches` are the storages of the step's batches; `stepped` says that an optimizer has just run, so its state is
@@ -160,7 +160,7 @@ class MemoryLedger:
         if home != "cpu":
             host = StorageCount("cpu")
             on_host += host.add(held) + host.add(grads)
-        taking = Taking(
+        taking = PartialBreakdown(
             parameters, buffers, gradients, state, on_host, frozenset(count.seen), count.storages(batches),
             reading.total, home != "cpu",
         )  # fmt: skip

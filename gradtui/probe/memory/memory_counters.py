@@ -24,7 +24,7 @@ class Reading:
     """`peak` is the highest since the reading before (the first time: since the process began), and exact."""
 
 
-class Allocator(Protocol):
+class MemoryCounter(Protocol):
     """A source of totals for tensors on one kind of device."""
 
     name: str
@@ -154,14 +154,14 @@ class ResidentAllocator:
         return Reading(self._process.memory_info().rss - self._before, None)
 
 
-def device_allocator(device: torch.device) -> Allocator:
+def device_allocator(device: torch.device) -> MemoryCounter:
     """The source of totals for tensors on an accelerator."""
     if device.type == "cuda":
         return CudaAllocator(device.index or 0)
     return MetalAllocator() if device.type == "mps" else UnmeasuredAllocator(device.type)
 
 
-def cpu_allocator() -> Allocator:
+def cpu_allocator() -> MemoryCounter:
     """The best source of totals for CPU tensors on this machine."""
     try:
         allocator = MallocAllocator()

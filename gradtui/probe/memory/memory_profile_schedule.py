@@ -6,13 +6,13 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from gradtui.probe.autograd import ModuleTrace
-from gradtui.probe.memory.memory_profiler import StepTracer
-from gradtui.probe.model import ModelsInView
-from gradtui.probe.runtime import Cadence
+from gradtui.probe.autograd import ModuleCallLog
+from gradtui.probe.memory.memory_profiler import MemoryProfiler
+from gradtui.probe.model import ModelRegistry
+from gradtui.probe.runtime import SamplingSchedule
 from gradtui.probe.torch_private.operation_mode import something_is_compiled
 from gradtui.probe.torch_private.private_names import operations_are_observed
-from gradtui.protocol.events import StepTraced
+from gradtui.protocol.events import StepMemoryProfiled
 from gradtui.protocol.vocabulary import Phase
 
 _FIRST = 2
@@ -22,14 +22,14 @@ _DISPATCH_NS = 6_000
 5 µs with a mode that only passes operations on, 6 to 10 with ours (the steps of `benchmarks/memory.py`, two busy cores)."""
 
 
-class StepTraces:
-    """Begins and ends a `StepTracer`; at most one at a time. `charge` is told the nanoseconds that one has cost.
+class MemoryProfileSchedule:
+    """Begins and ends a `MemoryProfiler`; at most one at a time. `charge` is told the nanoseconds that one has cost.
 
     Without a `cadence` only those are taken apart that a person asks for.
     """
 
-    def __init__(self, cadence: Cadence | None, view: ModelsInView, charge: Callable[[int], None]) -> None:
-        self.current: StepTracer | None = None
+    def __init__(self, cadence: SamplingSchedule | None, view: ModelRegistry, charge: Callable[[int], None]) -> None:
+        self.current: MemoryProfiler | None = None
         """The step that is being taken apart."""
         self._cadence = cadence
         self._view = view
@@ -63,10 +63,10 @@ class StepTraces:
             return sys.maxsize
         return 0 if executed < _FIRST else self._cadence.rests(executed)
 
-    def begin(self, modules: ModuleTrace, device_type: str, total: int) -> None:
+    def begin(self, modules: ModuleCallLog, device_type: str, total: int) -> None:
         """A step begins that is taken apart."""
         self._asked = False
-        self.current = StepTracer(self._view.tree, modules, self._view.live_optimizers(), device_type, total)
+        self.current = MemoryProfiler(self._view.tree, modules, self._view.live_optimizers(), device_type, total)
 
     def enter(self) -> None:
         """The script calls forward, backward or an optimizer's step."""
@@ -94,7 +94,7 @@ class StepTraces:
         if self.current is not None:
             self.current.phase(phase)
 
-    def conclude(self, at: float, step: int) -> StepTraced | None:
+    def conclude(self, at: float, step: int) -> StepMemoryProfiled | None:
         """The step is over: what it says, None if it was not taken apart."""
         if self.current is None:
             return None

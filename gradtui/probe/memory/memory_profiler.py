@@ -1,4 +1,4 @@
-"""Takes one step apart: an `AllocationTrace` from the step's first forward to its end, and what it says. Training thread only.
+"""Takes one step apart: an `AllocationLog` from the step's first forward to its end, and what it says. Training thread only.
 
 The trace is on within the script's own calls of forward, backward and the optimizer's step, and nowhere between them: a mode
 that stayed on across code of the script's could be in the way of the script's own. What comes in between (the loss, mostly) is
@@ -13,28 +13,28 @@ from collections.abc import Iterable, Iterator
 import torch
 from torch.optim import Optimizer
 
-from gradtui.probe.autograd import OUTSIDE, ModuleTrace
-from gradtui.probe.memory.allocation_log import AllocationTrace
+from gradtui.probe.autograd import OUTSIDE, ModuleCallLog
+from gradtui.probe.memory.allocation_log import AllocationLog
 from gradtui.probe.memory.memory_profile import PhaseMark, highest_by_module, holdings, phase_at, thinned
 from gradtui.probe.model import ModuleTree, buffers_of, state_tensors
 from gradtui.probe.model import optimizer_membership as membership
 from gradtui.probe.torch_private.private_names import is_lazy, number_of, running_node
-from gradtui.protocol.events import StepTraced
+from gradtui.protocol.events import StepMemoryProfiled
 from gradtui.protocol.vocabulary import Phase
 
 
-class StepTracer:
+class MemoryProfiler:
     """One step that is being taken apart."""
 
     def __init__(
-        self, tree: ModuleTree, modules: ModuleTrace, optimizers: Iterable[Optimizer], device_type: str, total: int
+        self, tree: ModuleTree, modules: ModuleCallLog, optimizers: Iterable[Optimizer], device_type: str, total: int
     ) -> None:
         self._tree = tree
         self._modules = modules
         self._optimizers = [weakref.ref(optimizer) for optimizer in optimizers]
         self._marks: list[PhaseMark] = []
         self._depth = 0
-        self._trace = AllocationTrace(device_type, total, self._module_now)
+        self._trace = AllocationLog(device_type, total, self._module_now)
         self._name_all()
 
     def phase(self, phase: Phase) -> None:
@@ -90,7 +90,7 @@ class StepTracer:
         """Where on the curve the step is now."""
         return len(self._trace.curve) - 1
 
-    def finish(self, at: float, step: int) -> StepTraced:
+    def finish(self, at: float, step: int) -> StepMemoryProfiled:
         """The step is over: what it says. Nothing is followed any further. Raises what has failed while it was followed."""
         self._trace.leave()
         if self._trace.failure is not None:
@@ -103,7 +103,7 @@ class StepTracer:
         thin = thinned(curve)
         stretch = -(-len(curve) // max(1, len(thin)))
         parents = [module.parent for module in self._tree.modules]
-        return StepTraced(
+        return StepMemoryProfiled(
             at,
             step,
             thin,

@@ -20,9 +20,9 @@ from torch import nn
 
 from gradtui.probe.memory import storage_owners
 from gradtui.probe.memory.allocation_failures import AllocationFailure, allocation_failure
-from gradtui.probe.memory.memory_counters import Allocator, device_allocator
-from gradtui.probe.memory.recent_measurements import RecentMeasurements
-from gradtui.probe.memory.reported_failures import ToldFailures
+from gradtui.probe.memory.memory_counters import MemoryCounter, device_allocator
+from gradtui.probe.memory.recent_measurements import RecentEvents
+from gradtui.probe.memory.reported_failures import ReportedFailures
 from gradtui.probe.memory.storage_owners import Owners
 from gradtui.probe.model import running_module
 from gradtui.probe.runtime import WriteFile
@@ -41,17 +41,17 @@ MOST_FILES = 5
 two is told, without bytes: a script may try and fail all the time."""
 
 
-class BlackBox:
+class OomReporter:
     """Tells of each failed allocation of a probe's run, and writes the first ones down."""
 
     def __init__(
-        self, probe: Probe, cpu: Allocator, recent: RecentMeasurements, write_file: WriteFile | None = None
+        self, probe: Probe, cpu: MemoryCounter, recent: RecentEvents, write_file: WriteFile | None = None
     ) -> None:
         self._probe = probe
         self._cpu = cpu
         self._recent = recent
         self._write_file = write_file
-        self._told = ToldFailures()
+        self._told = ReportedFailures()
         self._count = 0
         self._announced = False
         """The observer has told of a failure whose exception has not been seen yet."""
@@ -137,8 +137,8 @@ class BlackBox:
         self._recent.emit(self._written(event) if looked else event)
 
     def _owners(self, device: torch.device) -> Owners:
-        view, examination = self._probe.view, self._probe.examiner.examination
-        trace = examination.trace if examination is not None else None
+        view, sampled_step = self._probe.view, self._probe.step_sampler.sampled_step
+        trace = sampled_step.trace if sampled_step is not None else None
         return storage_owners.find(view.tree, view.live_optimizers(), trace, device)
 
     def _total(self, device: torch.device) -> int | None:
@@ -162,8 +162,8 @@ class BlackBox:
         module = running_module.running()
         if module is not None:
             return self._path(module)
-        examination = self._probe.examiner.examination
-        place = module_place_in_backward(examination.trace.module_of) if examination is not None else None
+        sampled_step = self._probe.step_sampler.sampled_step
+        place = module_place_in_backward(sampled_step.trace.module_of) if sampled_step is not None else None
         tree = self._probe.view.tree
         if place is None or place < 0:
             parameter = running_module.parameter_in_backward(tree.owns)
@@ -179,12 +179,12 @@ class BlackBox:
         return tree.modules[place].path if place >= 0 else type(module).__name__
 
 
-_boxes: weakref.WeakSet[BlackBox] = weakref.WeakSet()
+_boxes: weakref.WeakSet[OomReporter] = weakref.WeakSet()
 """Those that the allocator's observer tells, of which all but one belong to runs that are over."""
 _is_observed: list[bool] = []
 
 
-def _observe(box: BlackBox) -> None:
+def _observe(box: OomReporter) -> None:
     """Have the allocator's observer tell this black box for as long as there is one."""
     _boxes.add(box)
     if not _is_observed:

@@ -5,36 +5,36 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
 
-from gradtui.probe.autograd import NOTHING_KEPT, GraphFacts
+from gradtui.probe.autograd import NOTHING_KEPT, GraphSummary
 from gradtui.probe.memory.batch_storages import BatchStorages
-from gradtui.probe.memory.living_graphs import Living, LivingGraphs
-from gradtui.probe.memory.memory_breakdown import MemoryLedger, Taking
-from gradtui.probe.memory.memory_counters import Allocator
-from gradtui.probe.memory.memory_profile_schedule import StepTraces
+from gradtui.probe.memory.living_graphs import LiveGraphs, Living
+from gradtui.probe.memory.memory_breakdown import MemoryAccountant, PartialBreakdown
+from gradtui.probe.memory.memory_counters import MemoryCounter
+from gradtui.probe.memory.memory_profile_schedule import MemoryProfileSchedule
 from gradtui.probe.memory.phase_peaks import Peak, PhasePeaks
-from gradtui.probe.model import ModelsInView
+from gradtui.probe.model import ModelRegistry
 from gradtui.probe.runtime import RunClock
 from gradtui.probe.steps import StepCounter
 from gradtui.probe.torch_private.private_names import sequence_number
-from gradtui.protocol.events import DeviceFound, Event, GraphsAlive, LedgerTaken
+from gradtui.protocol.events import DeviceFound, Event, GraphsAlive, MemoryMeasured
 from gradtui.protocol.vocabulary import MemoryBytes, Phase
 
 
-class PhaseLedgers:
+class PhaseMemory:
     """Tells what is held at the end of the phases of examined steps, each once a step."""
 
     def __init__(
         self,
         emit: Callable[[Event], None],
         clock: RunClock,
-        view: ModelsInView,
+        view: ModelRegistry,
         counter: StepCounter,
-        allocator: Allocator,
-        traces: StepTraces,
+        allocator: MemoryCounter,
+        traces: MemoryProfileSchedule,
     ) -> None:
-        self.ledger = MemoryLedger(allocator)
+        self.ledger = MemoryAccountant(allocator)
         self.batches = BatchStorages()
-        self.graphs = LivingGraphs()
+        self.graphs = LiveGraphs()
         self._living = Living()
         """What was told of those last."""
         self._emit = emit
@@ -44,7 +44,7 @@ class PhaseLedgers:
         self._traces = traces
         self._phase_place = 0
         """Where on the traced step's curve the present phase began."""
-        self._kept: GraphFacts | None = NOTHING_KEPT
+        self._kept: GraphSummary | None = NOTHING_KEPT
         """What autograd keeps now; None while that is not known."""
         self._peaks = PhasePeaks()
         self._step = 0
@@ -55,7 +55,7 @@ class PhaseLedgers:
         """The phases of the present step that have been told of."""
         self._was_gradient = False
         """The backward that was told of was a `torch.autograd.grad`, whose graph nobody has looked at."""
-        self._unsettled: list[tuple[LedgerTaken, Taking, int]] = []
+        self._unsettled: list[tuple[MemoryMeasured, PartialBreakdown, int]] = []
         """Taken between forward and backward, and how far autograd had come: what it keeps is known when backward begins."""
 
     @property
@@ -92,7 +92,7 @@ class PhaseLedgers:
         """A phase begins. The peak since the reading before."""
         return self.ledger.begin_phase()
 
-    def backward_began(self, facts: GraphFacts, *, keeps_graph: bool, within: Phase) -> None:
+    def on_backward_pre(self, facts: GraphSummary, *, keeps_graph: bool, within: Phase) -> None:
         """The forward ends here for the ledger: what autograd keeps is known only now. `within` is the phase that goes on."""
         self._kept = facts
         self.settle(facts)
@@ -135,7 +135,7 @@ class PhaseLedgers:
             self._emit(again)
         return part
 
-    def tell(self, phase: Phase, kept: GraphFacts | None, *, stepped: bool = False) -> Peak:
+    def tell(self, phase: Phase, kept: GraphSummary | None, *, stepped: bool = False) -> Peak:
         """Take the ledger at the end of a phase, where autograd keeps `kept`. The peak since the reading before."""
         optimizers = self._view.live_optimizers()
         waiting = [entries for _, entries in self._view.joined.states()]
@@ -158,7 +158,7 @@ class PhaseLedgers:
         exact = self.ledger.allocator.exact and known and explained
         step = 0 if phase is Phase.LOAD else max(self._step, self._counter.steps)
         models = self._models() if phase is not Phase.LOAD else ()
-        taken = LedgerTaken(self._clock.at(), step, phase, held, peak, peak_exact, exact, models)
+        taken = MemoryMeasured(self._clock.at(), step, phase, held, peak, peak_exact, exact, models)
         if kept is None:
             self._unsettled.append((taken, taking, sequence_number()))
             return highest, is_exact
@@ -167,7 +167,7 @@ class PhaseLedgers:
         return highest, is_exact
 
     def _held(
-        self, phase: Phase, taking: Taking, kept: GraphFacts | None, *, knows_batches: bool
+        self, phase: Phase, taking: PartialBreakdown, kept: GraphSummary | None, *, knows_batches: bool
     ) -> tuple[MemoryBytes, bool]:
         """What is held, with the graphs that backward does not reach; and whether all of those are known to be alive."""
         others = self.graphs.storages()
@@ -192,7 +192,7 @@ class PhaseLedgers:
             is_explained = True
         return held, is_explained
 
-    def _tell_living(self, taken: LedgerTaken, taking: Taking) -> None:
+    def _tell_living(self, taken: MemoryMeasured, taking: PartialBreakdown) -> None:
         if taken.phase not in (Phase.OPTIMIZER, Phase.EVAL):
             return
         living = self.graphs.living(taking.claimed)
@@ -208,11 +208,11 @@ class PhaseLedgers:
         roots = {tree.roots[module] for module in self._ran if module >= 0}
         return tuple(model.number for model in tree.models if model.root in roots)
 
-    def _tell(self, taken: LedgerTaken) -> None:
+    def _tell(self, taken: MemoryMeasured) -> None:
         self._peaks.told(taken)
         self._emit(taken)
 
-    def settle(self, kept: GraphFacts | None) -> None:
+    def settle(self, kept: GraphSummary | None) -> None:
         """Emit the ledgers that waited for what autograd keeps: exact if it has recorded nothing since."""
         unsettled, self._unsettled = self._unsettled, []
         for taken, taking, number in unsettled:

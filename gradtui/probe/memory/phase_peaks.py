@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gradtui.protocol.events import LedgerTaken
+from gradtui.protocol.events import MemoryMeasured
 from gradtui.protocol.vocabulary import Phase
 
 Peak = tuple["int | None", bool]
@@ -22,7 +22,7 @@ class PhasePeaks:
         """Of the phase that is running, up to the last reading."""
         self._forward: Peak | None = None
         """Of the forward, if something came between it and backward: what it keeps can only be told then."""
-        self._told: dict[Phase, LedgerTaken] = {}
+        self._told: dict[Phase, MemoryMeasured] = {}
 
     def begin_step(self, before: Peak, *, listening: bool) -> None:
         """A step that is examined begins, within a phase whose beginning was seen only if we were `listening` then."""
@@ -50,11 +50,11 @@ class PhasePeaks:
             known, self._forward = _joined(self._forward, known), None
         return known
 
-    def told(self, ledger: LedgerTaken) -> None:
+    def told(self, ledger: MemoryMeasured) -> None:
         """This was emitted in the present step."""
         self._told[ledger.phase] = ledger
 
-    def once_more(self, phase: Phase, part: Peak) -> LedgerTaken | None:
+    def once_more(self, phase: Phase, part: Peak) -> MemoryMeasured | None:
         """The phase came again in the same step (gradients are accumulated): its ledger with the higher peak, if it is.
 
         Only exact peaks are told a second time; None for any other.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from gradtui.protocol.events import Event, GradientsMeasured, LedgerTaken, ModelsFound
+from gradtui.protocol.events import Event, GradientsMeasured, MemoryMeasured, ModelsFound
 from gradtui.protocol.vocabulary import Phase
 
 _PHASES = (Phase.LOAD, Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER, Phase.EVAL)
@@ -13,7 +13,7 @@ _KEPT = 32
 """Eight steps of three phases and a norm."""
 
 
-class RecentMeasurements:
+class RecentEvents:
     """Passes events on, and remembers the newest ledgers, losses and norms. Plain numbers: nothing of the script's."""
 
     def __init__(self, emit: Callable[[Event], None]) -> None:
@@ -22,7 +22,7 @@ class RecentMeasurements:
 
     def emit(self, event: Event) -> None:
         """Pass an event on."""
-        if isinstance(event, LedgerTaken) and event.phase in _PHASES:
+        if isinstance(event, MemoryMeasured) and event.phase in _PHASES:
             self._kept.append(event)
         elif isinstance(event, GradientsMeasured):
             # All it has of each parameter would be much, and of no use here.

@@ -15,7 +15,7 @@ _KEPT = 8
 """More than can be on their way at once: one of each thread, and what it was raised from."""
 
 
-class ToldFailures:
+class ReportedFailures:
     """The exceptions that were told of last, with whether each was looked at."""
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ from time import perf_counter
 import torch
 from torch.optim import Optimizer
 
-from gradtui.probe.autograd import ModuleTrace, SavedOwners
+from gradtui.probe.autograd import ModuleCallLog, SavedOwners
 from gradtui.probe.model import ModuleTree, buffers_of, state_tensors
 from gradtui.probe.torch_private.private_names import is_being_traced, is_wrapper, storage_key
 from gradtui.probe.torch_private.unwrap import plain_tensors
@@ -77,7 +77,7 @@ class _Search:
 def find(
     tree: ModuleTree,
     optimizers: list[Optimizer],
-    trace: ModuleTrace | None,
+    trace: ModuleCallLog | None,
     device: torch.device,
     *,
     seconds: float = _SECONDS,

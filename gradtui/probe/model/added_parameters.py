@@ -59,7 +59,7 @@ class Left(NamedTuple):
     """What other commands have added and is in there still."""
 
 
-class JoinedParameters:
+class AddedParameters:
     """Adds parameters to optimizers, takes them out, and keeps their state meanwhile.
 
     `optimizers` tells every living optimizer: some share their groups.
@@ -260,7 +260,7 @@ def strided_tensors(entries: Mapping[str, Any]) -> Iterator[torch.Tensor]:
             yield value
 
 
-def joined_words(planned: Iterable[Membership], joined: JoinedParameters) -> str:
+def joined_words(planned: Iterable[Membership], joined: AddedParameters) -> str:
     """How many have joined each optimizer, as it goes on after the answer to an unfreeze."""
     optimizers = {id(member.optimizer): member.optimizer for member in planned}
     counts = Counter(id(member.optimizer) for member in planned)

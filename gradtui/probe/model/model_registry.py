@@ -15,10 +15,10 @@ from torch import nn
 from torch.optim import Optimizer
 
 from gradtui.no_collection import no_collection
-from gradtui.probe.model.added_parameters import JoinedParameters
+from gradtui.probe.model.added_parameters import AddedParameters
 from gradtui.probe.model.discovery import Discovery
 from gradtui.probe.model.module_tree import ModuleTree
-from gradtui.probe.model.moved_places import Moved
+from gradtui.probe.model.moved_places import IndexMapping
 from gradtui.probe.model.param_groups import GroupWatch
 from gradtui.probe.model.tree_builder import build
 from gradtui.probe.runtime import RunClock
@@ -61,7 +61,7 @@ class ModelNumbers:
         return found[0]
 
 
-class ModelsInView:
+class ModelRegistry:
     """The current tree, and the events that describe it. `changed` is called when the tree has been replaced.
 
     `regrouped` is called when an optimizer was found, or owns other parameters than before.
@@ -71,12 +71,12 @@ class ModelsInView:
         self,
         emit: Callable[[Event], None],
         clock: RunClock,
-        changed: Callable[[Moved], None],
+        changed: Callable[[IndexMapping], None],
         regrouped: Callable[[], None] = lambda: None,
     ) -> None:
         self.tree = ModuleTree()
         self.discovery = Discovery()
-        self.joined = JoinedParameters(self.live_optimizers)
+        self.joined = AddedParameters(self.live_optimizers)
         """What commands have added to the optimizers."""
         self.found_at = 0
         """The step after which the present models were found."""
@@ -196,7 +196,7 @@ class ModelsInView:
         self._numbers.number(tree)
         if not tree.is_same(self.tree):
             tree.listing = next(self._listings)
-            moved = Moved.between(self.tree, tree)
+            moved = IndexMapping.between(self.tree, tree)
             self.tree, self.found_at = tree, step
             self._changed(moved)
             listed = tree.models, tree.modules, tree.parameters, tree.buffers

@@ -6,12 +6,12 @@ import torch
 from torch import nn
 
 from gradtui.probe.model.module_tree import ModuleTree
-from gradtui.probe.runtime import Refused
+from gradtui.probe.runtime import CommandRefused
 from gradtui.state.selection import spellings, unknown_path
 
 
 def module_at(path: str, tree: ModuleTree) -> tuple[str, int, nn.Module]:
-    """The path as the tree has it, the module's place and the module. Raises `Refused` if there is none."""
+    """The path as the tree has it, the module's place and the module. Raises `CommandRefused` if there is none."""
     places = {info.path: place for place, info in enumerate(tree.modules)}
     for spelling in spellings(path, tree):
         place = places.get(spelling)
@@ -19,8 +19,8 @@ def module_at(path: str, tree: ModuleTree) -> tuple[str, int, nn.Module]:
         if place is not None and module is not None:
             return spelling, place, module
     if any(path in info.names for info in tree.parameters):
-        raise Refused(f"{path} is a parameter, not a module")
-    raise Refused(unknown_path(path, tree))
+        raise CommandRefused(f"{path} is a parameter, not a module")
+    raise CommandRefused(unknown_path(path, tree))
 
 
 def ancestors(place: int, tree: ModuleTree) -> list[int]:

@@ -13,14 +13,14 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Moved:
+class IndexMapping:
     """By place in the new listing: the place of the same object in the one before, -1 if it was not listed there."""
 
     modules: tuple[int, ...]
     parameters: tuple[int, ...]
 
     @classmethod
-    def between(cls, before: ModuleTree, after: ModuleTree) -> Moved:
+    def between(cls, before: ModuleTree, after: ModuleTree) -> IndexMapping:
         """What of `before` is in `after`, by identity: a parameter that was replaced by another one is not."""
         modules, parameters = [-1] * len(after.modules), [-1] * len(after.parameters)
         places = {id(module): place for place, module in before.live_modules()}

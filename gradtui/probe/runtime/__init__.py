@@ -9,26 +9,26 @@ from gradtui.probe.runtime.by_identity import ByIdentity
 from gradtui.probe.runtime.clock import RunClock
 from gradtui.probe.runtime.forked_children import call_in_forked_children
 from gradtui.probe.runtime.hook_set import HookSet, alone
-from gradtui.probe.runtime.outcome import AlreadySo, Applied, Gone, Handler, Refused, RunStopped
-from gradtui.probe.runtime.overhead import OwnCost
+from gradtui.probe.runtime.outcome import CommandRefused, CommandResult, Handler, NothingToDo, RunStopped, TargetGone
+from gradtui.probe.runtime.overhead import OverheadMeter
 from gradtui.probe.runtime.run_file import WriteFile
-from gradtui.probe.runtime.sampling_schedule import Cadence, StepTime
+from gradtui.probe.runtime.sampling_schedule import SamplingSchedule, StepTime
 from gradtui.probe.runtime.script_handlers import raised_by_handler
 from gradtui.probe.runtime.sizes import size_words
 
 __all__ = [
-    "AlreadySo",
-    "Applied",
     "ByIdentity",
-    "Cadence",
-    "Gone",
+    "CommandRefused",
+    "CommandResult",
     "Handler",
     "HookSet",
-    "OwnCost",
-    "Refused",
+    "NothingToDo",
+    "OverheadMeter",
     "RunClock",
     "RunStopped",
+    "SamplingSchedule",
     "StepTime",
+    "TargetGone",
     "WriteFile",
     "alone",
     "call_in_forked_children",

@@ -10,26 +10,26 @@ from gradtui.protocol.vocabulary import Changed
 
 
 @dataclass(frozen=True)
-class Applied:
+class CommandResult:
     """What a command changed."""
 
     text: str
     parameters: tuple[int, ...]
-    undo: Callable[[], Applied] | None = field(default=None, compare=False)
-    """Takes it back at a later boundary. Raises `Refused` where that cannot be. Keeps none of the script's objects alive."""
+    undo: Callable[[], CommandResult] | None = field(default=None, compare=False)
+    """Undoes the change at a later boundary. Raises `CommandRefused` if it cannot. Keeps no object of the script alive."""
     changed: tuple[Changed, ...] = ()
     """What was frozen and unfrozen, in order."""
 
 
-class Refused(Exception):  # noqa: N818 - it is an answer, not an error
+class CommandRefused(Exception):  # noqa: N818 - it is an answer, not an error
     """A command that would break the run or that cannot be carried out; the message says why."""
 
 
-class Gone(Refused):
+class TargetGone(CommandRefused):
     """What would be taken back is no more, or has been set back already: that will not change."""
 
 
-class AlreadySo(Refused):
+class NothingToDo(CommandRefused):
     """A command that asks for what is so already."""
 
 
@@ -43,5 +43,5 @@ class RunStopped(SystemExit):
         super().__init__(exit_code)
 
 
-Handler = Callable[[Any], Applied]
-"""Carries out one kind of command. Raises `Refused` and changes nothing where that cannot be."""
+Handler = Callable[[Any], CommandResult]
+"""Carries out one kind of command. Raises `CommandRefused` and changes nothing where that cannot be."""

@@ -17,7 +17,7 @@ _REPORTS_EACH = 10
 """So many reports share one estimate of what hooks cost on this machine as it is now."""
 
 
-class OwnCost:
+class OverheadMeter:
     """Reads off `HookSet.own_ns` since this or that moment, and has what hooks hide estimated again now and then."""
 
     def __init__(self, hooks: HookSet, now: int) -> None:

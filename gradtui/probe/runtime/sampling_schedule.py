@@ -44,7 +44,7 @@ class StepTime:
         self.seconds += (seconds - self.seconds) * (_SMOOTHING if self.seconds else 1.0)
 
 
-class Cadence:
+class SamplingSchedule:
     """Decides step by step whether to measure.
 
     The first `warmup` steps are measured whatever they cost, until they have cost half a second together: a person looks

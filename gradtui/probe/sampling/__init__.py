@@ -4,8 +4,8 @@ This package owns what is measured in a sampled step and when, and from it deriv
 and why.
 """
 
-from gradtui.probe.sampling.step_sampler import StepExaminer
+from gradtui.probe.sampling.step_sampler import StepSampler
 
 __all__ = [
-    "StepExaminer",
+    "StepSampler",
 ]

@@ -16,7 +16,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from gradtui.probe.memory import devices_with_room, of_this_process
-from gradtui.probe.model import Moved
+from gradtui.probe.model import IndexMapping
 from gradtui.probe.sampling.move_causes import MoveCauses
 from gradtui.probe.torch_private.cuda_captures import is_capturing
 from gradtui.probe.torch_private.host_copy import HostCopy
@@ -43,7 +43,7 @@ class _Read:
     copy: HostCopy
 
 
-class FrozenValues:
+class DriftDetector:
     """What the frozen parameters were when they were first seen frozen, by their place in the tree."""
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class FrozenValues:
         """An examined step of an optimizer is about to run."""
         self._causes.step_begins(parameters)
 
-    def step_ended(
+    def on_step_post(
         self,
         step: int,
         optimizer: Optimizer | None,
@@ -72,7 +72,7 @@ class FrozenValues:
 
         `norms` are those of the gradients that the step applied.
         """
-        by_step, unchanged = self._causes.step_ended(step, optimizer, frozen, norms)
+        by_step, unchanged = self._causes.on_step_post(step, optimizer, frozen, norms)
         for place, tensor in frozen:
             if place in unchanged and self._versions.get(place, unchanged[place]) == unchanged[place]:
                 self._versions[place] = version_of(tensor)
@@ -83,7 +83,7 @@ class FrozenValues:
         self._causes.settle(moved, [place for place in unwritten if place not in by_step])
         return {place: self._causes.known.get(place, StateReason.NONE) for place in self.moved}
 
-    def tree_changed(self, moved: Moved) -> None:
+    def tree_changed(self, moved: IndexMapping) -> None:
         """The parameters have other places now."""
         self.moved = moved.parameter_set(self.moved)
         self._causes.tree_changed(moved)

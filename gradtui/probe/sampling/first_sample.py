@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 
-from gradtui.probe.model import ModelsInView
+from gradtui.probe.model import ModelRegistry
 from gradtui.probe.runtime import StepTime
 
 _LARGE_S = 0.1
@@ -33,7 +33,7 @@ class FirstSample:
     Listing the model is all that its first step pays for.
     """
 
-    def __init__(self, view: ModelsInView, step_time: StepTime) -> None:
+    def __init__(self, view: ModelRegistry, step_time: StepTime) -> None:
         self.is_large = False
         """The present models are large: no step of theirs is taken apart unless the person asks for it."""
         self._view = view

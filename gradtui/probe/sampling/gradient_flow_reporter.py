@@ -9,24 +9,24 @@ from torch.optim import Optimizer
 
 from gradtui.probe.autograd import (
     GraphsOfStep,
-    ModuleTrace,
+    ModuleCallLog,
     grad_mode,
     grad_mode_letters,
     gradient_bytes,
     reach_letters,
     training_flags,
 )
-from gradtui.probe.model import ModelsInView, Moved, bucket_bytes
+from gradtui.probe.model import IndexMapping, ModelRegistry, bucket_bytes
 from gradtui.probe.runtime import RunClock
 from gradtui.probe.steps import StepCounter
-from gradtui.protocol.events import Event, GradientReachMeasured
+from gradtui.protocol.events import Event, GradientFlowMeasured
 
 
-class ReachReader:
-    """Emits `GradientReachMeasured`; remembers under which grad mode models were evaluated between steps."""
+class GradientFlowReporter:
+    """Emits `GradientFlowMeasured`; remembers under which grad mode models were evaluated between steps."""
 
     def __init__(
-        self, emit: Callable[[Event], None], clock: RunClock, view: ModelsInView, counter: StepCounter
+        self, emit: Callable[[Event], None], clock: RunClock, view: ModelRegistry, counter: StepCounter
     ) -> None:
         self._emit = emit
         self._clock = clock
@@ -45,7 +45,7 @@ class ReachReader:
         """The modules that were evaluated between steps."""
         return self._evaluated
 
-    def tree_changed(self, moved: Moved) -> None:
+    def tree_changed(self, moved: IndexMapping) -> None:
         """Modules have other places now."""
         self._evaluated = moved.of_modules(self._evaluated)
         self._trained = self._trained and any(former >= 0 for former in moved.modules)
@@ -68,11 +68,11 @@ class ReachReader:
         modes, flags = grad_mode_letters(tree, {}, self._evaluated, ""), training_flags(tree)
         gradients = gradient_bytes(tree, device_type)
         at, step = self._clock.at(), self._counter.steps
-        self._emit(GradientReachMeasured(at, step, -1, "", modes, flags, (), gradients, listing=tree.listing))
+        self._emit(GradientFlowMeasured(at, step, -1, "", modes, flags, (), gradients, listing=tree.listing))
         return True
 
-    def step_ended(
-        self, optimizer: Optimizer | None, graphs: GraphsOfStep | None, trace: ModuleTrace, device_type: str
+    def on_step_post(
+        self, optimizer: Optimizer | None, graphs: GraphsOfStep | None, trace: ModuleCallLog, device_type: str
     ) -> None:
         """An examined step has ended; `graphs` is None if no backward ran in it."""
         if graphs is None:
@@ -80,7 +80,7 @@ class ReachReader:
         tree, self._trained = self._view.tree, True
         reach, modes, called = self._letters(graphs, trace)
         self._emit(
-            GradientReachMeasured(
+            GradientFlowMeasured(
                 self._clock.at(),
                 self._counter.steps,
                 -1 if optimizer is None else self._view.discovery.saw_optimizer(optimizer),
@@ -94,7 +94,7 @@ class ReachReader:
             )
         )
 
-    def _letters(self, graphs: GraphsOfStep, trace: ModuleTrace) -> tuple[str, str, tuple[int, ...]]:
+    def _letters(self, graphs: GraphsOfStep, trace: ModuleCallLog) -> tuple[str, str, tuple[int, ...]]:
         """Reach, grad modes and order of calls."""
         # A copy: a second backward within the same step adds to these.
         basis = graphs.copy(), [*trace.grad_modes.items()], {**self._evaluated}

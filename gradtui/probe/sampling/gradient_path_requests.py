@@ -12,13 +12,13 @@ import torch
 from torch.optim import Optimizer
 
 from gradtui.probe.autograd import Chain, Target, find_chain
-from gradtui.probe.model import ModelsInView, ModuleTree, state_tensors
-from gradtui.probe.runtime import Applied, Cadence, Refused, RunClock
-from gradtui.probe.sampling.sampled_step import Examination
+from gradtui.probe.model import ModelRegistry, ModuleTree, state_tensors
+from gradtui.probe.runtime import CommandRefused, CommandResult, RunClock, SamplingSchedule
+from gradtui.probe.sampling.sampled_step import SampledStep
 from gradtui.probe.torch_private.private_names import storage_key
 from gradtui.probe.torch_private.unwrap import plain_tensors
 from gradtui.protocol.commands import TraceGradient
-from gradtui.protocol.events import Event, GradientTraced, OptimizerStateRead
+from gradtui.protocol.events import Event, GradientPathFound, OptimizerStateRead
 
 _MOST_ASKED = 8
 """So many wait at most; one more takes the place of the oldest."""
@@ -32,10 +32,12 @@ class _Asked:
     chain: Chain | None = None
 
 
-class GradientTraces:
+class GradientPathRequests:
     """Follows what is asked for in the steps that follow."""
 
-    def __init__(self, emit: Callable[[Event], None], clock: RunClock, view: ModelsInView, cadence: Cadence) -> None:
+    def __init__(
+        self, emit: Callable[[Event], None], clock: RunClock, view: ModelRegistry, cadence: SamplingSchedule
+    ) -> None:
         self._emit = emit
         self._clock = clock
         self._view = view
@@ -48,35 +50,35 @@ class GradientTraces:
         """Whether something is to be followed."""
         return bool(self._asked)
 
-    def ask(self, command: TraceGradient) -> Applied:
-        """Follow it in the next step. Raises `Refused` if there is nothing of that name."""
+    def ask(self, command: TraceGradient) -> CommandResult:
+        """Follow it in the next step. Raises `CommandRefused` if there is nothing of that name."""
         if _target(self._view.tree, command.path) is None:
-            raise Refused(f"there is no parameter or module {command.path or 'yet'}")
+            raise CommandRefused(f"there is no parameter or module {command.path or 'yet'}")
         self._asked[command.path] = _Asked(self._view.round_length)
         while len(self._asked) > _MOST_ASKED:
             del self._asked[next(iter(self._asked))]
         self._cadence.force(self._view.round_length)
-        return Applied(f"follow the gradient to {command.path or 'the model'} in the next step", ())
+        return CommandResult(f"follow the gradient to {command.path or 'the model'} in the next step", ())
 
     def tree_changed(self) -> None:
         """Modules and parameters have other places now: what was found so far is dropped."""
         for asked in self._asked.values():
             asked.chain = None
 
-    def look(self, outputs: Iterable[object], examination: Examination) -> None:
+    def look(self, outputs: Iterable[object], sampled_step: SampledStep) -> None:
         """Backward is about to run on `outputs`."""
         roots = [output for output in outputs if isinstance(output, torch.Tensor)] if self._asked else []
         for path, asked in self._asked.items():
-            target = _target(examination.tree, path)
+            target = _target(sampled_step.tree, path)
             if target is not None and (asked.chain is None or not asked.chain.found):
-                chain = find_chain(roots, examination.trace, target)
+                chain = find_chain(roots, sampled_step.trace, target)
                 if asked.chain is None or chain.found or len(chain.hops) > len(asked.chain.hops):
                     asked.chain = chain
 
-    def step_ended(self, examination: Examination, step: int) -> None:
+    def on_step_post(self, sampled_step: SampledStep, step: int) -> None:
         """An examined step is over: tell what is known by now."""
         for path, asked in list(self._asked.items()):
-            target = _target(examination.tree, path)
+            target = _target(sampled_step.tree, path)
             if target is None:
                 del self._asked[path]
             else:
@@ -89,7 +91,7 @@ class GradientTraces:
     def _tell(self, path: str, target: Target, chain: Chain, step: int) -> None:
         at = self._clock.at()
         self._emit(
-            GradientTraced(
+            GradientPathFound(
                 at, step, path, target.parameter, target.module, chain.found, chain.hops, chain.onward, chain.upstream,
                 chain.ways, chain.takers, chain.operations, chain.whole, chain.hidden, listing=target.tree.listing,
             )

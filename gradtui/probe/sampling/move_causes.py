@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch.optim import Optimizer
 
-from gradtui.probe.model import Moved
+from gradtui.probe.model import IndexMapping
 from gradtui.probe.torch_private.private_names import shares_version, version_of
 from gradtui.protocol.vocabulary import StateReason
 
@@ -29,7 +29,7 @@ class MoveCauses:
         """Versions as the step examined last ended."""
         self._last_step = -1
 
-    def tree_changed(self, moved: Moved) -> None:
+    def tree_changed(self, moved: IndexMapping) -> None:
         """The parameters have other places now."""
         self.known = moved.of_parameters(self.known)
         self._at_step, self._last = {}, {}
@@ -43,7 +43,7 @@ class MoveCauses:
             if not tensor.requires_grad and not tensor.is_inference()
         }
 
-    def step_ended(
+    def on_step_post(
         self,
         step: int,
         optimizer: Optimizer | None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from gradtui.probe.model import ModelsInView, Moved
+from gradtui.probe.model import IndexMapping, ModelRegistry
 from gradtui.probe.runtime import RunClock
 from gradtui.probe.sampling.parameter_states import Classified
 from gradtui.protocol.events import Event, ParametersClassified
@@ -16,10 +16,10 @@ _TO_AND_FRO = 5
 takes turns, as the two halves of a GAN do, or is switched within each step."""
 
 
-class ToldStates:
+class ParameterStateReporter:
     """Tells the states of the parameters when they have changed."""
 
-    def __init__(self, emit: Callable[[Event], None], clock: RunClock, view: ModelsInView) -> None:
+    def __init__(self, emit: Callable[[Event], None], clock: RunClock, view: ModelRegistry) -> None:
         self.now = Classified()
         """What is known of all parameters."""
         self.switched: Counter[int] = Counter()
@@ -28,7 +28,7 @@ class ToldStates:
         self._clock = clock
         self._view = view
 
-    def tree_changed(self, moved: Moved) -> None:
+    def tree_changed(self, moved: IndexMapping) -> None:
         """Parameters have other places now; the states of those that were listed before stay known."""
         self.now = Classified(*(moved.letters(known) for known in self.now))
         self.switched = Counter(moved.of_parameters(self.switched))

@@ -15,15 +15,15 @@ from torch.optim import Optimizer
 
 from gradtui.probe.autograd import (
     OUTSIDE,
-    GradientPassing,
-    GraphFacts,
+    FlowThrough,
     GraphsOfStep,
+    GraphSummary,
     KnownTensors,
-    ModuleTrace,
+    ModuleCallLog,
     Recomputation,
     walk,
 )
-from gradtui.probe.memory import MemoryLedger
+from gradtui.probe.memory import MemoryAccountant
 from gradtui.probe.model import ModuleTree
 from gradtui.probe.sampling.parameter_states import Classified, ParameterFacts, classify
 from gradtui.probe.torch_private.graph_depth import TooDeepError
@@ -33,23 +33,25 @@ from gradtui.protocol.vocabulary import GradMode, ParameterState, StateReason
 _GRAD = GradMode.GRAD.value
 
 
-class Examination:
+class SampledStep:
     """What was seen of one step, from its first forward to the next step's."""
 
-    def __init__(self, tree: ModuleTree, trace: ModuleTrace, *, is_partial: bool = False) -> None:
+    def __init__(self, tree: ModuleTree, trace: ModuleCallLog, *, is_partial: bool = False) -> None:
         self.is_partial = is_partial
         """Only the states of the parameters are asked for: no module's calls, no graph, no bytes."""
         self.trace = trace
         """Which modules ran when, in this step and in those before it that belong to the same round."""
         self.tree = tree
         """What the numbers of modules and parameters refer to."""
-        self._largest: GraphFacts | None = None
+        self._largest: GraphSummary | None = None
         self._had_gradient: set[int] = set()
         """The parameters that had a gradient when the last backward ended."""
         self.graphs: GraphsOfStep | None = None
         """None until a backward has begun."""
 
-    def look_at_graph(self, outputs: Any, ledger: MemoryLedger, recomputation: Recomputation) -> GraphFacts | None:
+    def look_at_graph(
+        self, outputs: Any, ledger: MemoryAccountant, recomputation: Recomputation
+    ) -> GraphSummary | None:
         """Walk the graph below the tensors that backward is about to run on. None if it is too deep to be looked at."""
         roots = [output for output in sequence(outputs) if isinstance(output, torch.Tensor)]
         known = self._known_tensors(ledger)
@@ -65,7 +67,7 @@ class Examination:
             self._largest = facts
         return facts
 
-    def _is_whole(self, facts: GraphFacts) -> bool:
+    def _is_whole(self, facts: GraphSummary) -> bool:
         """Whether every model with trainable parameters that autograd has recorded in this step is in this graph."""
         if facts.opaque or facts.regions.hidden:
             return True
@@ -76,7 +78,7 @@ class Examination:
         active = {roots[module] for module in facts.active if module >= 0}
         return {roots[module] for module in recorded if module >= 0} <= active
 
-    def _known_tensors(self, ledger: MemoryLedger) -> KnownTensors:
+    def _known_tensors(self, ledger: MemoryAccountant) -> KnownTensors:
         tree, known = self.tree, self.tree.leaves
         leaves = {id(tensor): known[index] for index, tensor in tree.live_parameters() if tensor.requires_grad}
         return KnownTensors(ledger.excluded_storages(tree), leaves, ledger.home, tree.parents)
@@ -107,7 +109,7 @@ class Examination:
             listing=self.tree.listing,
         )
 
-    def backward_ended(self) -> None:
+    def on_backward_post(self) -> None:
         """A backward of the step has ended: note which parameters have a gradient now."""
         self._had_gradient = {index for index, tensor in self.tree.live_parameters() if tensor.grad is not None}
 
@@ -170,11 +172,11 @@ class Examination:
             found -= {tree.roots[tree.owners[index]] for index, each in tree.live_parameters() if id(each) in owner}
         return {module for module, root in enumerate(tree.roots) if root in found} if found else set()
 
-    def _passing(self, evaluated: Iterable[int]) -> GradientPassing | None:
+    def _passing(self, evaluated: Iterable[int]) -> FlowThrough | None:
         """Through which modules a gradient passes; None where no backward ran."""
         if self.graphs is None:
             return None
-        return GradientPassing(self.tree, self.graphs, self.trace.grad_modes, evaluated)
+        return FlowThrough(self.tree, self.graphs, self.trace.grad_modes, evaluated)
 
 
 _UNREACHED, _MOVED, _UNKNOWN = (

@@ -1,4 +1,4 @@
-"""When a step is examined, and what is told of it: the schedule around `Examination`, and the ledger at phase ends."""
+"""When a step is examined, and what is told of it: the schedule around `SampledStep`, and the ledger at phase ends."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from gradtui.probe.activation_checkpointing import Checkpoints
-from gradtui.probe.autograd import NOTHING_KEPT, ModuleTrace, ModuleTracer, Recomputation
-from gradtui.probe.memory import Allocator, PhaseLedgers, StepTraces
-from gradtui.probe.model import ModelsInView, Moved
-from gradtui.probe.runtime import Cadence, HookSet, RunClock, StepTime, alone
-from gradtui.probe.sampling.drift import FrozenValues
+from gradtui.probe.activation_checkpointing import CheckpointedModules
+from gradtui.probe.autograd import NOTHING_KEPT, ModuleCallLog, ModuleCallLogger, Recomputation
+from gradtui.probe.memory import MemoryCounter, MemoryProfileSchedule, PhaseMemory
+from gradtui.probe.model import IndexMapping, ModelRegistry
+from gradtui.probe.runtime import HookSet, RunClock, SamplingSchedule, StepTime, alone
+from gradtui.probe.sampling.drift import DriftDetector
 from gradtui.probe.sampling.first_sample import Extent, FirstSample
-from gradtui.probe.sampling.gradient_flow_reporter import ReachReader
-from gradtui.probe.sampling.gradient_path_requests import GradientTraces
-from gradtui.probe.sampling.parameter_state_reporter import ToldStates
-from gradtui.probe.sampling.sampled_step import Examination, owners_of, sequence
+from gradtui.probe.sampling.gradient_flow_reporter import GradientFlowReporter
+from gradtui.probe.sampling.gradient_path_requests import GradientPathRequests
+from gradtui.probe.sampling.parameter_state_reporter import ParameterStateReporter
+from gradtui.probe.sampling.sampled_step import SampledStep, owners_of, sequence
 from gradtui.probe.sampling.unregistered_modules import Unregistered
 from gradtui.probe.steps import DeviceTimes, PhaseTracker, StepCounter
 from gradtui.probe.torch_private.private_names import operations_are_observed
@@ -44,35 +44,35 @@ _EVALUATION_NS = 1_000_000_000
 """The bytes of an evaluation are taken this often at most."""
 
 
-class StepExaminer:
+class StepSampler:
     """Examines sampled steps and emits what it finds."""
 
     def __init__(
         self,
         emit: Callable[[Event], None],
         clock: RunClock,
-        view: ModelsInView,
+        view: ModelRegistry,
         phases: PhaseTracker,
         counter: StepCounter,
-        allocator: Allocator,
-        cadence: Cadence,
-        traces: StepTraces,
+        allocator: MemoryCounter,
+        cadence: SamplingSchedule,
+        traces: MemoryProfileSchedule,
         hooks: HookSet,
         step_time: StepTime,
     ) -> None:
-        self.tracer = ModuleTracer()
+        self.tracer = ModuleCallLogger()
         self.recomputation = Recomputation(hooks.charge)
-        self.checkpoints = Checkpoints(self.tracer, hooks)
+        self.checkpoints = CheckpointedModules(self.tracer, hooks)
         self.activations: int | None = None
         """Bytes that autograd kept for backward in the step examined last; None while unknown."""
-        self.examination: Examination | None = None
+        self.sampled_step: SampledStep | None = None
         """What is seen of the present step; None if it is not examined."""
         self._emit = emit
         self._clock = clock
         self._view = view
         self._phases = phases
         self._counter = counter
-        self._ledgers = PhaseLedgers(emit, clock, view, counter, allocator, traces)
+        self._ledgers = PhaseMemory(emit, clock, view, counter, allocator, traces)
         self.batches = self._ledgers.batches
         self._first = FirstSample(view, step_time)
         self.waits = False
@@ -80,11 +80,11 @@ class StepExaminer:
         self.times = DeviceTimes(emit, clock, phases, hooks.guard)
         self._cadence = cadence
         self._traces = traces
-        self.gradients = GradientTraces(emit, clock, view, cadence)
-        self.states = ToldStates(emit, clock, view)
-        self._frozen = FrozenValues()
+        self.gradients = GradientPathRequests(emit, clock, view, cadence)
+        self.states = ParameterStateReporter(emit, clock, view)
+        self._frozen = DriftDetector()
         self._unregistered = Unregistered(emit, clock)
-        self._reach = ReachReader(emit, clock, view, counter)
+        self._reach = GradientFlowReporter(emit, clock, view, counter)
         self._is_graph_known = False
         """The phase that is about to end does so with a backward whose graph was walked."""
         self.follows: Callable[[], bool] = lambda: False
@@ -108,14 +108,14 @@ class StepExaminer:
     @property
     def is_exempt(self) -> bool:
         """Whether the present step is examined whatever the budget."""
-        return self.examination is not None and self._cadence.is_exempt
+        return self.sampled_step is not None and self._cadence.is_exempt
 
     @property
     def device_index(self) -> int:
         """Torch's number of the CUDA device that most of the models are on; 0 where there is none. Any thread."""
         return self._ledgers.ledger.device_index
 
-    def tree_changed(self, moved: Moved) -> None:
+    def tree_changed(self, moved: IndexMapping) -> None:
         """The models were listed anew: parameters and modules have other places now."""
         self._frozen.tree_changed(moved)
         self._reach.tree_changed(moved)
@@ -124,7 +124,7 @@ class StepExaminer:
         self.gradients.tree_changed()
         self._begun_with = moved.of_modules(self._begun_with)
         self.activations = None
-        self.examination = None
+        self.sampled_step = None
         self.tracer.stop()
         self._traces.drop()
         self._cadence.force(_AFTER_A_CHANGE)
@@ -173,10 +173,10 @@ class StepExaminer:
         self._ledgers.settle(None)
         self.times.step = step + 1
         self.recomputation.stop()
-        before = self.examination
+        before = self.sampled_step
         if not self._traces.settle(cost) and before is not None and not before.is_partial:
             self._cadence.spent(cost, self.times.newest_excess[True])
-        self.examination = None
+        self.sampled_step = None
         # To take a step apart takes several times as long as to examine it.
         traced = self._traces.is_due(step, self._ledgers.device_type, only_asked=self._is_long)
         place = self._view.tree.place_of(root)
@@ -202,41 +202,41 @@ class StepExaminer:
         self._begun_with[place] = self._begun_with.get(place, 0) + 1
         if extent is Extent.STATES:
             self.tracer.stop()
-            self.examination = Examination(tree, ModuleTrace(), is_partial=True)
+            self.sampled_step = SampledStep(tree, ModuleCallLog(), is_partial=True)
             return
         # What one optimizer's step has computed may be used by the next one's: a GAN's generated images.
         same_round = before is not None and before.tree is tree and step % self._view.round_length > 0
         onto = before.trace if before is not None and same_round else None
-        self.examination = Examination(tree, self.tracer.begin(tree.module_index, onto, tree.parents))
-        self._ledgers.follow(self.examination.trace.grad_modes)
+        self.sampled_step = SampledStep(tree, self.tracer.begin(tree.module_index, onto, tree.parents))
+        self._ledgers.follow(self.sampled_step.trace.grad_modes)
         total = self._ledgers.ledger.total
         if traced and total is not None:
-            self._traces.begin(self.examination.trace, self._ledgers.device_type, total)
+            self._traces.begin(self.sampled_step.trace, self._ledgers.device_type, total)
         self.times.follow_phases(is_exempt=self.is_exempt)
 
     @alone
     def look_at_graph(self, outputs: Any, keeps_graph: bool) -> None:
         """Backward is about to run on `outputs`."""
-        examination = self.examination
-        if examination is None or examination.is_partial or not self._may_look():
+        sampled_step = self.sampled_step
+        if sampled_step is None or sampled_step.is_partial or not self._may_look():
             return
-        facts = examination.look_at_graph(outputs, self._ledgers.ledger, self.recomputation)
+        facts = sampled_step.look_at_graph(outputs, self._ledgers.ledger, self.recomputation)
         if facts is not None:
-            self._ledgers.backward_began(facts, keeps_graph=keeps_graph, within=self._phases.phase)
+            self._ledgers.on_backward_pre(facts, keeps_graph=keeps_graph, within=self._phases.phase)
             self._is_graph_known = True
-            self._guard("gradient chain", self.gradients.look, sequence(outputs), examination)
+            self._guard("gradient chain", self.gradients.look, sequence(outputs), sampled_step)
 
     @alone
-    def backward_ended(self) -> None:
+    def on_backward_post(self) -> None:
         """Backward has ended."""
-        if self.examination is not None and self._may_look():
-            self.examination.backward_ended()
+        if self.sampled_step is not None and self._may_look():
+            self.sampled_step.on_backward_post()
 
     @alone
     def step_begins(self) -> None:
         """An optimizer is about to step."""
-        if self.examination is not None and self._may_look():
-            self._frozen.step_begins(self.examination.tree.live_parameters())
+        if self.sampled_step is not None and self._may_look():
+            self._frozen.step_begins(self.sampled_step.tree.live_parameters())
 
     def _guarded_end(self, phase: Phase) -> None:
         # Phases end inside every hook: what fails here must not switch those off.
@@ -248,15 +248,15 @@ class StepExaminer:
         is_graph_known, self._is_graph_known = self._is_graph_known, False
         # Before the first training step: a script may only evaluate.
         first = phase is Phase.LOAD or (phase is Phase.EVAL and self._evaluation_is_due())
-        if first and self.examination is None and self._may_look():
+        if first and self.sampled_step is None and self._may_look():
             self._ledgers.tell(phase, NOTHING_KEPT)
             self._tell_evaluation(phase)
         self._traces.phase(self._phases.phase)
-        examination = self.examination
-        if examination is None:
+        sampled_step = self.sampled_step
+        if sampled_step is None:
             self._ledgers.skipped()
             return
-        if examination.is_partial or not self._may_look():
+        if sampled_step.is_partial or not self._may_look():
             self._ledgers.passed_over(phase)
             return
         if phase is Phase.FORWARD:
@@ -281,7 +281,7 @@ class StepExaminer:
             self._ledgers.follow((self._view.tree.place_of(root),))
             self.batches.begin(on=True)
             self._phases.ended = self._evaluation_ended
-        elif self._phases.ended == self._guarded_end and self.examination is None and self._evaluation_is_late():
+        elif self._phases.ended == self._guarded_end and self.sampled_step is None and self._evaluation_is_late():
             # Nothing has trained yet: what comes before it is not its own.
             self._ledgers.follow((self._view.tree.place_of(root),))
             self._ledgers.began_within()
@@ -315,19 +315,19 @@ class StepExaminer:
 
         `optimizer` is None where the script updates its parameters itself.
         """
-        examination = self.examination
-        if examination is None or not self._may_look():
+        sampled_step = self.sampled_step
+        if sampled_step is None or not self._may_look():
             return
-        if examination.tree.is_gone():
+        if sampled_step.tree.is_gone():
             self.tracer.stop()
             return
-        self._classify(examination, optimizer, norms, skipped)
+        self._classify(sampled_step, optimizer, norms, skipped)
         self._view.groups.read(self._counter.steps)
-        self._reach.step_ended(optimizer, examination.graphs, examination.trace, self._ledgers.device_type)
-        self._guard("gradient chain", self.gradients.step_ended, examination, self._counter.steps)
-        found = self.tracer.calls, examination.tree, self._view.live_optimizers(), self._counter.steps
-        self._guard("unregistered modules", self._unregistered.step_ended, *found)
-        saved = examination.saved_bytes(self._clock.at(), self._counter.steps)
+        self._reach.on_step_post(optimizer, sampled_step.graphs, sampled_step.trace, self._ledgers.device_type)
+        self._guard("gradient chain", self.gradients.on_step_post, sampled_step, self._counter.steps)
+        found = self.tracer.calls, sampled_step.tree, self._view.live_optimizers(), self._counter.steps
+        self._guard("unregistered modules", self._unregistered.on_step_post, *found)
+        saved = sampled_step.saved_bytes(self._clock.at(), self._counter.steps)
         if saved is not None:
             self.activations = saved.total
             self._emit(saved)
@@ -337,25 +337,25 @@ class StepExaminer:
         self.tracer.stop()
 
     def _classify(
-        self, examination: Examination, optimizer: Optimizer | None, norms: Mapping[int, float], skipped: bool
+        self, sampled_step: SampledStep, optimizer: Optimizer | None, norms: Mapping[int, float], skipped: bool
     ) -> None:
         step, optimizers = self._counter.steps, self._view.live_optimizers()
-        still = [each for each in examination.tree.live_parameters() if not each[1].requires_grad]
+        still = [each for each in sampled_step.tree.live_parameters() if not each[1].requires_grad]
         owner = owners_of(optimizers, optimizer) if still else {}
         # What takes turns may have been trained in its own since, and been switched off again.
         elsewhere = {index for index, tensor in still if optimizer not in (None, owner.get(id(tensor), optimizer))}
         here = [each for each in still if each[0] not in elsewhere]
         known = self._frozen.moved.copy()
         with self.times.own():
-            moved = self._frozen.step_ended(step, optimizer, here, elsewhere, norms)
+            moved = self._frozen.on_step_post(step, optimizer, here, elsewhere, norms)
         # The step of one Parameter moves all others over the same memory.
         moved |= {
-            place: StateReason.NONE for group in examination.tree.same_storage for place in group if place in moved
+            place: StateReason.NONE for group in sampled_step.tree.same_storage for place in group if place in moved
         }
         if any(cause is StateReason.NONE for place, cause in moved.items() if place not in known):
             # Two steps in a row show what moves it.
             self._cadence.force(_AFTER_A_TOGGLE * self._view.round_length)
-        found = examination.classify(
+        found = sampled_step.classify(
             self.states.now, optimizer, optimizers, norms, moved, self._reach.evaluated, skipped=skipped
         )
         self.states.classified(found, step)
@@ -367,5 +367,5 @@ class StepExaminer:
             self.states.toggled(self._counter.steps)
         self._phase_ended(self._phases.phase)
         self._ledgers.settle(None)
-        self.times.step_ended()
+        self.times.on_step_post()
         self._traces.drop()

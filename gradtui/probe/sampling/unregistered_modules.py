@@ -36,7 +36,7 @@ class Unregistered:
         self._seen: dict[int, tuple[weakref.ref[nn.Module], UnregisteredModule]] = {}
         self._told: tuple[UnregisteredModule, ...] = ()
 
-    def step_ended(self, calls: Calls, tree: ModuleTree, optimizers: Iterable[Optimizer], step: int) -> None:
+    def on_step_post(self, calls: Calls, tree: ModuleTree, optimizers: Iterable[Optimizer], step: int) -> None:
         """An optimizer has stepped in an examined step, in which modules without a known parent made these calls."""
         self._seen = {key: seen for key, seen in self._seen.items() if seen[0]() is not None}
         owned = set(owners_of(optimizers, None)) if calls else set()

@@ -6,10 +6,10 @@ evaluation and of epoch ends.
 
 from gradtui.probe.steps.device_times import DeviceTimes
 from gradtui.probe.steps.epochs import Epochs
-from gradtui.probe.steps.eval_detection import EvaluationGuess
-from gradtui.probe.steps.fast_path import MarkedSteps
-from gradtui.probe.steps.hook_buffer import BACKWARD, DATA, FORWARD, STEP, ZERO_GRAD, StepMarks
-from gradtui.probe.steps.optimizer_step_stack import OpenSteps
+from gradtui.probe.steps.eval_detection import EvalDetector
+from gradtui.probe.steps.fast_path import FastPath
+from gradtui.probe.steps.hook_buffer import BACKWARD, DATA, FORWARD, STEP, ZERO_GRAD, HookEventBuffer
+from gradtui.probe.steps.optimizer_step_stack import OptimizerStepStack
 from gradtui.probe.steps.phase_sampler import PhaseSampler
 from gradtui.probe.steps.phase_tracker import PhaseTracker
 from gradtui.probe.steps.step_counter import StepCounter
@@ -22,11 +22,11 @@ __all__ = [
     "ZERO_GRAD",
     "DeviceTimes",
     "Epochs",
-    "EvaluationGuess",
-    "MarkedSteps",
-    "OpenSteps",
+    "EvalDetector",
+    "FastPath",
+    "HookEventBuffer",
+    "OptimizerStepStack",
     "PhaseSampler",
     "PhaseTracker",
     "StepCounter",
-    "StepMarks",
 ]

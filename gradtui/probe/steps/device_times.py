@@ -113,7 +113,7 @@ class DeviceTimes:
             # Most of loading was before the first step, and is not timed.
             self._guard(self._mark, None if phase is Phase.LOAD else phase)
 
-    def step_ended(self) -> None:
+    def on_step_post(self) -> None:
         """The present step has ended, and a command may hold the run now."""
         if self.timed is not None:
             self._guard(self._close, self.timed)

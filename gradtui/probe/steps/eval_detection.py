@@ -14,7 +14,7 @@ from torch import nn
 from gradtui.probe.runtime import ByIdentity
 
 
-class EvaluationGuess:
+class EvalDetector:
     """What is known of the root call in eval mode that is running or was the last one."""
 
     def __init__(self) -> None:

@@ -85,17 +85,17 @@ def _tell(whats: list[int], times: list[int], phases: PhaseTracker) -> list[Phas
         if what == FORWARD:
             phases.forward_began(now)
         elif what == BACKWARD:
-            phases.backward_began(now)
+            phases.on_backward_pre(now)
         elif what == -BACKWARD:
-            phases.backward_ended(now, in_step=False)
+            phases.on_backward_post(now, in_step=False)
         elif what == STEP:
-            phases.step_began(now)
+            phases.on_step_pre(now)
         elif what == -STEP:
-            phases.step_ended(now)
+            phases.on_step_post(now)
         elif what == ZERO_GRAD:
-            phases.zero_grad_began(now)
+            phases.on_zero_grad_pre(now)
         elif what == -ZERO_GRAD:
-            phases.zero_grad_ended(now)
+            phases.on_zero_grad_post(now)
         else:
             phases.data_began(now)
     return spent_in

@@ -9,16 +9,16 @@ from time import perf_counter_ns
 from torch import nn
 from torch.optim import Optimizer
 
-from gradtui.probe.model import ModelsInView
-from gradtui.probe.runtime import OwnCost
+from gradtui.probe.model import ModelRegistry
+from gradtui.probe.runtime import OverheadMeter
 from gradtui.probe.steps.event_replay import replay
-from gradtui.probe.steps.hook_buffer import STEP, Frozen, StepMarks
-from gradtui.probe.steps.optimizer_step_stack import OpenSteps
+from gradtui.probe.steps.hook_buffer import STEP, Frozen, HookEventBuffer
+from gradtui.probe.steps.optimizer_step_stack import OptimizerStepStack
 from gradtui.probe.steps.phase_tracker import PhaseTracker
 from gradtui.probe.steps.step_counter import StepCounter
 
 
-class MarkedSteps:
+class FastPath:
     """Steps of one model and one optimizer that go by between two that are looked at; `told` follows each telling."""
 
     def __init__(
@@ -27,12 +27,12 @@ class MarkedSteps:
         frozen: Frozen,
         phases: PhaseTracker,
         counter: StepCounter,
-        view: ModelsInView,
-        steps: OpenSteps,
-        cost: OwnCost,
+        view: ModelRegistry,
+        steps: OptimizerStepStack,
+        cost: OverheadMeter,
         told: Callable[[int], None],
     ) -> None:
-        self.marks = StepMarks(waiting, frozen, self._tell)
+        self.marks = HookEventBuffer(waiting, frozen, self._tell)
         self._hooks = cost.hooks
         self._phases = phases
         self._counter = counter

@@ -56,7 +56,7 @@ class Frozen(Protocol):
         """Whether something has to be done before an optimizer's step."""
 
 
-class StepMarks:
+class HookEventBuffer:
     """Marks are taken from `begin` until something unusual happens; `tell` is called with [what, when, what, when …].
 
     A wrapper whose thread is `idle` takes a mark by `add((what, when))`, if nothing else speaks against it; where what it marks

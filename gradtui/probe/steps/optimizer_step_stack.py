@@ -23,7 +23,7 @@ class OpenStep(NamedTuple):
     """The same optimizer's step is already running further out: a subclass calls its parent's."""
 
 
-class OpenSteps:
+class OptimizerStepStack:
     """The running calls, outermost first. `lost` is told how many are left when some turn out to have raised."""
 
     def __init__(self, lost: Callable[[int], None]) -> None:

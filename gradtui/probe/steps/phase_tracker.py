@@ -49,12 +49,12 @@ class PhaseTracker:
         """That call returned."""
         self._resume(now)
 
-    def backward_began(self, now: int) -> None:
+    def on_backward_pre(self, now: int) -> None:
         """An outermost backward begins."""
         self._interrupted.clear()
         self._switch(_BACKWARD, now, True)
 
-    def backward_ended(self, now: int, *, in_step: bool) -> None:
+    def on_backward_post(self, now: int, *, in_step: bool) -> None:
         """It ended; `in_step` says that an optimizer's closure called it."""
         self._switch(_OPTIMIZER if in_step else _OTHER, now, not in_step)
 
@@ -66,13 +66,13 @@ class PhaseTracker:
         """It ended."""
         self._resume(now)
 
-    def step_began(self, now: int) -> None:
+    def on_step_pre(self, now: int) -> None:
         """An optimizer's outermost step begins."""
         # A step inside backward (one optimizer per parameter) gives the backward back when it is done.
         self._after_step.append(_BACKWARD if self.phase is _BACKWARD else _DATA)
         self._switch(_OPTIMIZER, now, True)
 
-    def step_ended(self, now: int) -> None:
+    def on_step_post(self, now: int) -> None:
         """It ended."""
         following = self._after_step.pop() if self._after_step else _DATA
         self._switch(following, now, following is _DATA)
@@ -81,11 +81,11 @@ class PhaseTracker:
         """Only so many steps are still running: the others raised, and never said that they ended."""
         del self._after_step[count:]
 
-    def zero_grad_began(self, now: int) -> None:
+    def on_zero_grad_pre(self, now: int) -> None:
         """Gradients are being cleared."""
         self._interrupt(_ZERO_GRAD, now)
 
-    def zero_grad_ended(self, now: int) -> None:
+    def on_zero_grad_post(self, now: int) -> None:
         """They are cleared."""
         self._resume(now)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gradtui.protocol.events import LedgerTaken
+from gradtui.protocol.events import MemoryMeasured
 from gradtui.protocol.vocabulary import Phase
 from gradtui.state.run_state import RunState
 from gradtui.tui.formatting import bytes_text
@@ -28,7 +28,7 @@ class Look:
     colour: bool = True
 
 
-def peak_worth_telling(ledger: LedgerTaken) -> int | None:
+def peak_worth_telling(ledger: MemoryMeasured) -> int | None:
     """The peak within the phase, None where it is not known or reads like the total at the phase's end."""
     if ledger.peak is None or bytes_text(ledger.peak) == bytes_text(ledger.held.total):
         return None
@@ -49,21 +49,21 @@ def phase_rows(state: RunState, phases: list[Phase], chosen: Phase, look: Look, 
     return lines
 
 
-def _name(phase: Phase, ledger: LedgerTaken | None, look: Look, *, is_chosen: bool) -> Span:
+def _name(phase: Phase, ledger: MemoryMeasured | None, look: Look, *, is_chosen: bool) -> Span:
     if not is_chosen:
         return " " + pad(phase.value, _NAME_WIDTH - 1), "text" if ledger else "faint"
     role = "strong@cursor" if look.focused else "strong"
     return CHOSEN_MARK + pad(phase.value, _NAME_WIDTH - 1), role
 
 
-def _extent(ledger: LedgerTaken | None) -> int:
+def _extent(ledger: MemoryMeasured | None) -> int:
     if ledger is None:
         return 0
     sizes = ledger.held.within_total().values()
     return max(sum(max(0, size or 0) for size in sizes), ledger.held.total or 0, ledger.peak or 0)
 
 
-def _bar(state: RunState, ledger: LedgerTaken | None, full: int, width: int, look: Look) -> Line:
+def _bar(state: RunState, ledger: MemoryMeasured | None, full: int, width: int, look: Look) -> Line:
     if ledger is None:
         return ((" " * width, ""),)
     parts = [part for part in parts_of(ledger.held, state) if part.within_total]
@@ -72,7 +72,7 @@ def _bar(state: RunState, ledger: LedgerTaken | None, full: int, width: int, loo
     return stacked_bar(sizes, full, width, peak_worth_telling(ledger), patterns)
 
 
-def _numbers(ledger: LedgerTaken | None, with_peak: bool) -> Line:
+def _numbers(ledger: MemoryMeasured | None, with_peak: bool) -> Line:
     total = bytes_text(ledger.held.total if ledger else None)
     spans: list[Span] = [(" " + total, "text" if ledger and ledger.held.total is not None else "faint")]
     if with_peak:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gradtui.protocol.events import LedgerTaken
+from gradtui.protocol.events import MemoryMeasured
 from gradtui.state.run_state import RunState
 from gradtui.tui.formatting import BYTES_WIDTH, bytes_text
 from gradtui.tui.lines import Line, Span, pad
@@ -14,7 +14,7 @@ _SAMPLE_WIDTH = 2
 _MOST_COLUMNS = 4
 
 
-def legend(ledger: LedgerTaken, state: RunState, width: int, *, colour: bool) -> list[Line]:
+def legend(ledger: MemoryMeasured, state: RunState, width: int, *, colour: bool) -> list[Line]:
     """Which phase it is of, and the bytes of every part, in as many columns as fit."""
     parts = parts_of(ledger.held, state)
     long = width >= 2 * _entry_width(NAME_WIDTH) + _GAP
@@ -31,7 +31,7 @@ def legend(ledger: LedgerTaken, state: RunState, width: int, *, colour: bool) ->
     return lines
 
 
-def names_only(ledger: LedgerTaken, state: RunState, *, colour: bool) -> Line:
+def names_only(ledger: MemoryMeasured, state: RunState, *, colour: bool) -> Line:
     """The legend where there is one row for it and no more."""
     spans: list[Span] = []
     for part in parts_of(ledger.held, state):
@@ -39,7 +39,7 @@ def names_only(ledger: LedgerTaken, state: RunState, *, colour: bool) -> Line:
     return tuple(spans)
 
 
-def _heading(ledger: LedgerTaken, width: int) -> Line:
+def _heading(ledger: MemoryMeasured, width: int) -> Line:
     peak = peak_worth_telling(ledger)
     bound = "" if ledger.peak_exact else "≥"
     ending = "" if peak is None else f", peak {bound}{bytes_text(peak).strip()}"

@@ -25,7 +25,7 @@ class FilterInput(Input):
     """Where the filter is typed; it stays in sight as long as the filter is in force."""
 
     @dataclass
-    class Moved(Message):
+    class IndexMapping(Message):
         """The cursor of the tree was moved by so many rows while typing."""
 
         rows: int
@@ -35,7 +35,7 @@ class FilterInput(Input):
         if event.key in moves:
             event.stop()
             event.prevent_default()
-            self.post_message(self.Moved(moves[event.key]))
+            self.post_message(self.IndexMapping(moves[event.key]))
 
 
 _BETWEEN = " · "
@@ -112,7 +112,7 @@ class TreePane(Vertical):
             self.tree_view.set_filter(event.value)
             self._update_titles()
 
-    def on_filter_input_moved(self, event: FilterInput.Moved) -> None:
+    def on_filter_input_moved(self, event: FilterInput.IndexMapping) -> None:
         event.stop()
         self.tree_view.move_to(self.tree_view.cursor + event.rows)
 

@@ -30,7 +30,7 @@ def state_after(*events: ev.Event) -> RunState:
 RUNNING = state_after(*coop_run(40))
 EVERY_PHASE = state_after(
     *coop_run(40),
-    *(ev.LedgerTaken(9.0, 40, p, held(26 * MIB, 0, 0, 0), None, True, True) for p in (Phase.DATA, Phase.EVAL)),
+    *(ev.MemoryMeasured(9.0, 40, p, held(26 * MIB, 0, 0, 0), None, True, True) for p in (Phase.DATA, Phase.EVAL)),
 )
 
 
@@ -56,7 +56,7 @@ def test_the_peak_so_far_is_at_a_module_only_where_that_step_was_as_high(share: 
     phase, peak = found[0], int((found[1].peak or 0) * share)
     block = row_of(MODEL, "text_encoder.blocks.3")
     highest = (None,) * len(MODEL.modules)
-    traced = ev.StepTraced(9.0, 40, (1, peak), 2, ((phase, 0),), peak, 1, phase, block, (), highest, True)
+    traced = ev.StepMemoryProfiled(9.0, 40, (1, peak), 2, ((phase, 0),), peak, 1, phase, block, (), highest, True)
     shown = text(memory_view(state_after(*coop_run(40), traced), 90, 20).lines)
     assert "peak so far" in shown
     assert ("at text_encoder.blocks.3" in shown) is is_told
@@ -80,7 +80,7 @@ def test_every_phase_has_its_total_and_a_peak_only_where_that_says_more(width: i
 
 def test_a_peak_that_reads_like_the_total_is_not_repeated() -> None:
     same = held(26 * MIB, 0, 0, 0)
-    state = state_after(ev.LedgerTaken(1.0, 1, Phase.FORWARD, same, (same.total or 0) + 1, False, True))
+    state = state_after(ev.MemoryMeasured(1.0, 1, Phase.FORWARD, same, (same.total or 0) + 1, False, True))
     lines = memory_view(state, 61, 18).lines
     assert "▲" not in row(lines, Phase.FORWARD)
     assert "peak" not in text(lines[5:6])
@@ -109,8 +109,8 @@ def test_where_room_is_short_the_numbers_win_over_what_says_less() -> None:
 
 def test_parts_add_up_to_the_total_and_what_was_there_at_load_is_set_apart() -> None:
     state = state_after(
-        ev.LedgerTaken(1.0, 0, Phase.LOAD, held(MIB, 0, 0, 0, other=40 * MIB), None, True, True),
-        ev.LedgerTaken(2.0, 1, Phase.FORWARD, held(MIB, 0, 0, 5 * MIB, other=43 * MIB), None, True, True),
+        ev.MemoryMeasured(1.0, 0, Phase.LOAD, held(MIB, 0, 0, 0, other=40 * MIB), None, True, True),
+        ev.MemoryMeasured(2.0, 1, Phase.FORWARD, held(MIB, 0, 0, 5 * MIB, other=43 * MIB), None, True, True),
     )
     for phase in (Phase.LOAD, Phase.FORWARD):
         last = state.phases[phase].last
@@ -131,10 +131,10 @@ def test_without_a_measurement_at_load_nothing_is_set_apart() -> None:
 
 
 def test_batches_and_what_is_offloaded_have_a_part_once_there_are_any() -> None:
-    without = ev.LedgerTaken(1.0, 1, Phase.LOAD, held(MIB, 0, 0, 0), None, True, True)
+    without = ev.MemoryMeasured(1.0, 1, Phase.LOAD, held(MIB, 0, 0, 0), None, True, True)
     some = MemoryBytes(MIB, 0, 0, 0, 0, 0, 6 * MIB, 2 * MIB, 3 * MIB)
     assert not {"input", "offloaded"} & {part.role for part in parts_of(without.held, state_after(without))}
-    state = state_after(without, ev.LedgerTaken(1.0, 1, Phase.FORWARD, some, None, True, True))
+    state = state_after(without, ev.MemoryMeasured(1.0, 1, Phase.FORWARD, some, None, True, True))
     for one in (without.held, some):
         assert {"input", "offloaded"} <= {part.role for part in parts_of(one, state)}
     unknown = MemoryBytes(MIB, 0, 0, 0, 0, 0, MIB, None)
@@ -143,7 +143,7 @@ def test_batches_and_what_is_offloaded_have_a_part_once_there_are_any() -> None:
 
 def test_what_is_offloaded_from_a_device_is_in_the_legend_and_in_no_bar() -> None:
     outside = MemoryBytes(MIB, 0, 0, 0, 0, 0, MIB, 0, 3 * MIB, True)
-    lines = memory_view(state_after(ev.LedgerTaken(1.0, 1, Phase.FORWARD, outside, None, True, True)), 61, 18).lines
+    lines = memory_view(state_after(ev.MemoryMeasured(1.0, 1, Phase.FORWARD, outside, None, True, True)), 61, 18).lines
     forward = next(line for line in lines if line[0][0][1:].startswith("forward"))
     assert "offloaded" not in {role for _, role in forward}
     assert "parameters" in {role for _, role in forward}
@@ -153,7 +153,7 @@ def test_what_is_offloaded_from_a_device_is_in_the_legend_and_in_no_bar() -> Non
 
 @pytest.mark.parametrize("width", [36, 61])
 def test_unknown_activations_are_a_dash_and_among_what_is_not_explained(width: int) -> None:
-    unknown = ev.LedgerTaken(1.0, 1, Phase.ZERO_GRAD, held(MIB, 0, 0, None, other=9 * MIB), None, True, False)
+    unknown = ev.MemoryMeasured(1.0, 1, Phase.ZERO_GRAD, held(MIB, 0, 0, None, other=9 * MIB), None, True, False)
     lines = memory_view(state_after(unknown), width, 20).lines
     words = " ".join(text(lines).split())
     assert "activations –" in words or "activ –" in words
@@ -185,13 +185,13 @@ def test_the_four_phases_of_a_training_step_come_first_and_others_when_seen() ->
 
 
 def test_a_phase_that_was_not_seen_is_a_dash() -> None:
-    state = state_after(ev.LedgerTaken(1.0, 0, Phase.LOAD, held(MIB, 0, 0, 0), None, True, True))
+    state = state_after(ev.MemoryMeasured(1.0, 0, Phase.LOAD, held(MIB, 0, 0, 0), None, True, True))
     assert row(memory_view(state, 61, 18).lines, Phase.FORWARD).split() == ["forward", "–"]
 
 
 FULL = state_after(
-    ev.LedgerTaken(1.0, 0, Phase.LOAD, held(MIB, 0, 0, 0, other=5 * MIB), None, True, True),
-    ev.LedgerTaken(1.0, 1, Phase.FORWARD, MemoryBytes(*[10 * MIB] * 6, 80 * MIB, *[10 * MIB] * 2), None, True, True),
+    ev.MemoryMeasured(1.0, 0, Phase.LOAD, held(MIB, 0, 0, 0, other=5 * MIB), None, True, True),
+    ev.MemoryMeasured(1.0, 1, Phase.FORWARD, MemoryBytes(*[10 * MIB] * 6, 80 * MIB, *[10 * MIB] * 2), None, True, True),
 )
 
 
@@ -208,7 +208,7 @@ def test_every_part_has_the_same_role_in_bars_and_legend() -> None:
 
 
 def test_the_legend_is_of_the_fullest_main_phase_so_that_its_numbers_do_not_alternate() -> None:
-    later = ev.LedgerTaken(99.0, 41, Phase.ZERO_GRAD, held(MIB, 0, 0, 0), None, True, True)
+    later = ev.MemoryMeasured(99.0, 41, Phase.ZERO_GRAD, held(MIB, 0, 0, 0), None, True, True)
     for state in (RUNNING, state_after(*coop_run(40), later)):
         assert "at the end of forward" in text(memory_view(state, 61, 18).lines)
 
@@ -219,9 +219,9 @@ def test_without_colour_parts_have_patterns_of_their_own() -> None:
 
 def test_the_source_is_named_and_estimates_are_called_so() -> None:
     assert memory_title(RUNNING) == "cpu ledger, exact"
-    guess = ev.LedgerTaken(99.0, 41, Phase.FORWARD, held(MIB, 0, 0, 0), None, True, False)
+    guess = ev.MemoryMeasured(99.0, 41, Phase.FORWARD, held(MIB, 0, 0, 0), None, True, False)
     assert "estimated" in memory_title(state_after(started(), guess))
-    unknown = ev.LedgerTaken(99.0, 41, Phase.ZERO_GRAD, held(MIB, 0, 0, None), None, True, False)
+    unknown = ev.MemoryMeasured(99.0, 41, Phase.ZERO_GRAD, held(MIB, 0, 0, None), None, True, False)
     assert memory_title(state_after(*coop_run(40), unknown)) == "cpu ledger, exact", "a dash is no estimate"
 
 
@@ -270,7 +270,7 @@ sizes = st.integers(min_value=-(2**50), max_value=2**70)
 def test_any_ledger_can_be_shown(
     known: MemoryBytes, peak: int | None, exact: bool, phase: Phase, size: tuple[int, int]
 ) -> None:
-    state = state_after(ev.LedgerTaken(1.0, 1, phase, known, peak, exact, exact))
+    state = state_after(ev.MemoryMeasured(1.0, 1, phase, known, peak, exact, exact))
     assert memory_view(state, *size).lines
     assert memory_view(state, *size, Look(phase, focused=True, colour=False)).lines
 
@@ -279,7 +279,7 @@ def test_between_two_samples_the_curve_makes_nothing_up() -> None:
     state = RunState()
     for step, total in ((1, 10), (50, 90), (60, 20)):
         for phase in (Phase.FORWARD, Phase.OPTIMIZER):
-            apply(state, ev.LedgerTaken(1.0, step, phase, MemoryBytes(0, 0, 0, 0, 0, 0, total), None, True, True))
+            apply(state, ev.MemoryMeasured(1.0, step, phase, MemoryBytes(0, 0, 0, 0, 0, 0, total), None, True, True))
     request = memory_request(state, 60, 10)
     assert request is not None
     xs, ys = request.series[0].xs, request.series[0].ys

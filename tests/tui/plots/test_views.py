@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.histogram import BINS, LOWEST, GradientHistogram
-from gradtui.protocol.vocabulary import GradientFigures
+from gradtui.protocol.vocabulary import GradientStats
 from gradtui.state.reducer import apply
 from gradtui.state.run_state import RunState
 from gradtui.tui.lines import Line, line_width
@@ -48,8 +48,8 @@ def norms(step: int, *values: float | None, total: float | None = None, **extra:
     return ev.GradientsMeasured(float(step), step, whole, None, values, **extra)
 
 
-def figures(parameter: int, ratio: float | None) -> GradientFigures:
-    return GradientFigures(parameter, 1.0, 0.0, 1.0, 0.0, 0, 1.0, ratio, True)
+def figures(parameter: int, ratio: float | None) -> GradientStats:
+    return GradientStats(parameter, 1.0, 0.0, 1.0, 0.0, 0, 1.0, ratio, True)
 
 
 def histogram(parameter: int = 0, *, bins: dict[int, int] | None = None, **counts: int) -> GradientHistogram:
@@ -302,7 +302,7 @@ def test_layers_are_in_the_order_of_the_tree_or_of_the_calls() -> None:
     assert layers.then == pytest.approx((math.sqrt(2),) * 4)
     count = len(state.tree.modules)
     called = (1, 5, 4, -1, 2)
-    apply(state, ev.GradientReachMeasured(1.0, 9, 0, "p" * count, "g" * count, "1" * count, called, (0,)))
+    apply(state, ev.GradientFlowMeasured(1.0, 9, 0, "p" * count, "g" * count, "1" * count, called, (0,)))
     by_call = layers_of(state, by_call=True)
     assert by_call is not None
     assert [state.tree.modules[m].path for m in by_call.modules] == ["3", "1", "0", "2"]

@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from gradtui.protocol.vocabulary import GradientFigures
+from gradtui.protocol.vocabulary import GradientStats
 from gradtui.state.run_state import TreeState
 
 
 @dataclass(frozen=True)
-class JointFigures:
-    """As `GradientFigures`, of all elements of several parameters as if they were one tensor."""
+class AggregatedStats:
+    """As `GradientStats`, of all elements of several parameters as if they were one tensor."""
 
     tensors: int
     """How many of them have been looked at."""
@@ -36,12 +36,12 @@ class JointFigures:
     ratio_is_exact: bool
 
 
-def joint_figures(tree: TreeState, parameters: range) -> JointFigures | None:
+def aggregated_stats(tree: TreeState, parameters: range) -> AggregatedStats | None:
     """Of these parameters, as far as they train; None if nobody has looked at any. Linear in their number."""
     return _gathered(tree, parameters).joint()
 
 
-def joint_figures_of_modules(tree: TreeState) -> list[JointFigures | None]:
+def joint_figures_of_modules(tree: TreeState) -> list[AggregatedStats | None]:
     """Of all modules with what they hold, in the order of the tree. Linear in the parameters, however deep they lie."""
     found = [
         _gathered(tree, range(module.first_parameter, module.first_parameter + module.own_parameters))
@@ -104,10 +104,10 @@ class _Gathered:
         self.moved_weight = math.hypot(self.moved_weight, other.moved_weight)
         self.ratio_is_exact = self.ratio_is_exact and other.ratio_is_exact
 
-    def joint(self) -> JointFigures | None:
+    def joint(self) -> AggregatedStats | None:
         if not self.tensors:
             return None
-        return JointFigures(
+        return AggregatedStats(
             tensors=self.tensors,
             of=self.of,
             first_step=int(self.first_step),
@@ -138,7 +138,7 @@ def _gathered(tree: TreeState, parameters: range) -> _Gathered:
     return whole
 
 
-def _one(tree: TreeState, step: int, seen: GradientFigures) -> _Gathered:
+def _one(tree: TreeState, step: int, seen: GradientStats) -> _Gathered:
     stored, elements = _count(tree, seen, seen.stored), _count(tree, seen, seen.elements)
     ratio = seen.update_ratio
     return _Gathered(
@@ -160,5 +160,5 @@ def _one(tree: TreeState, step: int, seen: GradientFigures) -> _Gathered:
     )
 
 
-def _count(tree: TreeState, figures: GradientFigures, known: int | None) -> int:
+def _count(tree: TreeState, figures: GradientStats, known: int | None) -> int:
     return known if known is not None else tree.parameters[figures.parameter].count

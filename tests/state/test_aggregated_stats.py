@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradtui.protocol import events as ev
-from gradtui.protocol.vocabulary import GradientFigures
-from gradtui.state.joint_figures import joint_figures, joint_figures_of_modules
+from gradtui.protocol.vocabulary import GradientStats
+from gradtui.state.aggregated_stats import aggregated_stats, joint_figures_of_modules
 from gradtui.state.reducer import apply
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import subtree
@@ -23,12 +23,12 @@ value = st.floats(-1e6, 1e6, allow_subnormal=False) | st.just(0.0)
 tensor = st.lists(value, min_size=1, max_size=6)
 
 
-def of(place: int, gradient: Sequence[float], weight: Sequence[float], move: float | None) -> GradientFigures:
+def of(place: int, gradient: Sequence[float], weight: Sequence[float], move: float | None) -> GradientStats:
     """The figures of one parameter, each element of which moves by `move`."""
     norm = math.hypot(*weight)
     moved = None if move is None or norm == 0 else math.sqrt(len(weight)) * abs(move) / norm
     zeros = sum(g == 0 for g in gradient) / len(gradient)
-    return GradientFigures(
+    return GradientStats(
         place,
         max(map(abs, gradient)),
         statistics.fmean(gradient),
@@ -41,7 +41,7 @@ def of(place: int, gradient: Sequence[float], weight: Sequence[float], move: flo
     )
 
 
-def state_of(sizes: Sequence[int], *looks: tuple[int, GradientFigures], trainable: str | None = None) -> RunState:
+def state_of(sizes: Sequence[int], *looks: tuple[int, GradientStats], trainable: str | None = None) -> RunState:
     state = RunState()
     apply(state, found(Node("M", "M", tuple((f"p{place}", (size,)) for place, size in enumerate(sizes)))))
     apply(state, ev.ParametersClassified(1.0, 1, "T" * len(sizes), trainable or "1" * len(sizes)))
@@ -53,7 +53,7 @@ def state_of(sizes: Sequence[int], *looks: tuple[int, GradientFigures], trainabl
 @given(st.lists(st.tuples(tensor, st.floats(0.5, 100), st.floats(-1, 1)), min_size=1, max_size=5))
 def test_they_are_those_of_one_tensor_with_all_elements(given_: list[tuple[list[float], float, float]]) -> None:
     looks = [(step, of(step, g, [w] * len(g), move)) for step, (g, w, move) in enumerate(given_)]
-    joint = joint_figures(state_of([len(g) for g, _, _ in given_], *looks).tree, range(len(given_)))
+    joint = aggregated_stats(state_of([len(g) for g, _, _ in given_], *looks).tree, range(len(given_)))
     every = [x for g, _, _ in given_ for x in g]
     weights = [w for g, w, _ in given_ for _ in g]
     moves = [move for g, _, move in given_ for _ in g]
@@ -75,19 +75,21 @@ def test_only_what_was_looked_at_and_trains_is_in_them_and_that_is_counted() -> 
         (5, of(3, [0.0, 4.0], [0.0], None)),
     ]
     state = state_of([2, 1, 2, 2], *looks, trainable="1011")
-    joint = joint_figures(state.tree, range(4))
+    joint = aggregated_stats(state.tree, range(4))
     assert joint is not None
     assert (joint.tensors, joint.of, joint.ratio_tensors) == (2, 3, 1)
     assert (joint.first_step, joint.last_step) == (3, 5)
     assert (joint.max_abs, joint.mean, joint.zero_fraction) == (4.0, 1.5, 0.25)
-    assert joint_figures(state.tree, range(2, 3)) is None
-    assert joint_figures(state.tree, range(0)) is None
+    assert aggregated_stats(state.tree, range(2, 3)) is None
+    assert aggregated_stats(state.tree, range(0)) is None
 
 
 def test_what_is_not_finite_adds_up_and_leaves_nothing_else_known() -> None:
-    bad = GradientFigures(1, math.nan, math.nan, math.nan, 0.0, 3, 2.0, math.nan, True)
-    also = GradientFigures(2, math.inf, math.inf, math.nan, 0.0, 1, 2.0, 0.5, True)
-    joint = joint_figures(state_of([2, 4, 2], (1, of(0, [1.0, 2.0], [1.0], 0.1)), (1, bad), (1, also)).tree, range(3))
+    bad = GradientStats(1, math.nan, math.nan, math.nan, 0.0, 3, 2.0, math.nan, True)
+    also = GradientStats(2, math.inf, math.inf, math.nan, 0.0, 1, 2.0, 0.5, True)
+    joint = aggregated_stats(
+        state_of([2, 4, 2], (1, of(0, [1.0, 2.0], [1.0], 0.1)), (1, bad), (1, also)).tree, range(3)
+    )
     assert joint is not None
     assert joint.not_finite == 4
     assert all(math.isnan(each) for each in (joint.max_abs, joint.mean, joint.std))
@@ -95,16 +97,16 @@ def test_what_is_not_finite_adds_up_and_leaves_nothing_else_known() -> None:
 
 def test_a_sparse_gradient_counts_its_zeros_by_elements_and_its_mean_by_what_is_stored() -> None:
     dense = of(0, [1.0, 1.0], [1.0], 0.0)
-    sparse = GradientFigures(1, 4.0, 4.0, 0.0, 0.9, 0, 1.0, 0.0, True, elements=10, stored=1)
-    joint = joint_figures(state_of([2, 10], (1, dense), (1, sparse)).tree, range(2))
+    sparse = GradientStats(1, 4.0, 4.0, 0.0, 0.9, 0, 1.0, 0.0, True, elements=10, stored=1)
+    joint = aggregated_stats(state_of([2, 10], (1, dense), (1, sparse)).tree, range(2))
     assert joint is not None
     assert joint.mean == pytest.approx((1 + 1 + 4) / 3)
     assert joint.zero_fraction == pytest.approx(9 / 12)
 
 
 def test_figures_beyond_the_square_root_of_a_floats_range_do_not_raise() -> None:
-    joint = joint_figures(
-        state_of([1], (1, GradientFigures(0, 1e300, -1e300, 1e200, 0.0, 0, 1e300, 1.0, True))).tree, range(1)
+    joint = aggregated_stats(
+        state_of([1], (1, GradientStats(0, 1e300, -1e300, 1e200, 0.0, 0, 1e300, 1.0, True))).tree, range(1)
     )
     assert joint is not None
     assert joint.update_ratio == pytest.approx(1.0)
@@ -124,7 +126,7 @@ def test_those_of_all_modules_are_those_of_each() -> None:
     assert len(together) == len(state.tree.modules) == 5
     assert None in together
     for module, joint in zip(state.tree.modules, together):
-        each = joint_figures(state.tree, subtree(module))
+        each = aggregated_stats(state.tree, subtree(module))
         assert (joint is None) == (each is None)
         if joint is not None and each is not None:
             assert asdict(joint) == pytest.approx(asdict(each), rel=1e-12)
