@@ -119,8 +119,8 @@ class _Given:
 
 
 async def _screen(events: list[ev.Event]) -> dict[str, float]:
-    from gradtui.tui.app import GradtuiApp
-    from gradtui.tui.plotting.plotter import Plotter
+    from gradtui.tui.app.app import GradtuiApp
+    from gradtui.tui.charts.plotter import Plotter
 
     plotter = Plotter()
     plotter.close()

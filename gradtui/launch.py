@@ -24,7 +24,7 @@ from gradtui.settings import USAGE_ERROR, Settings
 
 if TYPE_CHECKING:
     from gradtui.runner.terminal_lease import TerminalLease
-    from gradtui.tui.plotting.plot_server import PlotServer
+    from gradtui.tui.charts.plot_server import PlotServer
 
 
 def launch(settings: Settings) -> int:
@@ -49,7 +49,7 @@ def launch(settings: Settings) -> int:
     if trouble is not None:
         _plain(settings, program, trouble)
     from gradtui.runner.supervisor import supervise
-    from gradtui.tui.plotting.plot_server import PlotServer
+    from gradtui.tui.charts.plot_server import PlotServer
 
     plot_server = PlotServer.start()
     at_end = plot_server.end if plot_server is not None else lambda: None

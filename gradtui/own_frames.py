@@ -23,7 +23,8 @@ PACKAGE_DIRECTORY = os.path.dirname(os.path.abspath(__file__)) + os.sep
 """Where the gradtui package lies, with a closing separator: the prefix of each of our files."""
 
 _DEAD_ENDS = frozenset(
-    PACKAGE_DIRECTORY + os.path.join(*parts) for parts in (("probe", "hook_set.py"), ("transport", "in_process.py"))
+    PACKAGE_DIRECTORY + os.path.join(*parts)
+    for parts in (("probe", "runtime", "hook_set.py"), ("transport", "in_process.py"))
 )
 """Files whose functions never lead back into the script: whatever library they call is called for us."""
 

@@ -1,7 +1,7 @@
 """Text for the terminal: names of a script's parameters, modules, classes and files may hold control sequences.
 
 gradtui writes each of its lines to stderr through `write_line` or `PlainReporter.say`, and draws the screen through
-`tui/line_filter.py`. Any thread; standard library only.
+`tui/terminal/line_filter.py`. Any thread; standard library only.
 """
 
 from __future__ import annotations

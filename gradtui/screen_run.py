@@ -25,17 +25,16 @@ from gradtui.runner.training_run import TrainingRun
 from gradtui.settings import Settings
 from gradtui.state.run_state import RunState
 from gradtui.transport.log_tail import LogTail
-from gradtui.tui.driver import in_foreground, interrupt_script
-from gradtui.tui.plotting.lazy_plotter import LazyPlotter
-from gradtui.tui.proportions import output_columns
-from gradtui.tui.ui_thread import UiThread
+from gradtui.tui.charts.lazy_plotter import LazyPlotter
+from gradtui.tui.rendering import output_columns
+from gradtui.tui.terminal import UiThread, in_foreground, interrupt_script
 
 if TYPE_CHECKING:
     from textual.app import App
 
-    from gradtui.tui.app import GradtuiApp
-    from gradtui.tui.exported import WriteFile
-    from gradtui.tui.plotting.plot_server import PlotServer
+    from gradtui.tui.app.app import GradtuiApp
+    from gradtui.tui.charts.plot_server import PlotServer
+    from gradtui.tui.plots.export_files import WriteFile
 
 T = TypeVar("T")
 
@@ -130,7 +129,7 @@ class ScreenRun:
         return outcome
 
     def _make_app(self) -> App[Any]:
-        from gradtui.tui.app import GradtuiApp
+        from gradtui.tui.app.app import GradtuiApp
 
         log = LogTail(self._capture.log, offset=self._capture.start_offset)
         app = GradtuiApp(

@@ -34,7 +34,7 @@ def main() -> int:
 def with_screen(program, log, lease) -> int:
     from gradtui.runner.output_capture import OutputCapture
     from gradtui.runner.terminal import ControllingTerminal
-    from gradtui.tui.ui_thread import UiThread
+    from gradtui.tui.terminal.ui_thread import UiThread
 
     terminal = ControllingTerminal(lease)
     capture = OutputCapture(log, columns=60, announce=lease.output_in)
@@ -59,7 +59,7 @@ def make_app():
     from textual.app import App
     from textual.widgets import Static
 
-    from gradtui.tui.driver import interrupt_script, suspend_process
+    from gradtui.tui.terminal.driver import interrupt_script, suspend_process
 
     class TrivialApp(App):
         BINDINGS = (("q", "quit", "quit"), ("x", "crash", "crash"), ("ctrl+z", "pause_process", "stop"))

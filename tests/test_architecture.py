@@ -35,7 +35,7 @@ def loaded_by(module: str) -> set[str]:
         ("gradtui.export.summary", {"torch", "textual", "rich", "plotext"}),
         ("gradtui.runner.supervisor", {"torch", "textual", "rich", "plotext"}),
         ("gradtui.launch", {"torch", "textual", "rich", "plotext"}),
-        ("gradtui.tui.app", {"torch", "plotext"}),
+        ("gradtui.tui.app.app", {"torch", "plotext"}),
         ("gradtui.probe.probe", {"textual", "rich", "plotext"}),
     ],
 )
@@ -77,20 +77,27 @@ def test_ci_runs_the_commands_of_the_readme() -> None:
     assert quiet in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
 
 
-def test_packages_of_the_probe_are_imported_by_their_api() -> None:
-    """What a package of the probe offers to others is in its `__all__`; `torch_private` is imported by its files."""
-    packages = {path.parent.name for path in (PACKAGE / "probe").glob("*/__init__.py")} - {"torch_private"}
-    assert len(packages) >= 10
+@pytest.mark.parametrize(
+    ("whole", "by_file"),
+    [
+        ("probe", {"torch_private"}),
+        ("tui", {"app", "charts", "explanations", "plots", "requests", "screens"}),
+    ],
+)
+def test_packages_are_imported_by_their_api(whole: str, by_file: set[str]) -> None:
+    """What a package offers to others is in its `__all__`; those imported `by_file` say so."""
+    packages = {path.parent.name for path in (PACKAGE / whole).glob("*/__init__.py")} - by_file
+    assert len(packages) >= 6
     past_the_api = []
     for path in MODULES:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith("gradtui.probe."):
+            if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith(f"gradtui.{whole}."):
                 continue
-            package, _, file = (node.module or "").removeprefix("gradtui.probe.").partition(".")
+            package, _, file = (node.module or "").removeprefix(f"gradtui.{whole}.").partition(".")
             if package in packages and file and path.parent.name != package:
                 past_the_api.append(f"{path.relative_to(PACKAGE)}: {node.module}")
     assert past_the_api == []
     for package in packages:
-        module = importlib.import_module(f"gradtui.probe.{package}")
+        module = importlib.import_module(f"gradtui.{whole}.{package}")
         assert module.__all__
         assert all(hasattr(module, name) for name in module.__all__), package

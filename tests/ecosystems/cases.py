@@ -13,7 +13,7 @@ from typing import Any
 from terminal_session import TerminalSession
 from transparency.three_ways import Left, by_plain, by_python, by_screen
 
-from gradtui.tui.proportions import output_columns
+from gradtui.tui.rendering.proportions import output_columns
 
 from .seen import is_laid_out, is_shown, panel
 

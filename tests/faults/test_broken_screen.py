@@ -12,8 +12,13 @@ pytestmark = pytest.mark.slow
 
 LAUNCHER = Path(__file__).with_name("broken_launch.py")
 SCRIPT = TRAIN + "until('go')\nprint('trained on', flush=True)\nsys.exit(3)\n"
-APP = "gradtui.tui.app:GradtuiApp"
-GIVES_UP = [f"{APP}.__init__", f"{APP}.on_mount", f"{APP}._tick", "gradtui.tui.driver:ThreadDriver.process_message"]
+APP = "gradtui.tui.app.app:GradtuiApp"
+GIVES_UP = [
+    f"{APP}.__init__",
+    f"{APP}.on_mount",
+    f"{APP}._tick",
+    "gradtui.tui.terminal.driver:ThreadDriver.process_message",
+]
 PANELS = [
     "memory:MemoryPanel.lines_for", "output:OutputPanel.update", "module_tree:ModuleTree.update",
     "gradients:GradientPanel.redraw_curve",

@@ -195,7 +195,7 @@ def test_a_gradient_given_within_the_step_is_not_applied() -> None:
 
 def test_the_detail_and_the_summary_say_who_contends() -> None:
     from gradtui.export.summary import summarise
-    from gradtui.tui.explanations import explain
+    from gradtui.tui.explanations.explanations import explain
 
     model = small()
     with watched() as seen:

@@ -319,7 +319,7 @@ LISTENERS = [
     (kind, name)
     for kind, protocol in ((Probe, torch_hooks.HookListener), (GradScalers, torch_hooks.GradScalerListener))
     for name in {name: None for base in reversed(protocol.__mro__) for name in vars(base)}
-    if name.endswith(("entered", "left", "began", "ended", "made", "scaled", "stepping", "stepped", "wanted"))
+    if name.startswith("on_") or name.endswith(("began", "ended", "made", "scaled", "stepping", "stepped"))
 ]
 
 
@@ -370,8 +370,8 @@ def test_a_hook_that_raises_never_reaches_the_script(kind: type, name: str, monk
 
 
 INNER = [
-    ("view", "refresh"), ("examiner", "begin_step"), ("examiner", "look_at_graph"), ("examiner", "conclude"),
-    ("examiner", "_phase_ended"), ("norms", "saw_loss"), ("norms", "measure"), ("desk", "cross"),
+    ("view", "refresh"), ("step_sampler", "begin_step"), ("step_sampler", "look_at_graph"), ("step_sampler", "conclude"),
+    ("step_sampler", "_phase_ended"), ("norms", "saw_loss"), ("norms", "measure"), ("dispatcher", "cross"),
 ]  # fmt: skip
 
 

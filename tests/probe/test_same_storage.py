@@ -10,8 +10,8 @@ from watched import Watched, watched
 from gradtui.probe.model.tree_builder import build
 from gradtui.state.same_storage import same_storage_lines
 from gradtui.state.state_reasons import cause_of
-from gradtui.tui.explanations import explain
-from gradtui.tui.facts import detail_lines
+from gradtui.tui.explanations.explanations import explain
+from gradtui.tui.rendering.detail_rows import detail_lines
 
 TOKENS = torch.tensor([0, 1, 2, 3, 4, 1])
 

@@ -12,8 +12,8 @@ from watched import Watched, watched
 
 from gradtui.protocol.vocabulary import StateReason
 from gradtui.state.state_reasons import CAUSES, problem_lines
-from gradtui.tui.explanations import explain
-from gradtui.tui.facts import detail_lines
+from gradtui.tui.explanations.explanations import explain
+from gradtui.tui.rendering.detail_rows import detail_lines
 
 X = torch.linspace(-1, 1, 24).view(6, 4)
 Clear = Callable[[torch.optim.Optimizer], object]

@@ -23,7 +23,7 @@ from gradtui.probe.commands.norm_statistics import collects_statistics
 from gradtui.protocol.commands import SetMode, SetTrainable, Undo
 from gradtui.protocol.events import CommandApplied, FreezeStateChanged, FreezeVerified
 from gradtui.protocol.vocabulary import Phase
-from gradtui.tui.explanations import explain
+from gradtui.tui.explanations.explanations import explain
 
 
 def normed() -> nn.Sequential:

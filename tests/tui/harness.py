@@ -10,8 +10,8 @@ from fakes import PrintedLog, RecordingSink, ScriptedSource, coop_run
 from textual.pilot import Pilot
 
 from gradtui.protocol import events as ev
-from gradtui.tui.app import GradtuiApp
-from gradtui.tui.plotting.plotter import Plotter
+from gradtui.tui.app.app import GradtuiApp
+from gradtui.tui.charts.plotter import Plotter
 from gradtui.tui.screens.dashboard import Dashboard
 
 

@@ -3,16 +3,16 @@ from __future__ import annotations
 from collections import Counter
 
 from gradtui.state.selectors import RunStatus
-from gradtui.tui.action import GROUPS, Action, Scope
-from gradtui.tui.action_table import ACTIONS
-from gradtui.tui.actions import bindings, by_group, footer_actions
-from gradtui.tui.app import GradtuiApp
-from gradtui.tui.panels.module_tree import ModuleTree
-from gradtui.tui.plot_actions import plot_footer
+from gradtui.tui.actions.action import GROUPS, Action, Scope
+from gradtui.tui.actions.action_table import ACTIONS
+from gradtui.tui.actions.bindings import bindings, by_group, footer_actions
+from gradtui.tui.actions.plot_actions import plot_footer
+from gradtui.tui.app.app import GradtuiApp
 from gradtui.tui.plots.views import VIEWS
 from gradtui.tui.screens.dashboard import Dashboard
 from gradtui.tui.screens.help import help_lines
 from gradtui.tui.screens.plots import PlotScreen
+from gradtui.tui.tree.view import ModuleTree
 from gradtui.tui.widgets.key_bar import key_bar
 
 SCOPES: dict[Scope, type] = {"app": GradtuiApp, "dashboard": Dashboard, "tree": ModuleTree, "plots": PlotScreen}

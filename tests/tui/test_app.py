@@ -31,18 +31,18 @@ from gradtui.protocol.commands import (
     TraceStep,
 )
 from gradtui.protocol.vocabulary import Holding, Phase
-from gradtui.tui.action_table import ACTIONS
-from gradtui.tui.app import GradtuiApp
-from gradtui.tui.governor import Governor
-from gradtui.tui.lines import Line
-from gradtui.tui.pending_marks import FREEZE, UNFREEZE
-from gradtui.tui.proportions import output_columns
+from gradtui.tui.actions.action_table import ACTIONS
+from gradtui.tui.app.app import GradtuiApp
+from gradtui.tui.app.redraw_scheduler import Governor
+from gradtui.tui.rendering.lines import Line
+from gradtui.tui.rendering.proportions import output_columns
 from gradtui.tui.screens.dashboard import INTERVALS
 from gradtui.tui.screens.detail import DetailDialog
 from gradtui.tui.screens.help import help_lines
 from gradtui.tui.screens.leave import LeaveDialog
 from gradtui.tui.screens.step import StepDialog
 from gradtui.tui.screens.text_dialog import DialogLines, TextDialog
+from gradtui.tui.tree.pending_marks import FREEZE, UNFREEZE
 
 MODEL = coop_model()
 CTX = ~row_of(MODEL, "ctx")

@@ -10,13 +10,13 @@ from fakes import coop_model, coop_run, row_of
 from gradtui.protocol.vocabulary import BufferInfo
 from gradtui.state.reducer import apply
 from gradtui.state.run_state import RunState
-from gradtui.tui import live_requests, requests
-from gradtui.tui.explanations import explain
-from gradtui.tui.requests import Refusal
-from gradtui.tui.tree_cells import TreeCells
-from gradtui.tui.tree_columns import SPARK_WIDTH, columns_for
-from gradtui.tui.tree_rows import TreeRows, buffer_at, row_path
-from gradtui.tui.tree_totals import TreeTotals
+from gradtui.tui.explanations.explanations import explain
+from gradtui.tui.requests import live_requests, requests
+from gradtui.tui.requests.requests import Refusal
+from gradtui.tui.tree.tree_cells import TreeCells
+from gradtui.tui.tree.tree_columns import SPARK_WIDTH, columns_for
+from gradtui.tui.tree.tree_rows import TreeRows, buffer_at, row_path
+from gradtui.tui.tree.tree_totals import TreeTotals
 
 MODEL = coop_model()
 ROOT, BN = 0, row_of(MODEL, "image_encoder.bn1")

@@ -13,9 +13,9 @@ from gradtui.protocol.commands import Command, TraceGradient
 from gradtui.protocol.vocabulary import GradientHop, Reach
 from gradtui.state.reducer import apply
 from gradtui.state.run_state import RunState
-from gradtui.tui.chain_lines import chain_facts
-from gradtui.tui.facts import detail_lines
-from gradtui.tui.lines import line_width
+from gradtui.tui.explanations.gradient_path_lines import chain_facts
+from gradtui.tui.rendering.detail_rows import detail_lines
+from gradtui.tui.rendering.lines import line_width
 
 MODEL = coop_model()
 WIDE = 200

@@ -9,7 +9,7 @@ from fakes import GIB, MIB, RecordingSink, ScriptedSource, coop_run, device_samp
 from harness import own_drawing, session
 from textual.pilot import Pilot
 
-from gradtui.tui.app import GradtuiApp
+from gradtui.tui.app.app import GradtuiApp
 from gradtui.tui.screens.device import DeviceDialog
 
 SAMPLE = device_sample()

@@ -17,10 +17,10 @@ from gradtui.protocol.vocabulary import (
 )
 from gradtui.state.reducer import apply
 from gradtui.state.run_state import RunState
-from gradtui.tui.explanations import explain
-from gradtui.tui.facts import detail_lines
-from gradtui.tui.lines import line_width
-from gradtui.tui.state_meanings import MEANINGS
+from gradtui.tui.explanations.explanations import explain
+from gradtui.tui.rendering.detail_rows import detail_lines
+from gradtui.tui.rendering.lines import line_width
+from gradtui.tui.rendering.state_help import MEANINGS
 
 MODEL = coop_model()
 

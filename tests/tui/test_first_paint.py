@@ -14,11 +14,13 @@ ROOT = Path(__file__).parents[2]
 OTHERS = ("torch", "numpy", "plotext", "tomllib", "tomli")
 """Packages that nothing on the screen needs."""
 LATER = (
-    "gradtui.tui.chain_lines", "gradtui.tui.explanations", "gradtui.tui.exported", "gradtui.tui.freeze_choice",
-    "gradtui.tui.plots.choices", "gradtui.tui.plots.curves", "gradtui.tui.plots.depth", "gradtui.tui.plots.histogram",
+    "gradtui.tui.explanations.gradient_path_lines", "gradtui.tui.explanations.explanations",
+    "gradtui.tui.plots.export_files", "gradtui.tui.requests.freeze_choice",
+    "gradtui.tui.plots.settings", "gradtui.tui.plots.curves", "gradtui.tui.plots.depth", "gradtui.tui.plots.histogram",
     "gradtui.tui.plots.layers", "gradtui.tui.plots.norms", "gradtui.tui.plots.ratios", "gradtui.tui.plots.views",
-    "gradtui.tui.plotting.braille", "gradtui.tui.plotting.plot_client", "gradtui.tui.plotting.plotter",
-    "gradtui.tui.plotting.sanitise", "gradtui.tui.questions", "gradtui.tui.screens.detail", "gradtui.tui.screens.device",
+    "gradtui.tui.charts.braille", "gradtui.tui.charts.plot_client", "gradtui.tui.charts.plotter",
+    "gradtui.tui.charts.sanitise", "gradtui.tui.requests.questions", "gradtui.tui.screens.detail",
+    "gradtui.tui.screens.device",
     "gradtui.tui.screens.form", "gradtui.tui.screens.freeze", "gradtui.tui.screens.help", "gradtui.tui.screens.leave",
     "gradtui.tui.screens.plots", "gradtui.tui.screens.step",
 )  # fmt: skip
@@ -26,8 +28,8 @@ LATER = (
 
 CODE = """
 import asyncio, importlib, json, sys
-import gradtui.cli, gradtui.launch, gradtui.screen_run, gradtui.runner.supervisor, gradtui.tui.plotting.plot_server
-from gradtui.tui.app import GradtuiApp
+import gradtui.cli, gradtui.launch, gradtui.screen_run, gradtui.runner.supervisor, gradtui.tui.charts.plot_server
+from gradtui.tui.app.app import GradtuiApp
 
 class Ends:
     dropped = 0

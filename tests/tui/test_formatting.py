@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gradtui.tui import formatting as fmt
-from gradtui.tui.lines import width_of
+from gradtui.tui.rendering import formatting as fmt
+from gradtui.tui.rendering.lines import width_of
 
 anything = st.none() | st.floats()
 whole = st.none() | st.integers() | st.integers(min_value=0, max_value=10**15)

@@ -11,8 +11,8 @@ from gradtui.protocol.commands import SetTrainable, TrainOnly
 from gradtui.state.reducer import apply
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import pending_parameters
-from gradtui.tui import freeze_choice
-from gradtui.tui.freeze_choice import MODES
+from gradtui.tui.requests import freeze_choice
+from gradtui.tui.requests.freeze_choice import MODES
 from gradtui.tui.screens.freeze import FreezeDialog
 
 MODEL = coop_model()

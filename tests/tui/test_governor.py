@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gradtui.tui.governor import OFTEN_SECONDS, Governor
+from gradtui.tui.app.redraw_scheduler import OFTEN_SECONDS, Governor
 
 
 class Clocks:

@@ -11,7 +11,12 @@ from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import GradientStats
 from gradtui.state.reducer import apply
 from gradtui.state.run_state import RunState
-from gradtui.tui.gradient_words import gradient_words, joint_gradient_words, joint_update_words, update_words
+from gradtui.tui.explanations.gradient_words import (
+    gradient_words,
+    joint_gradient_words,
+    joint_update_words,
+    update_words,
+)
 
 
 def seen(figures: GradientStats) -> RunState:

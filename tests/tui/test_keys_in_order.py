@@ -19,9 +19,9 @@ from gradtui.protocol.commands import (
     TrainOnly,
     Watch,
 )
-from gradtui.tui import keys_in_order
 from gradtui.tui.screens.form import FormDialog
 from gradtui.tui.screens.freeze import FreezeDialog
+from gradtui.tui.tree import key_queue
 
 CHARACTERS = {"slash": "/", "space": " ", "question_mark": "?"}
 
@@ -104,8 +104,8 @@ async def test_a_pasted_text_waits_for_the_dialog_that_the_key_before_it_opens()
 
 async def test_keys_go_on_where_nothing_follows_one_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     async with session() as run:
-        monkeypatch.setattr(keys_in_order, "MOST_SECONDS", 0.01)
-        monkeypatch.setattr(keys_in_order.KeysInOrder, "on_key_followed", lambda _app, _message: None)
+        monkeypatch.setattr(key_queue, "MOST_SECONDS", 0.01)
+        monkeypatch.setattr(key_queue.KeysInOrder, "on_key_followed", lambda _app, _message: None)
         type_at_once(run, "p", "N")
         await settle(run)
         assert changes(run) == [Pause(0)]

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradtui.tui import lines
+from gradtui.tui.rendering import lines
 
 texts = st.text(alphabet=st.sampled_from("ab é→漢字 ▲\U0001f600"), max_size=30)
 spans = st.lists(st.tuples(texts, st.sampled_from(["", "muted", "error"])), max_size=6)

@@ -26,12 +26,12 @@ from gradtui.protocol.commands import (
     ZeroGradients,
 )
 from gradtui.protocol.vocabulary import GroupSettings, OptimizerInfo, Phase
-from gradtui.tui.action_table import ACTIONS
-from gradtui.tui.live_actions import QUESTIONS, REQUESTS
-from gradtui.tui.pending_marks import FREEZE
+from gradtui.tui.actions.action_table import ACTIONS
+from gradtui.tui.app.live_actions import QUESTIONS, REQUESTS
 from gradtui.tui.screens.dashboard import Dashboard
 from gradtui.tui.screens.form import FormDialog
-from gradtui.tui.tree_cells import RECOMPUTED
+from gradtui.tui.tree.pending_marks import FREEZE
+from gradtui.tui.tree.tree_cells import RECOMPUTED
 
 MODEL = coop_model()
 CTX = ~row_of(MODEL, "ctx")
@@ -134,7 +134,7 @@ async def test_no_notice_lies_over_the_events_that_say_the_same() -> None:
     async with session((160, 50)) as run:
         await run.press("v")
         await run.put(answer, refusal)
-        assert [note.title for note in run.app._notifications] == ["CommandRefused"]
+        assert [note.title for note in run.app._notifications] == ["Refused"]
         await run.press("question_mark")
         await run.put(answer)
         assert len(run.app._notifications) == 2, "under a dialog nobody reads them"

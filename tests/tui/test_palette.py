@@ -6,7 +6,7 @@ from textual.color import Color
 from textual.theme import BUILTIN_THEMES, Theme
 
 from gradtui.protocol.vocabulary import MEMORY_CATEGORIES, ParameterState
-from gradtui.tui.palette import DARK_THEME, LIGHT_THEME, STATE_ROLES, Palette
+from gradtui.tui.rendering.palette import DARK_THEME, LIGHT_THEME, STATE_ROLES, Palette
 
 THEMES = [DARK_THEME, LIGHT_THEME, *BUILTIN_THEMES.values()]
 OWN = [DARK_THEME, LIGHT_THEME]

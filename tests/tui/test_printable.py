@@ -21,7 +21,7 @@ from gradtui.runner.plain import PlainReporter, closing_lines
 from gradtui.state.reducer import apply
 from gradtui.state.run_state import RunState
 from gradtui.transport.in_process import EventQueue
-from gradtui.tui.line_filter import NoControls
+from gradtui.tui.terminal.line_filter import NoControls
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J[bold red]\u202e\x9b31m\r\n"
 

@@ -7,7 +7,7 @@ from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Command, Pause, Resume, RunSteps, SetTrainable
 from gradtui.state.reducer import apply
 from gradtui.state.run_state import RunState
-from gradtui.tui import requests
+from gradtui.tui.requests import requests
 
 MODEL = coop_model()
 

@@ -10,8 +10,8 @@ from harness import own_drawing
 from textual.pilot import Pilot
 
 from gradtui.protocol import events as ev
-from gradtui.tui.app import GradtuiApp
-from gradtui.tui.palette import DARK_THEME, LIGHT_THEME
+from gradtui.tui.app.app import GradtuiApp
+from gradtui.tui.rendering.palette import DARK_THEME, LIGHT_THEME
 
 LOG = (
     *(f"epoch {epoch}  loss {2.3 / (1 + epoch):.3f}" for epoch in range(12)),

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradtui.tui.lines import line_width
+from gradtui.tui.rendering.lines import line_width
 from gradtui.tui.widgets.stacked_bar import stacked_bar
 
 sizes = st.lists(st.floats(min_value=-1e12, max_value=1e12), max_size=6)

@@ -11,8 +11,8 @@ from gradtui.protocol.events import StepMemoryProfiled
 from gradtui.protocol.vocabulary import Holding, Phase
 from gradtui.state.reducer import apply
 from gradtui.state.run_state import RunState
-from gradtui.tui.lines import line_width
-from gradtui.tui.step_apart import closing_lines, step_lines, step_request, waiting_lines
+from gradtui.tui.explanations.memory_profile_view import closing_lines, step_lines, step_request, waiting_lines
+from gradtui.tui.rendering.lines import line_width
 
 MIB = 1 << 20
 MODEL = coop_model()

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from gradtui.protocol import events as ev
 from gradtui.state.reducer import apply
 from gradtui.state.run_state import RunState
-from gradtui.tui.lines import Line, line_width
-from gradtui.tui.palette import STATE_ROLES
-from gradtui.tui.pending_marks import FREEZE, MIXED, UNFREEZE, PendingMarks
-from gradtui.tui.tree_cells import RECOMPUTED, TreeCells
-from gradtui.tui.tree_columns import SPARK_WIDTH, columns_for
-from gradtui.tui.tree_rows import TreeRows
-from gradtui.tui.tree_totals import TreeTotals
+from gradtui.tui.rendering.lines import Line, line_width
+from gradtui.tui.rendering.palette import STATE_ROLES
+from gradtui.tui.tree.pending_marks import FREEZE, MIXED, UNFREEZE, PendingMarks
+from gradtui.tui.tree.tree_cells import RECOMPUTED, TreeCells
+from gradtui.tui.tree.tree_columns import SPARK_WIDTH, columns_for
+from gradtui.tui.tree.tree_rows import TreeRows
+from gradtui.tui.tree.tree_totals import TreeTotals
 
 MODEL = coop_model()
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradtui.state.run_state import TreeState
-from gradtui.tui.tree_rows import TreeRows
+from gradtui.tui.tree.tree_rows import TreeRows
 
 
 def tree_of(event: object) -> TreeState:

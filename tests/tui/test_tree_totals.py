@@ -12,7 +12,7 @@ from gradtui.state.reducer import apply
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import recomputed_bytes, saved_bytes, totals
 from gradtui.state.series import joint_norm
-from gradtui.tui.tree_totals import RangeNorms, TreeTotals
+from gradtui.tui.tree.tree_totals import RangeNorms, TreeTotals
 
 norms = st.none() | st.floats(min_value=0) | st.just(math.nan) | st.just(math.inf)
 

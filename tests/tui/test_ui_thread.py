@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from textual.app import App
 
-from gradtui.tui.ui_thread import UiThread
+from gradtui.tui.terminal.ui_thread import UiThread
 
 PATIENCE = 20.0
 

@@ -1,1 +1,28 @@
-"""The parts of the dashboard. Each turns a `RunState` into lines; none of them holds a fact about the run."""
+"""The panels of the dashboard beside the tree.
+
+This package owns the header and the memory, gradient norm, output and events panels.
+"""
+
+from gradtui.tui.panels.events import GLYPHS, EventsPanel
+from gradtui.tui.panels.gradients import GradientPanel, gradient_title
+from gradtui.tui.panels.header import Header, HeaderFacts
+from gradtui.tui.panels.memory import MemoryPanel, has_ledger, memory_table, memory_title
+from gradtui.tui.panels.memory_parts import AT_LOAD, PARTS
+from gradtui.tui.panels.output import OutputLog, OutputPanel
+
+__all__ = [
+    "AT_LOAD",
+    "GLYPHS",
+    "PARTS",
+    "EventsPanel",
+    "GradientPanel",
+    "Header",
+    "HeaderFacts",
+    "MemoryPanel",
+    "OutputLog",
+    "OutputPanel",
+    "gradient_title",
+    "has_ledger",
+    "memory_table",
+    "memory_title",
+]

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from gradtui.state.command_words import command_words
 from gradtui.state.run_state import LogEntry, RunState
-from gradtui.tui.formatting import seconds_text
-from gradtui.tui.lines import Line, Span, fit, printable, wrap
-from gradtui.tui.widgets.followed_lines import FollowedLines
+from gradtui.tui.rendering import Line, Span, fit, printable, seconds_text, wrap
+from gradtui.tui.widgets import FollowedLines
 
 GLYPHS: dict[str, tuple[str, str]] = {
     "applied": ("✔", "good"),

@@ -11,19 +11,24 @@ from functools import lru_cache
 from gradtui.protocol.vocabulary import Phase
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import RunStatus, run_status
-from gradtui.tui.formatting import (
+from gradtui.tui.rendering import (
     RATE_WIDTH,
     VALUE_WIDTH,
+    Line,
+    Span,
     count_text,
+    line_width,
     microseconds_text,
+    pad,
+    printable,
     rate_text,
     share_text,
+    sparkline,
+    spread,
     steps_text,
     value_text,
 )
-from gradtui.tui.lines import Line, Span, line_width, pad, printable, spread
-from gradtui.tui.sparkline import sparkline
-from gradtui.tui.widgets.line_view import LineView
+from gradtui.tui.widgets import LineView
 
 _STATUS: dict[RunStatus, tuple[str, str, str]] = {
     RunStatus.LOADING: ("◌", "loading", "muted"),

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from gradtui.protocol.events import MemoryMeasured
 from gradtui.state.run_state import RunState
-from gradtui.tui.formatting import BYTES_WIDTH, bytes_text
-from gradtui.tui.lines import Line, Span, pad
 from gradtui.tui.panels.memory_bars import peak_worth_telling
 from gradtui.tui.panels.memory_parts import NAME_WIDTH, SHORT_NAME_WIDTH, Part, parts_of, sample
+from gradtui.tui.rendering import BYTES_WIDTH, Line, Span, bytes_text, pad
 
 _GAP = 1
 _SAMPLE_WIDTH = 2

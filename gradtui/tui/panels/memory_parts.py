@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from gradtui.protocol.vocabulary import MEMORY_CATEGORIES, MemoryBytes
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import unexplained_parts
-from gradtui.tui.widgets.stacked_bar import FULL
+from gradtui.tui.widgets import FULL
 
 AT_LOAD = "at_load"
 """The role of what was unexplained before the first forward: imports and data, which training did not add."""

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from gradtui.state.run_state import RunState
-from gradtui.tui.lines import Line, chunks, fit, printable, wrap
-from gradtui.tui.widgets.followed_lines import FollowedLines
+from gradtui.tui.rendering import Line, chunks, fit, printable, wrap
+from gradtui.tui.widgets import FollowedLines
 
 
 class OutputLog(Protocol):

@@ -1,4 +1,5 @@
-"""What each view of the plots shows, as pure functions of the `RunState`: a request for the plotter, words and a table.
+"""The plots screen's views.
 
-`views.VIEWS` lists them; one module per view. Nothing here holds a fact: what is looked at and how stands in a `look.Look`.
+This package owns what each view shows and how the user has set it. Its modules are imported by file when the
+screen first opens.
 """

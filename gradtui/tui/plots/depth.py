@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from math import ceil, floor, isfinite
 
 from gradtui.state.run_state import RunState
-from gradtui.tui.gradient_words import norms_awaited
-from gradtui.tui.lines import fit, printable, wrap
+from gradtui.tui.charts.request import Scale
+from gradtui.tui.explanations.gradient_words import norms_awaited
 from gradtui.tui.plots.curves import curves_request, legend, short
 from gradtui.tui.plots.layers import Layers, layers_of
-from gradtui.tui.plots.look import SELECTED_ROLE, Curve, Look, Plot
+from gradtui.tui.plots.options import SELECTED_ROLE, Curve, Look, Plot
 from gradtui.tui.plots.table import Table
-from gradtui.tui.plotting.request import Scale
+from gradtui.tui.rendering import fit, printable, wrap
 
 NOW_ROLE, THEN_ROLE = "curve-1", "curve-3"
 

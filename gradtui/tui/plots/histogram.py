@@ -8,15 +8,14 @@ from math import log10
 
 from gradtui.protocol.histogram import BINS, LOWEST, GradientHistogram
 from gradtui.state.run_state import RunState
-from gradtui.tui.formatting import share_text
-from gradtui.tui.lines import Line, Span, elide_start, fit, printable, wrap
-from gradtui.tui.plots.awaited import for_watched
-from gradtui.tui.plots.look import SELECTED_ROLE, Look, Plot
+from gradtui.tui.charts.layout import LABEL_WIDTH
+from gradtui.tui.charts.request import PlotRequest, Scale, Series
+from gradtui.tui.plots.empty_state import for_watched
+from gradtui.tui.plots.options import SELECTED_ROLE, Look, Plot
 from gradtui.tui.plots.rows import with_gradient
 from gradtui.tui.plots.table import Table
-from gradtui.tui.plotting.layout import LABEL_WIDTH
-from gradtui.tui.plotting.request import PlotRequest, Scale, Series
-from gradtui.tui.widgets.stacked_bar import stacked_bar
+from gradtui.tui.rendering import Line, Span, elide_start, fit, printable, share_text, wrap
+from gradtui.tui.widgets import stacked_bar
 
 EDGES = tuple((LOWEST + i) * log10(2) for i in range(BINS + 1))
 """Where the bins begin and end, in powers of ten."""

@@ -15,7 +15,7 @@ from gradtui.state.run_state import RunState, TreeState
 from gradtui.state.series import joint_norm
 
 if TYPE_CHECKING:
-    from gradtui.tui.plots.look import Plot
+    from gradtui.tui.plots.options import Plot
 
 AT_ONCE = 5_000
 """So many layers are gone through at one drawing."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gradtui.state.run_state import RunState
-from gradtui.tui.gradient_words import norms_awaited
-from gradtui.tui.lines import wrap
-from gradtui.tui.norm_curve import CLIP_ROLE, TOTAL_ROLE
+from gradtui.tui.charts.request import Scale
+from gradtui.tui.explanations.gradient_words import norms_awaited
+from gradtui.tui.explanations.norm_curve import CLIP_ROLE, TOTAL_ROLE
 from gradtui.tui.plots.curves import curves_request, legend_of, short, step_note, table_of, whole_range
-from gradtui.tui.plots.look import PINNED_ROLES, REFERENCE_ROLE, SELECTED_ROLE, Curve, Look, Plot
+from gradtui.tui.plots.options import PINNED_ROLES, REFERENCE_ROLE, SELECTED_ROLE, Curve, Look, Plot
 from gradtui.tui.plots.rows import is_part
 from gradtui.tui.plots.table import Table
-from gradtui.tui.plotting.request import Scale
+from gradtui.tui.rendering import wrap
 
 
 def norm_curves(state: RunState, look: Look) -> list[Curve]:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 
 from gradtui.state.run_state import RunState
-from gradtui.tui.formatting import norm_text
-from gradtui.tui.lines import wrap
-from gradtui.tui.plots.awaited import for_watched
+from gradtui.tui.charts.request import Scale
 from gradtui.tui.plots.curves import curves_request, legend_of, step_note, table_of, whole_range
-from gradtui.tui.plots.look import PINNED_ROLES, REFERENCE_ROLE, SELECTED_ROLE, Curve, Look, Plot
+from gradtui.tui.plots.empty_state import for_watched
+from gradtui.tui.plots.options import PINNED_ROLES, REFERENCE_ROLE, SELECTED_ROLE, Curve, Look, Plot
 from gradtui.tui.plots.rows import Selection, largest, with_gradient
 from gradtui.tui.plots.table import Table
-from gradtui.tui.plotting.request import Scale
+from gradtui.tui.rendering import norm_text, wrap
 
 USUAL = 1e-3
 """The rule of thumb: log10 around -3."""

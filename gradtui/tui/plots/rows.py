@@ -10,7 +10,7 @@ from gradtui.protocol.histogram import MOST_WATCHED
 from gradtui.state.run_state import TreeState
 from gradtui.state.selectors import subtree
 from gradtui.state.series import RowHistory
-from gradtui.tui.norm_curve import NormCurve
+from gradtui.tui.explanations.norm_curve import NormCurve
 
 _CURVES_KEPT = 12
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from gradtui.state.run_state import RunState
 from gradtui.tui.plots.depth import depth_plot, depth_table
 from gradtui.tui.plots.histogram import histogram_plot, histogram_table
-from gradtui.tui.plots.look import Look, Plot
 from gradtui.tui.plots.norms import norm_plot, norm_table
+from gradtui.tui.plots.options import Look, Plot
 from gradtui.tui.plots.ratios import ratio_plot, ratio_table
 from gradtui.tui.plots.table import Table
 

@@ -1,1 +1,4 @@
-"""The dashboard's screen and its dialogs."""
+"""The screens and dialogs.
+
+Its modules are imported by file: the first paint imports the dashboard only.
+"""

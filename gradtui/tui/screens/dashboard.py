@@ -13,19 +13,24 @@ from textual.screen import Screen
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import run_status
 from gradtui.tui.actions import bindings, footer_actions
-from gradtui.tui.panels.events import EventsPanel
-from gradtui.tui.panels.gradients import GradientPanel, gradient_title
-from gradtui.tui.panels.header import Header, HeaderFacts
-from gradtui.tui.panels.memory import MemoryPanel, memory_table, memory_title
-from gradtui.tui.panels.module_tree import ModuleTree
-from gradtui.tui.panels.output import OutputLog, OutputPanel
-from gradtui.tui.panels.pictures import Pictures
-from gradtui.tui.panels.tree_pane import TreePane
+from gradtui.tui.charts.pictures import Pictures
+from gradtui.tui.panels import (
+    EventsPanel,
+    GradientPanel,
+    Header,
+    HeaderFacts,
+    MemoryPanel,
+    OutputLog,
+    OutputPanel,
+    gradient_title,
+    memory_table,
+    memory_title,
+)
 from gradtui.tui.plots.rows import is_part, selection_of
 from gradtui.tui.plots.table import Table
-from gradtui.tui.proportions import is_wide
-from gradtui.tui.widgets.key_bar import KeyBar
-from gradtui.tui.widgets.line_view import LineView, ScrollLines
+from gradtui.tui.rendering import is_wide
+from gradtui.tui.tree import ModuleTree, TreePane
+from gradtui.tui.widgets import KeyBar, LineView, ScrollLines
 
 TALL = 45
 """Rows from which on the memory panel is high enough for its curve."""
@@ -129,8 +134,8 @@ class Dashboard(Screen[None]):
 
     def tables(self) -> list[tuple[str, Table]]:
         """The numbers of each plot in sight, by its name."""
-        from gradtui.tui.plots.look import Look
         from gradtui.tui.plots.norms import norm_table
+        from gradtui.tui.plots.options import Look
 
         look = Look(selection=self.gradients.selection)
         found = [("norm", norm_table(self._state, look))] if self._is_shown("gradients") else []

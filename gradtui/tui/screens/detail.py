@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from gradtui.state.run_state import RunState
-from gradtui.tui.explanations import explain
-from gradtui.tui.facts import detail_lines
-from gradtui.tui.lines import elide_start, printable
+from gradtui.tui.explanations.explanations import explain
+from gradtui.tui.rendering import detail_lines, elide_start, printable
 from gradtui.tui.screens.text_dialog import TextDialog
-from gradtui.tui.tree_rows import row_path
+from gradtui.tui.tree import row_path
 
 _TITLE_WIDTH = 60
 

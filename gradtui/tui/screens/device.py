@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from gradtui.state.run_state import RunState
-from gradtui.tui.device_explanations import device_facts
-from gradtui.tui.facts import detail_lines
-from gradtui.tui.lines import BLANK, Line
-from gradtui.tui.panels.memory_device import device_lines
+from gradtui.tui.explanations.device_explanations import device_facts
+from gradtui.tui.explanations.memory_device import device_lines
+from gradtui.tui.rendering import BLANK, Line, detail_lines
 from gradtui.tui.screens.text_dialog import TextDialog
 
 

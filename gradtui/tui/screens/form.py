@@ -12,8 +12,8 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
-from gradtui.tui.questions import Question
-from gradtui.tui.requests import Make, Refusal
+from gradtui.tui.requests.questions import Question
+from gradtui.tui.requests.requests import Make, Refusal
 
 
 class FormDialog(ModalScreen[Make | None]):

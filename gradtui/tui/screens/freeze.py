@@ -14,9 +14,9 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from gradtui.state.run_state import RunState
-from gradtui.tui import freeze_choice
-from gradtui.tui.freeze_choice import MODES, Choice, Presets
-from gradtui.tui.lines import printable
+from gradtui.tui.rendering import printable
+from gradtui.tui.requests import freeze_choice
+from gradtui.tui.requests.freeze_choice import MODES, Choice, Presets
 
 _NAME_WIDTH = 20
 

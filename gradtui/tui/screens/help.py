@@ -6,17 +6,11 @@ from collections.abc import Sequence
 
 from gradtui.protocol.vocabulary import STATE_NAMES, ParameterState
 from gradtui.tui.actions import by_group
-from gradtui.tui.lines import BLANK, Line, Span, wrap
-from gradtui.tui.palette import state_letter
-from gradtui.tui.panels.events import GLYPHS
-from gradtui.tui.panels.memory_parts import AT_LOAD, PARTS
-from gradtui.tui.pending_marks import FREEZE, MIXED, UNFREEZE
+from gradtui.tui.panels import AT_LOAD, GLYPHS, PARTS
+from gradtui.tui.rendering import BLANK, MEANINGS, Line, Span, state_letter, wrap
 from gradtui.tui.screens.text_dialog import TextDialog
-from gradtui.tui.state_meanings import MEANINGS
-from gradtui.tui.tree_cells import RECOMPUTED, TIED
-from gradtui.tui.tree_columns import SPARK_WIDTH
-from gradtui.tui.tree_reach import HIDDEN, PARTLY, RUNS, STOPS, WITHIN
-from gradtui.tui.widgets.stacked_bar import FULL
+from gradtui.tui.tree import FREEZE, HIDDEN, MIXED, PARTLY, RECOMPUTED, RUNS, SPARK_WIDTH, STOPS, TIED, UNFREEZE, WITHIN
+from gradtui.tui.widgets import FULL
 
 _KEYS_WIDTH = 13
 _NAMES_WIDTH, _NAMES_WIDTH_NARROW = 25, 18

@@ -13,22 +13,18 @@ from textual.message import Message
 from textual.screen import ModalScreen
 
 from gradtui.state.run_state import RunState
-from gradtui.tui.action import Action
-from gradtui.tui.action_table import ACTIONS
-from gradtui.tui.actions import bindings
-from gradtui.tui.lines import Line
-from gradtui.tui.panels.header import Header, HeaderFacts
-from gradtui.tui.panels.module_tree import ModuleTree
-from gradtui.tui.panels.pictures import Pictures
-from gradtui.tui.plot_actions import plot_footer
-from gradtui.tui.plots.choices import Choices
-from gradtui.tui.plots.look import Look, Plot
+from gradtui.tui.actions import ACTIONS, Action, bindings, plot_footer
+from gradtui.tui.charts.pictures import Pictures
+from gradtui.tui.panels import Header, HeaderFacts
+from gradtui.tui.plots.options import Look, Plot
 from gradtui.tui.plots.rows import to_watch
+from gradtui.tui.plots.settings import Choices
 from gradtui.tui.plots.table import Table
 from gradtui.tui.plots.views import VIEWS
 from gradtui.tui.plots.window import Window
-from gradtui.tui.widgets.key_bar import KeyBar
-from gradtui.tui.widgets.line_view import LineView
+from gradtui.tui.rendering import Line
+from gradtui.tui.tree import ModuleTree
+from gradtui.tui.widgets import KeyBar, LineView
 
 _ANYWHERE = ("export", "help", "pause", "run_one_step", "explain")
 """Actions of the app that mean the same here."""

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from gradtui.state.run_state import RunState
-from gradtui.tui.lines import Line
-from gradtui.tui.panels.pictures import HeldRequest, Pictures
+from gradtui.tui.charts.pictures import HeldRequest, Pictures
+from gradtui.tui.explanations.memory_profile_view import (
+    CURVE_ROWS,
+    closing_lines,
+    step_lines,
+    step_request,
+    waiting_lines,
+)
+from gradtui.tui.rendering import Line
 from gradtui.tui.screens.text_dialog import TextDialog
-from gradtui.tui.step_apart import CURVE_ROWS, closing_lines, step_lines, step_request, waiting_lines
 
 
 class StepDialog(TextDialog):

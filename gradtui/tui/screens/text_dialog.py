@@ -14,9 +14,8 @@ from textual.geometry import Size
 from textual.message import Message
 from textual.screen import ModalScreen
 
-from gradtui.tui.lines import Line, fit
-from gradtui.tui.widgets.followed_lines import FollowedLines
-from gradtui.tui.widgets.line_view import guarded
+from gradtui.tui.rendering import Line, fit
+from gradtui.tui.widgets import FollowedLines, guarded
 
 MakeLines = Callable[[int], Sequence[Line]]
 """The lines of a dialog at a width."""

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from textual import events
 from textual.message import Message
 
-from gradtui.tui.action import Action
-from gradtui.tui.lines import Line, Span
+from gradtui.tui.actions import Action
+from gradtui.tui.rendering import Line, Span
 from gradtui.tui.widgets.line_view import LineView
 
 _GAP = 2

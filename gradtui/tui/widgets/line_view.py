@@ -14,8 +14,7 @@ from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
-from gradtui.tui.lines import BLANK, Line, compact
-from gradtui.tui.palette import Palette
+from gradtui.tui.rendering import BLANK, Line, Palette, compact
 
 _WHEEL_LINES = 3
 _THUMB, _TRACK = "▐", " "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gradtui.tui.lines import Line, Span
+from gradtui.tui.rendering import Line, Span
 
 FULL = "▇"
 """Seven eighths of a cell high, so that bars in neighbouring rows stay apart."""

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from gradtui.state.run_state import LogEntry
-from gradtui.tui.lines import line_width
 from gradtui.tui.panels.events import GLYPHS, entry_lines
+from gradtui.tui.rendering.lines import line_width
 
 LONG = "unfroze text_encoder.blocks.7: 12 tensors joined AdamW, which had 1 of them before; the rest is new"
 

@@ -10,8 +10,8 @@ from gradtui.protocol import events as ev
 from gradtui.protocol.commands import FollowMicroSteps
 from gradtui.state.reducer import apply
 from gradtui.state.run_state import RunState
-from gradtui.tui.lines import Line, line_width
-from gradtui.tui.norm_curve import NormCurve
+from gradtui.tui.charts.plotter import Plotter
+from gradtui.tui.explanations.norm_curve import NormCurve
 from gradtui.tui.panels.gradients import (
     RowNorms,
     gradient_request,
@@ -21,7 +21,7 @@ from gradtui.tui.panels.gradients import (
     step_shown,
     waiting_text,
 )
-from gradtui.tui.plotting.plotter import Plotter
+from gradtui.tui.rendering.lines import Line, line_width
 
 
 def state_after(*events: ev.Event) -> RunState:

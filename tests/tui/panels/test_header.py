@@ -12,8 +12,8 @@ from gradtui.protocol.commands import Command, Pause, Resume, RunSteps, RunTo, S
 from gradtui.protocol.vocabulary import Phase
 from gradtui.state.reducer import apply
 from gradtui.state.run_state import RunState
-from gradtui.tui.lines import line_width
 from gradtui.tui.panels.header import HeaderFacts, header_line
+from gradtui.tui.rendering.lines import line_width
 
 
 def state_after(*events: ev.Event) -> RunState:

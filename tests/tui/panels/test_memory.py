@@ -10,11 +10,11 @@ from gradtui.protocol.vocabulary import MemoryBytes, Phase
 from gradtui.state.reducer import apply
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import highest_peak
-from gradtui.tui.formatting import bytes_text
-from gradtui.tui.lines import Line, line_width
 from gradtui.tui.panels.memory import MAIN_PHASES, memory_request, memory_table, memory_title, memory_view, next_phase
 from gradtui.tui.panels.memory_bars import CHOSEN_MARK, Look
 from gradtui.tui.panels.memory_parts import AT_LOAD, PARTS, parts_of
+from gradtui.tui.rendering.formatting import bytes_text
+from gradtui.tui.rendering.lines import Line, line_width
 
 MODEL = coop_model()
 SIZES = [(36, 20), (43, 11), (61, 18), (70, 8), (70, 40), (20, 6)]

@@ -13,12 +13,12 @@ from gradtui.protocol import events as ev
 from gradtui.state.reconciliation import Reconciliation, reconcile
 from gradtui.state.reducer import apply
 from gradtui.state.run_state import RunState
-from gradtui.tui.device_explanations import MEANINGS, device_facts
-from gradtui.tui.facts import detail_lines
-from gradtui.tui.lines import Line, line_width
+from gradtui.tui.explanations.device_explanations import MEANINGS, device_facts
+from gradtui.tui.explanations.memory_device import ROLES, device_lines, heading
 from gradtui.tui.panels.memory import LEAST_CURVE_ROWS, memory_view
 from gradtui.tui.panels.memory_bars import Look
-from gradtui.tui.panels.memory_device import ROLES, device_lines, heading
+from gradtui.tui.rendering.detail_rows import detail_lines
+from gradtui.tui.rendering.lines import Line, line_width
 
 SAMPLE = device_sample()
 HIDDEN = device_sample(process=None)

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradtui.tui.plots.curves import MOST_POINTS, series_of
-from gradtui.tui.plots.look import Curve
-from gradtui.tui.plots.standing_out import standing_out
+from gradtui.tui.plots.decimate import standing_out
+from gradtui.tui.plots.options import Curve
 
 values = st.none() | st.floats() | st.sampled_from([0.0, 1.0, -1.0])
 

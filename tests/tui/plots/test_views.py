@@ -14,17 +14,17 @@ from gradtui.protocol.histogram import BINS, LOWEST, GradientHistogram
 from gradtui.protocol.vocabulary import GradientStats
 from gradtui.state.reducer import apply
 from gradtui.state.run_state import RunState
-from gradtui.tui.lines import Line, line_width
+from gradtui.tui.charts.plotter import Plotter
 from gradtui.tui.plots.depth import depth_plot, depth_table
 from gradtui.tui.plots.histogram import EDGES, histogram_plot, histogram_table, spread_of
 from gradtui.tui.plots.layers import KeptLayers, layers_of
-from gradtui.tui.plots.look import Look
 from gradtui.tui.plots.norms import norm_plot, norm_table
+from gradtui.tui.plots.options import Look
 from gradtui.tui.plots.ratios import ratio_plot, ratio_table
 from gradtui.tui.plots.rows import Selection, to_watch
 from gradtui.tui.plots.views import VIEWS
 from gradtui.tui.plots.window import Window
-from gradtui.tui.plotting.plotter import Plotter
+from gradtui.tui.rendering.lines import Line, line_width
 
 PLOTTER = Plotter()
 PLOTTER.close()

@@ -10,8 +10,8 @@ from time import monotonic
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from gradtui.tui.plotting.plot_client import PlotClient
-from gradtui.tui.plotting.request import Line, Picture, PlotRequest, Series
+from gradtui.tui.charts.plot_client import PlotClient
+from gradtui.tui.charts.request import Line, Picture, PlotRequest, Series
 
 HUGE_INTEGERS = st.sampled_from([10**400, -(10**400), 2**1024, 2**63, 2**53 + 1])
 EDGES = st.sampled_from(

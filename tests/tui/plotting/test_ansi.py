@@ -5,7 +5,7 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradtui.tui.plotting.ansi import FIRST_INK, parse
+from gradtui.tui.charts.ansi import FIRST_INK, parse
 
 KEYS = ("axis", "red")
 RESET, BACKGROUND = "\x1b[0m", "\x1b[48;5;15m"

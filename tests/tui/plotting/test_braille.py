@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plot_cases import assert_measures, curve, noisy, requests, texts
 
-from gradtui.tui.plotting import braille
-from gradtui.tui.plotting.frame import compose
-from gradtui.tui.plotting.request import ALARM, AXIS, TICK, Picture, PlotRequest, Series
-from gradtui.tui.plotting.sanitise import sanitise
+from gradtui.tui.charts import braille
+from gradtui.tui.charts.frame import compose
+from gradtui.tui.charts.request import ALARM, AXIS, TICK, Picture, PlotRequest, Series
+from gradtui.tui.charts.sanitise import sanitise
 
 
 def drawn(request: PlotRequest) -> Picture:

@@ -6,9 +6,9 @@ import pytest
 from plot_cases import curve, texts
 from rich.cells import cell_len
 
-from gradtui.tui.plotting.frame import compose, fitted, header, without_start
-from gradtui.tui.plotting.request import LEGEND, PLAIN, TITLE, PlotRequest
-from gradtui.tui.plotting.sanitise import sanitise
+from gradtui.tui.charts.frame import compose, fitted, header, without_start
+from gradtui.tui.charts.request import LEGEND, PLAIN, TITLE, PlotRequest
+from gradtui.tui.charts.sanitise import sanitise
 
 
 def header_text(request: PlotRequest) -> str:

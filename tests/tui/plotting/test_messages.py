@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plot_cases import curve, requests
 
-from gradtui.tui.plotting.layout import LABEL_WIDTH
-from gradtui.tui.plotting.messages import (
+from gradtui.tui.charts.layout import LABEL_WIDTH
+from gradtui.tui.charts.messages import (
     LARGEST_MESSAGE,
     MessageReader,
     decode_drawing,
@@ -18,8 +18,8 @@ from gradtui.tui.plotting.messages import (
     packed,
     style_keys,
 )
-from gradtui.tui.plotting.request import ALARM, AXIS, TICK, PlotRequest, Series
-from gradtui.tui.plotting.sanitise import sanitise
+from gradtui.tui.charts.request import ALARM, AXIS, TICK, PlotRequest, Series
+from gradtui.tui.charts.sanitise import sanitise
 
 MESSAGES = st.lists(st.tuples(st.integers(0, 2**32 - 1), st.binary(max_size=50)), max_size=5)
 

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 import pytest
 from plot_cases import curve, noisy
 
-from gradtui.tui.plotting.messages import Drawing, MessageReader, decode_drawing, packed
-from gradtui.tui.plotting.plot_client import MAX_ANSWER_SECONDS, PlotClient
-from gradtui.tui.plotting.plot_server import PlotServer
-from gradtui.tui.plotting.request import PlotRequest
-from gradtui.tui.plotting.sanitise import sanitise
+from gradtui.tui.charts.messages import Drawing, MessageReader, decode_drawing, packed
+from gradtui.tui.charts.plot_client import MAX_ANSWER_SECONDS, PlotClient
+from gradtui.tui.charts.plot_server import PlotServer
+from gradtui.tui.charts.request import PlotRequest
+from gradtui.tui.charts.sanitise import sanitise
 
 SHORT = (curve(1.0, 2.0),)
 REQUEST = PlotRequest(60, 14, SHORT)

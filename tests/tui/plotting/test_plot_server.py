@@ -20,14 +20,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from plot_cases import assert_measures, curve, noisy, requests, texts, wait_for
 
-from gradtui.tui.plotting import braille
-from gradtui.tui.plotting.frame import compose
-from gradtui.tui.plotting.layout import LABEL_WIDTH
-from gradtui.tui.plotting.messages import MessageReader, drawing_of, encode_drawing, packed
-from gradtui.tui.plotting.plot_client import PlotClient
-from gradtui.tui.plotting.plot_server import PlotServer
-from gradtui.tui.plotting.request import Picture, PlotRequest, Scale
-from gradtui.tui.plotting.sanitise import sanitise
+from gradtui.tui.charts import braille
+from gradtui.tui.charts.frame import compose
+from gradtui.tui.charts.layout import LABEL_WIDTH
+from gradtui.tui.charts.messages import MessageReader, drawing_of, encode_drawing, packed
+from gradtui.tui.charts.plot_client import PlotClient
+from gradtui.tui.charts.plot_server import PlotServer
+from gradtui.tui.charts.request import Picture, PlotRequest, Scale
+from gradtui.tui.charts.sanitise import sanitise
 
 ROOT = str(Path(__file__).resolve().parents[3])
 REQUEST = PlotRequest(60, 14, (curve(*noisy(300)),), "log", "norm")
@@ -35,7 +35,7 @@ KEYS = count()
 
 SERVES = (
     "import os, socket, sys\n"
-    "from gradtui.tui.plotting import plot_server\n"
+    "from gradtui.tui.charts import plot_server\n"
     "{before}\n"
     "plot_server._run(socket.socket(fileno=int(sys.argv[1])), os.getppid(), plot_server._draw_with_plotext)"
 )
@@ -150,7 +150,7 @@ def test_modules_in_the_working_directory_do_not_get_in_the_way(tmp_path: Path) 
 
 def test_it_imports_neither_torch_nor_the_screen() -> None:
     code = (
-        "import sys, gradtui.tui.plotting.plot_server, gradtui.tui.plotting.plotext_figure\n"
+        "import sys, gradtui.tui.charts.plot_server, gradtui.tui.charts.plotext_figure\n"
         "print(*{name.split('.')[0] for name in sys.modules})"
     )
     modules = run(code).split()
@@ -210,7 +210,7 @@ def test_a_server_that_ends_leaves_the_drawing_to_braille(before: str) -> None:
 PROLOGUE = """\
 import os, signal, time
 import psutil
-from gradtui.tui.plotting.plot_server import PlotServer
+from gradtui.tui.charts.plot_server import PlotServer
 reading, writing = os.pipe()
 server = PlotServer.start(lambda drawing: "drawn")
 

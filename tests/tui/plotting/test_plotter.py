@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from plot_cases import assert_measures, curve, noisy, requests
 
-from gradtui.tui.plotting.messages import MessageReader, decode_drawing, packed
-from gradtui.tui.plotting.plot_server import PlotServer
-from gradtui.tui.plotting.plotter import Plotter
-from gradtui.tui.plotting.request import PlotRequest
+from gradtui.tui.charts.messages import MessageReader, decode_drawing, packed
+from gradtui.tui.charts.plot_server import PlotServer
+from gradtui.tui.charts.plotter import Plotter
+from gradtui.tui.charts.request import PlotRequest
 
 REQUEST = PlotRequest(60, 14, (curve(*noisy(300)),), "log", "norm")
 LONGER = PlotRequest(60, 14, (curve(*noisy(301)),), "log", "norm")

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plot_cases import curve, requests
 
-from gradtui.tui.plotting.chart import Chart
-from gradtui.tui.plotting.layout import LABEL_WIDTH
-from gradtui.tui.plotting.request import PlotRequest, Series
-from gradtui.tui.plotting.sanitise import sanitise
+from gradtui.tui.charts.chart import Chart
+from gradtui.tui.charts.layout import LABEL_WIDTH
+from gradtui.tui.charts.request import PlotRequest, Series
+from gradtui.tui.charts.sanitise import sanitise
 
 # 64 canvas columns, so 128 dot columns: with 1025 steps a dot column is exactly 8 steps, in binary fractions.
 WIDTH, HEIGHT = 64 + LABEL_WIDTH + 1, 20

@@ -1,0 +1,18 @@
+"""What keys do.
+
+This package owns the table of actions, from which key bindings, the footer, the help screen and the command palette are made.
+"""
+
+from gradtui.tui.actions.action import Action
+from gradtui.tui.actions.action_table import ACTIONS
+from gradtui.tui.actions.bindings import bindings, by_group, footer_actions
+from gradtui.tui.actions.plot_actions import plot_footer
+
+__all__ = [
+    "ACTIONS",
+    "Action",
+    "bindings",
+    "by_group",
+    "footer_actions",
+    "plot_footer",
+]

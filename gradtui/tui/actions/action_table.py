@@ -1,0 +1,197 @@
+"""Everything a person can do, declared once: key bindings, footer, command palette and help all come from this table.
+
+An action named `x` is the method `action_x` of whatever its scope names.
+"""
+
+from __future__ import annotations
+
+from gradtui.tui.actions.action import Action
+from gradtui.tui.actions.plot_actions import PLOT_ACTIONS
+
+ACTIONS: tuple[Action, ...] = (
+    Action(
+        "toggle_trainable", ("space",), "Freeze or unfreeze",
+        "Freeze the row under the cursor, or unfreeze it if nothing in it trains. "
+        "Applied at the next step boundary; ▽ and △ mark what is on its way.",
+        "Training", "app", footer=1, label="freeze", mouse="click on the letter",
+    ),
+    Action(
+        "freeze", ("f",), "Freeze…: choose what trains",
+        "Choose what trains by a preset (head, norms, last blocks), a glob or an expression; the rest is frozen, or the other "
+        "way round. It says how many parameters that leaves.",
+        "Training", "app", label="freeze…",
+    ),
+    Action(
+        "export_schedule", (), "Export the schedule",
+        "Write what was done to this run to a file for gradtui --schedule, which does the same again, and the two lines of "
+        "Python that apply it in the script.",
+        "Training", "app",
+    ),
+    Action(
+        "pause", ("p",), "Pause or go on", "Hold training at the next step boundary, or let it go on.",
+        "Training", "app", footer=3, label="pause",
+    ),
+    Action(
+        "run_one_step", ("n",), "Run one step", "Run one optimizer step, then hold.",
+        "Training", "app", footer=4, label="step",
+    ),
+    Action(
+        "toggle_checkpointing", ("c",), "Checkpoint or keep activations",
+        "Have backward compute the module under the cursor again instead of keeping its activations, or no longer: less "
+        "memory, more time, the same result to the bit. It is tried in one step first.",
+        "Training", "app", label="checkpoint",
+    ),
+    Action(
+        "undo", ("u",), "Undo", "Take the latest change back: a freeze, a checkpoint, a mode, a learning rate.",
+        "Training", "app", label="undo",
+    ),
+    Action(
+        "run_steps", ("N",), "Run so many steps", "Run a number of optimizer steps, then hold.", "Training", "app",
+    ),
+    Action(
+        "pause_at_bad_step", (), "Pause at the first NaN",
+        "Hold training at the boundary after the next step in which NaN or Inf appears, or no longer. Until then every step is "
+        "measured, whatever the budget.",
+        "Training", "app",
+    ),
+    Action("run_to", (), "Run to a step", "Run until a step, then hold.", "Training", "app"),
+    Action(
+        "set_group", (), "Learning rate and weight decay",
+        "Set learning rate and weight decay of a parameter group; a scheduler goes on from the new rate.", "Training", "app",
+    ),
+    Action(
+        "freeze_dropping", (), "Freeze and drop optimizer state",
+        "Freeze the row and free what its optimizer keeps of it (momentum, moments); the answer says how many bytes.",
+        "Training", "app",
+    ),
+    Action(
+        "freeze_offloading", (), "Freeze and offload optimizer state",
+        "Freeze the row; what its optimizer keeps of it waits in host memory until the row is unfrozen.",
+        "Training", "app",
+    ),
+    Action(
+        "verify_freezes", (), "Verify freezes",
+        "Compare everything that is frozen with what it was when it was frozen, to the bit.", "Training", "app",
+    ),
+    Action(
+        "toggle_mode", (), "Training or eval mode",
+        "Put the module under the cursor, and all in it, in eval mode (dropout off, running statistics still), "
+        "or in training mode.",
+        "Training", "app",
+    ),
+    Action(
+        "zero_gradients", (), "Clear gradients", "Clear all gradients at the next step boundary.", "Training", "app",
+    ),
+    Action(
+        "follow_micro_steps", (), "Gradients of each micro-step",
+        "Measure what has accumulated in the gradients after each backward, before clipping, at every step, or no longer: "
+        "the gradient panel shows them one after the other.",
+        "Training", "app",
+    ),
+    Action(
+        "save_checkpoint", (), "Save a checkpoint",
+        "Write models, optimizers, step and random states to a file, at the next step boundary.", "Training", "app",
+    ),
+    Action(
+        "stop_training", (), "Stop training", "End the script at the next step boundary, as sys.exit(0) would.",
+        "Training", "app",
+    ),
+    Action(
+        "trace_step", ("t",), "Take a step apart",
+        "Follow every allocation of the next step: who held its peak, and how memory went up and down.",
+        "Training", "app", label="step apart",
+    ),
+    Action(
+        "save_snapshot", ("s",), "Save an allocator snapshot",
+        "Write what the CUDA allocator holds to a file for https://pytorch.org/memory_viz.",
+        "Training", "app", label="snapshot",
+    ),
+    Action(
+        "interrupt", ("ctrl+c",), "Interrupt the script",
+        "Send the script a Ctrl+C (KeyboardInterrupt), as in a plain terminal.",
+        "Training", "app", priority=True,
+    ),
+    Action(
+        "suspend", ("ctrl+z",), "Suspend", "Stop the whole job and give the terminal back, as Ctrl+Z does; fg goes on.",
+        "Training", "app", priority=True,
+    ),
+    Action(
+        "leave", ("q", "ctrl+q"), "Leave", "Stop training, or leave the screen and let it run.",
+        "Training", "app", footer=7, label="leave",
+    ),
+    Action(
+        "explain", ("enter",), "Why: explain the row",
+        "Say what the row is, what happens to it and why, with the numbers.",
+        "Model", "app", footer=2, label="why", mouse="double click",
+    ),
+    Action(
+        "filter", ("slash",), "Filter rows",
+        "Show only rows whose path contains a text, or matches a glob such as *.bias.",
+        "Model", "dashboard", footer=5, label="filter",
+    ),
+    Action(
+        "back", ("escape",), "Clear the filter, or back to the tree",
+        "Show every row again; in another panel, go back to the tree.", "Model", "dashboard",
+    ),
+    Action(
+        "next_problem", ("exclamation_mark", "right_square_bracket"), "Next problem",
+        "Go to the next parameter that is unreached, orphaned, zero, skipped, not finite, or moved while frozen.",
+        "Model", "dashboard", footer=9, label="next problem",
+    ),
+    Action("fold_or_parent", ("left", "h"), "Fold", "Fold the module, or go to the one above.", "Model", "tree"),
+    Action("unfold_or_child", ("right", "l"), "Unfold", "Unfold the module, or go to its first row.", "Model", "tree"),
+    Action(
+        "toggle_fold", ("z",), "Fold or unfold", "Fold or unfold the module.",
+        "Model", "tree", mouse="click on the arrow",
+    ),
+    Action("fold_all", ("minus",), "Fold all", "Fold everything below the first level.", "Model", "tree"),
+    Action("unfold_all", ("plus",), "Unfold all", "Unfold every module.", "Model", "tree"),
+    Action("cursor_up", ("up", "k"), "Up", "One row up.", "Moving", "tree", in_palette=False),
+    Action("cursor_down", ("down", "j"), "Down", "One row down.", "Moving", "tree", in_palette=False),
+    Action("page_up", ("pageup",), "Page up", "One page up.", "Moving", "tree", in_palette=False),
+    Action("page_down", ("pagedown",), "Page down", "One page down.", "Moving", "tree", in_palette=False),
+    Action("first_row", ("home",), "First row", "To the first row.", "Moving", "tree", in_palette=False),
+    Action("last_row", ("end",), "Last row", "To the last row.", "Moving", "tree", in_palette=False),
+    Action(
+        "next_panel", ("tab",), "Next panel",
+        "Show the next panel: output or events, and on a narrow screen memory or gradients too.",
+        "Screen", "dashboard", footer=6, label="panel", mouse="click on its name",
+    ),
+    Action(
+        "move_focus", ("shift+tab",), "Move the keys",
+        "Move the keys from the tree to the next panel that takes them: to choose a phase in memory, to scroll lines.",
+        "Screen", "dashboard", mouse="click on it",
+    ),
+    Action(
+        "show_memory", ("m",), "Show memory",
+        "Show the memory panel; once more, and ↑ ↓ choose the phase whose bytes it lists, and enter says where the memory of "
+        "a CUDA device goes. esc goes back to the tree.",
+        "Screen", "dashboard", mouse="click on a phase",
+    ),
+    Action(
+        "show_gradients", ("g",), "Show gradients, then the plots",
+        "Show the gradient panel; once more, and plots fill the screen: norms, how far steps move the weights, how a "
+        "gradient is spread, norm by layer.",
+        "Screen", "dashboard", footer=10, label="plots", mouse="click on the panel",
+    ),
+    Action(
+        "export", ("e",), "Export the plot",
+        "Write what the plot in sight shows as CSV and the screen as SVG, to files beside the log of the run.",
+        "Screen", "app", label="export",
+    ),
+    Action("show_output", ("o",), "Show output", "Show what the script prints.", "Screen", "dashboard"),
+    Action("show_events", ("v",), "Show events", "Show what was found, applied and refused.", "Screen", "dashboard"),
+    Action(
+        "help", ("question_mark", "f1"), "Help", "Show the keys, and what letters, marks and colours mean.",
+        "Screen", "app", footer=8, label="help",
+    ),
+    Action(
+        "command_palette", ("ctrl+p",), "Commands", "Find any of these by name.", "Screen", "app", in_palette=False
+    ),
+    Action(
+        "toggle_light", ("ctrl+t",), "Light or dark", "Change between the dark and the light theme.", "Screen", "app",
+        priority=True,
+    ),
+    Action("change_theme", (), "Choose a theme", "Choose among all themes.", "Screen", "app"),
+    *PLOT_ACTIONS,
+)  # fmt: skip

@@ -1,0 +1,65 @@
+"""Which actions mean something where: key bindings, the footer, the headings of the help; from the table of all actions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from textual.binding import Binding, BindingType
+
+from gradtui.state.selectors import RunStatus
+from gradtui.tui.actions.action import GROUPS, UP_DOWN, Action, Scope
+from gradtui.tui.actions.action_table import ACTIONS
+
+_BACK = Action("back", ("escape",), "", "", "Model", "dashboard", label="tree")
+_ONE_DOWN = Action("one_down", (UP_DOWN,), "", "", "Moving", "dashboard")
+
+_FOOTERS: dict[str, tuple[Action, ...]] = {
+    "memory": (replace(_ONE_DOWN, label="phase"), _BACK),
+    "output": (replace(_ONE_DOWN, label="scroll"), _BACK),
+    "events": (replace(_ONE_DOWN, label="scroll"), _BACK),
+}
+"""What the keys do first of all while a panel has them, by the panel's id."""
+
+_TYPING = (
+    Action("keep_filter", ("enter",), "", "", "Model", "dashboard", label="keep the filter"),
+    replace(_BACK, label="clear it"),
+    replace(_ONE_DOWN, label="row"),
+)
+
+
+def bindings(scope: Scope) -> list[BindingType]:
+    """The key bindings of whatever handles the actions of a scope."""
+    return [
+        Binding(",".join(action.keys), action.id, action.title, show=False, priority=action.priority, id=action.id)
+        for action in ACTIONS
+        if action.scope == scope and action.keys
+    ]
+
+
+_CHANGES_THE_RUN = ("toggle_trainable", "pause", "run_one_step")
+_HELD = (RunStatus.PAUSED, RunStatus.PAUSING)
+_OVER = (RunStatus.ENDED, RunStatus.INTERRUPTED, RunStatus.FAILED)
+
+
+def footer_actions(focused: str | None = None, status: RunStatus = RunStatus.RUNNING) -> list[Action]:
+    """Actions of the footer that mean something now, the most important first.
+
+    Args:
+        focused: id of the widget that has the keys.
+        status: what the run is doing.
+    """
+    if focused == "filter":
+        return list(_TYPING)
+    usual = sorted((action for action in ACTIONS if action.footer), key=lambda action: action.footer)
+    if status in _OVER:
+        usual = [action for action in usual if action.id not in _CHANGES_THE_RUN]
+    if status in _HELD:
+        usual = [replace(action, label="go on") if action.id == "pause" else action for action in usual]
+    return [*_FOOTERS.get(focused or "", ()), *usual]
+
+
+def by_group(actions: Iterable[Action] = ACTIONS) -> list[tuple[str, list[Action]]]:
+    """Actions under the headings of the help, those with a key first."""
+    listed = sorted(actions, key=lambda action: not action.keys)
+    return [(group, [action for action in listed if action.group == group]) for group in GROUPS]

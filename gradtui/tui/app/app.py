@@ -1,0 +1,249 @@
+"""The dashboard as an application: drains events into a `RunState`, draws within a budget, and turns keys into commands.
+
+Runs on the UI thread. It knows nothing of torch, of the probe or of how the script is run: events come from a source,
+commands go to a sink, and the two could as well belong to a recording or to another machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import ClassVar, TypeVar
+
+from textual import events
+from textual.app import SystemCommand
+from textual.screen import Screen
+from textual.timer import Timer
+from textual.types import CSSPathType
+
+from gradtui.protocol.events import GradientHistogramsMeasured
+from gradtui.settings import DEFAULT_UI_SHARE
+from gradtui.state.reducer import apply
+from gradtui.state.run_state import RunState
+from gradtui.state.selectors import is_classified
+from gradtui.transport.channel import CommandSink, EventSource
+from gradtui.tui.actions import ACTIONS, Action, bindings
+from gradtui.tui.app.announcing import AnnouncingApp
+from gradtui.tui.app.freezing import FreezingApp
+from gradtui.tui.app.live_actions import LiveActions
+from gradtui.tui.app.looking import LookingApp
+from gradtui.tui.app.redraw_scheduler import Governor
+from gradtui.tui.charts.lazy_plotter import LazyPlotter
+from gradtui.tui.charts.pictures import Pictures
+from gradtui.tui.panels import HeaderFacts, OutputLog, has_ledger
+from gradtui.tui.rendering import DARK_THEME, LIGHT_THEME, Palette
+from gradtui.tui.requests import requests
+from gradtui.tui.screens.dashboard import INTERVALS, Dashboard
+from gradtui.tui.terminal import NoControls, is_in_background, suspend_process
+from gradtui.tui.tree import KeysInOrder
+from gradtui.tui.widgets import KeyBar
+
+T = TypeVar("T")
+
+_BATCH = 10_000
+"""Events applied in one go."""
+
+
+class GradtuiApp(LiveActions, LookingApp, FreezingApp, AnnouncingApp, KeysInOrder):
+    """The dashboard of one run. Its return value says how the person left: "stop", "leave" or "ended".
+
+    Args:
+        source: where events come from.
+        sink: where commands go.
+        log: the script's output, None where it is not captured.
+        ui_budget: the share of one core that drawing may take, a fraction of 1.
+        refresh_hz: looks at the source a second; 0 leaves it to calls of `pump`.
+        interrupt: sends the script what Ctrl+C sends.
+        pictures: draws the curves; a plotter of its own by default.
+    """
+
+    TITLE = "gradtui"
+    CSS_PATH: ClassVar[CSSPathType | None] = ["../styles/dashboard.tcss", "../styles/dialogs.tcss"]
+    BINDINGS = bindings("app")
+    ENABLE_COMMAND_PALETTE = True
+    ALLOW_SELECT = False
+
+    def __init__(
+        self,
+        source: EventSource,
+        sink: CommandSink,
+        *,
+        log: OutputLog | None = None,
+        ui_budget: float = DEFAULT_UI_SHARE,
+        refresh_hz: float = 4,
+        interrupt: Callable[[], None] | None = None,
+        pictures: Pictures | None = None,
+    ) -> None:
+        self.run_state = RunState()
+        super().__init__()
+        self.animation_level = "none"
+        self._filters.append(NoControls())
+        self._source, self._sink, self._interrupt = source, sink, interrupt
+        self._hz = refresh_hz
+        self._governor = Governor(ui_budget, 1 / refresh_hz if refresh_hz > 0 else 1.0)
+        for part, interval in INTERVALS.items():
+            self._governor.add(part, interval)
+        self._pictures = pictures if pictures is not None else LazyPlotter()
+        self._dashboard = Dashboard(self.run_state, log, self._pictures)
+        self._timer: Timer | None = None
+        self._pictures_due = False
+        self._palette: Palette | None = None
+        for theme in (DARK_THEME, LIGHT_THEME):
+            self.register_theme(theme)
+        self.theme = DARK_THEME.name
+
+    @property
+    def palette(self) -> Palette:
+        """The styles of the roles in the current theme."""
+        if self._palette is None:
+            self._palette = Palette(self.current_theme, self.theme_variables)
+        return self._palette
+
+    @property
+    def dashboard(self) -> Dashboard:
+        """The main screen, whatever dialog may lie over it."""
+        return self._dashboard
+
+    def get_default_screen(self) -> Screen[None]:
+        return self._dashboard
+
+    def get_css_variables(self) -> dict[str, str]:
+        self._palette = None
+        return super().get_css_variables()
+
+    def on_mount(self) -> None:
+        if self._hz > 0:
+            # An interval, not a chain of one-shot timers: those are lost when the loop wakes up late.
+            self._timer = self.set_interval(1 / self._hz, self._tick)
+
+    def on_unmount(self) -> None:
+        if self._timer is not None:
+            self._timer.stop()
+
+    # The pump
+
+    def _tick(self) -> None:
+        if not self._governor.begin():
+            return
+        self._drain()
+        if self.run_state.ended is not None and is_in_background(self):
+            # Nobody sees the end of the run here: the process ends as any job does.
+            self.exit("ended")
+            return
+        self._draw_header()
+        front = self._front
+        part = self._governor.choose(front.visible_parts())
+        if self._pictures_due:
+            self._pictures_due = False
+            front.collect_pictures()
+        if part is not None:
+            front.draw(part)
+            self._pictures_due = part in ("gradients", "memory_curve", "plots")
+        self._draw_dialog()
+
+    def pump(self) -> None:
+        """Apply what has arrived and draw everything that is in sight: one look without a clock."""
+        self._drain()
+        self._draw_header()
+        for part in self._front.visible_parts():
+            self._front.draw(part)
+        self._draw_dialog()
+
+    def look(self, at: Callable[[RunState], T]) -> T:
+        """Return what `at` makes of the state, with all events that have arrived."""
+        self._drain()
+        return at(self.run_state)
+
+    def _drain(self) -> None:
+        tree = self.run_state.tree
+        structure, is_known, is_measured = tree.version, is_classified(tree), has_ledger(self.run_state)
+        asked = set(self.run_state.pending)
+        for event in self._source.drain(_BATCH):
+            try:
+                apply(self.run_state, event)
+            except Exception as error:  # noqa: BLE001  # one event that cannot be understood must not cost the screen
+                self.run_state.note_problem("screen", f"{type(event).__name__}: {error!r}")
+            self.announce(event)
+            if self._awaits_look and isinstance(event, GradientHistogramsMeasured):
+                self._awaits_look = False
+                self._governor.hurry("plots")
+        tree = self.run_state.tree
+        if tree.version != structure:
+            # Places of modules and parameters have moved: the next key must not meet rows of the old structure.
+            self._dashboard.draw("tree")
+        elif is_classified(tree) and not is_known:
+            # Until now its rows say that nothing is known.
+            self._governor.hurry("tree")
+        if not asked <= self.run_state.pending.keys():
+            # What has been answered must not stand there as pending, however seldom these are drawn.
+            self._governor.touched()
+            self._draw_now("tree", "events")
+        if has_ledger(self.run_state) != is_measured:
+            # Until now the panel says that it waits for this.
+            self._governor.hurry("memory")
+
+    def _draw_header(self) -> None:
+        self._front.draw_header(HeaderFacts(self._governor.share, self._source.dropped))
+
+    def _draw_now(self, *parts: str) -> None:
+        for part in parts:
+            self._dashboard.draw(part)
+        self._draw_header()
+
+    # What the person does
+
+    async def on_event(self, event: events.Event) -> None:
+        if isinstance(event, (events.Key, events.MouseEvent)):
+            self._governor.touched()
+        await super().on_event(event)
+
+    def on_module_tree_cursor_moved(self) -> None:
+        self._dashboard.select()
+        self._governor.hurry("gradients")
+
+    def on_plot_screen_looked(self) -> None:
+        self._governor.hurry("plots")
+
+    def on_module_tree_toggle_clicked(self) -> None:
+        self.request(requests.toggle(self.run_state, self._dashboard.tree_view.current))
+
+    def on_module_tree_explain_clicked(self) -> None:
+        self.action_explain()
+
+    async def on_key_bar_pressed(self, message: KeyBar.Pressed) -> None:
+        await self._perform(message.action)
+
+    async def _perform(self, action: Action) -> None:
+        targets = {"app": self, "dashboard": self._dashboard, "tree": self._dashboard.tree_view, "plots": self.screen}
+        await self.run_action(action.id, targets[action.scope])
+
+    def request(self, made: requests.Make | requests.Refusal) -> None:
+        """Send what was asked for, or say why it is not."""
+        if isinstance(made, requests.Refusal):
+            self.notify(made.reason, timeout=4, markup=False)
+            return
+        self.run_state.note_submitted(self._sink.submit(made))
+        self._governor.look_often()
+        self._draw_now("tree", "events")
+
+    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:  # noqa: ARG002
+        for action in ACTIONS:
+            if action.in_palette:
+                key = f"  {action.key_text}" if action.keys else ""
+                yield SystemCommand(action.title + key, action.help, partial(self._perform, action))
+
+    # Actions beside those of `live_actions` and `dialogs`; what each does is told in `action_table.ACTIONS`
+
+    def action_toggle_light(self) -> None:
+        self.theme = LIGHT_THEME.name if self.current_theme.dark else DARK_THEME.name
+
+    def action_interrupt(self) -> None:
+        if self.run_state.ended is not None:
+            self.exit("ended")
+        elif self._interrupt is not None:
+            self._interrupt()
+        else:
+            self.action_leave()
+
+    def action_suspend(self) -> None:
+        suspend_process(self)

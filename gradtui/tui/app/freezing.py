@@ -1,0 +1,42 @@
+"""What the app does about choosing what trains, and about writing down what was done. UI thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from textual.app import App
+
+from gradtui.state.run_state import RunState
+from gradtui.tui.requests import requests
+
+if TYPE_CHECKING:
+    from gradtui.tui.requests.freeze_choice import Choice
+
+
+class FreezingApp(App[str]):
+    """An app of one run with the actions `freeze` and `export_schedule`."""
+
+    run_state: RunState
+    save_schedule: Callable[[RunState], str] | None = None
+    """Writes down what was done to the run and says where; raises OSError. None where there is no place for files."""
+
+    def request(self, made: requests.Make | requests.Refusal) -> None:
+        """Send a command, or say why there is none."""
+        raise NotImplementedError
+
+    def action_freeze(self) -> None:
+        from gradtui.tui.screens.freeze import FreezeDialog
+
+        objection = requests.objection_to_freezing(self.run_state)
+        if objection is not None:
+            self.request(objection)
+        else:
+            self.push_screen(FreezeDialog(self.run_state), self._freeze)
+
+    def _freeze(self, chosen: Choice | None) -> None:
+        if chosen is not None:
+            self.request(requests.objection_to_freezing(self.run_state) or chosen.command)
+
+    def action_export_schedule(self) -> None:
+        self.notify(requests.export_schedule(self.run_state, self.save_schedule), timeout=15, markup=False)

@@ -1,0 +1,104 @@
+"""What the app does about the plots: opening them, watching what they show, writing down what is in sight. UI thread.
+
+What only the plots need is imported when they are opened: the first paint does not wait for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from textual.app import App
+
+from gradtui.protocol.commands import Watch
+from gradtui.state.run_state import RunState
+from gradtui.transport.channel import CommandSink
+from gradtui.tui.charts.pictures import Pictures
+from gradtui.tui.panels import HeaderFacts
+from gradtui.tui.screens.dashboard import Dashboard
+
+if TYPE_CHECKING:
+    from gradtui.tui.plots.export_files import WriteFile
+    from gradtui.tui.plots.settings import Choices
+    from gradtui.tui.plots.table import Table
+    from gradtui.tui.screens.plots import PlotScreen
+
+
+class Front(Protocol):
+    """What fills the screen under any dialog, and is drawn part by part."""
+
+    def visible_parts(self) -> list[str]: ...
+    def draw(self, part: str) -> None: ...
+    def draw_header(self, facts: HeaderFacts) -> None: ...
+    def collect_pictures(self) -> None: ...
+
+
+class LookingApp(App[str]):
+    """An app of one run with plots, and the action `export`."""
+
+    run_state: RunState
+    write_file: WriteFile | None = None
+    """Makes a file beside the run's log; None where there is no place for files."""
+    _sink: CommandSink
+    _dashboard: Dashboard
+    _pictures: Pictures
+    _watched: tuple[str, ...] = ()
+    _awaits_look = False
+    """What was asked for has not come yet: it is shown as soon as it does."""
+
+    def on_gradient_panel_plots_wanted(self) -> None:
+        if self._plots is None:
+            from gradtui.tui.screens.plots import PlotScreen
+
+            tree = self._dashboard.tree_view
+            self._opened = PlotScreen(self.run_state, self._pictures, tree, self._choices)
+            self.push_screen(self._opened, self._plots_closed)
+
+    def on_plot_screen_looked(self) -> None:
+        self._watch(self._plots.watches if self._plots is not None else ())
+
+    def on_unmount(self) -> None:
+        # Training may go on without a screen: nobody looks any more.
+        self._watch(())
+
+    def _plots_closed(self, _: None) -> None:
+        self._watch(())
+        for part in self._dashboard.visible_parts():
+            self._dashboard.draw(part)
+
+    def _watch(self, paths: tuple[str, ...]) -> None:
+        """Have these parameters looked at closely. It is no change of the run, and nobody waits for the answer."""
+        if paths != self._watched and self.run_state.ended is None:
+            self._watched, self._awaits_look = paths, bool(paths)
+            self._sink.submit(lambda number: Watch(number, paths))
+
+    @property
+    def _plots(self) -> PlotScreen | None:
+        """The plots, if they are open."""
+        return self._opened if self._opened is not None and self._opened in self.screen_stack else None
+
+    @property
+    def _front(self) -> Front:
+        return self._plots or self._dashboard
+
+    @property
+    def _choices(self) -> Choices:
+        if self._chosen is None:
+            from gradtui.tui.plots.settings import Choices
+
+            self._chosen = Choices()
+        return self._chosen
+
+    _chosen: Choices | None = None
+    _opened: PlotScreen | None = None
+    """The plots as they were opened last."""
+
+    def action_export(self) -> None:
+        from gradtui.tui.plots.export_files import export
+
+        plots = self._plots
+        tables: list[tuple[str, Table]] = [plots.table] if plots is not None else self._dashboard.tables()
+        script = self.run_state.started.script if self.run_state.started is not None else ""
+        picture: Callable[[], str] = lambda: self.export_screenshot(title=f"gradtui {script}".strip())  # noqa: E731
+        said = export(tables, picture, self.write_file)
+        self.notify(said.text, severity="information" if said.written else "warning", timeout=15, markup=False)

@@ -1,0 +1,77 @@
+"""A chart: what is left of a request once its series are safe to draw. Plain data, the same for all drawers.
+
+Canvas coordinates are floats: x from 0 (left edge) to `layout.columns`, y from 0 (bottom edge) to `layout.rows`, so no
+drawer ever sees a number from the script.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from gradtui.tui.charts.layout import Layout
+
+MarkKind = Literal["nan", "inf", "-inf", "nonpositive"]
+
+GLYPHS: dict[MarkKind, str] = {"nan": "×", "inf": "▲", "-inf": "▼", "nonpositive": "▼"}
+"""The character of each mark; only `inf` stands on the upper edge."""
+
+LONE_POINT = "•"
+"""A point with no neighbour to draw a line to; one braille dot would be overlooked."""
+
+MARK_NAMES: dict[MarkKind, str] = {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf", "nonpositive": "≤ 0"}
+
+
+@dataclass(frozen=True)
+class Polyline:
+    """Connected points in canvas coordinates, x ascending, at least one."""
+
+    xs: tuple[float, ...]
+    ys: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One series: a polyline for each stretch between gaps."""
+
+    color: str
+    polylines: tuple[Polyline, ...]
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A value that has no place on the y axis: a character in a canvas column, on the upper or the lower edge."""
+
+    column: int
+    kind: MarkKind
+    color: str
+
+
+@dataclass(frozen=True)
+class CellTick:
+    """A tick in the middle of a canvas column (from the left) or row (from the top)."""
+
+    cell: int
+    label: str
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Everything that is drawn below the header. Later curves and marks lie over earlier ones."""
+
+    layout: Layout
+    curves: tuple[Curve, ...]
+    marks: tuple[Mark, ...]
+    x_ticks: tuple[CellTick, ...]
+    y_ticks: tuple[CellTick, ...]
+
+
+def lone_cell(polyline: Polyline, layout: Layout) -> tuple[int, int]:
+    """The cell of a polyline that is a single point: column from the left, row from the top."""
+    column, row = int(polyline.xs[0]), int(layout.rows - polyline.ys[0])
+    return min(column, layout.columns - 1), min(row, layout.rows - 1)
+
+
+def label_start(tick: CellTick, columns: int) -> int:
+    """The first column of an x tick label: centred under its tick, as far as the edges let it be."""
+    return max(0, min(tick.cell - (len(tick.label) - 1) // 2, columns - len(tick.label)))

@@ -1,0 +1,45 @@
+"""Where the parts of a picture go: one geometry for all drawers, so that a change between them moves nothing. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gradtui.tui.charts.request import PlotRequest
+
+LABEL_WIDTH = 7
+"""Cells of a y tick label, of any value: the axis stays where it is while the values move ("1e-100", "999 MiB",
+"-123.4k")."""
+
+LEAST_WIDTH_WITH_LABELS = 24
+LEAST_HEIGHT_WITH_X_AXIS = 6
+LEAST_HEIGHT_WITH_HEADER = 5
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Sizes in cells. From the top: `header` rows of title and legend, `rows` of canvas, then the x axis and its labels
+    when `framed`.
+
+    A picture too small for both axes is all canvas below the header.
+    """
+
+    header: int
+    framed: bool
+    columns: int
+    rows: int
+
+    @property
+    def margin(self) -> int:
+        """Cells left of the canvas: the y labels and the axis."""
+        return LABEL_WIDTH + 1 if self.framed else 0
+
+
+def layout_of(request: PlotRequest) -> Layout:
+    """The layout for a request's size; it depends on no value of its series."""
+    width, height = max(request.width, 0), max(request.height, 0)
+    wants_header = bool(request.title) or any(series.label for series in request.series)
+    header = 1 if wants_header and height >= LEAST_HEIGHT_WITH_HEADER else 0
+    framed = width >= LEAST_WIDTH_WITH_LABELS and height >= LEAST_HEIGHT_WITH_X_AXIS
+    if framed:
+        return Layout(header, True, width - LABEL_WIDTH - 1, height - header - 2)
+    return Layout(header, False, width, height - header)

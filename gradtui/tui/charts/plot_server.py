@@ -1,0 +1,134 @@
+"""The process that draws plots with plotext. The supervisor forks it before there are threads, and before torch is imported.
+
+plotext's C++ code can abort the process that calls it, and its foreign calls would compete for the GIL of the training process.
+The server is a child of the supervisor, so a script that waits for any child (`os.wait()`) meets only its own. It leaves no
+trace in the terminal or in the run: it has a session of its own, no core dumps, low priority and bounded memory. It ends when a
+drawing takes too long, when its socket closes, or when the supervisor is gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import select
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from typing import NoReturn
+
+from gradtui.descriptors import move_aside
+from gradtui.tui.charts.messages import Drawing, MessageReader, decode_drawing, packed
+
+_NICENESS = 10
+_MAX_SECONDS_PER_DRAWING = 10
+_MAX_MEMORY = 1 << 30
+_PARENT_CHECK_SECONDS = 2.0
+_READ_SIZE = 1 << 16
+_HIGHEST_DESCRIPTOR = 1 << 16
+
+
+class PlotServer:
+    """A running plot server, as the supervisor and the training process see it."""
+
+    def __init__(self, connection: socket.socket, pid: int) -> None:
+        self.connection = connection
+        """Takes drawings and returns texts (`messages`); non-blocking."""
+        self.pid = pid
+        connection.setblocking(False)
+
+    @classmethod
+    def start(cls, draw: Callable[[Drawing], str] | None = None) -> PlotServer | None:
+        """Fork the server. Call it while there is no other thread.
+
+        Args:
+            draw: draws one drawing; plotext by default, imported with the first drawing.
+
+        Returns:
+            The server, or None where the process cannot be forked.
+        """
+        try:
+            ours, theirs = (socket.socket(fileno=move_aside(end.detach())) for end in socket.socketpair())
+            parent, pid = os.getpid(), os.fork()
+        except OSError:
+            return None
+        if pid == 0:
+            _run(theirs, parent, draw or _draw_with_plotext)
+        theirs.close()
+        return cls(ours, pid)
+
+    def end(self) -> None:
+        """End and reap the server, whoever else holds the socket. Only in the process that started it."""
+        self.connection.close()
+        with contextlib.suppress(OSError):
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+
+
+def _run(connection: socket.socket, parent: int, draw: Callable[[Drawing], str]) -> NoReturn:
+    try:
+        _restrain()
+        own = connection.fileno()
+        null = os.open(os.devnull, os.O_RDWR)
+        for descriptor in (0, 1, 2):
+            os.dup2(null, descriptor)
+        os.closerange(3, own)
+        os.closerange(own + 1, _HIGHEST_DESCRIPTOR)
+        serve(connection, parent, draw)
+    finally:
+        os._exit(0)
+
+
+def _restrain() -> None:
+    # Neither keys nor a closed terminal are meant for this process.
+    os.setsid()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # The signal mask is inherited, and the alarm that ends a drawing out of hand must get through.
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    with contextlib.suppress(OSError):
+        os.nice(_NICENESS)
+    for limit, value in ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_AS, _MAX_MEMORY)):
+        with contextlib.suppress(OSError, ValueError):
+            _, hard = resource.getrlimit(limit)
+            resource.setrlimit(limit, (value if hard == resource.RLIM_INFINITY else min(value, hard), hard))
+
+
+def serve(connection: socket.socket, parent: int, draw: Callable[[Drawing], str]) -> None:
+    """Answer each message with a text of the same number; an empty text says that the drawing failed.
+
+    Returns when the socket closes, or when the parent is no longer the process `parent`.
+    """
+    connection.setblocking(True)
+    reader = MessageReader()
+    while True:
+        if not select.select([connection], [], [], _PARENT_CHECK_SECONDS)[0]:
+            # A forked worker of the script may hold the other end of the socket after the run has ended.
+            if os.getppid() != parent:
+                return
+            continue
+        data = connection.recv(_READ_SIZE)
+        if not data:
+            return
+        for number, payload in reader.feed(data):
+            # The default action of SIGALRM ends the process even while it is inside C++.
+            signal.alarm(_MAX_SECONDS_PER_DRAWING)
+            try:
+                text = draw(decode_drawing(payload))
+            except ImportError:
+                return
+            except Exception:  # noqa: BLE001 - a drawing that fails costs one picture
+                text = ""
+            signal.alarm(0)
+            connection.sendall(packed(number, text.encode()))
+
+
+def _draw_with_plotext(drawing: Drawing) -> str:
+    if "plotext" not in sys.modules:
+        # A file in the working directory may have the name of a module that plotext needs.
+        here = os.path.realpath(os.curdir)
+        sys.path[:] = [entry for entry in sys.path if entry and os.path.realpath(entry) != here]
+    from gradtui.tui.charts import plotext_figure
+
+    return plotext_figure.draw(drawing)

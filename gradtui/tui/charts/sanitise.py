@@ -1,0 +1,159 @@
+"""A request made safe to draw: a chart whose every number is finite and inside the canvas, two a column at most. Pure.
+
+plotext aborts its process on one NaN and rasterises a line before it clips it, so nothing but a chart may ever reach
+it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from math import isfinite, log10
+
+from gradtui.tui.charts.chart import CellTick, Chart, Curve, Mark, Polyline, label_start
+from gradtui.tui.charts.layout import Layout, layout_of
+from gradtui.tui.charts.request import PlotRequest, Scale
+from gradtui.tui.charts.samples import Samples, samples_of
+from gradtui.tui.charts.ticks import LARGEST, Axis, linear_axis, log_axis, step_axis
+
+DOT_COLUMNS = 2
+"""Dots side by side in a braille cell: points are thinned to two in each such column."""
+
+
+@dataclass(frozen=True)
+class _Projection:
+    """From an axis' numbers to cells."""
+
+    lower: float
+    scale: float
+    cells: int
+
+    @staticmethod
+    def onto(cells: int, axis: Axis) -> _Projection:
+        return _Projection(axis.lower, cells / (axis.upper - axis.lower), cells)
+
+    def place(self, values: Sequence[float]) -> tuple[float, ...]:
+        """Canvas coordinates, clipped to the canvas."""
+        lower, scale, most = self.lower, self.scale, float(self.cells)
+        places = [(value - lower) * scale for value in values]
+        # The limits hold all values: only a rounded last digit can lie outside.
+        if min(places) < 0.0 or max(places) > most:
+            places = [min(max(place, 0.0), most) for place in places]
+        return tuple(places)
+
+    def cell(self, value: float) -> int:
+        return min(max(int((value - self.lower) * self.scale), 0), self.cells - 1)
+
+
+def sanitise(request: PlotRequest) -> Chart:
+    """The chart of a request. Raises nothing, whatever the series hold."""
+    layout = layout_of(request)
+    every = [samples_of(series, request.y_scale) for series in request.series]
+    if layout.columns < 1 or layout.rows < 1 or not any(samples.xs or samples.outliers for samples in every):
+        return Chart(layout, (), (), (), ())
+    x_axis = _x_axis(every, layout, request.x_limits)
+    across = _Projection.onto(layout.columns, x_axis)
+    marks = tuple(dict.fromkeys(chain.from_iterable(_marks(samples, across) for samples in every)))
+    x_ticks = tuple(_apart([CellTick(across.cell(tick.value), tick.label) for tick in x_axis.ticks], layout.columns))
+    y_axis = _y_axis(every, request, layout)
+    if y_axis is None:
+        return Chart(layout, (), marks, x_ticks, ())
+    up = _Projection.onto(layout.rows, y_axis)
+    curves = tuple(_curve(samples, request.y_scale, across, up) for samples in every if samples.xs)
+    y_ticks = tuple(CellTick(layout.rows - 1 - up.cell(tick.value), tick.label) for tick in y_axis.ticks)
+    return Chart(layout, curves, marks, x_ticks, y_ticks)
+
+
+def _x_axis(every: Sequence[Samples], layout: Layout, limits: tuple[float, float] | None) -> Axis:
+    ends = [(samples.xs[0], samples.xs[-1]) for samples in every if samples.xs]
+    ends += [(samples.outliers[0][0], samples.outliers[-1][0]) for samples in every if samples.outliers]
+    if limits is not None and all(isfinite(limit) and abs(limit) <= LARGEST for limit in limits):
+        ends.append((min(limits), max(limits)))
+    return step_axis(min(first for first, _ in ends), max(last for _, last in ends), layout.columns)
+
+
+def _y_axis(every: Sequence[Samples], request: PlotRequest, layout: Layout) -> Axis | None:
+    """None where no value can be drawn: an axis without values has no numbers to show."""
+    drawable = [samples.ys for samples in every if samples.ys]
+    if not drawable:
+        return None
+    low, high = min(map(min, drawable)), max(map(max, drawable))
+    if request.y_scale == "log":
+        return log_axis(log10(low), log10(high), layout.rows)
+    return linear_axis(low, high, layout.rows, request.unit, request.from_zero)
+
+
+def _apart(ticks: Sequence[CellTick], columns: int) -> Iterator[CellTick]:
+    """The x ticks without those whose label, moved in from the edge, would touch the one before."""
+    free = 0
+    for tick in ticks:
+        start = label_start(tick, columns)
+        if start >= free:
+            yield tick
+            free = start + len(tick.label) + 1
+
+
+def _marks(samples: Samples, across: _Projection) -> Iterator[Mark]:
+    return (Mark(across.cell(x), kind, samples.color) for x, kind in samples.outliers)
+
+
+def _curve(samples: Samples, scale: Scale, across: _Projection, up: _Projection) -> Curve:
+    polylines = []
+    for indices in _stretches(samples, across):
+        ys: Sequence[float] = [samples.ys[i] for i in indices]
+        if scale == "log":
+            ys = [log10(y) for y in ys]
+        polylines.append(Polyline(across.place([samples.xs[i] for i in indices]), up.place(ys)))
+    return Curve(samples.color, tuple(polylines))
+
+
+def _stretches(samples: Samples, across: _Projection) -> Iterator[list[int]]:
+    """Indices of the points kept, one list for each stretch of the curve.
+
+    A gap interrupts the curve only where it leaves a column empty; narrower ones could not be seen, and would cost a
+    line each.
+    """
+    columns = thinning_columns(samples.xs, across)
+    stretch: list[int] = []
+    for first, last in _groups(columns):
+        if stretch and columns[first] - columns[first - 1] > 1 and _interrupted(samples, first):
+            yield stretch
+            stretch = []
+        stretch += extremes(samples.ys, first, last)
+    yield stretch
+
+
+def thinning_columns(xs: Sequence[float], across: _Projection) -> list[int]:
+    """The dot column of each x, ascending like the xs."""
+    lower, scale, most = across.lower, across.scale * DOT_COLUMNS, across.cells * DOT_COLUMNS - 1
+    columns = [int((x - lower) * scale) for x in xs]
+    # Only the right edge, which the last x can stand on exactly, lies beyond the last column.
+    for i in range(bisect_right(columns, most), len(columns)):
+        columns[i] = most
+    return columns
+
+
+def _groups(columns: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """First and last index of each run of equal columns."""
+    first = 0
+    while first < len(columns):
+        after = bisect_right(columns, columns[first], first)
+        yield first, after - 1
+        first = after
+
+
+def _interrupted(samples: Samples, index: int) -> bool:
+    """Whether a gap lies between the point at `index` and the one before."""
+    gaps = samples.gaps
+    return bisect_right(gaps, samples.xs[index - 1]) < bisect_left(gaps, samples.xs[index])
+
+
+def extremes(ys: Sequence[float], first: int, last: int) -> list[int]:
+    """Indices of the smallest and the largest of `ys[first..last]`, in order; both of two, the one of one."""
+    if last - first < 2:
+        return list(range(first, last + 1))
+    column = ys[first : last + 1]
+    low, high = first + column.index(min(column)), first + column.index(max(column))
+    return [low] if low == high else sorted((low, high))

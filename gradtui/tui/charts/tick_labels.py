@@ -1,0 +1,80 @@
+"""The text of tick labels: one form for all ticks of an axis, short, never wider than asked. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import floor, log10
+
+from gradtui.tui.charts.request import Unit
+
+_PLAIN_LENGTH, _PLAIN_SIZE = 5, 10_000
+"""A plain number up to this long and below this size is preferred to one with a suffix."""
+
+_SI = (("", 1.0), ("k", 1e3), ("M", 1e6), ("G", 1e9), ("T", 1e12))
+_BINARY = (("B", 1.0), ("KiB", 2.0**10), ("MiB", 2.0**20), ("GiB", 2.0**30), ("TiB", 2.0**40), ("PiB", 2.0**50))
+
+
+def binary_unit(largest: float) -> tuple[str, float]:
+    """The unit in which `largest` bytes has at most three digits before the point, and its size in bytes."""
+    for name, size in _BINARY:
+        if largest < 1000 * size:
+            return name, size
+    return _BINARY[-1]
+
+
+def number_labels(values: Sequence[float], step: float, width: int) -> list[str]:
+    """Labels of evenly spaced `values`, `step` apart: plain, else with an SI suffix, else with an exponent.
+
+    A `width` of 6, 7 with negative numbers, is always enough; where it cannot hold the difference, neighbours are equal.
+    """
+    largest = max(map(abs, values), default=0.0)
+    candidates: list[list[str]] = []
+    if step >= 1e-6 and largest < 1e15:
+        candidates = [_decimal(values, step, size, suffix) for suffix, size in _SI if size == 1 or size <= largest]
+        if largest < _PLAIN_SIZE and _longest(candidates[0]) <= min(_PLAIN_LENGTH, width):
+            return candidates[0]
+    candidates.append(_exponential(values, step, width))
+    return min(candidates, key=_longest)
+
+
+def unit_labels(values: Sequence[float], step: float, unit: str, width: int) -> list[str]:
+    """Labels of evenly spaced `values`, which count `unit` (such as "MiB"), shortened where `width` asks for it."""
+    for suffix in (f" {unit}", unit, unit[:1]):
+        labels = _decimal(values, step, 1.0, suffix)
+        if _longest(labels) <= width:
+            return labels
+    return number_labels(values, step, width)
+
+
+def power_label(mantissa: int, exponent: int) -> str:
+    """`mantissa * 10**exponent` as written on a log axis: "1e-3", "2e0"."""
+    return f"{mantissa}e{exponent}"
+
+
+def fixed_unit(unit: Unit, largest: float) -> tuple[str, float]:
+    """The name and the size of the unit that y values are counted in; a size of 1 without a name for plain numbers."""
+    return binary_unit(largest) if unit == "bytes" and largest < 1000 * _BINARY[-1][1] else ("", 1.0)
+
+
+def _decimal(values: Iterable[float], step: float, size: float, suffix: str) -> list[str]:
+    decimals = max(0, -floor(log10(step / size) + 1e-9))
+    return ["0" if value == 0 else f"{value / size:.{decimals}f}{suffix}" for value in values]
+
+
+def _exponential(values: Sequence[float], step: float, width: int) -> list[str]:
+    largest = max(map(abs, values), default=0.0)
+    needed = max(0, floor(log10(largest)) - floor(log10(step) + 1e-9)) if largest > 0 else 0
+    for decimals in range(min(needed, width), -1, -1):
+        labels = ["0" if value == 0 else _short_exponent(f"{value:.{decimals}e}") for value in values]
+        if _longest(labels) <= width:
+            return labels
+    return labels
+
+
+def _short_exponent(text: str) -> str:
+    mantissa, _, exponent = text.partition("e")
+    return f"{mantissa}e{int(exponent)}"
+
+
+def _longest(labels: Sequence[str]) -> int:
+    return max(map(len, labels), default=0)

@@ -1,0 +1,167 @@
+"""Limits and ticks of the axes. Pure.
+
+Limits are rounded outwards to round numbers, so that they change seldom while a curve grows. Every function takes
+finite numbers of at most 1e100 in size and returns limits that are apart, with at least one tick.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from math import ceil, floor, log10
+
+from gradtui.tui.charts.layout import LABEL_WIDTH
+from gradtui.tui.charts.request import Unit
+from gradtui.tui.charts.tick_labels import fixed_unit, number_labels, power_label, unit_labels
+
+LARGEST = 1e100
+"""Values are clamped to this size, and smaller ones than its inverse count as zero."""
+
+_ROWS_PER_TICK = 2.5
+_MOST_TICKS = 10
+_LEAST_ROWS_BETWEEN, _LEAST_COLUMNS_BETWEEN = 2, 6
+_ROUNDING = 1e-9
+_LEAST_RELATIVE_SPAN = 0.02
+"""A narrower range is widened: labels of `LABEL_WIDTH` could not tell its ticks apart."""
+
+_LEAST_RELATIVE_STEPS = 1e-14
+_MANTISSAS = (tuple(range(1, 10)), (1, 2, 5), (1, 3), (1,))
+_DECADE_STRIDES = (1, 2, 5, 10, 20, 50, 100)
+
+
+_Power = tuple[int, int]
+"""A mantissa of 1 to 9 and an exponent of ten."""
+
+
+@dataclass(frozen=True)
+class Tick:
+    """A place on an axis, in the axis' own numbers (on a log axis: exponents of ten), and its label."""
+
+    value: float
+    label: str
+
+
+@dataclass(frozen=True)
+class Axis:
+    """What an axis shows: from `lower` to `upper`, which differ, and ticks in between, ascending."""
+
+    lower: float
+    upper: float
+    ticks: tuple[Tick, ...]
+
+
+def linear_axis(low: float, high: float, rows: int, unit: Unit = "", from_zero: bool = False) -> Axis:
+    """A y axis over `rows` rows for values from `low` to `high`; with `from_zero` it reaches to zero."""
+    if from_zero:
+        low, high = min(low, 0.0), max(high, 0.0)
+    low, high = _opened(low, high)
+    name, size = fixed_unit(unit, max(abs(low), abs(high)))
+    low, high = low / size, high / size
+    spacing = max(min(_ROWS_PER_TICK, rows / 2), rows / _MOST_TICKS)
+    for step in _round_steps((high - low) * spacing / rows):
+        half = step / 2
+        lower = floor(low / half + _ROUNDING) * half
+        upper = ceil(high / half - _ROUNDING) * half
+        if step * rows >= (upper - lower) * spacing:
+            break
+    values = [i * step for i in range(ceil(lower / step - _ROUNDING), floor(upper / step + _ROUNDING) + 1)]
+    labels = unit_labels(values, step, name, LABEL_WIDTH) if name else number_labels(values, step, LABEL_WIDTH)
+    ticks = tuple(Tick(value * size, label) for value, label in zip(values, labels))
+    return Axis(lower * size, upper * size, _distinct(ticks))
+
+
+def log_axis(low: float, high: float, rows: int) -> Axis:
+    """A y axis over `rows` rows for values whose logarithms to base 10 go from `low` to `high`."""
+    first, last = _round_down(low), _round_up(high)
+    if first == last:
+        first, last = _power_before(first), _power_after(last)
+    lower, upper = _exponent(first), _exponent(last)
+    for ticks in _power_ticks(lower, upper):
+        gaps = [after.value - before.value for before, after in pairwise(ticks)]
+        if ticks and (not gaps or min(gaps) * rows >= _LEAST_ROWS_BETWEEN * (upper - lower)):
+            return Axis(lower, upper, ticks)
+    return Axis(lower, upper, (Tick(lower, power_label(*first)),))
+
+
+def step_axis(low: float, high: float, columns: int) -> Axis:
+    """An x axis over `columns` columns from exactly `low` to `high`; a single step stands at its left end."""
+    least = max(max(abs(low), abs(high)) * _LEAST_RELATIVE_STEPS, 1 / LARGEST)
+    if high - low <= least:
+        high = low + max(1.0, 2 * least)
+    span = high - low
+    for step in _round_steps(max(span * 4 / columns, 1.0 if span >= 1 else 0.0)):
+        values = [i * step for i in range(ceil(low / step - _ROUNDING), floor(high / step + _ROUNDING) + 1)]
+        labels = number_labels(values, step, max(columns, 1))
+        if len(values) <= 1 or (max(map(len, labels)) + _LEAST_COLUMNS_BETWEEN) * span <= step * columns:
+            break
+    if not values:
+        values, labels = [low], number_labels([low], span, max(columns, 1))
+    return Axis(low, high, _distinct(tuple(Tick(value, label) for value, label in zip(values, labels))))
+
+
+def _opened(low: float, high: float) -> tuple[float, float]:
+    """Limits far enough apart to be told apart by their labels; all next to zero becomes 0 to 1."""
+    largest = max(abs(low), abs(high))
+    if largest < 1 / LARGEST:
+        return 0.0, 1.0
+    missing = largest * _LEAST_RELATIVE_SPAN - (high - low)
+    if missing > 0:
+        return low - missing / 2, high + missing / 2
+    return low, high
+
+
+def _round_steps(least: float) -> Iterator[float]:
+    """1, 2 or 5 times a power of ten, ascending without end, from the first that is not below `least`."""
+    exponent = floor(log10(least) + _ROUNDING)
+    while True:
+        for mantissa in (1, 2, 5):
+            step = float(f"{mantissa}e{exponent}")
+            if step >= least * (1 - _ROUNDING):
+                yield step
+        exponent += 1
+
+
+def _round_down(exponent: float) -> _Power:
+    whole = floor(exponent + _ROUNDING)
+    return min(9, max(1, floor(10 ** (exponent - whole) + _ROUNDING))), whole
+
+
+def _round_up(exponent: float) -> _Power:
+    whole = floor(exponent + _ROUNDING)
+    mantissa = max(1, ceil(10 ** (exponent - whole) - _ROUNDING * 10))
+    return (mantissa, whole) if mantissa < 10 else (1, whole + 1)
+
+
+def _power_before(power: _Power) -> _Power:
+    mantissa, exponent = power
+    return (mantissa - 1, exponent) if mantissa > 1 else (9, exponent - 1)
+
+
+def _power_after(power: _Power) -> _Power:
+    mantissa, exponent = power
+    return (mantissa + 1, exponent) if mantissa < 9 else (1, exponent + 1)
+
+
+def _exponent(power: _Power) -> float:
+    return power[1] + log10(power[0])
+
+
+def _power_ticks(lower: float, upper: float) -> Iterator[tuple[Tick, ...]]:
+    """Sets of ticks, from the densest to the sparsest."""
+    decades = range(floor(lower - _ROUNDING), ceil(upper + _ROUNDING) + 1)
+    if len(decades) <= 12:
+        for mantissas in _MANTISSAS:
+            yield _inside(lower, upper, [(mantissa, decade) for decade in decades for mantissa in mantissas])
+    for stride in _DECADE_STRIDES:
+        yield _inside(lower, upper, [(1, decade) for decade in decades if decade % stride == 0])
+
+
+def _inside(lower: float, upper: float, powers: list[_Power]) -> tuple[Tick, ...]:
+    ticks = [Tick(_exponent(power), power_label(*power)) for power in powers]
+    return tuple(tick for tick in ticks if lower - _ROUNDING <= tick.value <= upper + _ROUNDING)
+
+
+def _distinct(ticks: tuple[Tick, ...]) -> tuple[Tick, ...]:
+    """The ticks without those whose label could not be told from the one before."""
+    return tuple(tick for i, tick in enumerate(ticks) if i == 0 or tick.label != ticks[i - 1].label)

@@ -1,0 +1,77 @@
+"""What a person should not have to look for, as a notice of some seconds. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from gradtui.protocol.commands import (
+    PauseAtBadStep,
+    SaveAllocatorSnapshot,
+    SaveCheckpoint,
+    SetCheckpointing,
+    SetGroup,
+    SetMode,
+    TrainOnly,
+    Undo,
+    VerifyFreeze,
+    ZeroGradients,
+)
+from gradtui.protocol.events import (
+    CommandApplied,
+    CommandRejected,
+    Event,
+    FreezeVerified,
+    NonFiniteFound,
+    OutOfMemory,
+    ReceiptTaken,
+    ScheduleNoted,
+)
+from gradtui.state.bad_step_words import bad_step_words
+from gradtui.state.out_of_memory import happened
+from gradtui.state.run_state import RunState
+
+_ANSWERED = (
+    PauseAtBadStep,
+    SaveAllocatorSnapshot,
+    SaveCheckpoint,
+    SetCheckpointing,
+    SetGroup,
+    SetMode,
+    TrainOnly,
+    Undo,
+    VerifyFreeze,
+    ZeroGradients,
+)
+"""Commands whose answer says more than the screen shows anyway."""
+
+
+@dataclass(frozen=True)
+class Announcement:
+    """A notice."""
+
+    text: str
+    title: str = ""
+    severity: Literal["information", "warning", "error"] = "information"
+
+
+def announcement(state: RunState, event: Event) -> Announcement | None:
+    """What is said of an event that was just taken into the state, if anything."""
+    if isinstance(event, CommandRejected):
+        # The log says what was refused too, which the event alone does not.
+        said = next((entry.text for entry in reversed(state.log) if entry.kind == "rejected"), event.reason)
+        return Announcement(said, "Refused", "warning")
+    if isinstance(event, FreezeVerified) and event.moved:
+        return Announcement(f"{event.moved[0]} moved while frozen", severity="error")
+    if isinstance(event, NonFiniteFound) and (event.number == 1 or event.holds):
+        words = bad_step_words(event, with_hold=True)
+        return Announcement(words[0].upper() + words[1:], severity="error")
+    if isinstance(event, ScheduleNoted):
+        return Announcement(event.text, "Schedule", "error" if event.failed else "warning")
+    if isinstance(event, ReceiptTaken):
+        return Announcement(event.text, severity="information" if event.held else "warning")
+    if isinstance(event, CommandApplied) and isinstance(event.command, _ANSWERED):
+        return Announcement(event.text)
+    if isinstance(event, OutOfMemory) and event.categories:
+        return Announcement(f"{happened(event)}; v shows who held it", severity="error")
+    return None

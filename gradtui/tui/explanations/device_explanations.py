@@ -1,0 +1,80 @@
+"""What the driver says and torch does not: every part of a device's memory in a sentence, with its number. Pure.
+
+What is said of the caching allocator is in its own notes: blocks are multiples of 512 bytes, and a remainder that is too small
+stays with its block (https://docs.pytorch.org/docs/stable/notes/cuda.html#memory-management).
+"""
+
+from __future__ import annotations
+
+from gradtui.protocol.events import DeviceSampled
+from gradtui.state.reconciliation import PartName, Reconciliation, reconcile
+from gradtui.state.run_state import RunState
+from gradtui.tui.explanations.memory_device import ROLES
+from gradtui.tui.rendering import DASH, Fact, bytes_text, printable
+
+MEANINGS: dict[PartName, str] = {
+    "requested": "what was asked for. The categories of a phase and its `other` divide this up, as of that phase's end.",
+    "rounding": (
+        "what the blocks have beyond what was asked for: they come in multiples of 512 bytes, and a remainder too small to be "
+        "of use stays with its block."
+    ),
+    "allocated": (
+        "the blocks handed out, their rounding included: this allocator (cudaMallocAsync) does not count what was asked for."
+    ),
+    "cached": (
+        "taken from the driver, and used by nobody now: freed blocks that torch keeps for the next allocation, and gaps "
+        "between others. torch.cuda.empty_cache() gives back what is free as a whole."
+    ),
+    "context": (
+        "held by this process outside of torch's allocator: the CUDA context, the kernels of libraries such as cuBLAS and "
+        "cuDNN, NCCL's buffers."
+    ),
+    "outside": (
+        "held outside of torch's allocator in this process (CUDA context, libraries, NCCL) and by all other processes: the "
+        "driver does not tell this one's share, as in a container with process numbers of its own."
+    ),
+}
+"""What each part is, as it goes on after its size."""
+
+
+def device_facts(state: RunState) -> list[Fact]:
+    """Where the driver's figure goes, part by part; one fact where there is no CUDA device in use."""
+    sample, found = state.device, reconcile(state.device)
+    if sample is None or found is None:
+        return [Fact("device", (("No CUDA device is in use.", "text"),))]
+    facts = [Fact("device", ((_question(sample, found), "strong"),))]
+    for part in reversed(found.parts):
+        size = bytes_text(part.size).strip() if part.size is not None else f"{DASH} (not known)"
+        facts.append(Fact(part.name, ((f"{size} ", ROLES[part.name]), (MEANINGS[part.name], "text"))))
+    if found.other_processes is not None:
+        facts.append(Fact("others", ((f"{_size(found.other_processes)} are held by other processes.", "text"),)))
+    if sample.allocated_peak is not None:
+        facts.append(Fact("at most", ((_peaks(sample), "muted"),)))
+    return facts
+
+
+def _question(sample: DeviceSampled, found: Reconciliation) -> str:
+    torch_says = (
+        f"torch.cuda.memory_allocated() is {_size(sample.allocated)}, memory_reserved() {_size(sample.reserved)}"
+    )
+    where = f" on {printable(sample.source)}" if sample.source != "host" else ""
+    if found.scope == "process":
+        return (
+            f"The driver (nvidia-smi) says that this process holds {_size(found.total)}{where}; {torch_says}. The rest:"
+        )
+    if found.scope == "device":
+        return (
+            f"The driver (nvidia-smi) says that all processes hold {_size(found.total)}{where}; {torch_says}. The rest:"
+        )
+    return f"The driver does not tell what is held{where}; {torch_says}."
+
+
+def _peaks(sample: DeviceSampled) -> str:
+    return (
+        f"{_size(sample.allocated_peak)} allocated and {_size(sample.reserved_peak)} reserved, since the run began or the "
+        "script reset its peaks."
+    )
+
+
+def _size(size: int | None) -> str:
+    return bytes_text(size).strip()

@@ -1,0 +1,239 @@
+"""What a row is, what happens to it and why, in sentences with the numbers they rest on. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from gradtui.protocol.vocabulary import STATE_NAMES, BufferInfo, ModuleInfo, ParameterState
+from gradtui.state.freeze_words import contending_words, holding_words
+from gradtui.state.run_state import RunState
+from gradtui.state.same_storage import same_storage_words
+from gradtui.state.selectors import (
+    has_trained,
+    pending_parameters,
+    recomputed_bytes,
+    state_of,
+    subtree,
+    total_norm_at,
+    totals,
+)
+from gradtui.tui.explanations.gradient_path_lines import chain_facts
+from gradtui.tui.explanations.gradient_words import (
+    adding_up_words,
+    gradient_words,
+    joint_gradient_words,
+    joint_update_words,
+    shard_words,
+    update_words,
+)
+from gradtui.tui.explanations.optimizer_words import optimizer_facts, state_bytes
+from gradtui.tui.explanations.reach_words import backward_words, mode_words, model_lines, saved_words
+from gradtui.tui.explanations.row_history import norm_history, ratio_history, toggle_facts
+from gradtui.tui.rendering import (
+    MEANINGS,
+    Fact,
+    Span,
+    bytes_text,
+    norm_text,
+    printable,
+    said,
+    shape_text,
+    state_letter,
+    why_so,
+)
+from gradtui.tui.tree import buffer_at
+
+
+def explain(state: RunState, row: int) -> list[Fact]:
+    """Everything there is to say about a row of the tree (see `tree_rows`)."""
+    buffer = buffer_at(state.tree, row)
+    if buffer is not None:
+        return _buffer(state, buffer)
+    return _module(state, row) if row >= 0 else _parameter(state, ~row)
+
+
+def _buffer(state: RunState, info: BufferInfo) -> list[Fact]:
+    tensor = f"{shape_text(info.shape)} {info.dtype}, {_elements(info.count)}, {bytes_text(info.bytes).strip()}"
+    kept = (
+        "It is persistent: state_dict has it." if info.persistent else "It is not persistent: state_dict leaves it out."
+    )
+    return [
+        Fact("state", (("buffer", "strong"),)),
+        Fact("", (("No gradient is computed for it, and no optimizer updates it. Only code writes to it.", "text"),)),
+        Fact("", ((kept, "text"),)),
+        Fact("tensor", ((tensor, "text"),)),
+        Fact("module", ((_module_words(state, info.module), "text"),)),
+    ]
+
+
+def _parameter(state: RunState, index: int) -> list[Fact]:
+    info = state.tree.parameters[index]
+    kind = state_of(state.tree, index)
+    chain = chain_facts(state, ~index)
+    tensor = f"{shape_text(info.shape)} {info.dtype}, {_elements(info.count)}, {bytes_text(info.bytes).strip()}"
+    facts = [
+        Fact("state", (state_letter(kind.value), (f" {STATE_NAMES[kind]}", "strong"))),
+        *said("", MEANINGS[kind]),
+        *said("", why_so(state, index, chained=bool(chain))),
+        *_pending(state, index),
+        *said("contending", contending_words(state.tree, index)),
+        *chain,
+        Fact("tensor", ((tensor, "text"),)),
+        Fact("", ((_stored(state, index, kind), "text"),)),
+        *said("", shard_words(info)),
+        Fact("names", ((printable(", ".join(info.names)), "text"),)),
+    ]
+    if len(info.names) > 1:
+        facts += said("", f"One tensor under {len(info.names)} names (tied); it counts once in every sum.", "muted")
+    facts += said("memory", _same_storage(state, index))
+    facts += [
+        Fact("module", ((_module_words(state, info.module), "text"),)),
+        *said("", f"Saved in it: {_lower(saved_words(state, info.module))}", "muted"),
+        *optimizer_facts(state, index),
+        Fact("gradient", ((_norm_words(state, state.tree.norms[index] if state.tree.norms else None), "text"),)),
+        *said("", gradient_words(state, index)),
+        *norm_history(state, range(index, index + 1)),
+        *said("update", update_words(state, index)),
+        *ratio_history(state, index),
+        *toggle_facts(state, range(index, index + 1)),
+    ]
+    return facts
+
+
+def _same_storage(state: RunState, index: int) -> str | None:
+    words = same_storage_words(state.tree, index, state.optimizers)
+    return f"{printable(words)}." if words is not None else None
+
+
+def _module(state: RunState, index: int) -> list[Fact]:
+    tree = state.tree
+    module = tree.modules[index]
+    sums = totals(tree, module)
+    letters = Counter(tree.states[i] for i in subtree(module))
+    known = letters.total() > letters["-"]
+    trainable = f"{sums.trainable:,} trainable" if known else "which train is not known yet"
+    parameters = (
+        f"{_tensors(module.subtree_parameters)}, {_elements(sums.parameters)} ({trainable}), {_size(sums.bytes)}"
+    )
+    facts = [Fact("type", ((printable(module.type_name), "strong"),))]
+    if module.subtree_modules > 1:
+        facts.append(Fact("contains", ((f"{module.subtree_modules - 1:,} modules", "text"),)))
+    if module.subtree_parameters:
+        facts.append(Fact("parameters", ((parameters, "text"),)))
+    else:
+        facts.append(Fact("parameters", (("none", "text"),)))
+    facts += [_letter_fact(letter, count, first=i == 0) for i, (letter, count) in enumerate(letters.most_common())]
+    if len(letters) == 1 and known:
+        meaning = MEANINGS[ParameterState(next(iter(letters)))]
+        facts.append(Fact("", ((f"Each of them: {_lower(meaning)}", "text"),)))
+    facts += chain_facts(state, index)
+    waiting = sum(1 for i in pending_parameters(state) if i in subtree(module))
+    if waiting:
+        facts.append(Fact("pending", ((f"{_tensors(waiting)} on the way to the next step boundary.", "pending"),)))
+    facts += [
+        *said("statistics", holding_words(tree, index)),
+        *said("backward", backward_words(state, index)),
+        *said("ran", mode_words(state, index)),
+        Fact("saved", ((saved_words(state, index), "text"),)),
+        *_recomputed(state, index),
+        *_height(state, index),
+        *state_bytes(state, module.path),
+        Fact("gradient", ((_norm_words(state, sums.norm), "text"),)),
+        *said("", joint_gradient_words(state, subtree(module))),
+        *said("update", joint_update_words(state, subtree(module))),
+        *_whole_run(state, module),
+        *norm_history(state, subtree(module)),
+        *toggle_facts(state, subtree(module)),
+        *(Fact(label, ((words, "text"),)) for label, words in model_lines(state, index)),
+    ]
+    return facts
+
+
+def _whole_run(state: RunState, module: ModuleInfo) -> list[Fact]:
+    """Of the root of a model: what is of the run as a whole."""
+    if module.parent >= 0:
+        return []
+    everything = range(len(state.tree.parameters)) if len(state.tree.models) > 1 else range(0)
+    return [
+        *said("all models", joint_gradient_words(state, everything)),
+        *said("", joint_update_words(state, everything)),
+        *said("adds up", adding_up_words(state)),
+    ]
+
+
+def _letter_fact(letter: str, count: int, *, first: bool) -> Fact:
+    spans: list[Span] = [state_letter(letter), (f" {count:,} {STATE_NAMES[ParameterState(letter)]}", "text")]
+    return Fact("states" if first else "", tuple(spans))
+
+
+def _pending(state: RunState, index: int) -> list[Fact]:
+    wish = pending_parameters(state).get(index)
+    if wish is None:
+        return []
+    word = "unfrozen" if wish else "frozen"
+    return [Fact("pending", ((f"It will be {word} at the next step boundary.", "pending"),))]
+
+
+def _stored(state: RunState, index: int, kind: ParameterState) -> str:
+    size = bytes_text(state.tree.parameters[index].bytes).strip()
+    if state.tree.trainable[index] == "1" and kind not in (ParameterState.UNREACHED, ParameterState.UNKNOWN):
+        return f"Its gradient takes another {size} between backward and zero_grad."
+    if state.tree.trainable[index] == "0":
+        return f"No gradient is stored for it; trainable, it would take another {size}."
+    return f"A gradient for it takes another {size}."
+
+
+def _module_words(state: RunState, index: int) -> str:
+    module = state.tree.modules[index]
+    name, kind = printable(module.path or module.name), printable(module.type_name)
+    return kind if name == kind else f"{name} ({kind})"
+
+
+def _recomputed(state: RunState, index: int) -> list[Fact]:
+    """What is checkpointed there: computed again in backward rather than kept."""
+    found, saved = recomputed_bytes(state.tree, index), state.tree.saved
+    if found is None or saved is None:
+        return []
+    again, inputs = found
+    size = "How much was not seen" if again is None else _size(again)
+    kept = f"; the checkpoint keeps {_size(inputs)} for that, its inputs" if inputs else ""
+    words = f"{size}: backward computes it again instead of autograd keeping it{kept} (step {saved.step:,})."
+    return [Fact("recomputed", ((words, "text"),))]
+
+
+def _height(state: RunState, index: int) -> list[Fact]:
+    """How high memory was while the module ran, where a step was taken apart."""
+    step = state.traced
+    height = step.highest[index] if step is not None else None
+    if step is None or height is None:
+        return []
+    own = ", the highest of the whole step" if height == step.peak else ""
+    words = f"{_size(height)} were held in all while it ran, forward or backward{own} (step {step.step:,})."
+    return [Fact("highest", ((words, "text"),))]
+
+
+def _lower(sentence: str) -> str:
+    return sentence[0].lower() + sentence[1:]
+
+
+def _size(size: int) -> str:
+    return bytes_text(size).strip()
+
+
+def _norm_words(state: RunState, norm: float | None) -> str:
+    if norm is None:
+        if not has_trained(state):
+            return "No backward pass has been seen yet."
+        return "No gradient in the last measured step."
+    step = f" at step {state.tree.norms_step:,}" if state.tree.norms_step is not None else ""
+    total = total_norm_at(state, state.tree.norms_step)
+    share = f"; the norm of all gradients together was {norm_text(total).strip()}" if total is not None else ""
+    return f"L2 norm {norm_text(norm).strip()}{step}{share}."
+
+
+def _elements(count: int) -> str:
+    return "1 element" if count == 1 else f"{count:,} elements"
+
+
+def _tensors(count: int) -> str:
+    return "1 tensor" if count == 1 else f"{count:,} tensors"

@@ -1,0 +1,263 @@
+"""The way of a gradient from the loss to a row, as a sentence and one line for each module or stack of blocks. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from gradtui.protocol.commands import TraceGradient
+from gradtui.protocol.events import GradientPathFound
+from gradtui.protocol.vocabulary import MOST_WAYS, GradientHop, ModuleInfo, ParameterState
+from gradtui.state.run_state import RunState, TreeState
+from gradtui.state.selectors import subtree, total_norm_at
+from gradtui.state.series import joint_norm
+from gradtui.state.state_reasons import why_never
+from gradtui.tui.rendering import (
+    Fact,
+    Line,
+    Span,
+    elide,
+    elide_start,
+    line_width,
+    norm_text,
+    pad,
+    printable,
+    said,
+    share_text,
+    state_letter,
+    width_of,
+)
+
+_LABEL = "chain"
+_LETTERS = 3
+_NAME_WIDTH, _NOTE_WIDTH = 16, 24
+"""Where there is not room for both the first gets this at least, else the second."""
+_FOLDED = 3
+"""So many blocks that follow each other are one line."""
+_PASSED_MODULES = frozenset({ParameterState.FLOW_THROUGH.value})
+_HAS_GRADIENT = (ParameterState.TRAINED, ParameterState.ZERO, ParameterState.NOT_FINITE, ParameterState.ORPHAN)
+
+
+@dataclass(frozen=True)
+class _Stop:
+    """One line of the chain."""
+
+    name: str
+    letters: str = ""
+    note: str = ""
+    mark: str = "↓"
+    short_note: str = ""
+    """Stands for the note where that does not fit."""
+
+
+def chain_facts(state: RunState, row: int) -> list[Fact]:
+    """How the gradient comes to a row (a module's index, or a parameter's inverted); nothing where nobody asked."""
+    tree = state.tree
+    path = tree.parameters[~row].path if row < 0 else tree.modules[row].path
+    chain = tree.chains.get(path)
+    asked = any(isinstance(command, TraceGradient) and command.path == path for command in state.pending.values())
+    if chain is None:
+        if not asked and path not in tree.followed:
+            return []
+        held = " Training is held: esc, then n runs one step." if state.paused else ""
+        return said(_LABEL, f"The gradient is followed from the loss to it in the next step.{held}", "muted")
+    facts = said(_LABEL, _sentence(state, chain))
+    stops = list(_stops(state, chain))
+    names = max(width_of(stop.name) for stop in stops) if len(stops) > 1 else 0
+    letters = min(_LETTERS, max(len(stop.letters) for stop in stops))
+    return facts + [_row(stop, names, letters) for stop in stops if names]
+
+
+def _row(stop: _Stop, names: int, most_letters: int) -> Fact:
+    letters: list[Span] = [state_letter(letter) for letter in stop.letters[:_LETTERS]]
+    gap = " " * (most_letters + 1 - len(letters))
+    role = "text" if stop.mark == "↓" else "strong"
+
+    def line(width: int) -> Line:
+        room = width - line_width(letters) - len(gap) - 2
+        column = min(names, max(_NAME_WIDTH, room - _NOTE_WIDTH))
+        free = room - column - 2
+        note = f"  {elide(stop.note if width_of(stop.note) <= free else stop.short_note or stop.note, free)}"
+        name = pad(elide_start(stop.name, column), column)
+        return ((f"{stop.mark} ", "muted"), *letters, (gap, ""), (name, role), (note, "muted"))
+
+    return Fact("", row=line)
+
+
+def _sentence(state: RunState, chain: GradientPathFound) -> str:
+    tree, at = state.tree, f"(step {chain.step:,})"
+    if not chain.found:
+        return f"{_why_not(tree, chain)} {at}."
+    hops = [*chain.hops, *chain.onward[1:]]
+    operations = sum(hop.operations for hop in hops)
+    through = f"From the loss {_through(tree, hops, operations)}"
+    if chain.parameter >= 0 and chain.parameter == chain.upstream:
+        takers = f"; {chain.takers:,} operations take it, and its gradient is the sum" if chain.takers > 1 else ""
+        return f"{through}{_ways(chain)}{takers} {at}."
+    trains = chain.parameter < 0 and _trains(tree, chain.module)
+    if chain.upstream >= 0:
+        upstream = printable(tree.parameters[chain.upstream].path)
+        if trains:
+            return f"{through}{_ways(chain)}; it reaches parameters in it and passes on to {upstream} {at}."
+        return f"{through}: here it only passes, on its way to {upstream} {at}."
+    if trains:
+        return f"{through}{_ways(chain)}; it ends at parameters in it {at}."
+    return f"{through}; it ends in its module, since nothing before that needs a gradient {at}."
+
+
+def _trains(tree: TreeState, module: int) -> bool:
+    """Whether the gradient reaches parameters of the module or of what it holds."""
+    unreached = ParameterState.UNREACHED.value
+    within = subtree(tree.modules[module])
+    return any(tree.trainable[place] == "1" and tree.states[place] != unreached for place in within)
+
+
+def _through(tree: TreeState, hops: Sequence[GradientHop], operations: int) -> str:
+    modules = {hop.module for hop in hops if hop.module >= 0}
+    frozen = sum(set(_letters(tree, module)) == _PASSED_MODULES for module in modules)
+    passed = f", {frozen:,} of them frozen" if frozen else ""
+    return f"through {_count(operations, 'operation')} of {_count(len(modules), 'module')}{passed}"
+
+
+def _ways(chain: GradientPathFound) -> str:
+    if chain.ways <= 1:
+        return ", the only way"
+    ways = f"more than {MOST_WAYS:,}" if chain.ways >= MOST_WAYS else f"{chain.ways:,}"
+    return f", the shortest of {ways} ways"
+
+
+def _why_not(tree: TreeState, chain: GradientPathFound) -> str:
+    if chain.hidden:
+        return (
+            "Not to be told: an operation on the way stands for the code of several modules, as torch.compile and reentrant "
+            "checkpoints have it"
+        )
+    if not chain.operations:
+        return (
+            "No graph was looked at: there was no backward in this step, or one too deep to be looked at without harm"
+        )
+    if not chain.whole:
+        return (
+            f"Not among the {chain.operations:,} operations nearest the loss, and the graph has more than are looked at"
+        )
+    if (
+        chain.parameter >= 0
+        and tree.states[chain.parameter] in _HAS_GRADIENT
+        and tree.trainable[chain.parameter] == "1"
+    ):
+        return (
+            "No operation of this backward leads to it, though it has a gradient: from another backward, or from what shards "
+            "parameters"
+        )
+    reason = why_never(tree, chain.module)
+    return f"The gradient never comes here{': ' + printable(reason) if reason is not None else ''}"
+
+
+def _stops(state: RunState, chain: GradientPathFound) -> Iterator[_Stop]:
+    tree = state.tree
+    hops = list(chain.hops)
+    first = hops.pop(0) if hops and hops[0].module < 0 else None
+    yield _Stop("loss", note=_names(first.names) if first is not None else "", mark="●")
+    here = "" if chain.parameter >= 0 else tree.modules[chain.module].path
+    yield from _folded(state, hops, chain)
+    if chain.parameter >= 0:
+        name = printable(tree.parameters[chain.parameter].path)
+        letter = tree.states[chain.parameter]
+        if not chain.found:
+            yield _Stop(name, letter, "never comes here", "×")
+            return
+        if chain.parameter == chain.upstream:
+            yield _Stop(name, letter, *_norm(state, chain.parameter))
+            return
+        yield _Stop(name, letter, "none is computed for it", "◆")
+    elif not chain.found:
+        yield _Stop(printable(here or tree.modules[chain.module].name), "", "never comes here", "×")
+        return
+    yield from _folded(state, chain.onward[1:], chain)
+    if chain.upstream >= 0:
+        name = printable(tree.parameters[chain.upstream].path)
+        yield _Stop(name, tree.states[chain.upstream], *_norm(state, chain.upstream))
+
+
+def _folded(state: RunState, hops: Iterable[GradientHop], chain: GradientPathFound) -> Iterator[_Stop]:
+    """A line for each hop; stacks of blocks that are alike are one line, but for the block that it is about."""
+    tree, within = state.tree, chain.module if chain.parameter < 0 and chain.found else None
+    own = _block(tree, chain.module)
+    for key, group in groupby(hops, lambda hop: _block_kind(tree, hop.module, own)):
+        listed = list(group)
+        blocks = list(dict.fromkeys(_block(tree, hop.module) for hop in listed))
+        if key is None or len(blocks) < _FOLDED:
+            yield from (_single(state, hop, within) for hop in listed)
+            continue
+        first, last = blocks[0], blocks[-1]
+        note = f"{_count(len(blocks), 'block')}, {_count(sum(hop.operations for hop in listed), 'operation')}"
+        name = f"{printable(tree.modules[first].path)} … {printable(tree.modules[last].name)}"
+        yield _Stop(name, _letters(tree, first), note, _mark(tree, first, within))
+
+
+def _single(state: RunState, hop: GradientHop, within: int | None) -> _Stop:
+    tree = state.tree
+    if hop.module < 0:
+        return _Stop("outside any module", "", _names(hop.names))
+    info = tree.modules[hop.module]
+    note = "one operation for the code of several modules" if hop.hidden else _names(hop.names)
+    return _Stop(printable(info.path or info.name), _letters(tree, hop.module), note, _mark(tree, hop.module, within))
+
+
+def _mark(tree: TreeState, module: int, within: int | None) -> str:
+    inside = within is not None and within <= module < within + tree.modules[within].subtree_modules
+    return "◆" if inside else "↓"
+
+
+def _block(tree: TreeState, module: int) -> int:
+    """The outermost module around this one whose name is a number, as those of lists and sequences are; -1 without any."""
+    found = -1
+    while module >= 0:
+        if tree.modules[module].name.isdigit():
+            found = module
+        module = tree.modules[module].parent
+    return found
+
+
+def _block_kind(tree: TreeState, module: int, own: int) -> tuple[int, str, str] | None:
+    """What blocks that are one line have in common; None for what is in no block, or in the block `own`."""
+    block = _block(tree, module)
+    if block in (-1, own):
+        return None
+    info = tree.modules[block]
+    return info.parent, info.type_name, _letters(tree, block)
+
+
+def _letters(tree: TreeState, module: int) -> str:
+    """The distinct states of a module's own parameters, or of all in it where it has none of its own."""
+    info: ModuleInfo = tree.modules[module]
+    own = range(info.first_parameter, info.first_parameter + info.own_parameters)
+    where = own or subtree(info)
+    return "".join(dict.fromkeys(tree.states[where.start : where.stop]))
+
+
+def _norm(state: RunState, parameter: int) -> tuple[str, str, str]:
+    """The note, mark and short note of a parameter that the gradient reaches.
+
+    The note says its norm, and the share of its square in the square of the norm of all gradients. The shares add up to 100 %.
+    """
+    tree = state.tree
+    norm = joint_norm((tree.norms[parameter],)) if tree.norms is not None else None
+    if norm is None:
+        return "", "●", ""
+    short = f"norm {norm_text(norm).strip()}"
+    total = total_norm_at(state, tree.norms_step)
+    if total is None or not 0 < total < float("inf"):
+        return short, "●", ""
+    share = share_text(min(1.0, (norm / total) ** 2)).strip()
+    return f"{short}, {share} of the squared total norm", "●", short
+
+
+def _names(names: Sequence[str]) -> str:
+    return printable(", ".join(re.sub(r"Backward\d*$", "", name) or name for name in names))
+
+
+def _count(number: int, what: str) -> str:
+    return f"1 {what}" if number == 1 else f"{number:,} {what}s"

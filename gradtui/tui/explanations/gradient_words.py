@@ -1,0 +1,113 @@
+"""What a gradient looked like beyond its norm, in sentences. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from gradtui.protocol.vocabulary import GradientStats, ParameterInfo
+from gradtui.state.aggregated_stats import AggregatedStats, aggregated_stats
+from gradtui.state.run_state import RunState
+from gradtui.state.selectors import has_trained
+from gradtui.tui.rendering import norm_text
+
+
+def norms_awaited(state: RunState) -> str:
+    """What will fill the plot, or why nothing will."""
+    if state.ended is not None:
+        if has_trained(state):
+            return "The script ended before a gradient norm was measured."
+        return "The script never trained: no backward pass was seen, so there are no gradients."
+    if state.step > 0:
+        return (
+            "The first norms follow: of many thousand gradients they are read once that costs 5 % of the time so far."
+        )
+    return "Waiting for the first backward pass: the norm of every gradient is read as the optimizer applies it."
+
+
+def gradient_words(state: RunState, parameter: int) -> str | None:
+    """Extremes, mean and zeros of the gradient of the parameter at this place; None if nobody looked."""
+    step, figures = state.tree.figures.get(parameter, (0, None))
+    return _gradient(figures, f"step {step:,}") if figures is not None else None
+
+
+def update_words(state: RunState, parameter: int) -> str | None:
+    """How large the parameter is and how far a step moves it; None if nobody looked."""
+    step, figures = state.tree.figures.get(parameter, (0, None))
+    return _update(figures, f"step {step:,}") if figures is not None else None
+
+
+def joint_gradient_words(state: RunState, parameters: range) -> str | None:
+    """As `gradient_words`, of several parameters together: a module's."""
+    joint = aggregated_stats(state.tree, parameters)
+    return _gradient(joint, _coverage(joint, joint.tensors)) if joint is not None else None
+
+
+def joint_update_words(state: RunState, parameters: range) -> str | None:
+    """As `update_words`, of several parameters together."""
+    joint = aggregated_stats(state.tree, parameters)
+    if joint is None:
+        return None
+    return _update(joint, _coverage(joint, joint.tensors if joint.update_ratio is None else joint.ratio_tensors))
+
+
+def _gradient(figures: GradientStats | AggregatedStats, when: str) -> str:
+    if figures.not_finite:
+        return f"{figures.not_finite:,} element{'s are' if figures.not_finite > 1 else ' is'} NaN or infinite ({when})."
+    mean, std = norm_text(figures.mean).strip(), norm_text(figures.std).strip()
+    largest = norm_text(figures.max_abs).strip()
+    return f"Largest element {largest}, mean {mean} ± {std}, {_share(figures.zero_fraction)} exactly zero ({when})."
+
+
+def _update(figures: GradientStats | AggregatedStats, when: str) -> str:
+    weight = norm_text(figures.weight_norm).strip()
+    if figures.update_ratio is None:
+        return f"Its norm is {weight}; how far a step moves it was not seen ({when})."
+    if figures.update_ratio == 0:
+        return f"The step did not move it; its norm is {weight} ({when})."
+    about = "" if figures.ratio_is_exact else "about "
+    power = math.log10(figures.update_ratio)
+    ratio = norm_text(figures.update_ratio).strip()
+    return f"A step moves it by {about}{ratio} of its norm {weight}: log10 is {power:.1f}, around -3 is usual ({when})."
+
+
+def _coverage(joint: AggregatedStats, tensors: int) -> str:
+    """Of how many tensors, and when they were looked at."""
+    first, last = joint.first_step, joint.last_step
+    steps = f"step {last:,}" if first == last else f"steps {first:,} to {last:,}"
+    return f"{tensors:,} of {joint.of:,} tensors, {steps}"
+
+
+def shard_words(info: ParameterInfo) -> str | None:
+    """That only a part of the tensor is here; None for one that is whole."""
+    if info.local_count is None:
+        return None
+    return (
+        f"Spread over processes: this one holds {info.local_count:,} of its {info.count:,} elements, and every norm here is "
+        "of those (local shard)."
+    )
+
+
+def micro_step_words(state: RunState) -> str | None:
+    """What had accumulated after each micro-step of the last step; None if nobody follows them."""
+    step, norms = state.micro_norms.last()
+    if not norms:
+        return "waiting for the next one" if state.micro_norms.on else None
+    return f"{joined(norms)} (step {step:,})"
+
+
+def adding_up_words(state: RunState) -> str | None:
+    """The same as a sentence, while somebody follows them."""
+    words = micro_step_words(state) if state.micro_norms.on else None
+    return f"The norm of all gradients after each micro-step, before clipping: {words}." if words is not None else None
+
+
+def joined(norms: Sequence[float | None]) -> str:
+    """One after the other; None for those that are left out."""
+    return " → ".join("…" if norm is None else norm_text(norm).strip() for norm in norms)
+
+
+def _share(fraction: float) -> str:
+    if fraction == 0:
+        return "none"
+    return "all" if fraction == 1 else f"{fraction:.0%}" if fraction >= 0.01 else "<1%"

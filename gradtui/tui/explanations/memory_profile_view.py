@@ -1,0 +1,106 @@
+"""One step taken apart, in lines and as a curve: where memory was highest, who held it, and how it went up and down. Pure."""
+
+from __future__ import annotations
+
+from gradtui.protocol.events import StepMemoryProfiled
+from gradtui.protocol.vocabulary import Holding, Phase
+from gradtui.state.run_state import RunState
+from gradtui.tui.charts.request import PlotRequest, Series
+from gradtui.tui.rendering import BLANK, Line, bytes_text, elide_start, fit, pad, printable, share_text, wrap
+
+CURVE_ROWS = 11
+
+_PHASE_ROLES = {Phase.FORWARD: "activations", Phase.BACKWARD: "gradients", Phase.OPTIMIZER: "optimizer_state"}
+_KIND_ROLES = {"temporaries": "muted"}
+_KIND_NAMES = {"optimizer_state": "optimizer"}
+_BYTES_WIDTH, _SHARE_WIDTH, _KIND_WIDTH = 9, 7, 13
+_PLACES = 3
+"""So many modules are named for each kind."""
+
+
+def step_lines(state: RunState, width: int) -> list[Line]:
+    """What a step says in words and numbers; nothing before there is one."""
+    step = state.traced
+    if step is None:
+        return []
+    peak = f"{bytes_text(step.peak).strip()} at its highest, in {step.peak_phase}{_at(state, step)}"
+    lines = [*wrap(((f"Step {step.step:,}: ", "strong"), (peak, "text")), width), BLANK]
+    lines += [fit(line, width) for line in _holdings(state, step, width)]
+    lines.append(BLANK)
+    if not step.whole:
+        lines += wrap((("It made more allocations than are followed: what came last is missing.", "warning"),), width)
+    return lines
+
+
+def waiting_lines(state: RunState, width: int) -> list[Line]:
+    """That the step which was asked for has not ended yet."""
+    held = " Training is held: esc, then n runs one step." if state.paused else ""
+    words = f"Every allocation of the next step is followed. Waiting for it to end.{held}"
+    return [*wrap(((words, "muted"),), width), BLANK]
+
+
+def closing_lines(width: int) -> list[Line]:
+    """What the figures leave out."""
+    words = (
+        "In the order of the step's allocations and frees. What a kernel allocates and frees while it runs (a "
+        "convolution's workspace) is not seen."
+    )
+    return [BLANK, *wrap(((words, "faint"),), width)]
+
+
+def step_request(step: StepMemoryProfiled, width: int, height: int) -> PlotRequest:
+    """The curve, in a colour for each phase; where one ends the next begins."""
+    ends = [place for _, place in step.phases[1:]] + [len(step.curve) - 1]
+    parts: dict[Phase, list[float | None]] = {}
+    for (phase, begin), end in zip(step.phases, ends):
+        if phase in _PHASE_ROLES:
+            values = parts.setdefault(phase, [None] * len(step.curve))
+            values[begin : end + 1] = map(float, step.curve[begin : end + 1])
+    xs = tuple(place * step.changes / len(step.curve) for place in range(len(step.curve)))
+    series = tuple(Series(phase.value, _PHASE_ROLES[phase], xs, tuple(values)) for phase, values in parts.items())
+    return PlotRequest(width, height, series, unit="bytes", x_label="")
+
+
+def _at(state: RunState, step: StepMemoryProfiled) -> str:
+    return "" if step.peak_module < 0 else f" at {_path(state, step.peak_module)}"
+
+
+def _path(state: RunState, module: int) -> str:
+    info = state.tree.modules[module]
+    return printable(info.path or info.name)
+
+
+def _holdings(state: RunState, step: StepMemoryProfiled, width: int) -> list[Line]:
+    """Each kind with its sum, and where most of it is."""
+    by_kind: dict[str, list[Holding]] = {}
+    for holding in step.holdings:
+        by_kind.setdefault(holding.kind, []).append(holding)
+    totals = {kind: sum(holding.bytes for holding in held) for kind, held in by_kind.items()}
+    lines: list[Line] = []
+    for kind in sorted(totals, key=lambda kind: -totals[kind]):
+        if totals[kind]:
+            lines.append(_kind_line(kind, totals[kind], sum(holding.tensors for holding in by_kind[kind]), step.peak))
+            places = [holding for holding in by_kind[kind] if holding.module >= 0][:_PLACES]
+            lines += [_place_line(state, holding, width) for holding in places]
+    return lines
+
+
+def _kind_line(kind: str, total: int, tensors: int, peak: int) -> Line:
+    count = "1 tensor" if tensors == 1 else f"{tensors:,} tensors"
+    words = "Python, libraries: no known tensor" if kind == "other" else count
+    return (
+        (bytes_text(total), "strong"),
+        (share_text(total / peak if peak else 0.0).rjust(_SHARE_WIDTH), "muted"),
+        (f"  {pad(_KIND_NAMES.get(kind, kind), _KIND_WIDTH)}", _KIND_ROLES.get(kind, kind)),
+        (words, "faint"),
+    )
+
+
+def _place_line(state: RunState, holding: Holding, width: int) -> Line:
+    indent = " " * (_SHARE_WIDTH + 2)
+    room = max(8, width - len(indent) - _BYTES_WIDTH - 2)
+    return (
+        (indent, ""),
+        (bytes_text(holding.bytes), "muted"),
+        ("  " + elide_start(_path(state, holding.module), room), "muted"),
+    )

@@ -1,0 +1,77 @@
+"""Which optimizer owns a parameter, what its group is set to, and how many bytes it keeps for it. Pure."""
+
+from __future__ import annotations
+
+from gradtui.protocol.vocabulary import Setting
+from gradtui.state.run_state import RunState
+from gradtui.state.selectors import optimizers_of
+from gradtui.tui.rendering import Fact, bytes_text, printable, said
+
+
+def optimizer_facts(state: RunState, parameter: int) -> list[Fact]:
+    """All of it, for one parameter."""
+    facts = said("optimizer", _owner_words(state, parameter))
+    for place in optimizers_of(state, parameter):
+        facts += said("", group_words(state, place, parameter))
+    read = state_bytes(state, state.tree.parameters[parameter].path) if optimizers_of(state, parameter) else []
+    return facts + [Fact("", fact.spans) for fact in read]
+
+
+def _owner_words(state: RunState, parameter: int) -> str:
+    owners = optimizers_of(state, parameter)
+    if not state.optimizers:
+        return "None has been seen: the script updates it by itself." if state.step else "None has been seen yet."
+    if not owners:
+        return "In no optimizer, so no step moves it."
+    names = ", ".join(f"{state.optimizers[i].type_name} (number {i + 1})" for i in owners)
+    name = names if len(state.optimizers) > 1 else state.optimizers[owners[0]].type_name
+    # A freeze takes nothing out of an optimizer: momentum and averages stay, and so do their bytes.
+    return (
+        f"In {name}, which keeps the state it has for it." if state.tree.trainable[parameter] == "0" else f"In {name}."
+    )
+
+
+def group_words(state: RunState, optimizer: int, parameter: int) -> str | None:
+    """The group of that optimizer that the parameter is in; None where that is not known."""
+    info = state.optimizers[optimizer]
+    if len(info.group_of) != len(info.parameters):
+        return None
+    group = info.group_of[info.parameters.index(parameter)]
+    read = state.groups.optimizers if state.groups is not None else ()
+    settings = read[optimizer][group] if optimizer < len(read) and group < len(read[optimizer]) else None
+    if state.groups is None or settings is None:
+        return f"Group {group} of {info.groups}." if info.groups > 1 else None
+    which = f"Group {group} (of {info.groups}, counted from 0)" if info.groups > 1 else "Its only group"
+    parts = [
+        f"{name} {value:g}"
+        for name, value in (("learning rate", settings.learning_rate), ("weight decay", settings.weight_decay))
+        if value is not None
+    ]
+    parts += [_setting_words(name, value) for name, value in settings.further if value is not False]
+    first, last = state.groups_since[optimizer, group]
+    since = f"since step {last:,}" if first == last else f"since a step from {first:,} to {last:,}"
+    return f"{which}: {', '.join(parts) or 'no learning rate that can be read'} ({since})."
+
+
+def _setting_words(name: str, value: Setting) -> str:
+    """As the optimizer names it; a switch that is on by its name alone."""
+    if value is True:
+        return printable(name)
+    numbers = value if isinstance(value, tuple) else (value,)
+    words = ", ".join(f"{number:g}" for number in numbers)
+    return f"{printable(name)} ({words})" if isinstance(value, tuple) else f"{printable(name)} {words}"
+
+
+def state_bytes(state: RunState, path: str) -> list[Fact]:
+    """What optimizers keep for a row, in bytes, if that was asked for."""
+    read = state.tree.optimizer_state.get(path)
+    if read is None or not state.optimizers:
+        return []
+    if not read.bytes:
+        return said("optimizer", f"No optimizer keeps any state for it (step {read.step:,}).")
+    parts = ", ".join(f"{printable(name) or 'the rest'} {_size(size)}" for name, size in read.entries)
+    return said("optimizer", f"State {_size(read.bytes)}: {parts} (step {read.step:,}).")
+
+
+def _size(size: int) -> str:
+    return bytes_text(size).strip()

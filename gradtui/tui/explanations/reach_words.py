@@ -1,0 +1,122 @@
+"""How far backward comes with a module, what autograd keeps there and why, and how its models compare, in sentences. Pure."""
+
+from __future__ import annotations
+
+from gradtui.protocol.vocabulary import ENTERED, GradMode, ParameterState, Reach
+from gradtui.state.frontier import frontier, why_it_stops, why_not_entered
+from gradtui.state.model_records import model_records, record_words
+from gradtui.state.run_state import RunState, TreeState
+from gradtui.state.selectors import kept_for, measured_step, saved_bytes, subtree
+from gradtui.tui.rendering import bytes_text, printable
+
+_EARLIER_SHOWN = 8
+
+_MODES = {
+    GradMode.GRAD.value: "With autograd recording",
+    GradMode.NO_GRAD.value: "Under no_grad: autograd records nothing, whatever requires_grad says",
+    GradMode.INFERENCE.value: "In inference mode: autograd records nothing, whatever requires_grad says",
+    GradMode.NOT_CHECKPOINTED.value: (
+        "In a reentrant checkpoint, no input of which requires a gradient: autograd records nothing, "
+        "whatever requires_grad says"
+    ),
+}
+
+
+def backward_words(state: RunState, index: int) -> str | None:
+    """Whether backward runs through a module, stops in it or never enters it, and why; None while that is not known."""
+    tree = state.tree
+    reach = tree.reach
+    if reach is None or not reach.reach:
+        return None
+    letter, of_step = reach.reach[index], f"(step {measured_step(tree, index):,})"
+    if letter == Reach.NOT_ENTERED.value:
+        return f"Never enters it: {why_not_entered(tree, index)} {of_step}."
+    if letter == Reach.NOT_RUN.value:
+        return f"It was not called {of_step}."
+    if letter == Reach.UNKNOWN.value:
+        return f"Not to be told: one operation stands for what several modules did {of_step}."
+    line = frontier(tree)
+    end = index + tree.modules[index].subtree_modules
+    if line is not None and index in line.stops:
+        return f"Stops here, at parameters of its own: {why_it_stops(tree, index)} {of_step}."
+    never = [place for place in line.never_entered if index < place < end] if line is not None else []
+    inside = f", but never into {_names(tree, never)}" if never else ""
+    if letter == Reach.THROUGH.value:
+        return f"Runs through it and on to what is before it{inside} {of_step}."
+    return f"Runs in it and ends at parameters of its own{inside} {of_step}."
+
+
+def mode_words(state: RunState, index: int) -> str | None:
+    """Under which grad mode a module ran, and whether in train or eval mode; None while that is not known."""
+    reach = state.tree.reach
+    words = _MODES.get(reach.grad_modes[index]) if reach is not None else None
+    if reach is None or words is None:
+        return None
+    return f"{words}; {'train' if reach.training[index] == '1' else 'eval'} mode."
+
+
+def saved_words(state: RunState, index: int) -> str:
+    """What autograd saves for backward: of the module's own operations, and of its subtree where that is more; and why."""
+    tree = state.tree
+    saved, whole = tree.saved, saved_bytes(tree, index)
+    if whole is None or saved is None:
+        return "What autograd saves for backward has not been measured yet."
+    step = measured_step(tree, index)
+    if whole == 0:
+        return f"Nothing for backward{_why_nothing(tree, index)} (step {step:,})."
+    share = f", {whole / saved.total:.0%} of all" if saved.total > 0 and step == saved.step else ""
+    own = saved.by_module[index]
+    inside = f"; {_size(own)} by its own operations" if own != whole else ""
+    return f"{_size(whole)} for backward{share}{inside} (step {step:,}){_why(tree, index)}."
+
+
+def _why(tree: TreeState, index: int) -> str:
+    reasons = []
+    if any(tree.trainable[i] == "1" and tree.states[i] != _UNREACHED for i in subtree(tree.modules[index])):
+        reasons.append("for the gradients of its own parameters")
+    parameter = kept_for(tree, index)
+    if parameter is not None:
+        path = printable(tree.parameters[parameter].path)
+        reasons.append(f"since {path} before it needs a gradient, which passes through here")
+    return f", {', and '.join(reasons)}" if reasons else ""
+
+
+def _why_nothing(tree: TreeState, index: int) -> str:
+    letter = tree.reach.reach[index] if tree.reach is not None and tree.reach.reach else ""
+    if letter == Reach.NOT_ENTERED.value:
+        return f": {why_not_entered(tree, index)}"
+    if letter == Reach.NOT_RUN.value:
+        return ": it was not called"
+    if letter and letter in ENTERED:
+        return ": the gradient passes, and its operations keep nothing of their own for that"
+    return ""
+
+
+_UNREACHED = ParameterState.UNREACHED.value
+
+
+def model_lines(state: RunState, index: int) -> list[tuple[str, str]]:
+    """(label, words) for the root of a model: what trains and runs how, and the same of models that are gone."""
+    place = next((i for i, model in enumerate(state.tree.models) if model.root == index), None)
+    if place is None:
+        return []
+    records = model_records(state)
+    number = state.tree.models[place].number
+    own = next((record for record in records if record.current and record.number == number), None)
+    lines = [("model", f"{record_words(own)}.")] if own is not None and own.regimes else []
+    gone = [record for record in records if not record.current]
+    for record in reversed(gone[-_EARLIER_SHOWN:]):
+        label = "" if len(lines) > 1 else "earlier"
+        lines.append((label, f"{printable(record.name)} (step {record.step or 0:,}): {record_words(record)}."))
+    if len(gone) > _EARLIER_SHOWN:
+        lines.append(("", f"and {len(gone) - _EARLIER_SHOWN} before these."))
+    return lines
+
+
+def _names(tree: TreeState, places: list[int]) -> str:
+    first = printable(tree.modules[places[0]].path)
+    return first if len(places) == 1 else f"{first} and {len(places) - 1:,} more"
+
+
+def _size(size: int) -> str:
+    return bytes_text(size).strip()

@@ -1,0 +1,59 @@
+"""How a row went so far: its gradient norms, how far steps moved it, and what was done to it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gradtui.state.run_state import RunState
+from gradtui.state.selectors import toggles_of
+from gradtui.state.series import joint_norm
+from gradtui.tui.rendering import Fact, Line, norm_text, printable, said, sparkline
+
+_POINTS, _FEWEST = 32, 8
+_CELLS = 100_000
+"""Norms that are joined for one curve: a subtree with more parameters is left to the gradient panel."""
+_TOGGLES = 8
+
+
+def norm_history(state: RunState, parameters: range) -> list[Fact]:
+    """The norms measured last, as a small curve; nothing before there are two."""
+    history = state.history
+    if len(parameters) * _POINTS > _CELLS:
+        return []
+    rows = history.rows[-_POINTS:]
+    values = [joint_norm(row[parameters.start : parameters.stop]) for row in rows]
+    return _curve("norm", history.steps[-_POINTS:], values)
+
+
+def ratio_history(state: RunState, parameter: int) -> list[Fact]:
+    """The update ratios measured last, likewise."""
+    ratios = state.tree.ratios.of(parameter)
+    return _curve("ratio", ratios.steps[-_POINTS:], ratios.values[-_POINTS:])
+
+
+def _curve(what: str, steps: Sequence[int], values: Sequence[float | None]) -> list[Fact]:
+    known = [value for value in values if value is not None]
+    if len(known) < 2:
+        return []
+    low, high = norm_text(min(known)).strip(), norm_text(max(known)).strip()
+    when = f"steps {steps[0]:,} to {steps[-1]:,}" if steps[0] != steps[-1] else f"step {steps[0]:,}"
+    words = f"  {what} {low} to {high}, {when}"
+
+    def row(width: int) -> Line:
+        points = min(len(values), max(_FEWEST, width - len(words)))
+        return (*sparkline(values, points), (words, "muted"))
+
+    return [Fact("", row=row)]
+
+
+def toggle_facts(state: RunState, parameters: range) -> list[Fact]:
+    """Every change of what trains there, the newest first."""
+    applied = toggles_of(state, parameters)
+    if not applied:
+        return said("toggled", "Never, as far as this screen knows.")
+    facts = []
+    for place, each in enumerate(applied[:_TOGGLES]):
+        facts += said("" if place else "toggled", f"At step {each.step:,}: {printable(each.text)}")
+    if len(applied) > _TOGGLES:
+        facts += said("", f"and {len(applied) - _TOGGLES:,} times before.", "muted")
+    return facts

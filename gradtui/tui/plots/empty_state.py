@@ -1,0 +1,27 @@
+"""Why a plot of watched parameters is empty, and what will fill it. Pure."""
+
+from __future__ import annotations
+
+from gradtui.state.run_state import RunState
+from gradtui.state.selectors import RunStatus, run_status
+from gradtui.tui.plots.options import Look
+from gradtui.tui.plots.rows import with_gradient
+from gradtui.tui.rendering import printable
+
+
+def for_watched(state: RunState, look: Look, what: str) -> str:
+    """What is awaited of the selected row, in a sentence or two; `what` is how the plot begins to speak of it."""
+    selection = look.selection
+    if selection is None:
+        return "Waiting for the script to build a model."
+    name = printable(selection.name)
+    if selection.first == selection.last:
+        return f"{name} has no parameters."
+    if state.ended is not None:
+        return f"{name}: the run ended before it was looked at. {what} is measured on examined steps."
+    if not with_gradient(state.tree, selection):
+        return f"{name} gets no gradient, so there is nothing to show of it; enter says why."
+    words = f"{name}: waiting for the next step that is looked at. {what} is measured on examined steps."
+    if run_status(state) in (RunStatus.PAUSED, RunStatus.PAUSING):
+        return f"{words} Training is held: n runs one step."
+    return words

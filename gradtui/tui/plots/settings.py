@@ -1,0 +1,96 @@
+"""How a person has set the plots: view, zoom, scale, smoothing, pinned rows. It outlives the screen. UI thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gradtui.state.run_state import TreeState
+from gradtui.tui.plots.layers import KeptLayers
+from gradtui.tui.plots.options import MOST_PINNED, Look
+from gradtui.tui.plots.rows import NormCurves, Selection, selection_of
+from gradtui.tui.plots.smoothing import next_level
+from gradtui.tui.plots.views import VIEWS, View
+from gradtui.tui.plots.window import Window
+
+
+class Choices:
+    """What is chosen, and the look that it makes of a row."""
+
+    def __init__(self) -> None:
+        self.view: View = VIEWS[0]
+        self.changes = 0
+        """Grows with every choice: a picture of before is not one of now."""
+        self._windows: dict[str, Window] = {}
+        self._other_scales: set[str] = set()
+        self._smoothing = 0.0
+        self._by_call = False
+        self._pinned: list[str] = []
+        """By path: places change with the models."""
+        self._known: tuple[int, dict[str, Selection]] = (-1, {})
+        self._norms = NormCurves()
+        self._kept = KeptLayers()
+
+    def look(self, tree: TreeState, row: int | None) -> Look:
+        """How the present view is looked at, with this row under the cursor."""
+        return Look(
+            selection=selection_of(tree, row) if row is not None else None,
+            pinned=self._pins(tree),
+            window=self._windows.get(self.view.axis, Window()),
+            other_scale=self.view.id in self._other_scales,
+            smoothing=self._smoothing if self.view.smooths else 0.0,
+            by_call=self._by_call,
+            norms=self._norms,
+            kept=self._kept,
+        )
+
+    def show(self, view: str, further: int = 0) -> None:
+        """Choose a view by id, or one so many further."""
+        ids = [each.id for each in VIEWS]
+        self.view = VIEWS[(ids.index(view) + further) % len(ids)]
+        self.changes += 1
+
+    def move(self, change: Callable[[Window], Window]) -> None:
+        """Zoom or pan, where the view has an axis for it."""
+        axis = self.view.axis
+        if axis:
+            self._windows[axis] = change(self._windows.get(axis, Window()))
+            self.changes += 1
+
+    def change_scale(self) -> None:
+        """Log for linear, linear for log."""
+        self._other_scales ^= {self.view.id}
+        self.changes += 1
+
+    def smooth(self) -> None:
+        """More smoothing, or none again."""
+        if self.view.smooths:
+            self._smoothing = next_level(self._smoothing)
+            self.changes += 1
+
+    def reorder(self) -> None:
+        """Layers in the other order."""
+        if self.view.has_orders:
+            self._by_call = not self._by_call
+            self.changes += 1
+
+    def pin(self, tree: TreeState, row: int | None) -> str | None:
+        """Pin the row, or let it go; why not, in words."""
+        if row is None or not self.view.pins:
+            return None
+        path = selection_of(tree, row).name
+        self.changes += 1
+        if path in self._pinned:
+            self._pinned.remove(path)
+        elif len(self._pinned) >= MOST_PINNED:
+            return f"{MOST_PINNED} rows are pinned already; on one of them, a lets it go."
+        else:
+            self._pinned.append(path)
+        return None
+
+    def _pins(self, tree: TreeState) -> tuple[Selection, ...]:
+        if not self._pinned:
+            return ()
+        if self._known[0] != tree.version:
+            rows = (*range(len(tree.modules)), *(~place for place in range(len(tree.parameters))))
+            self._known = tree.version, {chosen.name: chosen for chosen in (selection_of(tree, row) for row in rows)}
+        return tuple(self._known[1][path] for path in self._pinned if path in self._known[1])

@@ -1,0 +1,93 @@
+"""Text and colour for the terminal.
+
+This package owns lines and their styles, the palette, number formats, sparklines and the sizes of the panels.
+"""
+
+from gradtui.tui.rendering import formatting
+from gradtui.tui.rendering.detail_rows import Fact, detail_lines, said
+from gradtui.tui.rendering.formatting import (
+    BYTES_WIDTH,
+    DASH,
+    NORM_WIDTH,
+    RATE_WIDTH,
+    VALUE_WIDTH,
+    bytes_text,
+    count_text,
+    dtype_text,
+    microseconds_text,
+    norm_text,
+    rate_text,
+    seconds_text,
+    shape_text,
+    share_text,
+    steps_text,
+    value_text,
+)
+from gradtui.tui.rendering.lines import (
+    BLANK,
+    Line,
+    Span,
+    chunks,
+    compact,
+    elide,
+    elide_start,
+    fit,
+    line_width,
+    pad,
+    pad_start,
+    printable,
+    spread,
+    width_of,
+    wrap,
+)
+from gradtui.tui.rendering.palette import DARK_THEME, LIGHT_THEME, Palette, state_letter
+from gradtui.tui.rendering.proportions import is_wide, output_columns
+from gradtui.tui.rendering.sparkline import sparkline
+from gradtui.tui.rendering.state_help import MEANINGS, why_so
+
+__all__ = [
+    "BLANK",
+    "BYTES_WIDTH",
+    "DARK_THEME",
+    "DASH",
+    "LIGHT_THEME",
+    "MEANINGS",
+    "NORM_WIDTH",
+    "RATE_WIDTH",
+    "VALUE_WIDTH",
+    "Fact",
+    "Line",
+    "Palette",
+    "Span",
+    "bytes_text",
+    "chunks",
+    "compact",
+    "count_text",
+    "detail_lines",
+    "dtype_text",
+    "elide",
+    "elide_start",
+    "fit",
+    "formatting",
+    "is_wide",
+    "line_width",
+    "microseconds_text",
+    "norm_text",
+    "output_columns",
+    "pad",
+    "pad_start",
+    "printable",
+    "rate_text",
+    "said",
+    "seconds_text",
+    "shape_text",
+    "share_text",
+    "sparkline",
+    "spread",
+    "state_letter",
+    "steps_text",
+    "value_text",
+    "why_so",
+    "width_of",
+    "wrap",
+]

@@ -1,0 +1,50 @@
+"""A row of eight heights that shows how a norm went lately. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from gradtui.tui.rendering.lines import Line, Span
+
+_HEIGHTS = "▁▂▃▄▅▆▇█"
+_NOT_FINITE = "×"
+_LEAST_RANGE = 0.3
+"""Decades: a curve that moves less than a factor of two is drawn flat rather than as if it moved."""
+
+
+def sparkline(values: Sequence[float | None], width: int, role: str = "spark") -> Line:
+    """The newest `width` values, on a log scale of their own range.
+
+    Unknown values are blank, zero is the lowest height, and what is not finite is a mark in the role of an error.
+    """
+    newest = list(values[-width:]) if width > 0 else []
+    if not any(value is not None for value in newest):
+        return ((" " * max(0, width), ""),)
+    logs = [math.log10(value) for value in newest if value is not None and 0 < value < math.inf]
+    low, high = (min(logs), max(logs)) if logs else (0.0, 0.0)
+    if high - low < _LEAST_RANGE:
+        # A little off the middle, which lies on the border between two heights.
+        low = (high + low) / 2 - 0.55 * _LEAST_RANGE
+        high = low + _LEAST_RANGE
+    spans: list[Span] = [(" " * (width - len(newest)), "")] if len(newest) < width else []
+    if len(logs) == len(newest):
+        # Nearly always; and a tree has one of these in each row.
+        return (*spans, ("".join([_HEIGHTS[min(7, int((log - low) / (high - low) * 8))] for log in logs]), role))
+    for value in newest:
+        glyph, its_role = _glyph(value, low, high, role)
+        if spans and spans[-1][1] == its_role:
+            spans[-1] = (spans[-1][0] + glyph, its_role)
+        else:
+            spans.append((glyph, its_role))
+    return tuple(spans)
+
+
+def _glyph(value: float | None, low: float, high: float, role: str) -> Span:
+    if value is None:
+        return " ", role
+    if not math.isfinite(value):
+        return _NOT_FINITE, "error"
+    if value <= 0:
+        return _HEIGHTS[0], role
+    return _HEIGHTS[min(7, max(0, int((math.log10(value) - low) / (high - low) * 8)))], role

@@ -1,0 +1,125 @@
+"""From a key to the command for it, for what else is done to a live run than freezing and holding it. Pure."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from gradtui.protocol.commands import (
+    FollowMicroSteps,
+    PauseAtBadStep,
+    SetCheckpointing,
+    SetMode,
+    SetTrainable,
+    StopTraining,
+    TraceGradient,
+    Undo,
+    VerifyFreeze,
+    ZeroGradients,
+)
+from gradtui.state.run_state import RunState
+from gradtui.tui.requests.requests import OVER, Make, Refusal, is_buffer
+from gradtui.tui.tree import buffer_at, row_path
+
+
+def checkpointing(state: RunState, row: int | None) -> Make | Refusal:
+    """Checkpoint the module of a row (see `tree_rows`), or no longer; asked twice before the answer, the later wish counts."""
+    module = _module(state, row)
+    if isinstance(module, Refusal):
+        return module
+    path = state.tree.modules[module].path
+    waiting = [c.on for c in state.pending.values() if isinstance(c, SetCheckpointing) and c.path == path]
+    on = waiting[-1] if waiting else module in state.tree.checkpointed
+    return lambda number: SetCheckpointing(number, path, not on)
+
+
+def mode(state: RunState, row: int | None) -> Make | Refusal:
+    """Put the module of a row in eval mode if it was in training mode when it was seen last, else in training mode."""
+    module = _module(state, row)
+    if isinstance(module, Refusal):
+        return module
+    path = state.tree.modules[module].path
+    waiting = [c.training for c in state.pending.values() if isinstance(c, SetMode) and c.path == path]
+    seen = state.tree.reach.training if state.tree.reach is not None else ""
+    if not waiting and module >= len(seen):
+        return Refusal("Whether it is in training or in eval mode is not known before the first step.")
+    training = waiting[-1] if waiting else seen[module] == "1"
+    return lambda number: SetMode(number, path, not training)
+
+
+def follow_gradient(state: RunState, row: int) -> Make | None:
+    """Find how the gradient comes to a row; None where that is asked for already, or nothing is to come any more."""
+    path = row_path(state.tree, row)
+    asked = any(isinstance(c, TraceGradient) and c.path == path for c in state.pending.values())
+    if state.ended is not None or asked or buffer_at(state.tree, row) is not None:
+        return None
+    return lambda number: TraceGradient(number, path)
+
+
+def freeze_dropping(state: RunState, row: int | None) -> Make | Refusal:
+    """Freeze the row and let its optimizer state go."""
+    return _freeze(state, row, "drop")
+
+
+def freeze_offloading(state: RunState, row: int | None) -> Make | Refusal:
+    """Freeze the row, its optimizer state waiting in host memory until it is unfrozen."""
+    return _freeze(state, row, "offload")
+
+
+def _freeze(state: RunState, row: int | None, fate: Literal["drop", "offload"]) -> Make | Refusal:
+    if row is None:
+        return Refusal("There is no model yet.")
+    if state.ended is not None:
+        return Refusal(OVER)
+    if buffer_at(state.tree, row) is not None:
+        return is_buffer(state, row)
+    path = row_path(state.tree, row)
+    return lambda number: SetTrainable(number, path, False, fate)
+
+
+def verify(state: RunState) -> Make | Refusal:
+    """Compare what is frozen with what it was."""
+    return Refusal(OVER) if state.ended is not None else VerifyFreeze
+
+
+def zero_gradients(state: RunState) -> Make | Refusal:
+    """Clear all gradients."""
+    return Refusal(OVER) if state.ended is not None else ZeroGradients
+
+
+def micro_steps(state: RunState) -> Make | Refusal:
+    """Follow the gradients of each micro-step, or no longer; asked twice before the answer, the later wish counts."""
+    if state.ended is not None:
+        return Refusal(OVER)
+    waiting = [command.on for command in state.pending.values() if isinstance(command, FollowMicroSteps)]
+    on = waiting[-1] if waiting else state.micro_norms.on
+    return lambda number: FollowMicroSteps(number, not on)
+
+
+def undo(state: RunState) -> Make | Refusal:
+    """Take the latest change back."""
+    return Refusal(OVER) if state.ended is not None else Undo
+
+
+def pause_at_bad_step(state: RunState) -> Make | Refusal:
+    """Hold the run at the next NaN or Inf, or no longer; asked twice before the answer, the later wish counts."""
+    if state.ended is not None:
+        return Refusal(OVER)
+    waiting = [command.on for command in state.pending.values() if isinstance(command, PauseAtBadStep)]
+    on = waiting[-1] if waiting else state.pauses_at_bad_step
+    return lambda number: PauseAtBadStep(number, not on)
+
+
+def stop(state: RunState) -> Make | Refusal:
+    """End the script at the next step boundary."""
+    return Refusal(OVER) if state.ended is not None else StopTraining
+
+
+def _module(state: RunState, row: int | None) -> int | Refusal:
+    if row is None:
+        return Refusal("There is no model yet.")
+    if state.ended is not None:
+        return Refusal(OVER)
+    if row < 0:
+        kind = "parameter" if buffer_at(state.tree, row) is None else "buffer"
+        return Refusal(f"{row_path(state.tree, row)} is a {kind}; this is for modules.")
+    return row

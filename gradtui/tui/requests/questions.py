@@ -1,0 +1,179 @@
+"""Questions whose answer makes a command: which fields they have, and what is wrong with what was typed. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from gradtui.protocol.commands import RunSteps, RunTo, SaveCheckpoint, SetGroup
+from gradtui.protocol.vocabulary import GroupSettings
+from gradtui.state.run_state import RunState
+from gradtui.tui.requests.requests import OVER, Make, Refusal
+
+_MOST_LISTED = 8
+
+
+@dataclass(frozen=True)
+class Field:
+    """One line to type in."""
+
+    label: str
+    value: str = ""
+    hint: str = ""
+    """Shown while it is empty."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """A small form."""
+
+    title: str
+    fields: tuple[Field, ...]
+    answer: Callable[[Sequence[str]], Make | Refusal]
+    """From what was typed, a text per field, to the command, or to what is wrong with it."""
+    notes: tuple[str, ...] = ()
+    """Lines above the fields."""
+
+
+def run_steps(state: RunState) -> Question | Refusal:
+    """How many steps to run before holding."""
+    if state.ended is not None:
+        return Refusal(OVER)
+    return Question("Run so many steps, then hold", (Field("steps", hint="10"),), _steps)
+
+
+def _steps(typed: Sequence[str]) -> Make | Refusal:
+    count = _whole(typed[0])
+    if count is None or count < 1:
+        return Refusal(f"A number of steps is a whole number from 1 on, not {typed[0].strip() or 'nothing'}.")
+    return lambda number: RunSteps(number, count)
+
+
+def run_to(state: RunState) -> Question | Refusal:
+    """At which step to hold."""
+    if state.ended is not None:
+        return Refusal(OVER)
+    now = state.step
+
+    def answer(typed: Sequence[str]) -> Make | Refusal:
+        step = _whole(typed[0])
+        if step is None:
+            return Refusal(f"A step is a whole number, not {typed[0].strip() or 'nothing'}.")
+        if step <= now:
+            return Refusal(f"Step {step:,} is over: {now:,} steps have been executed.")
+        return lambda number: RunTo(number, step)
+
+    return Question("Run to a step, then hold", (Field("step", hint=str(now + 100)),), answer, (f"Now: step {now:,}",))
+
+
+def save_checkpoint(state: RunState) -> Question | Refusal:
+    """Where to write it."""
+    if state.ended is not None:
+        return Refusal(OVER)
+    notes = ("Models, optimizers, step and random states, for torch.load.", "Training is held while it is written.")
+    hint = "empty: beside the log"
+    return Question("Save a checkpoint", (Field("file", hint=hint),), _file, notes)
+
+
+def _file(typed: Sequence[str]) -> Make | Refusal:
+    name = typed[0].strip()
+    if name.endswith("/"):
+        return Refusal(f"{name} is a directory: name a file in it.")
+    return lambda number: SaveCheckpoint(number, name)
+
+
+def set_group(state: RunState) -> Question | Refusal:
+    """Which group, and what to set."""
+    if state.ended is not None:
+        return Refusal(OVER)
+    groups = _groups(state)
+    if not groups:
+        return Refusal("There is no optimizer left." if state.optimizers else "No optimizer has been seen yet.")
+    at = f" (step {state.groups.step:,})" if state.groups is not None else ""
+    notes = [f"{place}  {words}" for place, (_, _, words) in enumerate(groups[:_MOST_LISTED])]
+    notes[0] += at
+    if len(groups) > _MOST_LISTED:
+        notes.append(f"… {len(groups)} groups in all")
+    fields = (
+        Field("group", "0"),
+        Field("learning rate", hint="empty: as it is; *0.1: a tenth"),
+        Field("weight decay", hint="empty: as it is"),
+    )
+    return Question("Learning rate and weight decay", fields, lambda typed: _group(typed, groups), tuple(notes))
+
+
+_Group = tuple[int, int, str]
+"""Optimizer, group within it, and what it is set to in words."""
+
+
+def _groups(state: RunState) -> list[_Group]:
+    read = state.groups.optimizers if state.groups is not None else ()
+    found: list[_Group] = []
+    for place, optimizer in enumerate(state.optimizers):
+        settings = read[place] if place < len(read) else ()
+        if place < len(read) and not settings:
+            # It has had a group, as each has: it is gone.
+            continue
+        for group in range(optimizer.groups):
+            known = settings[group] if group < len(settings) else GroupSettings(None, None)
+            name = f"{optimizer.type_name} group {group}" if optimizer.groups > 1 else optimizer.type_name
+            found.append((place, group, f"{name}: {_words(known)}"))
+    return found
+
+
+def _words(known: GroupSettings) -> str:
+    rate, decay = known.learning_rate, known.weight_decay
+    return f"learning rate {_number_words(rate)}, weight decay {_number_words(decay)}"
+
+
+def _number_words(value: float | None) -> str:
+    return "–" if value is None else f"{value:g}"
+
+
+def _group(typed: Sequence[str], groups: list[_Group]) -> Make | Refusal:
+    place = _whole(typed[0])
+    if place is None or not 0 <= place < len(groups):
+        last = len(groups) - 1
+        return Refusal(f"There is no group {typed[0].strip() or 'without a number'}: they are 0 to {last}.")
+    optimizer, group, words = groups[place]
+    rate = _setting("learning rate", typed[1], words)
+    decay = _setting("weight decay", typed[2], words)
+    for value in (rate, decay):
+        if isinstance(value, Refusal):
+            return value
+    if rate is None and decay is None:
+        return Refusal("Type a learning rate, a weight decay, or both.")
+    return lambda number: SetGroup(number, optimizer, group, rate, decay)  # type: ignore[arg-type]  # neither is a refusal now
+
+
+def _setting(name: str, text: str, words: str) -> float | Refusal | None:
+    """A number from 0 on, or `*` and a factor of what it is now; None if nothing was typed."""
+    text = text.strip()
+    if not text:
+        return None
+    factor = 1.0
+    if text.startswith("*"):
+        now = _number(words.partition(f"{name} ")[2].partition(",")[0])
+        if now is None:
+            return Refusal(f"What the {name} is now is not known: type the number itself.")
+        factor, text = now, text[1:].strip()
+    value = _number(text)
+    if value is None or value < 0:
+        return Refusal(f"A {name} is a number from 0 on, such as 3e-4, not {text or 'nothing'}.")
+    return value * factor
+
+
+def _number(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+def _whole(text: str) -> int | None:
+    try:
+        return int(text.strip().replace(",", "").replace("_", ""))
+    except ValueError:
+        return None

@@ -1,0 +1,17 @@
+"""The terminal and the thread that draws on it.
+
+This package owns the Textual driver, the UI thread, and the adjustments that let Textual run beside a script.
+"""
+
+from gradtui.tui.terminal.driver import in_foreground, interrupt_script, is_in_background, suspend_process
+from gradtui.tui.terminal.line_filter import NoControls
+from gradtui.tui.terminal.ui_thread import UiThread
+
+__all__ = [
+    "NoControls",
+    "UiThread",
+    "in_foreground",
+    "interrupt_script",
+    "is_in_background",
+    "suspend_process",
+]

@@ -1,0 +1,32 @@
+"""The module tree panel.
+
+This package owns its rows, columns, cells and totals, the filter, and the queue that handles one key at a time.
+"""
+
+from gradtui.tui.tree.key_queue import KeysInOrder
+from gradtui.tui.tree.pane import TreePane
+from gradtui.tui.tree.pending_marks import FREEZE, MIXED, UNFREEZE
+from gradtui.tui.tree.tree_cells import RECOMPUTED, TIED
+from gradtui.tui.tree.tree_columns import SPARK_WIDTH
+from gradtui.tui.tree.tree_reach import HIDDEN, PARTLY, RUNS, STOPS, WITHIN
+from gradtui.tui.tree.tree_rows import buffer_at, row_path
+from gradtui.tui.tree.view import ModuleTree
+
+__all__ = [
+    "FREEZE",
+    "HIDDEN",
+    "MIXED",
+    "PARTLY",
+    "RECOMPUTED",
+    "RUNS",
+    "SPARK_WIDTH",
+    "STOPS",
+    "TIED",
+    "UNFREEZE",
+    "WITHIN",
+    "KeysInOrder",
+    "ModuleTree",
+    "TreePane",
+    "buffer_at",
+    "row_path",
+]

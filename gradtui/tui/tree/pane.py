@@ -1,0 +1,150 @@
+"""The frame around the tree: its title, the names of the columns, and the line in which a filter is typed. UI thread."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from textual import events
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.content import Content
+from textual.message import Message
+from textual.widgets import Input
+
+from gradtui.state.run_state import RunState
+from gradtui.state.selectors import problem_count
+from gradtui.tui.rendering import count_text, elide, printable
+from gradtui.tui.tree.tree_reach import frontier_words
+from gradtui.tui.tree.view import ColumnTitles, ModuleTree
+
+_ROOM_FOR_WORDS = 58
+
+
+class FilterInput(Input):
+    """Where the filter is typed; it stays in sight as long as the filter is in force."""
+
+    @dataclass
+    class Moved(Message):
+        """The cursor of the tree was moved by so many rows while typing."""
+
+        rows: int
+
+    def on_key(self, event: events.Key) -> None:
+        moves = {"up": -1, "down": 1}
+        if event.key in moves:
+            event.stop()
+            event.prevent_default()
+            self.post_message(self.Moved(moves[event.key]))
+
+
+_BETWEEN = " · "
+
+
+def _matching(rows: int) -> str:
+    return "1 row matches" if rows == 1 else f"{rows:,} rows match"
+
+
+def tree_title(state: RunState, trainable: int | None, width: int) -> str:
+    """How large the models are and how much of them trains, longer where there is room."""
+    tree = state.tree
+    if not tree.parameters:
+        return ""
+    elements = count_text(sum(info.count for info in tree.parameters)).strip()
+    train = count_text(trainable).strip()
+    if width < _ROOM_FOR_WORDS:
+        return f"{train} of {elements} trainable"
+    names = " + ".join(printable(model.type_name) for model in tree.models)
+    return f"{elide(names, width - _ROOM_FOR_WORDS + 12)}, {elements} parameters, {train} trainable"
+
+
+class TreePane(Vertical):
+    """Column names, tree and filter line in one frame."""
+
+    def __init__(self, state: RunState, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._state = state
+        self.tree_view = ModuleTree(state, id="tree")
+        self.filter_input = FilterInput(placeholder="path or glob", compact=True, id="filter")
+        self.filter_input.display = False
+        self.filter_input.cursor_blink = False
+        self.border_title = Content.assemble(("Model", "bold"))
+        self._columns = ColumnTitles(state, id="columns")
+        self._titles: tuple[str, str, int, str] = ("", "", 0, "")
+        self._counted: tuple[int, str, int] = (-1, "", 0)
+        self._size_text = ""
+
+    def compose(self) -> ComposeResult:
+        yield self._columns
+        yield self.tree_view
+        yield self.filter_input
+
+    def update(self) -> None:
+        """Repaint what changed."""
+        self.tree_view.update()
+        self._columns.redraw()
+        self._update_titles()
+
+    def on_resize(self) -> None:
+        self._update_titles()
+
+    def open_filter(self) -> None:
+        """Show the filter line and type into it."""
+        self.filter_input.display = True
+        self.filter_input.focus()
+
+    def keep_filter(self) -> None:
+        """Go back to the tree; the filter stays in force and in sight if there is one."""
+        self.filter_input.display = bool(self.filter_input.value)
+        self.tree_view.focus()
+
+    def clear_filter(self) -> None:
+        """Show every row again and go back to the tree."""
+        self.filter_input.value = ""
+        self.filter_input.display = False
+        self.tree_view.set_filter("")
+        self.tree_view.focus()
+        self._update_titles()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        event.stop()
+        if event.value != self.tree_view.rows.filter:
+            self.tree_view.set_filter(event.value)
+            self._update_titles()
+
+    def on_filter_input_moved(self, event: FilterInput.Moved) -> None:
+        event.stop()
+        self.tree_view.move_to(self.tree_view.cursor + event.rows)
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        event.stop()
+        self.keep_filter()
+
+    def _update_titles(self) -> None:
+        rows = self.tree_view.rows
+        problems = problem_count(self._state.tree)
+        matching = _matching(rows.matches) if rows.filter else ""
+        look = f"! {problems:,} need{'s' if problems == 1 else ''} a look" if problems else ""
+        room = self.content_size.width - 4 - sum(len(text) + len(_BETWEEN) for text in (matching, look) if text)
+        stops = frontier_words(self._state.tree, self.tree_view.reach.line, room)
+        titles = (self._model_text(), matching, problems, stops)
+        if titles == self._titles:
+            return
+        self._titles = titles
+        self.border_title = Content.assemble(
+            ("Model", "bold"), (f"  {titles[0]}" if titles[0] else "", "$foreground-muted")
+        )
+        parts = [(stops, "$foreground-muted"), (matching, "$foreground-muted"), (look, "$warning")]
+        shown = [part for part in parts if part[0]]
+        self.border_subtitle = Content.styled(_BETWEEN, "$foreground-muted").join(
+            Content.styled(text, style) for text, style in shown
+        )
+
+    def _model_text(self) -> str:
+        tree = self._state.tree
+        width = self.content_size.width
+        if self._counted != (tree.version, tree.trainable, width):
+            self._counted = (tree.version, tree.trainable, width)
+            known = [self.tree_view.totals.trainable(tree.modules[model.root]) for model in tree.models]
+            trainable = None if None in known or not known else sum(count or 0 for count in known)
+            self._size_text = tree_title(self._state, trainable, width)
+        return self._size_text

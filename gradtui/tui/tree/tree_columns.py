@@ -1,0 +1,74 @@
+"""Which columns of the model tree fit into a width. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gradtui.tui.rendering import Line, Span, formatting, pad, pad_start
+
+SPARK_WIDTH = 8
+_GAP = 1
+MARK_WIDTH = 1
+"""Before saved bytes stands whether backward computes the rest again."""
+_LEAST_NAME = 22
+_GOOD_NAME = 30
+"""Cells that the names keep; the first two columns are worth more than long names, the others are not."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column right of the names."""
+
+    key: str
+    title: str
+    width: int
+    least_name: int
+    """Cells that must remain for the names if this column is shown."""
+
+
+STATE_WIDTH, STATE_WIDTH_NARROW = 5, 4
+
+_BY_PRIORITY = (
+    Column("count", "count", formatting.COUNT_WIDTH, 0),
+    Column("norm", "‖grad‖", formatting.NORM_WIDTH, 12),
+    Column("spark", f"last {SPARK_WIDTH}", SPARK_WIDTH, _LEAST_NAME),
+    Column("bytes", "bytes", formatting.BYTES_WIDTH, _LEAST_NAME),
+    Column("shape", "shape", 10, _LEAST_NAME),
+    Column("kept", "saved", MARK_WIDTH + formatting.BYTES_WIDTH, _LEAST_NAME),
+    Column("trainable", "train", formatting.COUNT_WIDTH, _GOOD_NAME),
+    Column("dtype", "type", 4, _GOOD_NAME),
+)
+_ON_SCREEN = ("shape", "dtype", "trainable", "count", "bytes", "kept", "norm", "spark")
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns of a tree that is `width` cells wide, from left to right."""
+
+    width: int
+    state: int
+    name: int
+    others: tuple[Column, ...]
+
+    def header(self) -> Line:
+        """The line of column titles."""
+        title = "state" if self.state >= STATE_WIDTH else " st"
+        spans: list[Span] = [(pad(title, self.state + 1), "faint"), (pad("name", self.name), "faint")]
+        for column in self.others:
+            text = pad(column.title, column.width) if column.key == "spark" else pad_start(column.title, column.width)
+            spans.append((" " * _GAP + text, "faint"))
+        return tuple(spans)
+
+
+def columns_for(width: int) -> Columns:
+    """Choose columns by priority until the names would become too narrow."""
+    state = STATE_WIDTH if width >= 50 else STATE_WIDTH_NARROW
+    name = max(0, width - state - 1)
+    chosen: set[str] = set()
+    for column in _BY_PRIORITY:
+        if name - column.width - _GAP < column.least_name:
+            break
+        chosen.add(column.key)
+        name -= column.width + _GAP
+    by_key = {column.key: column for column in _BY_PRIORITY}
+    return Columns(width, state, name, tuple(by_key[key] for key in _ON_SCREEN if key in chosen))

@@ -1,0 +1,80 @@
+"""The rail beside the rows of the model tree: where backward runs, and the line at which it stops. Pure."""
+
+from __future__ import annotations
+
+from gradtui.protocol.vocabulary import ENTERED, ParameterState, Reach
+from gradtui.state.frontier import Frontier, called, frontier, stop_words, why_there, with_ancestors
+from gradtui.state.run_state import TreeState
+from gradtui.tui.rendering import elide_start, printable, width_of
+from gradtui.tui.tree.tree_rows import buffer_at
+
+RUNS, STOPS, PARTLY, WITHIN, HIDDEN = "│", "┯", "┆", "╪", "?"
+_LEAST_ROOM = 4
+_WITHOUT = frozenset({ParameterState.CUT.value, ParameterState.UNREACHED.value})
+
+
+class TreeReach:
+    """The mark of each row. `update` takes in what was measured since."""
+
+    def __init__(self, tree: TreeState) -> None:
+        self._tree = tree
+        self._of: object = None
+        self.line: Frontier | None = None
+        self._stops: frozenset[int] = frozenset()
+        self._stop_parameters: frozenset[int] = frozenset()
+        self._holding: frozenset[int] = frozenset()
+
+    def update(self) -> None:
+        """Work the frontier out anew if something that decides it has changed."""
+        tree, reach = self._tree, self._tree.reach
+        upstream = tree.saved.upstream if tree.saved is not None else ()
+        basis = None if reach is None else (reach.reach, reach.grad_modes, reach.called, upstream, tree.states)
+        same, self._of = basis == self._of, basis
+        if same:
+            return
+        self.line = frontier(tree)
+        line = self.line or Frontier()
+        self._stops, self._stop_parameters = frozenset(line.stops), frozenset(line.stop_parameters)
+        self._holding = with_ancestors(tree.modules, line.never_entered)
+
+    def mark(self, row: int, *, folded: bool) -> str:
+        """One cell for a row (see `tree_rows`): blank where backward never comes, or where that is not known."""
+        letters = self._tree.reach.reach if self._tree.reach is not None else ""
+        if not letters or buffer_at(self._tree, row) is not None:
+            return " "
+        if row < 0:
+            return self._parameter_mark(~row, letters[self._tree.parameters[~row].module])
+        if letters[row] == Reach.UNKNOWN.value:
+            return HIDDEN
+        if letters[row] not in ENTERED:
+            return " "
+        if row in self._stops:
+            return STOPS
+        if row in self._holding:
+            return WITHIN if folded else PARTLY
+        return RUNS
+
+    def _parameter_mark(self, index: int, letter: str) -> str:
+        if index in self._stop_parameters:
+            return STOPS
+        return RUNS if letter in ENTERED and self._tree.states[index] not in _WITHOUT else " "
+
+
+def frontier_words(tree: TreeState, line: Frontier | None, width: int) -> str:
+    """The frontier in a few words for the frame of the tree; nothing where there is none."""
+    if line is None or not line.never_entered:
+        return ""
+    where = stop_words(tree, line)
+    if where is not None:
+        begin, short, rest = "backward stops at ", f"{STOPS} ", printable(where.removeprefix("at "))
+    else:
+        begin, short, rest = "backward never enters ", "", printable(called(tree, line.never_entered[0]))
+        rest += f" +{len(line.never_entered) - 1}" if len(line.never_entered) > 1 else ""
+    whole = f"{begin}{rest}: {why_there(tree, line)}"
+    if width_of(whole) <= width:
+        return whole
+    if where is not None and len(begin) + width_of(rest) > width:
+        rest = printable((stop_words(tree, line, named=1) or "").removeprefix("at "))
+    begin = begin if len(begin) + width_of(rest) <= width else short
+    room = width - len(begin)
+    return begin + elide_start(rest, room) if begin and room >= _LEAST_ROOM else ""

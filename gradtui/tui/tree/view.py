@@ -1,0 +1,288 @@
+"""The model tree: a flat list of visible rows drawn by line, so that 100,000 rows are as quick as ten. UI thread.
+
+It holds a cursor, folds and a filter, and no fact about the run: every cell is read from the `RunState` when it is drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from textual import events
+from textual.message import Message
+
+from gradtui.protocol.commands import SetCheckpointing
+from gradtui.state.run_state import RunState
+from gradtui.state.selectors import has_trained, next_problem, pending_parameters
+from gradtui.tui.actions import bindings
+from gradtui.tui.rendering import BLANK, Line, fit, wrap
+from gradtui.tui.tree.pending_marks import NOTHING_PENDING, PendingMarks
+from gradtui.tui.tree.tree_cells import TreeCells
+from gradtui.tui.tree.tree_columns import SPARK_WIDTH, columns_for
+from gradtui.tui.tree.tree_reach import TreeReach
+from gradtui.tui.tree.tree_rows import TreeRows, buffer_at
+from gradtui.tui.tree.tree_totals import TreeTotals
+from gradtui.tui.widgets import LineView, ScrollLines
+
+
+class ModuleTree(ScrollLines):
+    """Rows of modules and parameters with a cursor."""
+
+    BINDINGS = bindings("tree")
+
+    @dataclass
+    class CursorMoved(Message):
+        """The cursor is on another row."""
+
+    @dataclass
+    class ToggleClicked(Message):
+        """The state letter of the row under the cursor was clicked."""
+
+    @dataclass
+    class ExplainClicked(Message):
+        """A row was clicked twice."""
+
+    def __init__(self, state: RunState, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._state = state
+        self._version = state.tree.version
+        self.rows = TreeRows(state.tree)
+        self._totals = TreeTotals(state.tree, SPARK_WIDTH)
+        self.reach = TreeReach(state.tree)
+        """Where backward runs, up to date since the last drawing."""
+        self._cells: TreeCells | None = None
+        self._waiting: tuple[int, ...] = ()
+        self._marks = NOTHING_PENDING
+        self.cursor = 0
+
+    @property
+    def current(self) -> int | None:
+        """The row under the cursor (see `tree_rows`), None while there is none."""
+        return self.rows.rows[self.cursor] if self.cursor < len(self.rows) else None
+
+    @property
+    def measured(self) -> int | None:
+        """The row under the cursor if gradients are measured for it; None for a buffer."""
+        row = self.current
+        return row if row is None or buffer_at(self._state.tree, row) is None else None
+
+    @property
+    def totals(self) -> TreeTotals:
+        """Sums over subtrees, up to date since the last drawing."""
+        return self._totals
+
+    def update(self) -> None:
+        """Take in a new structure if there is one, and repaint the rows that changed."""
+        self._take_in()
+        self.redraw()
+
+    def _take_in(self) -> None:
+        tree = self._state.tree
+        if tree.version != self._version:
+            self._version = tree.version
+            self._take_structure()
+        self._totals.update(self._state)
+        self.reach.update()
+
+    def _take_structure(self) -> None:
+        tree, at = self._state.tree, self.current
+        old_path = self.rows.path(at) if at is not None else ""
+        known = len(self.rows) > 0
+        folds = self.rows.folded_paths if known else None
+        self._waiting, self._marks = (), NOTHING_PENDING
+        pattern = self.rows.filter
+        self.rows = TreeRows(tree, folds, room=self.content_size.height or self.app.size.height // 2)
+        if pattern:
+            self.rows.set_filter(pattern)
+        self._totals = TreeTotals(tree, SPARK_WIDTH)
+        self.reach = TreeReach(tree)
+        self.cursor = (
+            next((i for i, row in enumerate(self.rows.rows) if self.rows.path(row) == old_path), 0) if known else 0
+        )
+        self.post_message(self.CursorMoved())
+
+    # Drawing
+
+    def line_count(self, width: int) -> int:
+        return len(self.rows) or len(self._empty(width))
+
+    def lines_for(self, width: int, height: int) -> Sequence[Line]:
+        # A key repaints at any time: module rows must then be as new as the parameter rows under them.
+        self._take_in()
+        state = self._state
+        columns = columns_for(width - 1)
+        if self._cells is None or self._cells.rows is not self.rows or self._cells.columns != columns:
+            self._cells = TreeCells(state.tree, self.rows, self._totals, columns, self.reach)
+        waiting = tuple(state.pending)
+        if waiting != self._waiting:
+            self._waiting, self._marks = waiting, PendingMarks(pending_parameters(state))
+        self._cells.pending = self._marks
+        self._cells.asked = frozenset(c.path for c in state.pending.values() if isinstance(c, SetCheckpointing))
+        return super().lines_for(width, height)
+
+    def line_at(self, index: int, width: int) -> Line:
+        if not len(self.rows):
+            return fit(self._empty(width)[index], width)
+        if self._cells is None:
+            return ()
+        line = self._cells.line(self.rows.rows[index])
+        if index != self.cursor:
+            return line
+        ground = "cursor" if self.has_focus else "cursor-blurred"
+        return tuple((text, f"{role}@{ground}") for text, role in line)
+
+    def _empty(self, width: int) -> list[Line]:
+        if self.rows.filter:
+            text = f"No row matches {self.rows.filter!r}. Esc shows every row again."
+        elif self._state.ended is None:
+            text = (
+                "Waiting for the script to build a model. It is found when it is first called or given to an optimizer."
+            )
+        elif has_trained(self._state):
+            text = "The script trained something, but no module was found."
+        else:
+            text = "The script ended without training in this process: no module was called and no optimizer was made."
+        return [((" ", ""), *line) for line in wrap(((text, "muted"),), max(1, width - 2))]
+
+    # Cursor
+
+    def move_to(self, index: int) -> None:
+        """Put the cursor on a visible row, scrolling as far as needed."""
+        if not len(self.rows):
+            return
+        index = min(max(0, index), len(self.rows) - 1)
+        moved, self.cursor = index != self.cursor, index
+        height = max(1, self.content_size.height)
+        self.top = min(max(self.top, index - height + 1), index)
+        self.redraw()
+        if moved:
+            self.post_message(self.CursorMoved())
+
+    def show_row(self, row: int) -> None:
+        """Put the cursor on a row, unfolding and dropping the filter where they hide it."""
+        self.rows.reveal(row)
+        self.move_to(self.rows.position(row) or 0)
+
+    def to_next_problem(self) -> bool:
+        """Go to the next parameter whose state needs a look; False if there is none."""
+        at = self.current
+        tree = self._state.tree
+        after = -1 if at is None else ~at if at < 0 else tree.modules[at].first_parameter - 1
+        found = next_problem(tree, after)
+        if found is None:
+            return False
+        self.show_row(~found)
+        return True
+
+    def set_filter(self, text: str) -> None:
+        """Filter the rows by path; the cursor stays on its row if that matches, else it goes to the first match."""
+        at = self.current
+        self.rows.set_filter(text)
+        where = self.rows.position(at) if at is not None and self.rows.is_match(at) else None
+        if where is None:
+            where = next((i for i, row in enumerate(self.rows.rows) if self.rows.is_match(row)), 0)
+        self.cursor, self.top = min(where, max(0, len(self.rows) - 1)), 0
+        self.move_to(self.cursor)
+        self.redraw()
+        self.post_message(self.CursorMoved())
+
+    def _fold(self, module: int, folded: bool) -> None:
+        self.rows.set_folded(module, folded)
+        self.move_to(self.rows.position(module) or 0)
+
+    def _keep_cursor(self, change: Callable[[], None]) -> None:
+        row = self.current
+        change()
+        while row is not None and self.rows.position(row) is None:
+            row = self.rows.parent(row)
+        self.move_to(self.rows.position(row) or 0 if row is not None else 0)
+
+    # Actions; what each does is told in `action_table.ACTIONS`
+
+    def action_cursor_up(self) -> None:
+        self.move_to(self.cursor - 1)
+
+    def action_cursor_down(self) -> None:
+        self.move_to(self.cursor + 1)
+
+    def action_page_up(self) -> None:
+        self.move_to(self.cursor - max(1, self.content_size.height - 1))
+
+    def action_page_down(self) -> None:
+        self.move_to(self.cursor + max(1, self.content_size.height - 1))
+
+    def action_first_row(self) -> None:
+        self.move_to(0)
+
+    def action_last_row(self) -> None:
+        self.move_to(len(self.rows) - 1)
+
+    def action_fold_or_parent(self) -> None:
+        row = self.current
+        if row is None:
+            return
+        if row >= 0 and self.rows.has_children(row) and not self.rows.is_folded(row):
+            self._fold(row, True)
+            return
+        parent = self.rows.parent(row)
+        if parent is not None:
+            self.move_to(self.rows.position(parent) or 0)
+
+    def action_unfold_or_child(self) -> None:
+        row = self.current
+        if row is None or row < 0 or not self.rows.has_children(row):
+            return
+        if self.rows.is_folded(row):
+            self._fold(row, False)
+        else:
+            self.move_to(self.cursor + 1)
+
+    def action_toggle_fold(self) -> None:
+        row = self.current
+        module = row if row is None or row >= 0 else self.rows.parent(row)
+        if module is not None:
+            self._fold(module, not self.rows.is_folded(module))
+
+    def action_fold_all(self) -> None:
+        self._keep_cursor(self.rows.fold_all)
+
+    def action_unfold_all(self) -> None:
+        self._keep_cursor(self.rows.unfold_all)
+
+    # Mouse
+
+    def on_click(self, event: events.Click) -> None:
+        """Select a row; a click on an arrow folds, on the letter of the selected row toggles, a double click explains."""
+        offset = event.get_content_offset(self)
+        if offset is None or not len(self.rows) or self._cells is None:
+            return
+        index = self.top + offset.y
+        if index >= len(self.rows):
+            return
+        was_there, row = index == self.cursor, self.rows.rows[index]
+        self.move_to(index)
+        marker = self._cells.marker_column(row)
+        if row >= 0 and marker <= offset.x <= marker + 1:
+            self.action_toggle_fold()
+        elif offset.x < self._cells.columns.state:
+            if was_there:
+                self.post_message(self.ToggleClicked())
+        elif event.chain == 2:
+            self.post_message(self.ExplainClicked())
+
+    def on_focus(self) -> None:
+        self.redraw()
+
+    def on_blur(self) -> None:
+        self.redraw()
+
+
+class ColumnTitles(LineView):
+    """The line above the tree that names its columns, once there are any rows."""
+
+    def __init__(self, state: RunState, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._state = state
+
+    def lines_for(self, width: int, height: int) -> Sequence[Line]:  # noqa: ARG002
+        return [columns_for(width - 1).header() if self._state.tree.modules else BLANK]
