@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from gradtui.state.bad_step_words import bad_step_words
 from gradtui.state.run_state import RunState
+from gradtui.text import nonfinite_text
 
 
 def bad_step(state: RunState) -> dict[str, Any] | None:
@@ -35,5 +35,5 @@ def bad_step(state: RunState) -> dict[str, Any] | None:
         "parameter": event.parameter,
         "others": event.others,
         "exact": event.exact,
-        "in_words": bad_step_words(event),
+        "in_words": nonfinite_text(event),
     }

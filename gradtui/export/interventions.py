@@ -6,8 +6,8 @@ from typing import Any
 
 from gradtui.protocol.codec import to_words
 from gradtui.protocol.commands import SetTrainable
-from gradtui.state.command_words import command_words
 from gradtui.state.run_state import RunState
+from gradtui.text import command_text
 
 
 def freezes(state: RunState) -> dict[str, Any]:
@@ -44,5 +44,5 @@ def interventions(state: RunState) -> list[dict[str, Any]]:
 def refused(state: RunState) -> list[dict[str, Any]]:
     """The newest commands that were not carried out."""
     return [
-        {"step": event.step, "command": command_words(event.command), "reason": event.reason} for event in state.refused
+        {"step": event.step, "command": command_text(event.command), "reason": event.reason} for event in state.refused
     ]

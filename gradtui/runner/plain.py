@@ -19,7 +19,6 @@ from typing import TypeVar
 from gradtui.descriptors import duplicate_aside
 from gradtui.printable import printable
 from gradtui.protocol.vocabulary import Phase
-from gradtui.state.bad_step_words import bad_step_words
 from gradtui.state.checkpoint_words import checkpoint_lines
 from gradtui.state.frontier import sentence
 from gradtui.state.graph_words import graph_lines
@@ -39,7 +38,7 @@ from gradtui.state.reducer import apply
 from gradtui.state.run_state import CostRecord, ModelRecord, NormSummary, PhaseRecord, RunState
 from gradtui.state.same_storage import same_storage_lines
 from gradtui.state.state_reasons import problem_lines
-from gradtui.state.unregistered_words import unregistered_lines
+from gradtui.text import nonfinite_text, unregistered_lines
 from gradtui.transport.channel import EventSource
 
 PROGRESS_S = 5.0
@@ -293,7 +292,7 @@ def _gradient_lines(state: RunState) -> list[str]:
         if norms.unconfirmed_steps:
             count = f"at {norms.unconfirmed_steps:,} of these steps"
             lines.append(f"{count} the norm is of the end of backward: the script may have clipped it afterwards")
-    return lines if state.bad_step is None else [*lines, bad_step_words(state.bad_step)]
+    return lines if state.bad_step is None else [*lines, nonfinite_text(state.bad_step)]
 
 
 def _norm_line(state: RunState, norms: NormSummary) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from gradtui.protocol.events import GraphsAlive
 from gradtui.protocol.vocabulary import Phase
-from gradtui.state.out_of_memory import size_text
 from gradtui.state.run_state import RunState
+from gradtui.text import size_text
 
 
 def living_words(event: GraphsAlive) -> str:

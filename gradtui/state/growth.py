@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from gradtui.protocol.events import MemoryMeasured
+from gradtui.text import size_text
 
 WINDOW = 24
 """Ledgers that are compared. The first few of a run do not count: the optimizer's state is made then."""
@@ -29,10 +30,9 @@ class Growth:
 
     def __str__(self) -> str:
         """In words, with the numbers."""
-        mebibytes = 1 << 20
-        share = f"{self.category_bytes / mebibytes:.1f} MiB of it in {self.category.replace('_', ' ')}"
+        share = f"{size_text(self.category_bytes)} of it in {self.category.replace('_', ' ')}"
         return (
-            f"memory at the end of a step grew by {self.bytes / mebibytes:.1f} MiB from step {self.since_step:,} to "
+            f"memory at the end of a step grew by {size_text(self.bytes)} from step {self.since_step:,} to "
             f"{self.step:,}, {share}: something of each step is kept"
         )
 

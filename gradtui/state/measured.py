@@ -8,11 +8,11 @@ from typing import TypeVar
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import ParameterState, Phase
-from gradtui.state.bad_step_words import bad_step_words
 from gradtui.state.moved import newly_moved
 from gradtui.state.notes import note
 from gradtui.state.run_state import NormSummary, RunState, TreeState
 from gradtui.state.turns import take_reach, take_saved
+from gradtui.text import nonfinite_text
 
 HISTOGRAMS_KEPT = 256
 _ROWS_KEPT = 32
@@ -137,7 +137,7 @@ def bad_step_found(state: RunState, event: ev.NonFiniteFound) -> None:
     state.bad_step = state.bad_step or event
     # The pause is over with the first bad step, whether or not the run could be held there.
     state.pauses_at_bad_step = False
-    note(state, event, "not finite", bad_step_words(event, with_hold=True))
+    note(state, event, "not finite", nonfinite_text(event, with_hold=True))
 
 
 def ledger_taken(state: RunState, event: ev.MemoryMeasured) -> None:

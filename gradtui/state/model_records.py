@@ -10,6 +10,7 @@ from gradtui.protocol.vocabulary import ENTERED, STATE_NAMES, GradMode, ModelInf
 from gradtui.state.frontier import frontier, sentence
 from gradtui.state.run_state import ModelRecord, PhaseRecord, Regime, RunState, TreeState
 from gradtui.state.selectors import saved_bytes, subtree, totals
+from gradtui.text import size_text
 
 RECORDS_KEPT = 64
 
@@ -75,9 +76,9 @@ def record_words(record: ModelRecord) -> str:
     held = [("gradients", record.gradient_bytes), ("saved for backward", record.activation_bytes)]
     if record.evaluated_only:
         held = [(what, size) for what, size in held if size]
-    parts += [f"{_size(size)} {what}" for what, size in held if size is not None]
+    parts += [f"{size_text(size, 2)} {what}" for what, size in held if size is not None]
     if record.bucket_bytes:
-        parts.append(f"{_size(record.bucket_bytes)} in data-parallel buckets (counted as other)")
+        parts.append(f"{size_text(record.bucket_bytes, 2)} in data-parallel buckets (counted as other)")
     return ", ".join(parts)
 
 
@@ -95,15 +96,6 @@ _MODE_SUFFIXES = {
     GradMode.NOT_CHECKPOINTED.value: " in a reentrant checkpoint without a gradient",
     GradMode.NOT_RUN.value: " not run",
 }
-
-
-def _size(size: int) -> str:
-    value, unit = float(size), "B"
-    for larger in ("KiB", "MiB", "GiB", "TiB"):
-        if value < 1024:
-            break
-        value, unit = value / 1024, larger
-    return f"{size:,} B" if unit == "B" else f"{value:.2f} {unit}"
 
 
 def keep_records(state: RunState, event: ModelsFound) -> None:

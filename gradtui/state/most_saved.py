@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gradtui.state.frontier import called
-from gradtui.state.out_of_memory import size_text
 from gradtui.state.run_state import TreeState
 from gradtui.state.selectors import kept_for, saved_bytes, subtree
+from gradtui.text import size_text
 
 _LEAST = 1 << 20
 """Bytes. Less than this is no reason for a line."""

@@ -6,19 +6,10 @@ from collections.abc import Iterable, Iterator
 
 from gradtui.protocol.events import Event, GradientsMeasured, MemoryMeasured, OutOfMemory
 from gradtui.protocol.vocabulary import MEMORY_CATEGORIES, HeldStorage
+from gradtui.text import size_text
 
 _NAMED = 4
 """So many categories are named on the one line, the largest first."""
-
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
-
-
-def size_text(count: int) -> str:
-    """Bytes as `3.2 GiB`; below 1 KiB as a whole number."""
-    value, unit = float(count), 0
-    while abs(value) >= 1024 and unit < len(_UNITS) - 1:
-        value, unit = value / 1024, unit + 1
-    return f"{value:.1f} {_UNITS[unit]}" if unit else f"{count} B"
 
 
 def happened(event: OutOfMemory) -> str:

@@ -21,7 +21,6 @@ from gradtui.protocol.commands import (
 )
 from gradtui.state import measured
 from gradtui.state.checkpoint_words import checkpoint_lines
-from gradtui.state.command_words import command_words
 from gradtui.state.freeze_words import contended_words, verified_words
 from gradtui.state.growth import GrowthWatch
 from gradtui.state.model_records import keep_records, record_words
@@ -31,7 +30,7 @@ from gradtui.state.relisting import relisted, relisted_history, relisted_optimiz
 from gradtui.state.run_state import RunState, TreeState
 from gradtui.state.selectors import is_classified, subtree
 from gradtui.state.series import Series
-from gradtui.state.unregistered_words import unregistered_lines
+from gradtui.text import command_text, unregistered_lines
 
 INTERVENTIONS_KEPT = 1_000
 REFUSALS_KEPT = 64
@@ -203,7 +202,7 @@ def _rejected(state: RunState, event: ev.CommandRejected) -> None:
     state.pending.pop(event.command.id, None)
     state.refused.append(event)
     del state.refused[:-REFUSALS_KEPT]
-    note(state, event, "rejected", f"cannot {command_words(event.command)}: {event.reason}")
+    note(state, event, "rejected", f"cannot {command_text(event.command)}: {event.reason}")
 
 
 def _checkpointing(state: RunState, event: ev.CheckpointingChanged) -> None:

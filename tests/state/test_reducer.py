@@ -12,11 +12,11 @@ from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Pause, PauseAtBadStep, Resume, RunSteps, SetTrainable, StopTraining, Watch
 from gradtui.protocol.histogram import BINS, GradientHistogram
 from gradtui.protocol.vocabulary import GradientStats, OptimizerInfo, Phase
-from gradtui.state.bad_step_words import bad_step_words
 from gradtui.state.measured import HISTOGRAMS_KEPT
 from gradtui.state.notes import LOG_LENGTH
 from gradtui.state.reducer import _CHANGES, INTERVENTIONS_KEPT, apply
 from gradtui.state.run_state import Problem, RunState
+from gradtui.text import nonfinite_text
 
 MLP = Node("Mlp", "Mlp", (), (Node("fc", "Linear", (("weight", (4, 2)), ("bias", (4,)))),))
 
@@ -371,7 +371,7 @@ def test_the_first_bad_step_is_kept_whatever_comes_after_it_and_each_is_noted() 
     state = state_of(found(MLP), first, later, *readings, found(MLP, at=9.0, step=13))
     assert state.bad_step == first
     noted = [(entry.step, entry.text) for entry in state.log if entry.kind == "not finite"]
-    assert noted == [(8, bad_step_words(first)), (9, bad_step_words(later))]
+    assert noted == [(8, nonfinite_text(first)), (9, nonfinite_text(later))]
 
 
 def test_the_pause_at_a_bad_step_is_known_until_it_has_held() -> None:

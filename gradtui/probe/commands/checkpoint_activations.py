@@ -14,11 +14,12 @@ from torch import nn
 
 from gradtui.probe.activation_checkpointing import CheckpointedModules, Wanted
 from gradtui.probe.model import ModelRegistry, ModuleTree, ancestors, is_compiled, is_scripted, module_at
-from gradtui.probe.runtime import CommandRefused, CommandResult, RunClock, StepTime, size_words
+from gradtui.probe.runtime import CommandRefused, CommandResult, RunClock, StepTime
 from gradtui.probe.sampling import StepSampler
 from gradtui.probe.torch_private import checkpoint_rules
 from gradtui.protocol.commands import SetCheckpointing
 from gradtui.protocol.events import CheckpointingChanged, Event, ReceiptTaken
+from gradtui.text import size_text
 
 RECEIPT_STEPS = 3
 """Steps after which the receipt is taken: what is kept is known after the first, and their time is the median."""
@@ -206,7 +207,7 @@ class Checkpointing:
     def _words(self, receipt: _Receipt) -> str:
         parts = []
         if receipt.activations is not None and receipt.after is not None:
-            parts.append(f"activations {size_words(receipt.activations)} → {size_words(receipt.after)}")
+            parts.append(f"activations {size_text(receipt.activations)} → {size_text(receipt.after)}")
         if receipt.seconds > 0:
             after = statistics.median(receipt.since)
             # A few steps each: what else ran on the machine may be more than the difference.

@@ -19,7 +19,8 @@ import torch
 from torch.optim import Optimizer
 
 from gradtui.probe.model import ModuleTree
-from gradtui.probe.runtime import CommandRefused, CommandResult, WriteFile, size_words
+from gradtui.probe.runtime import CommandRefused, CommandResult, WriteFile
+from gradtui.text import size_text
 
 
 def save(
@@ -60,7 +61,7 @@ def save(
         ) from None
     size, seconds = os.path.getsize(path), perf_counter() - began
     held = f"training was held for {duration_words(seconds)}"
-    return CommandResult(f"saved a checkpoint to {path}: {size_words(size)}, {held}", ())
+    return CommandResult(f"saved a checkpoint to {path}: {size_text(size)}, {held}", ())
 
 
 def duration_words(seconds: float) -> str:

@@ -62,7 +62,7 @@ from gradtui.protocol.commands import (
     ZeroGradients,
 )
 from gradtui.protocol.events import CommandApplied, CommandRejected, Event, ScheduleNoted
-from gradtui.state.command_words import command_words
+from gradtui.text import command_text
 from gradtui.transport.in_process import CommandQueue
 
 _FEW = 10
@@ -231,7 +231,7 @@ class CommandDispatcher:
             while isinstance(refusal, TargetGone):
                 refusal = self._boundary.carry_out(entry.command, self._step)
             if refusal is not None and not isinstance(refusal, NothingToDo):
-                self._give_up(f"{entry.title}: cannot {command_words(entry.command)}: {refusal}")
+                self._give_up(f"{entry.title}: cannot {command_text(entry.command)}: {refusal}")
 
     def _give_up_on_several_ranks(self) -> None:
         objections = (ranks.objection_to(entry.command) for entry in self.schedule.left)

@@ -19,7 +19,8 @@ from torch.optim import Optimizer
 
 from gradtui.probe.model import AddedParameters
 from gradtui.probe.model import optimizer_membership as membership
-from gradtui.probe.runtime import CommandRefused, size_words
+from gradtui.probe.runtime import CommandRefused
+from gradtui.text import size_text
 
 TREATMENTS = ("keep", "offload", "drop")
 
@@ -116,10 +117,10 @@ class OptimizerStates:
                 key = (type(state.optimizer).__name__, str(value.device))
                 freed[key] = freed.get(key, 0) + value.nbytes
         for (name, device), size in freed.items():
-            yield f"; {name}'s state waits in host memory, which frees {size_words(size)} of {device}"
+            yield f"; {name}'s state waits in host memory, which frees {size_text(size)} of {device}"
         if found and not freed:
             for name, size in _sizes(found).items():
-                yield f"; {name} keeps its {size_words(size)} of state, which is in host memory anyway"
+                yield f"; {name} keeps its {size_text(size)} of state, which is in host memory anyway"
 
 
 class _State(NamedTuple):
@@ -161,11 +162,11 @@ def _sizes(found: Iterable[_State]) -> dict[str, int]:
 
 
 def _kept(found: Iterable[_State]) -> Iterator[str]:
-    return (f"; {name} keeps its {size_words(size)} of state" for name, size in _sizes(found).items())
+    return (f"; {name} keeps its {size_text(size)} of state" for name, size in _sizes(found).items())
 
 
 def _dropped(found: Iterable[_State]) -> Iterator[str]:
-    return (f"; dropped {name}'s state, which frees {size_words(size)}" for name, size in _sizes(found).items())
+    return (f"; dropped {name}'s state, which frees {size_text(size)}" for name, size in _sizes(found).items())
 
 
 def _drop(found: Sequence[_State], put: Callable[[Optimizer, torch.Tensor, Any], None]) -> Callable[[], None]:

@@ -17,12 +17,13 @@ from gradtui.probe.commands.optimizer_state import OptimizerStates, Treated
 from gradtui.probe.commands.refusals import Training
 from gradtui.probe.model import ModuleTree, joined_words, left_words
 from gradtui.probe.model import optimizer_membership as membership
-from gradtui.probe.runtime import CommandRefused, CommandResult, size_words
+from gradtui.probe.runtime import CommandRefused, CommandResult
 from gradtui.probe.torch_private.private_names import compiled_in_place, compiled_module
 from gradtui.protocol.commands import SetTrainable
 from gradtui.state import selection as selections
 from gradtui.state.model_parts import within
 from gradtui.state.selection import NothingSelected, Selected
+from gradtui.text import size_text
 
 
 def select(command: SetTrainable, tree: ModuleTree) -> tuple[str, dict[int, torch.Tensor]]:
@@ -113,7 +114,7 @@ def _freeze(
         treated = states.treat(staying if state == "keep" else chosen.values(), optimizers, state)
     words = treated.words + left_words(states.joined.leave(leaving, step))
     kept = states.joined.waiting_bytes(leaving) if state == "keep" else 0
-    return treated._replace(words=words + (f"; {size_words(kept)} of state wait for the next unfreeze" if kept else ""))
+    return treated._replace(words=words + (f"; {size_text(kept)} of state wait for the next unfreeze" if kept else ""))
 
 
 def _unfreeze(

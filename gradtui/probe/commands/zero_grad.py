@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 import torch
 
-from gradtui.probe.runtime import CommandRefused, CommandResult, size_words
+from gradtui.probe.runtime import CommandRefused, CommandResult
+from gradtui.text import size_text
 
 
 def clear(tensors: Iterable[torch.Tensor], *, to_none: bool) -> CommandResult:
@@ -25,7 +26,7 @@ def clear(tensors: Iterable[torch.Tensor], *, to_none: bool) -> CommandResult:
         elif tensor.grad is not None:
             tensor.grad.detach_().zero_()
     tensors_ = "1 tensor" if len(holding) == 1 else f"{len(holding)} tensors"
-    done = f"{size_words(size)} given back" if to_none else f"{size_words(size)} of zeros"
+    done = f"{size_text(size)} given back" if to_none else f"{size_text(size)} of zeros"
     return CommandResult(f"cleared the gradients of {tensors_}: {done}", ())
 
 

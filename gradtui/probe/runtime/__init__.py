@@ -14,7 +14,6 @@ from gradtui.probe.runtime.overhead import OverheadMeter
 from gradtui.probe.runtime.run_file import WriteFile
 from gradtui.probe.runtime.sampling_schedule import SamplingSchedule, StepTime
 from gradtui.probe.runtime.script_handlers import raised_by_handler
-from gradtui.probe.runtime.sizes import size_words
 
 __all__ = [
     "ByIdentity",
@@ -34,5 +33,4 @@ __all__ = [
     "call_in_forked_children",
     "raised_by_handler",
     "ranks",
-    "size_words",
 ]

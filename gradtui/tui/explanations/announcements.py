@@ -27,9 +27,9 @@ from gradtui.protocol.events import (
     ReceiptTaken,
     ScheduleNoted,
 )
-from gradtui.state.bad_step_words import bad_step_words
 from gradtui.state.out_of_memory import happened
 from gradtui.state.run_state import RunState
+from gradtui.text import nonfinite_text
 
 _ANSWERED = (
     PauseAtBadStep,
@@ -64,7 +64,7 @@ def announcement(state: RunState, event: Event) -> Announcement | None:
     if isinstance(event, FreezeVerified) and event.moved:
         return Announcement(f"{event.moved[0]} moved while frozen", severity="error")
     if isinstance(event, NonFiniteFound) and (event.number == 1 or event.holds):
-        words = bad_step_words(event, with_hold=True)
+        words = nonfinite_text(event, with_hold=True)
         return Announcement(words[0].upper() + words[1:], severity="error")
     if isinstance(event, ScheduleNoted):
         return Announcement(event.text, "Schedule", "error" if event.failed else "warning")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gradtui.state.bad_step_words import bad_step_words
 from gradtui.state.run_state import RunState
+from gradtui.text import nonfinite_text
 from gradtui.tui.rendering import Line, printable, wrap
 
 
@@ -11,4 +11,4 @@ def bad_step_lines(state: RunState, width: int, height: int) -> list[Line]:
     """At most `height` lines, one at least; none while every value was finite."""
     if state.bad_step is None:
         return []
-    return wrap((("! ", "error"), (printable(bad_step_words(state.bad_step)), "error")), width, 2)[: max(1, height)]
+    return wrap((("! ", "error"), (printable(nonfinite_text(state.bad_step)), "error")), width, 2)[: max(1, height)]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gradtui.state.command_words import command_words
 from gradtui.state.run_state import LogEntry, RunState
+from gradtui.text import command_text
 from gradtui.tui.rendering import Line, Span, fit, printable, seconds_text, wrap
 from gradtui.tui.widgets import FollowedLines
 
@@ -89,7 +89,7 @@ class EventsPanel(FollowedLines):
                 self._wrapped[entry] = entry_lines(entry, width)
             self._shown += self._wrapped[entry]
         for command in self._state.pending.values():
-            text = f"{command_words(command)}: waits for the next step boundary"
+            text = f"{command_text(command)}: waits for the next step boundary"
             self._shown += wrap((("◌ ", "pending"), (printable(text), "pending")), width, 2)
         if not self._shown:
             text = "Waiting for the run to start: models, optimizers, and every freeze and its proof are listed here."

@@ -765,7 +765,7 @@ print([(model.name, model.type_name) for model in seen.state.tree.models])
 
 @pytest.mark.slow
 def test_in_a_script_of_its_own() -> None:
-    code = textwrap.dedent(SCRIPT.format(tests=str(Path(__file__).parent.parent)))
+    code = textwrap.dedent(SCRIPT.format(tests=str(Path(__file__).parents[2])))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
     assert done.stdout.strip() == "[('net', 'Sequential')]", done.stderr
 

@@ -17,7 +17,7 @@ from zoo import SPECIMENS
 from gradtui.protocol.commands import PauseAtBadStep, Resume
 from gradtui.protocol.events import CommandApplied, CommandRejected, NonFiniteFound, PauseChanged
 from gradtui.protocol.vocabulary import Phase
-from gradtui.state.bad_step_words import bad_step_words
+from gradtui.text import nonfinite_text
 
 X = torch.linspace(-1, 1, 24).view(6, 4)
 NAN, INF = math.nan, math.inf
@@ -362,8 +362,8 @@ def test_a_finite_loss_of_weights_that_are_not_finite_has_an_earlier_origin(monk
     assert where(event) == ("NaN", None, 28, 10)
     assert (event.earliest, event.exact) == (11, False)
     assert event.parameter is not None
-    assert bad_step_words(event).startswith(f"first NaN: weights of {event.parameter}")
-    assert "somewhere in steps 11 to 27" in bad_step_words(event)
+    assert nonfinite_text(event).startswith(f"first NaN: weights of {event.parameter}")
+    assert "somewhere in steps 11 to 27" in nonfinite_text(event)
 
 
 def test_a_finite_loss_of_broken_weights_is_the_optimizers_where_the_step_before_was_finite() -> None:
@@ -422,7 +422,7 @@ def test_weights_that_could_not_be_read_leave_a_range_of_steps(trouble: str, mon
     event = only(seen)
     assert where(event) == ("NaN", Phase.BACKWARD, 28, 10)
     assert (event.earliest, event.exact) == (11, False)
-    assert "between steps 11 and 28" in bad_step_words(event)
+    assert "between steps 11 and 28" in nonfinite_text(event)
 
 
 def test_it_is_told_again_when_all_was_finite_in_between_and_the_first_is_kept() -> None:

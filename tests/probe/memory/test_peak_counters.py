@@ -180,7 +180,7 @@ runpy.run_module("gradtui", run_name="__main__")
 
 
 def test_under_the_command_the_scripts_readings_are_right_until_after_its_end(tmp_path: Path) -> None:
-    tests = str(Path(__file__).parent.parent)
+    tests = str(Path(__file__).parents[2])
     done = subprocess.run(
         [sys.executable, "-c", UNDER_THE_COMMAND, str(tmp_path / "script.py")],
         capture_output=True,

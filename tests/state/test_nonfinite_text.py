@@ -8,11 +8,11 @@ import pytest
 
 from gradtui.protocol.events import NonFiniteFound
 from gradtui.protocol.vocabulary import Phase
-from gradtui.state.bad_step_words import bad_step_words
+from gradtui.text import nonfinite_text
 
 
 def words(phase: Phase | None, value: str = "NaN", number: int = 1, last: int | None = 411, **known: Any) -> str:
-    return bad_step_words(NonFiniteFound(1.0, 412, number, value, phase, last, **known), with_hold=True)
+    return nonfinite_text(NonFiniteFound(1.0, 412, number, value, phase, last, **known), with_hold=True)
 
 
 SINCE = " (last finite step 411)"

@@ -342,7 +342,7 @@ def test_dynamo_imported_while_a_probe_is_attached() -> None:
     """Dynamo remembers `nn.Module.__call__` as it is when it is first imported: under gradtui that is our wrapper."""
     from pathlib import Path
 
-    code = textwrap.dedent(IMPORT_ORDER.format(tests=str(Path(__file__).parent.parent)))
+    code = textwrap.dedent(IMPORT_ORDER.format(tests=str(Path(__file__).parents[2])))
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr
 

@@ -1,6 +1,7 @@
 """Whatever a person asks for, in whatever order, of whatever model in whatever loop: what must always hold, holds.
 
-`GRADTUI_FUZZ=2000 pytest tests/probe/test_fuzz.py` tries so many sequences, other ones each time; without it the same few.
+`GRADTUI_FUZZ=2000 pytest tests/probe/commands/test_fuzz.py` tries that many sequences, different ones each time. Without it,
+the same few run.
 """
 
 from __future__ import annotations

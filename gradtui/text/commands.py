@@ -33,7 +33,7 @@ from gradtui.protocol.commands import (
 _ALL = "the model"
 
 
-def command_words(command: Command) -> str:
+def command_text(command: Command) -> str:
     """What a command asks for, as it goes on from "cannot": `freeze ctx`."""
     words = _WORDS.get(type(command), "do that")
     return words if isinstance(words, str) else words(command)

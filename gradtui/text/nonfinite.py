@@ -6,7 +6,7 @@ from gradtui.protocol.events import NonFiniteFound
 from gradtui.protocol.vocabulary import Phase
 
 
-def bad_step_words(event: NonFiniteFound, *, with_hold: bool = False) -> str:
+def nonfinite_text(event: NonFiniteFound, *, with_hold: bool = False) -> str:
     """On one line: `first NaN: backward of step 412: loss finite, gradient of head.weight NaN (last finite step 411)`."""
     times = "first" if event.number == 1 else "again"
     held = "; held at the next step boundary, as you asked" if event.holds and with_hold else ""

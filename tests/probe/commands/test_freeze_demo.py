@@ -10,7 +10,7 @@ from watched import Watched, watched
 
 from gradtui.protocol.events import ParametersClassified
 
-DEMO = Path(__file__).parents[2] / "demos" / "freeze_schedule.py"
+DEMO = Path(__file__).parents[3] / "demos" / "freeze_schedule.py"
 STEPS = "epochs, frozen_epochs, steps = 6, 3, 1000\nwarm_up_steps = 100\n"
 FEW = "epochs, frozen_epochs, steps = 4, 3, 5\nwarm_up_steps = 5\n"
 

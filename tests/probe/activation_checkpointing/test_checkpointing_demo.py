@@ -14,7 +14,7 @@ from watched import Watched, watched
 from gradtui.protocol.commands import SetCheckpointing
 from gradtui.protocol.events import ReceiptTaken
 
-DEMO = Path(__file__).parents[2] / "demos" / "checkpointing.py"
+DEMO = Path(__file__).parents[3] / "demos" / "checkpointing.py"
 SEGMENTS = 6
 
 

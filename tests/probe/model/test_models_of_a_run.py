@@ -22,7 +22,7 @@ from gradtui.runner.plain import closing_lines
 from gradtui.state.model_records import RECORDS_KEPT, state_counts
 from gradtui.state.selectors import problem_count
 
-DEMO = Path(__file__).parents[2] / "demos" / "no_grad_or_requires_grad.py"
+DEMO = Path(__file__).parents[3] / "demos" / "no_grad_or_requires_grad.py"
 STEPS = "steps = 12\n"
 MIB = 1024**2
 PRINTED = re.compile(r"(True|False) +(yes|no) +([\d,]+) +([\d.]+) MiB +([\d.]+) MiB")

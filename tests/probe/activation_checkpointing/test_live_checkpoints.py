@@ -36,7 +36,7 @@ from gradtui.protocol.events import (
 )
 
 WIDTH = 8
-TESTS = Path(__file__).parent.parent
+TESTS = Path(__file__).parents[2]
 Asked = Mapping[int, list[Callable[[int], Command]]]
 
 
