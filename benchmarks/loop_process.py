@@ -17,7 +17,7 @@ from pseudo_terminal import PseudoTerminal
 from rounds import Absent
 
 LOOP = HERE / "training_loop.py"
-_LONGEST_S = 240.0
+_MAX_S = 240.0
 """A contender that is not through by then is left out."""
 
 
@@ -76,10 +76,10 @@ def _run_in_the_background(command: list[str], environment: dict[str, str], fold
         try:
             ran = subprocess.run(
                 command, env=environment, cwd=folder, stdin=subprocess.DEVNULL, stdout=said, stderr=said,
-                timeout=_LONGEST_S, check=False,
+                timeout=_MAX_S, check=False,
             )  # fmt: skip
         except subprocess.TimeoutExpired:
-            raise Absent(f"not through within {_LONGEST_S:.0f} s") from None
+            raise Absent(f"not through within {_MAX_S:.0f} s") from None
         said.seek(0)
         if not Path(environment["STEP_COST_RESULT"]).exists():
             raise Absent(f"exit code {ran.returncode}: {last_line(said.read().decode(errors='replace'))}")
@@ -88,7 +88,7 @@ def _run_in_the_background(command: list[str], environment: dict[str, str], fold
 def _run_on_a_terminal(command: list[str], environment: dict[str, str], result: Path) -> None:
     """The screen stays up when the script has ended: it is left with `q`."""
     with PseudoTerminal(command, environment) as terminal:
-        if not terminal.read_until(lambda: result.exists() and result.stat().st_size, _LONGEST_S):
+        if not terminal.read_until(lambda: result.exists() and result.stat().st_size, _MAX_S):
             raise Absent("no result: " + repr(terminal.drawn[-200:]))
         terminal.read_until(lambda: False, 0.5)
         terminal.type("q")

@@ -25,7 +25,7 @@ from rounds import Absent, NoBaseline, Rounds, Sample, told_time
 
 SIZES = (10, 100, 1_000, 10_000, 100_000)
 KINDS = ("none", "marked", "measured", "examined", "screen")
-_LONGEST_S = 300
+_MAX_S = 300
 
 
 def measured(kind: str, parameters: int) -> Sample:
@@ -33,9 +33,9 @@ def measured(kind: str, parameters: int) -> Sample:
     command = [sys.executable, str(HERE / "scale_parts.py"), kind, str(parameters)]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     try:
-        ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_LONGEST_S, check=False)
+        ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_MAX_S, check=False)
     except subprocess.TimeoutExpired:
-        raise Absent(f"not through within {_LONGEST_S} s") from None
+        raise Absent(f"not through within {_MAX_S} s") from None
     if ran.returncode:
         raise Absent(last_line(ran.stderr))
     found: dict[str, float] = json.loads(last_line(ran.stdout))

@@ -25,7 +25,7 @@ from rounds import Absent, Rounds, Sample, told_time
 
 FIRST_LINE = "import os, time; open(os.environ['FIRST_LINE'], 'w').write(str(time.monotonic())); print('hello')\n"
 SCRIPTS = {"prints at once": FIRST_LINE, "imports torch first": "import torch\n" + FIRST_LINE}
-_LONGEST_S = 60.0
+_MAX_S = 60.0
 
 
 def started(prefix: list[str], script: str, *, on_a_terminal: bool) -> Sample:
@@ -38,9 +38,7 @@ def started(prefix: list[str], script: str, *, on_a_terminal: bool) -> Sample:
         if on_a_terminal:
             with PseudoTerminal(command, environment) as terminal:
                 began = terminal.began
-                terminal.read_until(
-                    lambda: terminal.painted is not None and told.exists() and told.read_text(), _LONGEST_S
-                )
+                terminal.read_until(lambda: terminal.painted is not None and told.exists() and told.read_text(), _MAX_S)
                 painted = terminal.painted
                 terminal.read_until(lambda: False, 0.3)
                 terminal.type("q")
@@ -49,7 +47,7 @@ def started(prefix: list[str], script: str, *, on_a_terminal: bool) -> Sample:
             began, painted = time.monotonic(), None
             ran = subprocess.run(
                 command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                timeout=_LONGEST_S, check=False,
+                timeout=_MAX_S, check=False,
             )  # fmt: skip
             if not told.exists():
                 raise Absent(last_line(ran.stderr))

@@ -28,7 +28,7 @@ from loop_process import LOOP, Contender
 from pseudo_terminal import PseudoTerminal
 from rounds import Absent, Sample, most_lie_between
 
-_LONGEST_S = 180.0
+_MAX_S = 180.0
 """A loop that has not answered by then has ended, or is stuck: a dozen that import torch at once take a minute for it."""
 _A_DAY_S = 24 * 3600.0
 _KEEPS_MEMORY = dict.fromkeys(("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"), str(2**32))
@@ -80,8 +80,8 @@ class Runner:
 
     def answer(self) -> dict[str, Any]:
         """Of the turn that was taken last; of the warm-up an empty one. Raises Absent."""
-        if not select.select([self._told], [], [], _LONGEST_S)[0]:
-            raise Absent(f"no answer from the loop within {_LONGEST_S:.0f} s")
+        if not select.select([self._told], [], [], _MAX_S)[0]:
+            raise Absent(f"no answer from the loop within {_MAX_S:.0f} s")
         found: dict[str, Any] = json.loads(self._told.readline())
         return found
 

@@ -18,7 +18,7 @@ from gradtui.protocol.schedule import VERSION, Scheduled, read, to_table
 from gradtui.state.run_state import RunState
 from gradtui.state.selection import objection_to_expressions
 
-_MOST_BYTES = 16 << 20
+_MAX_BYTES = 16 << 20
 
 
 def load(path: Path) -> tuple[Scheduled, ...]:
@@ -58,9 +58,9 @@ def _objection(command: Command) -> str | None:
 def _text(path: Path) -> str:
     """The content of a file, which need not end: `/dev/zero` does not."""
     with open(path, "rb") as file:
-        content = file.read(_MOST_BYTES + 1)
-    if len(content) > _MOST_BYTES:
-        raise BadEntry(f"it is larger than {_MOST_BYTES >> 20} MiB, which no schedule is")
+        content = file.read(_MAX_BYTES + 1)
+    if len(content) > _MAX_BYTES:
+        raise BadEntry(f"it is larger than {_MAX_BYTES >> 20} MiB, which no schedule is")
     return content.decode("utf-8")
 
 

@@ -12,7 +12,7 @@ LOWEST = -44
 """The first bin begins at 2**LOWEST, 5.7e-14."""
 BINS = 56
 """Bin `i` has the elements with 2**(LOWEST + i) <= |g| < 2**(LOWEST + i + 1); the last ends at 4096."""
-MOST_WATCHED = 16
+MAX_WATCHED = 16
 """So many parameters may be watched at a time."""
 
 

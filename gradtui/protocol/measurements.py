@@ -201,7 +201,7 @@ class GradientPathFound(Event):
     upstream: int
     """The place of the trainable parameter that this leads to; -1 where there is none."""
     ways: int
-    """How many ways there are from the loss to it, counted up to `vocabulary.MOST_WAYS`."""
+    """How many ways there are from the loss to it, counted up to `vocabulary.MAX_WAYS`."""
     takers: int
     """How many operations take the parameter; 0 where that was not counted."""
     operations: int

@@ -158,7 +158,7 @@ class MemoryBytes:
         return {name: getattr(self, name) for name in names}
 
 
-MOST_WAYS = 1_000_000
+MAX_WAYS = 1_000_000
 """Ways of a gradient through a graph are counted up to here: residual connections make them double at each."""
 
 MEMORY_CATEGORIES = (

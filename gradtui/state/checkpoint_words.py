@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from gradtui.protocol.vocabulary import ExtendedOptimizer
 from gradtui.state.run_state import RunState
 
-_MOST_NAMES = 2
+_MAX_NAMES = 2
 _SAVES_ALL = 'the command save_checkpoint (ctrl+p) saves the weights of all models: torch.load(FILE)["models"]'
 
 
@@ -43,8 +43,8 @@ def _extended_words(optimizer: ExtendedOptimizer) -> tuple[str, str]:
 
 def _names(paths: Sequence[str]) -> str:
     """The paths, or where they are many the innermost module that holds all of them."""
-    if len(paths) <= _MOST_NAMES:
+    if len(paths) <= _MAX_NAMES:
         return ", ".join(paths)
     parts = [path.split(".") for path in paths]
     shared = [same[0] for same in itertools.takewhile(lambda same: len(set(same)) == 1, zip(*parts))]
-    return f"{len(paths):,} tensors in {'.'.join(shared)}" if shared else f"{', '.join(paths[:_MOST_NAMES])} …"
+    return f"{len(paths):,} tensors in {'.'.join(shared)}" if shared else f"{', '.join(paths[:_MAX_NAMES])} …"

@@ -8,7 +8,7 @@ from gradtui.protocol.events import FreezeOverridden, FreezeVerified
 from gradtui.protocol.vocabulary import ModuleInfo
 from gradtui.state.run_state import TreeState
 
-_MOST_NAMES = 3
+_MAX_NAMES = 3
 
 
 def verified_words(event: FreezeVerified) -> str:
@@ -64,7 +64,7 @@ def _kinds(modules: Sequence[ModuleInfo]) -> list[str]:
 
 
 def _names(paths: Sequence[str]) -> str:
-    return ", ".join(paths[:_MOST_NAMES]) + (" …" if len(paths) > _MOST_NAMES else "")
+    return ", ".join(paths[:_MAX_NAMES]) + (" …" if len(paths) > _MAX_NAMES else "")
 
 
 def _count(number: int, what: str) -> str:

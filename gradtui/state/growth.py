@@ -13,8 +13,8 @@ from gradtui.text import size_text
 WINDOW = 24
 """Ledgers that are compared. The first few of a run do not count: the optimizer's state is made then."""
 _SETTLING_STEPS = 3
-_LEAST_BYTES = 1 << 20
-_LEAST_SHARE = 0.005
+_MIN_BYTES = 1 << 20
+_MIN_SHARE = 0.005
 """Of the total: less is what allocators and Python itself come to."""
 
 
@@ -63,7 +63,7 @@ def growth_of(ledgers: Sequence[MemoryMeasured]) -> Growth | None:
     parts = (totals[:third], totals[third : 2 * third], totals[2 * third :])
     rises = all(max(before) < min(after) for before, after in pairwise(parts))
     grown = totals[-1] - totals[0]
-    if not rises or grown < max(_LEAST_BYTES, _LEAST_SHARE * totals[-1]):
+    if not rises or grown < max(_MIN_BYTES, _MIN_SHARE * totals[-1]):
         return None
     first, last = ledgers[0].held, ledgers[-1].held
     before = first.within_total()

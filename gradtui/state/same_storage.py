@@ -8,7 +8,7 @@ from gradtui.protocol.vocabulary import OptimizerInfo
 from gradtui.state.run_state import TreeState
 
 _NAMED = 3
-_MOST_LINES = 4
+_MAX_LINES = 4
 
 
 def same_storage_words(tree: TreeState, index: int, optimizers: Sequence[OptimizerInfo]) -> str | None:
@@ -33,7 +33,7 @@ def same_storage_lines(tree: TreeState, optimizers: Sequence[OptimizerInfo]) -> 
         if info.same_storage and info.path not in told:
             told.update(info.same_storage)
             lines.append(same_storage_words(tree, index, optimizers) or "")
-    return lines[:_MOST_LINES]
+    return lines[:_MAX_LINES]
 
 
 def _stepped(tree: TreeState, paths: Collection[str], optimizers: Sequence[OptimizerInfo]) -> int:

@@ -27,7 +27,7 @@ from gradtui.state.model_parts import Listing
 PRESETS = (":all", ":head", ":norms", ":biases", ":norms-and-biases", ":lora", ":last-N-blocks")
 
 _LAST_BLOCKS = re.compile(r":last-(\d+)-blocks?")
-_MOST_COMPARED = 2_000
+_MAX_COMPARED = 2_000
 """Paths that are compared letter by letter with one that is unknown."""
 
 
@@ -104,7 +104,7 @@ def unknown_path(path: str, tree: Listing) -> str:
 def _nearest(path: str, modules: Iterable[str], names: Iterable[str]) -> str:
     known = [module for module in modules if module] + list(names)
     near = [name for name in known if name.endswith(f".{path}")][:3] if path else []
-    near = near or difflib.get_close_matches(path, itertools.islice(known, _MOST_COMPARED))
+    near = near or difflib.get_close_matches(path, itertools.islice(known, _MAX_COMPARED))
     return f"; did you mean {' or '.join(near)}?" if near else ""
 
 

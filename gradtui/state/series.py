@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-_LEAST_ROOM = 4
+_MIN_ROOM = 4
 
 
 class _History:
@@ -81,8 +81,8 @@ class Series(_History):
     """
 
     def __init__(self, capacity: int = 2048) -> None:
-        if capacity < _LEAST_ROOM:
-            raise ValueError(f"a series needs room for at least {_LEAST_ROOM} points, not {capacity}")
+        if capacity < _MIN_ROOM:
+            raise ValueError(f"a series needs room for at least {_MIN_ROOM} points, not {capacity}")
         super().__init__()
         self._capacity = capacity
         self.values: list[float] = []

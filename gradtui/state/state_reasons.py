@@ -36,7 +36,7 @@ _LISTED = {
 }
 """States whose parameters a report names, and what it says of them where nothing more is known."""
 _NAMED = 3
-_MOST_LINES = 8
+_MAX_LINES = 8
 
 
 def cause_of(tree: TreeState, index: int) -> str | None:
@@ -76,7 +76,7 @@ def problem_lines(tree: TreeState) -> list[str]:
         f"{STATE_NAMES[ParameterState(letter)]}: {_listed(paths)}{f' ({reason})' if reason else ''}"
         for (letter, reason), paths in groups.items()
     ]
-    return lines[:_MOST_LINES]
+    return lines[:_MAX_LINES]
 
 
 def _listed(paths: list[str]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from gradtui.protocol.vocabulary import UnregisteredModule
 
-_MOST_KINDS = 4
+_MAX_KINDS = 4
 
 
 def unregistered_lines(modules: Sequence[UnregisteredModule]) -> list[str]:
@@ -14,8 +14,8 @@ def unregistered_lines(modules: Sequence[UnregisteredModule]) -> list[str]:
     groups: dict[tuple[str, str], list[UnregisteredModule]] = {}
     for module in modules:
         groups.setdefault((module.caller, module.type_name), []).append(module)
-    lines = [line for group in list(groups.values())[:_MOST_KINDS] for line in _words(group)]
-    left = len(groups) - _MOST_KINDS
+    lines = [line for group in list(groups.values())[:_MAX_KINDS] for line in _words(group)]
+    left = len(groups) - _MAX_KINDS
     return [*lines, *([f"{left:,} more kinds of unregistered modules"] if left > 0 else [])]
 
 

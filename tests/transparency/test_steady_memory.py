@@ -10,7 +10,7 @@ import pytest
 
 from .three_ways import Left, by_plain, by_python, by_screen
 
-MOST_BYTES = 4 << 20
+MAX_BYTES = 4 << 20
 """What the process may grow by in 5,000 steps, the habits of its allocator included."""
 
 
@@ -21,4 +21,4 @@ def test_five_thousand_steps(run: Callable[..., Left], tmp_path: Path) -> None:
     held = json.loads(left.files["held.json"])
     assert (left.exit_code, len(held)) == (0, 13)
     after_a_thousand_steps = held[2]
-    assert max(held) - after_a_thousand_steps < MOST_BYTES
+    assert max(held) - after_a_thousand_steps < MAX_BYTES

@@ -23,7 +23,7 @@ from gradtui.protocol import events as ev
 OURS = str(Path(gradtui.__file__).parent)
 ROWS = 35
 """Of the tree, in sight at 160×50."""
-MOST_CALLS = (2_350, 2_500, 2_650)
+MAX_CALLS = (2_350, 2_500, 2_650)
 """Found: 2,245 of ours for a redraw, 1,927 of all for the drawing, 2,516 of ours for a key of the filter."""
 STEPS = 12
 """Until sparklines are full, and some more."""
@@ -83,6 +83,6 @@ async def calls_of_a_redraw(parameters: int, known: str) -> tuple[int, int, int]
 @pytest.mark.parametrize("known", ["1", "10"], ids=["all norms known", "every other one"])
 async def test_a_redraw_does_not_grow_with_the_model(known: str) -> None:
     small, large = await calls_of_a_redraw(100, known), await calls_of_a_redraw(10_000, known)
-    for found, found_of_many, most in zip(small, large, MOST_CALLS):
+    for found, found_of_many, most in zip(small, large, MAX_CALLS):
         assert found <= most
         assert found_of_many <= 1.05 * found

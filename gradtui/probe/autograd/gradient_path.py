@@ -24,9 +24,9 @@ from gradtui.probe.torch_private.private_names import (
     storage_key,
 )
 from gradtui.probe.torch_private.unwrap import plain_tensors
-from gradtui.protocol.vocabulary import MOST_WAYS, GradientHop
+from gradtui.protocol.vocabulary import MAX_WAYS, GradientHop
 
-MOST_OPERATIONS = 100_000
+MAX_OPERATIONS = 100_000
 """A graph with more is gone through from the loss as far as this, which takes about half a second."""
 _NAMES = 4
 
@@ -69,7 +69,7 @@ class Chain:
 
 
 def find_chain(
-    roots: Iterable[torch.Tensor], trace: ModuleCallLog, target: Target, most: int = MOST_OPERATIONS
+    roots: Iterable[torch.Tensor], trace: ModuleCallLog, target: Target, most: int = MAX_OPERATIONS
 ) -> Chain:
     """The way from the tensors that backward is called on to `target`. Their graph must not be too deep (`graph_depth`)."""
     graph = _Graph([root.grad_fn for root in roots if root.grad_fn is not None], trace, most)
@@ -173,8 +173,8 @@ class _Graph:
         # An operation is recorded after those whose results it takes: what it leads to has a lower number.
         for node in [*leaves, *sorted(operations, key=number_of)]:
             count = 1 if goal(node) else sum(ways.get(each, 0) for each in self.following[node])
-            ways[node] = min(count, MOST_WAYS)
-        return min(MOST_WAYS, sum(ways.get(node, 0) for node, before in self._before.items() if before is None))
+            ways[node] = min(count, MAX_WAYS)
+        return min(MAX_WAYS, sum(ways.get(node, 0) for node, before in self._before.items() if before is None))
 
     def onward(self, entry: GraphNode, target: Target) -> tuple[tuple[GradientHop, ...], int]:
         """From an operation in the target to the nearest trainable parameter outside of it, and the place of that."""

@@ -24,7 +24,7 @@ VERIFY_STEPS = 10
 
 _LOOKS = 32
 """Many tensors are looked at in so many parts, one at each step, where nothing else is done at a step."""
-_SMALLEST_PART = 64
+_MIN_PART = 64
 
 
 BETWEEN_STEPS = "written by the script between two steps, as a copy or an average of weights is"
@@ -171,7 +171,7 @@ class FreezeVerifier:
         self._owned = [each.tensor for each in self._held if each.enforced]
         self._references = [each.tensor for each in held]
         self._seen: list[int | None] = [None if each.shared else each.seen for each in held]
-        self._part = max(_SMALLEST_PART, -(-len(held) // _LOOKS))
+        self._part = max(_MIN_PART, -(-len(held) // _LOOKS))
         self.rounds = max(1, -(-len(held) // self._part))
         """So many steps it takes to look at every tensor in parts."""
 

@@ -1,7 +1,7 @@
 """How the elements of watched gradients are spread: a histogram of each on examined steps, for the parameters a viewer chose.
 
 A bin is a power of two, read from the exponent (`torch.frexp`), so nothing is rounded. Half precision is widened piece by
-piece. What one step looks at is bounded: `MOST_ELEMENTS` of all watched parameters together, of larger ones a sample. On a
+piece. What one step looks at is bounded: `MAX_ELEMENTS` of all watched parameters together, of larger ones a sample. On a
 device by one asynchronous copy that is polled (not yet confirmed on a device). Runs on the training thread.
 """
 
@@ -17,9 +17,9 @@ from gradtui.probe.gradients.grad_norms import in_memory_order, plain_gradient, 
 from gradtui.probe.gradients.sparse_gradients import would_wait
 from gradtui.probe.model import ModuleTree
 from gradtui.probe.torch_private.host_copy import HostCopy
-from gradtui.protocol.histogram import BINS, LOWEST, MOST_WATCHED, GradientHistogram
+from gradtui.protocol.histogram import BINS, LOWEST, MAX_WATCHED, GradientHistogram
 
-MOST_ELEMENTS = 1 << 20
+MAX_ELEMENTS = 1 << 20
 """Elements that are looked at in one step, shared out evenly; a gradient with more than its share is sampled."""
 SAMPLE_SHARE = 4
 """A sample takes this part of the share: elements far apart cost more than neighbours."""
@@ -61,7 +61,7 @@ class GradHistograms:
 
     def watch(self, paths: tuple[str, ...], round_length: int) -> None:
         """Watch these parameters in place of others; the next measured steps, a round of them, look in any case."""
-        self._paths, self._places = paths[:MOST_WATCHED], None
+        self._paths, self._places = paths[:MAX_WATCHED], None
         self._asked = round_length if paths else 0
 
     def places(self, tree: ModuleTree) -> frozenset[int]:
@@ -90,7 +90,7 @@ class GradHistograms:
         if len(self._under_way) >= _RING:
             self.dropped += 1
             return
-        share = MOST_ELEMENTS // len(chosen)
+        share = MAX_ELEMENTS // len(chosen)
         described: list[_Described] = []
         counted: list[torch.Tensor] = []
         with torch.no_grad():

@@ -14,7 +14,7 @@ from gradtui.probe.steps import StepCounter
 from gradtui.probe.torch_private.host_copy import HostCopy
 from gradtui.probe.torch_private.private_names import found_inf, operations_are_observed
 
-_MOST_UNDER_WAY = 64
+_MAX_UNDER_WAY = 64
 """Answers of a device that may be under way. A step beyond counts as executed."""
 
 
@@ -49,7 +49,7 @@ class GradScalers:
         found = found_inf(optimizer)
         if found is None or found.device.type == "cpu":
             return found is not None and bool(found)
-        if is_on_cuda(found) and len(self.under_way) < _MOST_UNDER_WAY and not operations_are_observed():
+        if is_on_cuda(found) and len(self.under_way) < _MAX_UNDER_WAY and not operations_are_observed():
             self.under_way.append((self._place_of(optimizer), HostCopy(found.reshape(1))))
         return False
 

@@ -22,9 +22,9 @@ from gradtui.probe.memory import PIECE_BYTES, devices_with_room
 from gradtui.probe.torch_private.host_copy import HostCopy
 from gradtui.protocol.vocabulary import GradientStats
 
-MOST_PARAMETERS = 64
+MAX_PARAMETERS = 64
 """Parameters that are looked at in one step; the next such step goes on with those that follow."""
-MOST_ELEMENTS = 1 << 26
+MAX_ELEMENTS = 1 << 26
 """Elements that are looked at in one step, more only where a single parameter has more."""
 SAMPLE = 512
 _SMALL = 4_096
@@ -133,10 +133,10 @@ class GradStats:
             if not _can_be_looked_at(parameter):
                 continue
             elements += parameter.numel()
-            if chosen and elements > MOST_ELEMENTS:
+            if chosen and elements > MAX_ELEMENTS:
                 break
             chosen.append((place, parameter))
-            if len(chosen) == MOST_PARAMETERS:
+            if len(chosen) == MAX_PARAMETERS:
                 break
         if chosen and chosen[-1][0] not in always:
             self._next = chosen[-1][0] + 1

@@ -17,7 +17,7 @@ import torch
 from gradtui.probe.gradients.grad_norms import GradNormSample, moved_reading
 from gradtui.probe.model import IndexMapping
 
-_MOST_OPEN = 16
+_MAX_OPEN = 16
 """Steps whose readings have not arrived from a device yet."""
 
 
@@ -66,7 +66,7 @@ class ManualSteps:
         self.end()
         self.step = step
         self._steps[step] = _Step()
-        if len(self._steps) > _MOST_OPEN:
+        if len(self._steps) > _MAX_OPEN:
             del self._steps[next(iter(self._steps))]
         self._read()
 

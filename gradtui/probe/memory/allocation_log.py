@@ -20,7 +20,7 @@ from gradtui.probe.runtime import raised_by_handler
 from gradtui.probe.torch_private.operation_mode import OperationMode, below_operator_call
 from gradtui.probe.torch_private.private_names import is_wrapper
 
-MOST_EVENTS = 400_000
+MAX_EVENTS = 400_000
 """Allocations and frees that are followed in one step; beyond that the trace ends early and says so."""
 
 _NO_TENSORS = frozenset({int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout, torch.Size})
@@ -155,7 +155,7 @@ class AllocationLog(OperationMode):
         if not is_here or (type(tensor) is not torch.Tensor and is_wrapper(tensor)):
             return None
         curve, module = self.curve, self._module_now()
-        if len(curve) >= MOST_EVENTS:
+        if len(curve) >= MAX_EVENTS:
             self.is_whole = False
             return None
         allocation = Allocation(storage.nbytes(), module, is_new, len(curve) - (not is_new))
@@ -178,7 +178,7 @@ class AllocationLog(OperationMode):
                 return
             allocation, curve = followed.allocation, self.curve
             allocation.died = len(curve)
-            if len(curve) >= MOST_EVENTS:
+            if len(curve) >= MAX_EVENTS:
                 self.is_whole = False
                 return
             curve.append(curve[-1] - allocation.nbytes)
@@ -187,7 +187,7 @@ class AllocationLog(OperationMode):
         return freed
 
     def _note(self, change: int, module: int) -> None:
-        if len(self.curve) >= MOST_EVENTS:
+        if len(self.curve) >= MAX_EVENTS:
             self.is_whole = False
             return
         self.curve.append(self.curve[-1] + change)

@@ -19,10 +19,10 @@ import torch
 from gradtui.probe.torch_private.private_names import is_being_traced
 from gradtui.probe.torch_private.unwrap import plain_tensors
 
-_MOST_VALUES = 10_000
+_MAX_VALUES = 10_000
 """Values of one batch that are looked at, lists of plain numbers included."""
 
-_MOST_STORAGES = 10_000
+_MAX_STORAGES = 10_000
 """Storages that are remembered of one step."""
 
 
@@ -62,7 +62,7 @@ class BatchStorages:
     def given(self, now: int, arguments: Any) -> None:  # noqa: ARG002
         """An outermost model call has these arguments. It may be what a step begins with."""
         found = _storages(arguments)
-        if len(self._next) > _MOST_STORAGES:
+        if len(self._next) > _MAX_STORAGES:
             # An evaluation before the first step may be long. A step begins with what came last of it.
             self._next = {}
         self._next |= found
@@ -83,9 +83,9 @@ class BatchStorages:
                 yield torch.empty(0, dtype=reference.dtype, device=storage.device).set_(storage)
 
     def _add(self, storages: dict[int, _Reference]) -> None:
-        if len(self._of_step) > _MOST_STORAGES:
+        if len(self._of_step) > _MAX_STORAGES:
             self._of_step = {key: held for key, held in self._of_step.items() if held() is not None}
-        if len(self._of_step) <= _MOST_STORAGES:
+        if len(self._of_step) <= _MAX_STORAGES:
             self._of_step |= storages
 
 
@@ -98,7 +98,7 @@ def _storages(values: Any) -> dict[int, _Reference]:
         return {}
     found: dict[int, _Reference] = {}
     waiting = [values]
-    for _ in range(_MOST_VALUES):
+    for _ in range(_MAX_VALUES):
         if not waiting:
             break
         value = waiting.pop()
@@ -117,12 +117,12 @@ def _storages(values: Any) -> dict[int, _Reference]:
 def _parts(value: Any) -> list[Any]:
     """What a container holds; nothing that the script's own classes define is called."""
     if isinstance(value, list):
-        return list(islice(list.__iter__(value), _MOST_VALUES))
+        return list(islice(list.__iter__(value), _MAX_VALUES))
     if isinstance(value, tuple):
-        return list(islice(tuple.__iter__(value), _MOST_VALUES))
+        return list(islice(tuple.__iter__(value), _MAX_VALUES))
     if isinstance(value, dict):
-        return list(islice(dict.values(value), _MOST_VALUES))
+        return list(islice(dict.values(value), _MAX_VALUES))
     if isinstance(value, UserDict) or (is_dataclass(value) and not isinstance(value, type)):
         # The first is what tokenizers return. A dataclass with slots has no such dictionary, and is passed over.
-        return list(islice(getattr(value, "__dict__", {}).values(), _MOST_VALUES))
+        return list(islice(getattr(value, "__dict__", {}).values(), _MAX_VALUES))
     return []

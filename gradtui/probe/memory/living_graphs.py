@@ -38,8 +38,8 @@ _SEARCH_SHARE = 0.005
 """Searches may take this long together, plus this share of the time, as those for models may."""
 _ONE_SEARCH_NS = 100_000_000
 """A search that takes longer ends with what it has found."""
-LEAST_BYTES = 1 << 20
-_LEAST_SHARE = 0.005
+MIN_BYTES = 1 << 20
+_MIN_SHARE = 0.005
 """Of the total. Fewer unexplained bytes are no reason to search."""
 _CALLS_KEPT = 4_096
 
@@ -111,7 +111,7 @@ class LiveGraphs:
         if held.other is None or held.total is None:
             return False
         return phase in (Phase.OPTIMIZER, Phase.EVAL) and held.other - self._explained.get(phase, 0) >= max(
-            LEAST_BYTES, _LEAST_SHARE * held.total
+            MIN_BYTES, _MIN_SHARE * held.total
         )
 
     def may_search(self) -> bool:

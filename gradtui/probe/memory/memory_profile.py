@@ -11,7 +11,7 @@ from gradtui.probe.memory.allocation_log import Allocation
 from gradtui.protocol.vocabulary import Holding, Phase
 
 CURVE_POINTS = 512
-_MOST_HOLDINGS = 12
+_MAX_HOLDINGS = 12
 
 _KINDS = {Phase.FORWARD: "activations", Phase.BACKWARD: "temporaries", Phase.OPTIMIZER: "temporaries"}
 """What is made in a phase and belongs to nothing that is known: a forward's result waits for backward, as a rule."""
@@ -46,8 +46,8 @@ def holdings(
             entry[0] += allocation.nbytes
             entry[1] += 1
     order = sorted(sums, key=lambda entry: -sums[entry][0])
-    shown = {entry: sums[entry] for entry in order[:_MOST_HOLDINGS]}
-    for small in order[_MOST_HOLDINGS:]:
+    shown = {entry: sums[entry] for entry in order[:_MAX_HOLDINGS]}
+    for small in order[_MAX_HOLDINGS:]:
         elsewhere = shown.setdefault((small[0], OUTSIDE), [0, 0])
         elsewhere[0] += sums[small][0]
         elsewhere[1] += sums[small][1]

@@ -36,7 +36,7 @@ from gradtui.state.out_of_memory import report
 if TYPE_CHECKING:
     from gradtui.probe.probe import Probe
 
-MOST_FILES = 5
+MAX_FILES = 5
 """So many failures of a run are looked at and written down, and the one that ends it. Of the others each that is a power of
 two is told, without bytes: a script may try and fail all the time."""
 
@@ -72,7 +72,7 @@ class OomReporter:
         is_new = looked is None
         if is_new and self._announced and failure.device.startswith("cuda"):
             self._announced = False
-            is_new, looked = False, self._count <= MOST_FILES
+            is_new, looked = False, self._count <= MAX_FILES
         if not is_new and (looked or not ends):
             self._told.note(error, looked=bool(looked))
             return
@@ -97,7 +97,7 @@ class OomReporter:
             return False
         try:
             self._count += is_new
-            looked = ends or self._count <= MOST_FILES
+            looked = ends or self._count <= MAX_FILES
             if not looked and self._count & (self._count - 1):
                 return False
             if hooks.thread in (None, get_ident()):

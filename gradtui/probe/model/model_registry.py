@@ -31,7 +31,7 @@ _SEARCH_SHARE = 0.005
 """A search for models looks at every object Python tracks. Searches may take this long together, plus this share of the time:
 a script that shows something new at every step is not searched at every step. The same holds for listings without a search."""
 
-_LEAST_LISTING_NS = 20_000_000
+_MIN_LISTING_NS = 20_000_000
 """A listing counts as at least so long: where it finds something new, the next steps are sampled."""
 
 _NEVER = -1
@@ -181,7 +181,7 @@ class ModelRegistry:
             if self.discovery.searches > searches:
                 self._searched_ns += took
             else:
-                self._listed_ns += max(took, _LEAST_LISTING_NS)
+                self._listed_ns += max(took, _MIN_LISTING_NS)
 
     def _list(self, step: int, *, may_search: bool) -> None:
         for place in self.discovery.optimizers.take_new():

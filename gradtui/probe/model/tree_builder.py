@@ -19,9 +19,9 @@ from gradtui.probe.torch_private.private_names import compiled_module
 from gradtui.probe.torch_private.unwrap import plain_tensors
 from gradtui.protocol.vocabulary import BufferInfo, ModelInfo, ModuleInfo, ParameterInfo
 
-_MOST_NAMES = 32
+_MAX_NAMES = 32
 """A parameter has at most so many names: modules shared at every level have twice as many paths at each."""
-_MOST_REPEATS = 20_000
+_MAX_REPEATS = 20_000
 """And at most so many modules are looked at again, all told, for the sake of their other paths."""
 
 
@@ -164,13 +164,13 @@ class _Builder:
 
     def _add_name(self, parameter: int, path: str) -> None:
         names = self._names[parameter]
-        if len(names) < _MOST_NAMES and path not in names:
+        if len(names) < _MAX_NAMES and path not in names:
             self._names[parameter] = (*names, path)
 
     def _name_again(self, module: nn.Module, path: str) -> None:
         """Add the names that the parameters of a listed module have by another path to it."""
         waiting = [(module, path, frozenset[int]())]
-        while waiting and self._repeats < _MOST_REPEATS:
+        while waiting and self._repeats < _MAX_REPEATS:
             self._repeats += 1
             current, here, above = waiting.pop()
             if not self._is_listed(current) or id(current) in above:

@@ -42,7 +42,7 @@ _IN_BACKWARD = ("optimizer", "zero_grad")
 _ROOM = 200 * LEAVE_OUT
 """So many calls of ours are left out of what the recursion limit bounds while a callback runs: several times the deepest."""
 
-MOST_FAILURES = 3
+MAX_FAILURES = 3
 """A part that failed this often is switched off for the rest of the run."""
 
 
@@ -290,9 +290,9 @@ class HookSet:
 
     def _failed(self, part: str, error: Exception) -> None:
         count = self._failures[part] = self._failures.get(part, 0) + 1
-        if count >= MOST_FAILURES:
+        if count >= MAX_FAILURES:
             self._off.add(part)
-        self._report(part, f"{type(error).__name__}: {error}", count >= MOST_FAILURES)
+        self._report(part, f"{type(error).__name__}: {error}", count >= MAX_FAILURES)
 
     def patch(self, owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
         """Replace `owner.name` by `wrap(original)` until `remove`."""

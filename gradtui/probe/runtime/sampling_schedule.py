@@ -10,13 +10,13 @@ _SMOOTHING = 0.25
 _WARMUP_S = 0.5
 _LONG_S = 0.1
 """After a measurement that takes longer than this, no further step is measured regardless of the cost for the same reason."""
-_MOST_OWED = 8
+_MAX_OWED = 8
 """Times a typical cost."""
 _RAREST, _RAREST_S = 1_000, 1.0
 """Even the dearest measurement is made once in this many steps, or, where they are short, in as many as take so long."""
-_LONGEST_MEAN = 2
+_MAX_MEAN = 2
 """Times a typical step."""
-_SHORTEST_S = 5e-5
+_MIN_S = 5e-5
 """No step is shorter; what is left of one after an estimate of our own cost was taken off may seem to be."""
 
 
@@ -36,7 +36,7 @@ class StepTime:
     @property
     def mean(self) -> float:
         """A moving mean. After a pause it would be long for a while, and bring a burst of measurements: so it is limited."""
-        return min(self.seconds, _LONGEST_MEAN * self.typical)
+        return min(self.seconds, _MAX_MEAN * self.typical)
 
     def add(self, seconds: float) -> None:
         """One step took this long."""
@@ -121,7 +121,7 @@ class SamplingSchedule:
 
     @property
     def _rarest(self) -> int:
-        return max(_RAREST, int(_RAREST_S / max(self._step_time.typical, _SHORTEST_S)))
+        return max(_RAREST, int(_RAREST_S / max(self._step_time.typical, _MIN_S)))
 
     def _is_forced(self, executed: int) -> bool:
         return self._forced > 0 or (executed < self._warmup and self._total < _WARMUP_S and not self.is_long)
@@ -143,7 +143,7 @@ class SamplingSchedule:
         self._costs.append(seconds)
         typical = statistics.median(self._costs)
         if not self.is_exempt:
-            self._owed = max(0.0, min(self._owed + seconds - (self._paid or typical), _MOST_OWED * typical))
+            self._owed = max(0.0, min(self._owed + seconds - (self._paid or typical), _MAX_OWED * typical))
         self._paid = typical + min(self._owed, typical)
         allowed = self._budget * self._step_time.mean
         wanted = self._paid / allowed if allowed > 0 else math.inf

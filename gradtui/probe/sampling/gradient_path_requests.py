@@ -20,7 +20,7 @@ from gradtui.probe.torch_private.unwrap import plain_tensors
 from gradtui.protocol.commands import TraceGradient
 from gradtui.protocol.events import Event, GradientPathFound, OptimizerStateRead
 
-_MOST_ASKED = 8
+_MAX_ASKED = 8
 """So many wait at most; one more takes the place of the oldest."""
 _ENTRIES = 4
 
@@ -55,7 +55,7 @@ class GradientPathRequests:
         if _target(self._view.tree, command.path) is None:
             raise CommandRefused(f"there is no parameter or module {command.path or 'yet'}")
         self._asked[command.path] = _Asked(self._view.round_length)
-        while len(self._asked) > _MOST_ASKED:
+        while len(self._asked) > _MAX_ASKED:
             del self._asked[next(iter(self._asked))]
         self._cadence.force(self._view.round_length)
         return CommandResult(f"follow the gradient to {command.path or 'the model'} in the next step", ())

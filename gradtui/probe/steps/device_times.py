@@ -23,9 +23,9 @@ from gradtui.probe.torch_private.cuda_captures import is_capturing
 from gradtui.protocol.events import DeviceTimesMeasured, Event
 from gradtui.protocol.vocabulary import Phase
 
-_MOST_EVENTS = 1_024
+_MAX_EVENTS = 1_024
 """Timing events that exist at once. A step that needs more is not timed."""
-_MOST_UNDER_WAY = 4
+_MAX_UNDER_WAY = 4
 """Steps whose events the device has not reached. With so many, the next step is not timed."""
 _OWN = "own"
 _NOTHING: AbstractContextManager[None] = nullcontext()
@@ -150,7 +150,7 @@ class DeviceTimes:
         return own
 
     def _begin(self, *, has_phases: bool, is_exempt: bool) -> None:
-        if len(self.under_way) < _MOST_UNDER_WAY and not is_capturing():
+        if len(self.under_way) < _MAX_UNDER_WAY and not is_capturing():
             self.timed = _Timed(self.step, self._device, has_phases, is_exempt)
 
     def _close(self, timed: _Timed) -> None:
@@ -175,7 +175,7 @@ class DeviceTimes:
 
     def _event(self, device: int) -> Any | None:
         free = self._free.setdefault(device, [])
-        if not free and self._created < _MOST_EVENTS:
+        if not free and self._created < _MAX_EVENTS:
             self._created += 1
             return torch.cuda.Event(enable_timing=True)
         return free.pop() if free else None

@@ -16,8 +16,8 @@ _SMOOTHING = 0.25
 _SHARE_SECONDS = 10.0
 """Time over which the measured share is averaged."""
 _DEAR = 0.01
-LONGEST_STRETCH = 32.0
-LONGEST_TICK = 5.0
+MAX_STRETCH = 32.0
+MAX_TICK = 5.0
 OFTEN_SECONDS = 3.0
 """How long an answer is looked for without regard to the budget: more than most steps take."""
 
@@ -76,12 +76,12 @@ class Governor:
         if self._budget <= 0:
             return 1.0
         load = (self._idle_cost or 0.0) / self._tick + sum(part.cost / part.interval for part in self._parts.values())
-        return min(LONGEST_STRETCH, max(1.0, load / self._budget))
+        return min(MAX_STRETCH, max(1.0, load / self._budget))
 
     @property
     def delay(self) -> float:
         """Seconds from one tick to the next."""
-        return min(LONGEST_TICK, self._tick * self.stretch)
+        return min(MAX_TICK, self._tick * self.stretch)
 
     def touched(self) -> None:
         """Say that the person did something: what it cost is shown, but not held against any part."""

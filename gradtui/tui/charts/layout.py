@@ -10,9 +10,9 @@ LABEL_WIDTH = 7
 """Cells of a y tick label, of any value: the axis stays where it is while the values move ("1e-100", "999 MiB",
 "-123.4k")."""
 
-LEAST_WIDTH_WITH_LABELS = 24
-LEAST_HEIGHT_WITH_X_AXIS = 6
-LEAST_HEIGHT_WITH_HEADER = 5
+MIN_WIDTH_WITH_LABELS = 24
+MIN_HEIGHT_WITH_X_AXIS = 6
+MIN_HEIGHT_WITH_HEADER = 5
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ def layout_of(request: PlotRequest) -> Layout:
     """The layout for a request's size; it depends on no value of its series."""
     width, height = max(request.width, 0), max(request.height, 0)
     wants_header = bool(request.title) or any(series.label for series in request.series)
-    header = 1 if wants_header and height >= LEAST_HEIGHT_WITH_HEADER else 0
-    framed = width >= LEAST_WIDTH_WITH_LABELS and height >= LEAST_HEIGHT_WITH_X_AXIS
+    header = 1 if wants_header and height >= MIN_HEIGHT_WITH_HEADER else 0
+    framed = width >= MIN_WIDTH_WITH_LABELS and height >= MIN_HEIGHT_WITH_X_AXIS
     if framed:
         return Layout(header, True, width - LABEL_WIDTH - 1, height - header - 2)
     return Layout(header, False, width, height - header)

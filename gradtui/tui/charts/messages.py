@@ -15,7 +15,7 @@ from gradtui.tui.charts.chart import GLYPHS, LONE_POINT, Chart, lone_cell
 from gradtui.tui.charts.request import ALARM, AXIS, TICK
 
 _HEADER = Struct(">II")
-LARGEST_MESSAGE = 1 << 24
+MAX_MESSAGE = 1 << 24
 """Bytes. A longer one is no message of ours."""
 
 Pen = tuple[int, list[float], list[float]]
@@ -101,7 +101,7 @@ class MessageReader:
         self._buffer += data
         while len(self._buffer) >= _HEADER.size:
             number, length = _HEADER.unpack_from(self._buffer)
-            if length > LARGEST_MESSAGE:
+            if length > MAX_MESSAGE:
                 raise ValueError(f"a message of {length} bytes")
             end = _HEADER.size + length
             if len(self._buffer) < end:

@@ -19,13 +19,13 @@ LARGEST = 1e100
 """Values are clamped to this size, and smaller ones than its inverse count as zero."""
 
 _ROWS_PER_TICK = 2.5
-_MOST_TICKS = 10
-_LEAST_ROWS_BETWEEN, _LEAST_COLUMNS_BETWEEN = 2, 6
+_MAX_TICKS = 10
+_MIN_ROWS_BETWEEN, _MIN_COLUMNS_BETWEEN = 2, 6
 _ROUNDING = 1e-9
-_LEAST_RELATIVE_SPAN = 0.02
+_MIN_RELATIVE_SPAN = 0.02
 """A narrower range is widened: labels of `LABEL_WIDTH` could not tell its ticks apart."""
 
-_LEAST_RELATIVE_STEPS = 1e-14
+_MIN_RELATIVE_STEPS = 1e-14
 _MANTISSAS = (tuple(range(1, 10)), (1, 2, 5), (1, 3), (1,))
 _DECADE_STRIDES = (1, 2, 5, 10, 20, 50, 100)
 
@@ -58,7 +58,7 @@ def linear_axis(low: float, high: float, rows: int, unit: Unit = "", from_zero: 
     low, high = _opened(low, high)
     name, size = fixed_unit(unit, max(abs(low), abs(high)))
     low, high = low / size, high / size
-    spacing = max(min(_ROWS_PER_TICK, rows / 2), rows / _MOST_TICKS)
+    spacing = max(min(_ROWS_PER_TICK, rows / 2), rows / _MAX_TICKS)
     for step in _round_steps((high - low) * spacing / rows):
         half = step / 2
         lower = floor(low / half + _ROUNDING) * half
@@ -79,21 +79,21 @@ def log_axis(low: float, high: float, rows: int) -> Axis:
     lower, upper = _exponent(first), _exponent(last)
     for ticks in _power_ticks(lower, upper):
         gaps = [after.value - before.value for before, after in pairwise(ticks)]
-        if ticks and (not gaps or min(gaps) * rows >= _LEAST_ROWS_BETWEEN * (upper - lower)):
+        if ticks and (not gaps or min(gaps) * rows >= _MIN_ROWS_BETWEEN * (upper - lower)):
             return Axis(lower, upper, ticks)
     return Axis(lower, upper, (Tick(lower, power_label(*first)),))
 
 
 def step_axis(low: float, high: float, columns: int) -> Axis:
     """An x axis over `columns` columns from exactly `low` to `high`; a single step stands at its left end."""
-    least = max(max(abs(low), abs(high)) * _LEAST_RELATIVE_STEPS, 1 / LARGEST)
+    least = max(max(abs(low), abs(high)) * _MIN_RELATIVE_STEPS, 1 / LARGEST)
     if high - low <= least:
         high = low + max(1.0, 2 * least)
     span = high - low
     for step in _round_steps(max(span * 4 / columns, 1.0 if span >= 1 else 0.0)):
         values = [i * step for i in range(ceil(low / step - _ROUNDING), floor(high / step + _ROUNDING) + 1)]
         labels = number_labels(values, step, max(columns, 1))
-        if len(values) <= 1 or (max(map(len, labels)) + _LEAST_COLUMNS_BETWEEN) * span <= step * columns:
+        if len(values) <= 1 or (max(map(len, labels)) + _MIN_COLUMNS_BETWEEN) * span <= step * columns:
             break
     if not values:
         values, labels = [low], number_labels([low], span, max(columns, 1))
@@ -105,7 +105,7 @@ def _opened(low: float, high: float) -> tuple[float, float]:
     largest = max(abs(low), abs(high))
     if largest < 1 / LARGEST:
         return 0.0, 1.0
-    missing = largest * _LEAST_RELATIVE_SPAN - (high - low)
+    missing = largest * _MIN_RELATIVE_SPAN - (high - low)
     if missing > 0:
         return low - missing / 2, high + missing / 2
     return low, high

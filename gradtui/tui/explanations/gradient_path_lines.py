@@ -9,7 +9,7 @@ from itertools import groupby
 
 from gradtui.protocol.commands import TraceGradient
 from gradtui.protocol.events import GradientPathFound
-from gradtui.protocol.vocabulary import MOST_WAYS, GradientHop, ModuleInfo, ParameterState
+from gradtui.protocol.vocabulary import MAX_WAYS, GradientHop, ModuleInfo, ParameterState
 from gradtui.state.run_state import RunState, TreeState
 from gradtui.state.selectors import subtree, total_norm_at
 from gradtui.state.series import joint_norm
@@ -124,7 +124,7 @@ def _through(tree: TreeState, hops: Sequence[GradientHop], operations: int) -> s
 def _ways(chain: GradientPathFound) -> str:
     if chain.ways <= 1:
         return ", the only way"
-    ways = f"more than {MOST_WAYS:,}" if chain.ways >= MOST_WAYS else f"{chain.ways:,}"
+    ways = f"more than {MAX_WAYS:,}" if chain.ways >= MAX_WAYS else f"{chain.ways:,}"
     return f", the shortest of {ways} ways"
 
 

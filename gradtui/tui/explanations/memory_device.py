@@ -22,7 +22,7 @@ _NAMES: dict[PartName, str] = {"context": "context, libraries", "outside": "all 
 _NAME_WIDTH, _SHORT_NAME_WIDTH = 19, 9
 _TOTAL_WIDTH = BYTES_WIDTH + 1
 _GAP = 2
-_LEAST_BAR = 4
+_MIN_BAR = 4
 
 
 def device_lines(state: RunState, width: int, *, colour: bool) -> list[Line]:
@@ -64,7 +64,7 @@ def _bar(found: Reconciliation, width: int, *, colour: bool) -> Line:
     patterns = "".join(sample(part.name, colour=colour) for part in found.parts)
     # Without the driver's figure the bar ends where the allocator's parts end.
     full = found.total or sum(size for _, size in sizes)
-    bar = stacked_bar(sizes, full, max(_LEAST_BAR, width - _TOTAL_WIDTH), patterns=patterns)
+    bar = stacked_bar(sizes, full, max(_MIN_BAR, width - _TOTAL_WIDTH), patterns=patterns)
     return (*bar, (" " + bytes_text(found.total), "text" if found.total is not None else "faint"))
 
 

@@ -32,7 +32,7 @@ from gradtui.tui.widgets import LineView
 ROW_ROLE = "curve-2"
 _SAMPLE = "── "
 _GAP = "   "
-_LEAST_NAME = 6
+_MIN_NAME = 6
 _ROOM_FOR_MEANING = 70
 
 
@@ -78,13 +78,13 @@ def legend_line(state: RunState, step: int | None, row: RowNorms | None, width: 
     """
     spans: list[Span] = [(_SAMPLE, TOTAL_ROLE), ("total ", "muted"), (_steady(total_norm_at(state, step)), "text")]
     clipping = _clipping(state, step)
-    least = line_width(spans) + width_of(_GAP + _SAMPLE + " ") + NORM_WIDTH + _LEAST_NAME if row is not None else 0
+    least = line_width(spans) + width_of(_GAP + _SAMPLE + " ") + NORM_WIDTH + _MIN_NAME if row is not None else 0
     if line_width(spans) + line_width(clipping) + least <= width:
         spans += clipping
     if row is not None:
         now = _steady(row.values[-1] if row.values else None)
         room = width - line_width(spans) - width_of(_GAP + _SAMPLE + " " + now)
-        name = elide_start(printable(row.name), max(_LEAST_NAME, room))
+        name = elide_start(printable(row.name), max(_MIN_NAME, room))
         spans += [(_GAP, ""), (_SAMPLE, ROW_ROLE), (name + " ", "muted"), (now, "text")]
     when = f"{_GAP}step {step:,}" if step is not None else ""
     return (*spans, (when, "faint")) if line_width(spans) + width_of(when) <= width else tuple(spans)

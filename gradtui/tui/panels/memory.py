@@ -34,12 +34,12 @@ _BY_VALUE = (
 )  # fmt: skip
 """Which phases keep their row longest where there is no room for all; a step is the first three."""
 
-_LEAST_PHASES = 3
+_MIN_PHASES = 3
 """So many phases have a row before there are numbers for the parts."""
 
 _BETWEEN: Span = (" · ", "muted")
 
-LEAST_CURVE_ROWS = 6
+MIN_CURVE_ROWS = 6
 
 _AS_HIGH = 0.98
 """Of the highest peak: steps of one kind differ by less."""
@@ -65,7 +65,7 @@ def memory_view(state: RunState, width: int, height: int, look: Look = Look()) -
         lines = _waiting(state, width)
         return MemoryView(tuple(lines), (None,) * len(lines))
     numbers = legend(ledger, state, width, colour=look.colour)
-    if height - len(numbers) < _LEAST_PHASES:
+    if height - len(numbers) < _MIN_PHASES:
         numbers = [names_only(ledger, state, colour=look.colour)]
     phases, notes = _what_fits(state, chosen, width, height - len(numbers))
     if len(phases) + len(numbers) + len(notes) < height:
@@ -74,7 +74,7 @@ def memory_view(state: RunState, width: int, height: int, look: Look = Look()) -
     lines += _device_block(state, width, height - len(lines), look)
     owners = (*phases, *(None,) * (len(lines) - len(phases)))
     rest = height - len(lines) - 1
-    if rest >= LEAST_CURVE_ROWS:
+    if rest >= MIN_CURVE_ROWS:
         return MemoryView(tuple(fit(line, width) for line in (*lines, BLANK)), (*owners, None), rest)
     return MemoryView(tuple(fit(line, width) for line in lines[:height]), owners[:height])
 
@@ -82,7 +82,7 @@ def memory_view(state: RunState, width: int, height: int, look: Look = Look()) -
 def _device_block(state: RunState, width: int, room: int, look: Look) -> list[Line]:
     """The parts of the driver's figure, below a blank line, where there is room: in a narrow panel only beside the curve."""
     block = device_lines(state, width, colour=look.colour)
-    for_curve = LEAST_CURVE_ROWS + 1 if room > LEAST_CURVE_ROWS and width < _WIDE else 0
+    for_curve = MIN_CURVE_ROWS + 1 if room > MIN_CURVE_ROWS and width < _WIDE else 0
     return [BLANK, *block] if block and len(block) + 1 + for_curve <= room else []
 
 

@@ -14,7 +14,7 @@ from gradtui.tui.widgets import stacked_bar
 CHOSEN_MARK = "▸"
 _NAME_WIDTH = max(len(phase) for phase in Phase) + 2
 _TOTAL_WIDTH, _PEAK_WIDTH = 9, 11
-_LEAST_BAR, _GOOD_BAR = 4, 14
+_MIN_BAR, _GOOD_BAR = 4, 14
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ def phase_rows(state: RunState, phases: list[Phase], chosen: Phase, look: Look, 
     full = max((_extent(record.last) for record in state.phases.values()), default=0) or 1
     beside = width - _NAME_WIDTH - _TOTAL_WIDTH
     with_peak = beside - _PEAK_WIDTH >= _GOOD_BAR
-    bar_width = max(_LEAST_BAR, beside - _PEAK_WIDTH if with_peak else beside)
+    bar_width = max(_MIN_BAR, beside - _PEAK_WIDTH if with_peak else beside)
     lines: list[Line] = []
     for phase in phases:
         ledger = state.phases[phase].last

@@ -10,7 +10,7 @@ from gradtui.tui.rendering import BYTES_WIDTH, Line, Span, bytes_text, pad
 
 _GAP = 1
 _SAMPLE_WIDTH = 2
-_MOST_COLUMNS = 4
+_MAX_COLUMNS = 4
 
 
 def legend(ledger: MemoryMeasured, state: RunState, width: int, *, colour: bool) -> list[Line]:
@@ -19,7 +19,7 @@ def legend(ledger: MemoryMeasured, state: RunState, width: int, *, colour: bool)
     long = width >= 2 * _entry_width(NAME_WIDTH) + _GAP
     name_width = NAME_WIDTH if long else SHORT_NAME_WIDTH
     entries = [_entry(part, name_width, colour) for part in parts]
-    columns = max(1, min(_MOST_COLUMNS, (width + _GAP) // (_entry_width(name_width) + _GAP)))
+    columns = max(1, min(_MAX_COLUMNS, (width + _GAP) // (_entry_width(name_width) + _GAP)))
     rows = -(-len(entries) // columns)
     lines: list[Line] = [_heading(ledger, width)]
     for row in range(rows):

@@ -16,8 +16,8 @@ from gradtui.tui.rendering import Line, Span, elide_start, fit, line_width, norm
 SAMPLE = "── "
 GAP = "   "
 LEGEND_LINES = 2
-_LEAST_NAME = 8
-MOST_POINTS = 4_096
+_MIN_NAME = 8
+MAX_POINTS = 4_096
 """A curve of more is drawn from those that stand out: drawing 50,000 would keep the screen for 50 ms."""
 _PIECES = 1_024
 """More than there are dots side by side on a terminal of 500 columns."""
@@ -76,7 +76,7 @@ def curves_request(
 def legend(entries: Sequence[tuple[Curve, str]], width: int, most: int = LEGEND_LINES) -> tuple[Line, ...]:
     """The curves' names and values, in at most so many lines; names are cut where there is no room for all of them."""
     longest = max((width_of(curve.name) for curve, _ in entries), default=0)
-    for room in (longest, *(length for length in (40, 28, 20, 14, _LEAST_NAME) if length < longest)):
+    for room in (longest, *(length for length in (40, 28, 20, 14, _MIN_NAME) if length < longest)):
         lines = _lines([_entry(curve, value, room) for curve, value in entries], width)
         if len(lines) <= most:
             break
@@ -116,7 +116,7 @@ def step_note(curve: Curve, ends: tuple[float, float], whole: tuple[float, float
 
 def _series(curve: Curve, role: str) -> Series:
     steps, values = curve.steps, curve.values
-    if len(values) > MOST_POINTS:
+    if len(values) > MAX_POINTS:
         places = standing_out(values, _PIECES)
         steps, values = [steps[place] for place in places], [values[place] for place in places]
     return Series("", role, tuple(map(float, steps)), tuple(values))

@@ -23,7 +23,7 @@ EDGES = tuple((LOWEST + i) * log10(2) for i in range(BINS + 1))
 _SUBNORMAL = {"float16": -14}
 """Where a type begins to lose digits, as a power of two."""
 _BAR = 16
-_LEAST_BINS = 12
+_MIN_BINS = 12
 
 
 @dataclass(frozen=True)
@@ -132,12 +132,12 @@ def _request(spread: Spread, scale: Scale, width: int, height: int) -> PlotReque
 
 
 def _shown(counts: Sequence[float]) -> tuple[int, int]:
-    """The first and the last bin to show: those with elements and one more on each side, `_LEAST_BINS` at least."""
+    """The first and the last bin to show: those with elements and one more on each side, `_MIN_BINS` at least."""
     filled = [at for at, count in enumerate(counts) if count]
     first, last = (filled[0] - 1, filled[-1] + 1) if filled else (BINS // 2, BINS // 2)
-    missing = max(0, _LEAST_BINS - (last - first + 1))
-    first = max(0, min(first - missing // 2, BINS - _LEAST_BINS))
-    return first, min(BINS - 1, max(last + missing // 2, first + _LEAST_BINS - 1))
+    missing = max(0, _MIN_BINS - (last - first + 1))
+    first = max(0, min(first - missing // 2, BINS - _MIN_BINS))
+    return first, min(BINS - 1, max(last + missing // 2, first + _MIN_BINS - 1))
 
 
 def _headline(state: RunState, spread: Spread, look: Look, width: int) -> Line:

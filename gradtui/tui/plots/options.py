@@ -11,7 +11,7 @@ from gradtui.tui.plots.rows import NormCurves, Selection
 from gradtui.tui.plots.window import Window
 from gradtui.tui.rendering import Line
 
-MOST_PINNED = 3
+MAX_PINNED = 3
 SELECTED_ROLE, PINNED_ROLES, REFERENCE_ROLE = "curve-2", ("curve-4", "curve-5", "curve-6"), "reference"
 
 

@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from gradtui.protocol.histogram import MOST_WATCHED
+from gradtui.protocol.histogram import MAX_WATCHED
 from gradtui.state.run_state import TreeState
 from gradtui.state.selectors import subtree
 from gradtui.state.series import RowHistory
@@ -56,8 +56,8 @@ def to_watch(tree: TreeState, selections: Sequence[Selection]) -> tuple[str, ...
     """Paths of the parameters to look at closely, the first selection's first, as many as may be watched."""
     places: dict[int, None] = {}
     for selection in selections:
-        places |= dict.fromkeys(largest(tree, with_gradient(tree, selection), MOST_WATCHED))
-    return tuple(tree.parameters[place].path for place in list(places)[:MOST_WATCHED])
+        places |= dict.fromkeys(largest(tree, with_gradient(tree, selection), MAX_WATCHED))
+    return tuple(tree.parameters[place].path for place in list(places)[:MAX_WATCHED])
 
 
 class NormCurves:

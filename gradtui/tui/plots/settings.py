@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from gradtui.state.run_state import TreeState
 from gradtui.tui.plots.layers import KeptLayers
-from gradtui.tui.plots.options import MOST_PINNED, Look
+from gradtui.tui.plots.options import MAX_PINNED, Look
 from gradtui.tui.plots.rows import NormCurves, Selection, selection_of
 from gradtui.tui.plots.smoothing import next_level
 from gradtui.tui.plots.views import VIEWS, View
@@ -81,8 +81,8 @@ class Choices:
         self.changes += 1
         if path in self._pinned:
             self._pinned.remove(path)
-        elif len(self._pinned) >= MOST_PINNED:
-            return f"{MOST_PINNED} rows are pinned already; on one of them, a lets it go."
+        elif len(self._pinned) >= MAX_PINNED:
+            return f"{MAX_PINNED} rows are pinned already; on one of them, a lets it go."
         else:
             self._pinned.append(path)
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-LEAST_SPAN = 8.0
+MIN_SPAN = 8.0
 """Steps (or layers): nothing is to be seen in less."""
 _SHARE_OF_A_PAN = 4
 
@@ -30,7 +30,7 @@ class Window:
     def zoomed(self, factor: float, low: float, high: float) -> Window:
         """`factor` times as much in sight: around the middle, or up to the newest where that is in sight."""
         first, last = self.ends(low, high)
-        span = max(min(LEAST_SPAN, high - low), (last - first) * factor)
+        span = max(min(MIN_SPAN, high - low), (last - first) * factor)
         if span >= high - low:
             return Window()
         if self.end is None:

@@ -9,7 +9,7 @@ from gradtui.tui.rendering.lines import Line, Span
 
 _HEIGHTS = "▁▂▃▄▅▆▇█"
 _NOT_FINITE = "×"
-_LEAST_RANGE = 0.3
+_MIN_RANGE = 0.3
 """Decades: a curve that moves less than a factor of two is drawn flat rather than as if it moved."""
 
 
@@ -23,10 +23,10 @@ def sparkline(values: Sequence[float | None], width: int, role: str = "spark") -
         return ((" " * max(0, width), ""),)
     logs = [math.log10(value) for value in newest if value is not None and 0 < value < math.inf]
     low, high = (min(logs), max(logs)) if logs else (0.0, 0.0)
-    if high - low < _LEAST_RANGE:
+    if high - low < _MIN_RANGE:
         # A little off the middle, which lies on the border between two heights.
-        low = (high + low) / 2 - 0.55 * _LEAST_RANGE
-        high = low + _LEAST_RANGE
+        low = (high + low) / 2 - 0.55 * _MIN_RANGE
+        high = low + _MIN_RANGE
     spans: list[Span] = [(" " * (width - len(newest)), "")] if len(newest) < width else []
     if len(logs) == len(newest):
         # Nearly always; and a tree has one of these in each row.

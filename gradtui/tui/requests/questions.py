@@ -11,7 +11,7 @@ from gradtui.protocol.vocabulary import GroupSettings
 from gradtui.state.run_state import RunState
 from gradtui.tui.requests.requests import OVER, Make, Refusal
 
-_MOST_LISTED = 8
+_MAX_LISTED = 8
 
 
 @dataclass(frozen=True)
@@ -91,9 +91,9 @@ def set_group(state: RunState) -> Question | Refusal:
     if not groups:
         return Refusal("There is no optimizer left." if state.optimizers else "No optimizer has been seen yet.")
     at = f" (step {state.groups.step:,})" if state.groups is not None else ""
-    notes = [f"{place}  {words}" for place, (_, _, words) in enumerate(groups[:_MOST_LISTED])]
+    notes = [f"{place}  {words}" for place, (_, _, words) in enumerate(groups[:_MAX_LISTED])]
     notes[0] += at
-    if len(groups) > _MOST_LISTED:
+    if len(groups) > _MAX_LISTED:
         notes.append(f"… {len(groups)} groups in all")
     fields = (
         Field("group", "0"),

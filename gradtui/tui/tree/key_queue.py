@@ -19,7 +19,7 @@ from textual.app import App, ScreenStackError
 from textual.message import Message
 from textual.screen import Screen
 
-MOST_SECONDS = 5.0
+MAX_SECONDS = 5.0
 """No key waits longer for the one before it, for the case that the message behind that one is lost."""
 
 _ROUNDS = 2
@@ -88,7 +88,7 @@ class KeysInOrder(App[str]):
         if self._limit is not None:
             self._limit.cancel()
         later = asyncio.get_running_loop().call_later
-        self._limit = later(MOST_SECONDS, self.call_later, self._next_key, self._number)
+        self._limit = later(MAX_SECONDS, self.call_later, self._next_key, self._number)
         with suppress(ScreenStackError):  # the app is closing
             (self.focused or self.screen).post_message(KeyFollowed(self._number, rounds - 1))
 

@@ -10,7 +10,7 @@ SPARK_WIDTH = 8
 _GAP = 1
 MARK_WIDTH = 1
 """Before saved bytes stands whether backward computes the rest again."""
-_LEAST_NAME = 22
+_MIN_NAME = 22
 _GOOD_NAME = 30
 """Cells that the names keep; the first two columns are worth more than long names, the others are not."""
 
@@ -31,10 +31,10 @@ STATE_WIDTH, STATE_WIDTH_NARROW = 5, 4
 _BY_PRIORITY = (
     Column("count", "count", formatting.COUNT_WIDTH, 0),
     Column("norm", "‖grad‖", formatting.NORM_WIDTH, 12),
-    Column("spark", f"last {SPARK_WIDTH}", SPARK_WIDTH, _LEAST_NAME),
-    Column("bytes", "bytes", formatting.BYTES_WIDTH, _LEAST_NAME),
-    Column("shape", "shape", 10, _LEAST_NAME),
-    Column("kept", "saved", MARK_WIDTH + formatting.BYTES_WIDTH, _LEAST_NAME),
+    Column("spark", f"last {SPARK_WIDTH}", SPARK_WIDTH, _MIN_NAME),
+    Column("bytes", "bytes", formatting.BYTES_WIDTH, _MIN_NAME),
+    Column("shape", "shape", 10, _MIN_NAME),
+    Column("kept", "saved", MARK_WIDTH + formatting.BYTES_WIDTH, _MIN_NAME),
     Column("trainable", "train", formatting.COUNT_WIDTH, _GOOD_NAME),
     Column("dtype", "type", 4, _GOOD_NAME),
 )

@@ -9,7 +9,7 @@ from gradtui.tui.rendering import elide_start, printable, width_of
 from gradtui.tui.tree.tree_rows import buffer_at
 
 RUNS, STOPS, PARTLY, WITHIN, HIDDEN = "│", "┯", "┆", "╪", "?"
-_LEAST_ROOM = 4
+_MIN_ROOM = 4
 _WITHOUT = frozenset({ParameterState.CUT.value, ParameterState.UNREACHED.value})
 
 
@@ -77,4 +77,4 @@ def frontier_words(tree: TreeState, line: Frontier | None, width: int) -> str:
         rest = printable((stop_words(tree, line, named=1) or "").removeprefix("at "))
     begin = begin if len(begin) + width_of(rest) <= width else short
     room = width - len(begin)
-    return begin + elide_start(rest, room) if begin and room >= _LEAST_ROOM else ""
+    return begin + elide_start(rest, room) if begin and room >= _MIN_ROOM else ""

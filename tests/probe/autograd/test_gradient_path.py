@@ -21,7 +21,7 @@ from gradtui.probe.autograd.module_call_log import ModuleCallLog
 from gradtui.probe.model.tree_builder import build
 from gradtui.protocol.commands import TraceGradient
 from gradtui.protocol.events import CommandRejected, GradientPathFound, OptimizersFound, OptimizerStateRead
-from gradtui.protocol.vocabulary import MOST_WAYS, GradientHop
+from gradtui.protocol.vocabulary import MAX_WAYS, GradientHop
 
 X = torch.linspace(-1, 1, 24).view(6, 4)
 OUT = "(outside)"
@@ -96,7 +96,7 @@ def test_every_parameter_of_the_zoo(name: str) -> None:
     for path, chain in chains.items():
         ways, operations = expected[path]
         assert chain.found == (trained[path].grad is not None)
-        assert chain.ways == min(MOST_WAYS, ways)
+        assert chain.ways == min(MAX_WAYS, ways)
         if chain.found:
             assert sum(hop.operations for hop in chain.hops) == operations
 
@@ -166,7 +166,7 @@ class Residual(nn.Module):
         return x
 
 
-@pytest.mark.parametrize(("depth", "ways"), [(0, 1), (1, 2), (5, 32), (40, MOST_WAYS)])
+@pytest.mark.parametrize(("depth", "ways"), [(0, 1), (1, 2), (5, 32), (40, MAX_WAYS)])
 def test_each_residual_connection_doubles_the_ways(depth: int, ways: int) -> None:
     model = Residual(depth)
     _, chain = traced(model, "first.weight", lambda: model(X).square().mean(), steps=1)

@@ -22,10 +22,10 @@ SAVED = 2 * BATCH * WIDTH * 4
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small models are worth a search, however long it takes."""
     for name, value in {
-        "LEAST_BYTES": SAVED // 4,
+        "MIN_BYTES": SAVED // 4,
         "SEARCH_NS": 10**12,
         "_ONE_SEARCH_NS": 10**12,
-        "_LEAST_SHARE": 0,
+        "_MIN_SHARE": 0,
     }.items():
         monkeypatch.setattr(living_graphs, name, value)
 

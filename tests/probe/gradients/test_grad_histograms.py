@@ -103,7 +103,7 @@ def test_a_loss_scalers_factor_is_taken_out() -> None:
 
 
 def test_a_large_gradient_is_sampled_all_over_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grad_histograms, "MOST_ELEMENTS", 4_096)
+    monkeypatch.setattr(grad_histograms, "MAX_ELEMENTS", 4_096)
     # A quarter of the columns is zero: a sample that keeps to some columns would miss that.
     gradient = torch.ones(512, 64)
     gradient[:, ::4] = 0

@@ -121,15 +121,15 @@ def test_parameters_take_turns() -> None:
     parameters = [nn.Parameter(torch.ones(2)) for _ in range(300)]
     for parameter in parameters:
         parameter.grad = torch.ones(2)
-    for step in range(-(-300 // grad_stats.MOST_PARAMETERS)):
+    for step in range(-(-300 // grad_stats.MAX_PARAMETERS)):
         statistics.before_step(step, list(enumerate(parameters)), None, False)
         statistics.after_step()
-    assert {len(found) for found in seen} == {grad_stats.MOST_PARAMETERS}
+    assert {len(found) for found in seen} == {grad_stats.MAX_PARAMETERS}
     assert set().union(*seen) == set(range(300))
 
 
 def test_a_parameter_larger_than_the_limit_is_looked_at_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grad_stats, "MOST_ELEMENTS", 10)
+    monkeypatch.setattr(grad_stats, "MAX_ELEMENTS", 10)
     seen: list[list[int]] = []
     statistics = GradStats(lambda step, found: seen.append([each.parameter for each in found]))
     parameters = [nn.Parameter(torch.ones(size)) for size in (4, 40, 4, 4)]

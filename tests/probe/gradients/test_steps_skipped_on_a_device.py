@@ -99,9 +99,9 @@ def test_answers_under_way_are_bounded(cuda: FakeCuda) -> None:
     with watched() as seen:
         training = Training()
         cuda.is_finished = False
-        for _ in range(grad_scalers._MOST_UNDER_WAY + 5):
+        for _ in range(grad_scalers._MAX_UNDER_WAY + 5):
             training.step()
-        assert len(seen.probe._scalers.under_way) == grad_scalers._MOST_UNDER_WAY
+        assert len(seen.probe._scalers.under_way) == grad_scalers._MAX_UNDER_WAY
         cuda.is_finished = True
 
 

@@ -270,7 +270,7 @@ def test_every_category_is_a_field_and_has_its_place() -> None:
 
 
 def test_however_many_batches_come_before_a_step_few_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gradtui.probe.memory.batch_storages._MOST_STORAGES", 10)
+    monkeypatch.setattr("gradtui.probe.memory.batch_storages._MAX_STORAGES", 10)
     batches = BatchStorages()
     kept = [torch.zeros(2) for _ in range(100)]
     for batch in kept:

@@ -23,7 +23,7 @@ from watched import CountingAllocator, Watched, watched
 
 from gradtui.probe.gradients import grad_norms
 from gradtui.probe.memory import oom_report, storage_owners
-from gradtui.probe.memory.oom_report import MOST_FILES, OomReporter
+from gradtui.probe.memory.oom_report import MAX_FILES, OomReporter
 from gradtui.probe.memory.recent_measurements import RecentEvents
 from gradtui.probe.model import running_module
 from gradtui.protocol.events import OutOfMemory, ProbeFailed
@@ -259,26 +259,26 @@ def test_of_many_only_some_are_told_and_few_are_written(tmp_path: Path) -> None:
         for _ in range(40):
             fail(net, x)
     found = boxes(seen)
-    assert [box.number for box in found] == [*range(1, MOST_FILES + 1), 8, 16, 32]
-    assert [box.file is not None for box in found] == [True] * MOST_FILES + [False] * 3
-    assert len(list((tmp_path / "gradtui").iterdir())) == MOST_FILES
+    assert [box.number for box in found] == [*range(1, MAX_FILES + 1), 8, 16, 32]
+    assert [box.file is not None for box in found] == [True] * MAX_FILES + [False] * 3
+    assert len(list((tmp_path / "gradtui").iterdir())) == MAX_FILES
     assert "number 32 of this run" in seen.state.log[-1].text
 
 
 def test_the_failure_that_ends_the_run_is_looked_at_however_many_came_before(tmp_path: Path) -> None:
     net, x = model(), torch.ones(2, WIDTH)
     with boxed(tmp_path) as seen:
-        for _ in range(MOST_FILES + 1):
+        for _ in range(MAX_FILES + 1):
             fail(net, x)
         net[2].fails = True
         with pytest.raises(RuntimeError) as caught:
             net(x)
-        assert len(boxes(seen)) == MOST_FILES
+        assert len(boxes(seen)) == MAX_FILES
         for _ in range(2):
             seen.probe.hooks.ends(caught.value)
     last = boxes(seen)[-1]
-    assert len(boxes(seen)) == MOST_FILES + 1
-    assert (last.number, last.module) == (MOST_FILES + 2, "2")
+    assert len(boxes(seen)) == MAX_FILES + 1
+    assert (last.number, last.module) == (MAX_FILES + 2, "2")
     assert last.categories
     assert last.file is not None
 

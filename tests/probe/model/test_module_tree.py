@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from zoo import SPECIMENS
 
 from gradtui.probe.model.module_tree import ModuleTree
-from gradtui.probe.model.tree_builder import _MOST_NAMES, build
+from gradtui.probe.model.tree_builder import _MAX_NAMES, build
 from gradtui.protocol.vocabulary import ModuleInfo
 
 
@@ -117,7 +117,7 @@ def test_every_path_to_a_parameter_is_one_of_its_names(model: nn.Module) -> None
     for index, tensor in tree.live_parameters():
         info = tree.parameters[index]
         assert info.names[0] == info.path
-        assert set(info.names) == names[id(tensor)] or len(info.names) == _MOST_NAMES
+        assert set(info.names) == names[id(tensor)] or len(info.names) == _MAX_NAMES
         assert len(info.names) == len(set(info.names))
         assert set(info.names) <= names[id(tensor)]
         assert tree.owns(tensor) == index
@@ -189,7 +189,7 @@ def test_modules_shared_at_every_level_do_not_multiply() -> None:
     assert time.thread_time() - began < 1
     assert len(tree.modules) == 41
     assert len(tree.parameters) == 1
-    assert len(tree.parameters[0].names) == _MOST_NAMES
+    assert len(tree.parameters[0].names) == _MAX_NAMES
 
 
 def test_a_module_that_is_a_part_of_itself() -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import pytest
 
 from gradtui.probe.runtime import forked_children
-from gradtui.probe.runtime.hook_set import MOST_FAILURES, HookSet
+from gradtui.probe.runtime.hook_set import MAX_FAILURES, HookSet
 from gradtui.probe.torch_private.thread_life import ThreadLife
 
 
@@ -80,10 +80,10 @@ def test_a_failing_part_is_reported_each_time_and_then_left_alone(how: str) -> N
 
     for _ in range(10):
         getattr(hooks, how)("part", fails)
-    assert len(calls) == MOST_FAILURES
+    assert len(calls) == MAX_FAILURES
     assert reports == [("part", "ValueError: no", is_off) for is_off in (False, False, True)]
     getattr(hooks, how)("another part", lambda *_: calls.append(1))
-    assert len(calls) == MOST_FAILURES + 1
+    assert len(calls) == MAX_FAILURES + 1
 
 
 @pytest.mark.parametrize("how", ["run", "guard"])

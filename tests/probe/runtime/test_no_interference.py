@@ -31,7 +31,7 @@ from gradtui.probe.gradients.micro_steps import MicroSteps
 from gradtui.probe.gradients.nonfinite import NonFiniteDetector
 from gradtui.probe.hooks import torch_hooks
 from gradtui.probe.probe import Probe
-from gradtui.probe.runtime.hook_set import MOST_FAILURES
+from gradtui.probe.runtime.hook_set import MAX_FAILURES
 from gradtui.protocol.commands import FollowMicroSteps
 from gradtui.protocol.events import GradientsMeasured, ProbeFailed
 from gradtui.transport.in_process import CommandQueue
@@ -447,7 +447,7 @@ def test_what_ends_the_script_passes(name: str, kind: type[BaseException], monke
 
 
 def test_reports_stop_after_the_third_failure() -> None:
-    assert MOST_FAILURES == 3
+    assert MAX_FAILURES == 3
 
 
 def test_models_are_copied_and_pickled_as_usual() -> None:

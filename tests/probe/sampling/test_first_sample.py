@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from gradtui.probe.model.model_registry import ModelRegistry
 
 OURS = str(Path(gradtui.__file__).parent)
-MOST_CALLS = 41.0
+MAX_CALLS = 41.0
 """For each parameter in the first step, half a module among them. Found: 38.5."""
 
 
@@ -68,7 +68,7 @@ def first_step(layers: int) -> int:
 def test_the_first_step_takes_so_many_calls_for_each_parameter() -> None:
     first_step(10)
     small, large = first_step(100), first_step(300)
-    assert (large - small) / 400 <= MOST_CALLS
+    assert (large - small) / 400 <= MAX_CALLS
 
 
 def test_counting_storages_takes_no_call_for_a_tensor() -> None:

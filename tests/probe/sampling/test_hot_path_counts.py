@@ -52,7 +52,7 @@ class Limit:
         return self.calls + self.a_parameter * parameters + self.a_module * modules
 
 
-MOST_CALLS = {
+MAX_CALLS = {
     # Found: 4, and one for each call of a module; nothing for a parameter.
     "marked": Limit(4, 0, 1),
     # Found: 212, sometimes 240, and one for each call of a module; nothing for a parameter.
@@ -161,7 +161,7 @@ def calls(kind: str, loop: Loop, monkeypatch: pytest.MonkeyPatch) -> int:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_step_of_a_small_model(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     loop = Loop(7, deep=True)
-    assert calls(kind, loop, monkeypatch) <= MOST_CALLS[kind](parameters=14, modules=8)
+    assert calls(kind, loop, monkeypatch) <= MAX_CALLS[kind](parameters=14, modules=8)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -170,7 +170,7 @@ def test_calls_grow_with_the_model_by_so_many_a_parameter_and_module(
 ) -> None:
     """From 100 parameters to 1,000, that is 50 layers to 500: a straight line, of this slope at most."""
     hundred, thousand = (calls(kind, Loop(layers), monkeypatch) for layers in (50, 500))
-    limit = MOST_CALLS[kind]
+    limit = MAX_CALLS[kind]
     assert hundred <= limit(parameters=100, modules=51)
     assert thousand - hundred <= limit(parameters=1_000, modules=501) - limit(parameters=100, modules=51)
 

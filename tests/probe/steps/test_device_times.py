@@ -135,11 +135,11 @@ def test_events_are_used_again_and_their_number_is_bounded(cuda: FakeCuda) -> No
         cuda.is_finished = False
         for _ in range(40):
             training.step()
-        assert cuda.events <= (device_times._MOST_UNDER_WAY + 1) * created
+        assert cuda.events <= (device_times._MAX_UNDER_WAY + 1) * created
 
 
 def test_a_step_with_too_many_phases_is_not_timed(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device_times, "_MOST_EVENTS", 20)
+    monkeypatch.setattr(device_times, "_MAX_EVENTS", 20)
     with watched() as seen:
         on_cuda(seen)
         training = Training(cuda)

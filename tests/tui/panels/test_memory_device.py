@@ -15,7 +15,7 @@ from gradtui.state.reducer import apply
 from gradtui.state.run_state import RunState
 from gradtui.tui.explanations.device_explanations import MEANINGS, device_facts
 from gradtui.tui.explanations.memory_device import ROLES, device_lines, heading
-from gradtui.tui.panels.memory import LEAST_CURVE_ROWS, memory_view
+from gradtui.tui.panels.memory import MIN_CURVE_ROWS, memory_view
 from gradtui.tui.panels.memory_bars import Look
 from gradtui.tui.rendering.detail_rows import detail_lines
 from gradtui.tui.rendering.lines import Line, line_width
@@ -107,14 +107,14 @@ def test_it_takes_only_rows_that_are_left(size: tuple[int, int]) -> None:
     first = [line for line in text(without.lines).splitlines() if line.strip() and not line.startswith(("host", "▲"))]
     assert [line for line in text(view.lines).splitlines() if line in first] == first
     if width < 50:
-        assert view.curve_rows >= LEAST_CURVE_ROWS or without.curve_rows == 0
+        assert view.curve_rows >= MIN_CURVE_ROWS or without.curve_rows == 0
 
 
 def test_a_wide_panel_shows_it_and_a_high_one_the_curve_too() -> None:
     wide, high = memory_view(state_with(SAMPLE), 70, 21), memory_view(state_with(SAMPLE), 70, 40)
     assert "nvidia-smi" in text(wide.lines)
     assert "nvidia-smi" in text(high.lines)
-    assert high.curve_rows >= LEAST_CURVE_ROWS
+    assert high.curve_rows >= MIN_CURVE_ROWS
     assert "nvidia-smi" not in text(memory_view(state_with(SAMPLE), 38, 21).lines)
 
 

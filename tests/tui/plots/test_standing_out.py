@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradtui.tui.plots.curves import MOST_POINTS, series_of
+from gradtui.tui.plots.curves import MAX_POINTS, series_of
 from gradtui.tui.plots.decimate import standing_out
 from gradtui.tui.plots.options import Curve
 
@@ -33,11 +33,11 @@ def test_of_each_piece_the_extremes_and_whatever_is_no_number_stay(points: list[
             )  # fmt: skip
 
 
-@pytest.mark.parametrize("count", [MOST_POINTS, 50_000])
+@pytest.mark.parametrize("count", [MAX_POINTS, 50_000])
 def test_a_long_curve_is_drawn_from_a_few_thousand_points(count: int) -> None:
     steps = [float(step) for step in range(1, count + 1)]
     curve = Curve("", "curve-1", steps, [step % 97 + 1 for step in steps])
     (series,) = series_of(curve, steps[0], steps[-1], 0.0)
-    assert len(series.xs) == len(series.ys) <= MOST_POINTS
+    assert len(series.xs) == len(series.ys) <= MAX_POINTS
     assert (min(v for v in series.ys if v), max(v for v in series.ys if v)) == (1.0, 97.0)
     assert all(y == x % 97 + 1 for x, y in zip(series.xs, series.ys))

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradtui.tui.plots.window import LEAST_SPAN, Window
+from gradtui.tui.plots.window import MIN_SPAN, Window
 
 MOVES = st.lists(
     st.sampled_from(["in", "out", "back", "on", "start", "end"]) | st.tuples(st.floats(0, 1e6), st.floats(0, 1e6)),
@@ -35,7 +35,7 @@ def test_what_is_in_sight_is_always_within_the_axis_however_it_grows(
             window = moved(window, move, low, high)
         first, last = window.ends(low, high)
         assert low <= first <= last <= high
-        assert last - first >= min(LEAST_SPAN, high - low) * (1 - 1e-9)
+        assert last - first >= min(MIN_SPAN, high - low) * (1 - 1e-9)
 
 
 @given(st.integers(1, 12), st.floats(10, 1e6))

@@ -10,7 +10,7 @@ from plot_cases import curve, requests
 
 from gradtui.tui.charts.layout import LABEL_WIDTH
 from gradtui.tui.charts.messages import (
-    LARGEST_MESSAGE,
+    MAX_MESSAGE,
     MessageReader,
     decode_drawing,
     drawing_of,
@@ -34,7 +34,7 @@ def test_messages_come_out_as_they_went_in_however_they_are_cut(messages: list[t
 
 def test_a_message_too_long_is_refused_before_it_is_collected() -> None:
     with pytest.raises(ValueError, match="bytes"):
-        list(MessageReader().feed(packed(1, b"")[:4] + (LARGEST_MESSAGE + 1).to_bytes(4, "big")))
+        list(MessageReader().feed(packed(1, b"")[:4] + (MAX_MESSAGE + 1).to_bytes(4, "big")))
 
 
 @given(requests())
