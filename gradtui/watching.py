@@ -125,7 +125,7 @@ def _script() -> str:
 def _introduce(probe: Probe, name: str | None, model: nn.Module, optimizers: tuple[Optimizer, ...]) -> None:
     probe.view.discovery.name_model(name or type(model).__name__, model)
     for optimizer in optimizers:
-        probe.view.discovery.saw_optimizer(optimizer)
+        probe.view.discovery.register_optimizer(optimizer)
 
 
 class Watch:

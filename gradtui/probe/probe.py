@@ -57,7 +57,7 @@ class Probe:
         )
         self._emit = emit
         self._steps = OptimizerStepStack(self._steps_lost)
-        self._scalers = GradScalers(self.norms, self.counter, self.view.discovery.saw_optimizer, self._left_out)
+        self._scalers = GradScalers(self.norms, self.counter, self.view.discovery.register_optimizer, self._left_out)
         self._evaluation = EvalDetector()
         self._boundary_open = True
         """A step has ended (or none has begun), and nothing of the next one has run yet."""
@@ -112,7 +112,7 @@ class Probe:
         """A module is called from outside any other. Says whether it matters when it returns."""
         if not self.counter.micro_steps and is_constructing():
             return False
-        has_parameters = self.view.discovery.saw_root(module)
+        has_parameters = self.view.discovery.on_root_call(module)
         if self.view.discovery.dirty and has_parameters:
             # While other tensors stand in for a model's parameters (torch.func), nobody could say whose they are.
             has_parameters = not has_stand_ins(module)
@@ -164,9 +164,9 @@ class Probe:
             # No module was called: the script computes with bare functions and tensors.
             self._cross_boundary()
         if self.norms.is_due:
-            self.hooks.guard("gradient norms", self.norms.saw_loss, outputs)
+            self.hooks.guard("gradient norms", self.norms.on_loss, outputs)
         if self.step_sampler.sampled_step is not None:
-            self.hooks.guard("examination", self.step_sampler.look_at_graph, outputs, keeps_graph)
+            self.hooks.guard("examination", self.step_sampler.on_backward, outputs, keeps_graph)
             now = self.clock.now()
         self.phases.on_backward_pre(now)
         self._traces.enter()
@@ -201,11 +201,11 @@ class Probe:
 
     def on_optimizer_init(self, now: int, optimizer: Optimizer) -> None:  # noqa: ARG002
         """An optimizer was constructed."""
-        self.view.discovery.saw_optimizer(optimizer)
+        self.view.discovery.register_optimizer(optimizer)
 
     def state_loading(self, now: int, optimizer: Optimizer, state: Any) -> None:  # noqa: ARG002
         """The script is about to load a saved state into an optimizer."""
-        self.view.discovery.saw_optimizer(optimizer)
+        self.view.discovery.register_optimizer(optimizer)
         self.dispatcher.loading(self.counter.steps, optimizer, state)
 
     def state_loaded(self, now: int) -> None:  # noqa: ARG002
@@ -215,7 +215,7 @@ class Probe:
     def on_step_pre(self, now: int, optimizer: Optimizer, with_closure: bool) -> None:
         """`Optimizer.step` is called; a subclass that calls its parent's step reports twice."""
         self._steps.drop_lost(besides=1)
-        place = self.view.discovery.saw_optimizer(optimizer)
+        place = self.view.discovery.register_optimizer(optimizer)
         if self.view.discovery.dirty:
             self.hooks.guard("models", self.view.refresh, self.counter.steps)
         if self._boundary_open and (with_closure or place in self._stepped):
@@ -272,7 +272,9 @@ class Probe:
         self._cost.steps_ended((now,))
         self.norms.stepped()
         if self.step_sampler.sampled_step is not None:
-            self.hooks.guard("examination", self.step_sampler.conclude, optimizer, self.norms.latest.by_place, skipped)
+            self.hooks.guard(
+                "examination", self.step_sampler.finish_step, optimizer, self.norms.latest.by_place, skipped
+            )
             self.hooks.guard("gradient norms", self.norms.latest.forget_frozen)
         self.hooks.guard("freezes", self.dispatcher.freezes.after_step, self.counter.steps, optimizer)
         self._tell_if_due(now)
@@ -304,19 +306,23 @@ class Probe:
         self.hooks.guard("optimizer settings", self.view.groups.look, step, is_over)
         self.norms.poll()
         self._tell_if_due(now)
-        if self.step_sampler.rests(self.counter.steps) == 0:
+        if self.step_sampler.steps_until_due(self.counter.steps) == 0:
             self._marked.marks.steps_left = 0
 
     def _tell_if_due(self, now: int) -> None:
         if self.counter.is_due(now):
-            self.hooks.guard("states", self.step_sampler.look_for_switches, now)
+            self.hooks.guard("states", self.step_sampler.check_requires_grad, now)
             self._flush(now)
 
     def _rests(self) -> int:
         """How many steps after the present one nobody wants to look at; negative if this one is looked at."""
         executed = self.counter.steps
-        of_parts = self.norms.rests(executed), self.step_sampler.rests(executed), self.dispatcher.rests(executed)
-        return min(self.counter.rests(), *of_parts)
+        of_parts = (
+            self.norms.steps_until_due(executed),
+            self.step_sampler.steps_until_due(executed),
+            self.dispatcher.steps_until_due(executed),
+        )
+        return min(self.counter.steps_until_due(), *of_parts)
 
     def on_zero_grad_pre(self, now: int) -> None:
         """Gradients are being cleared."""

@@ -46,7 +46,7 @@ class Trial:
     given: list[tuple[torch.Tensor, int]] = field(default_factory=list)
     """What it was given and had written to by then how often; held until the next step boundary at most."""
 
-    def conclude(self) -> str | None:
+    def finish_step(self) -> str | None:
         """The objection, once the script has gone on to its next step."""
         given, self.given = self.given, []
         if self.objection is None and any(version_of(tensor) != version for tensor, version in given):

@@ -184,7 +184,7 @@ class Checkpointing:
 
     def _conclude(self, wanted: Wanted, receipt: _Receipt, step: int) -> None:
         trial, wanted.trial = wanted.trial, None
-        objection = trial.conclude() if trial is not None else None
+        objection = trial.finish_step() if trial is not None else None
         if objection is not None or trial is None:
             self._give_up(wanted, objection or "it was not tried", step)
             return

@@ -204,11 +204,11 @@ class CommandDispatcher:
         """Whether the run is held after the step that follows `executed` ones, or after one of the next few."""
         return self._boundary.holds_within(executed, _FEW)
 
-    def rests(self, executed: int) -> int:
+    def steps_until_due(self, executed: int) -> int:
         """How many steps after the one that follows `executed` ones nobody here wants to look at; negative for that one too."""
         if self.freezes.is_watching or not self.is_idle_at(executed):
             return -1
-        return self.schedule.rests(executed)
+        return self.schedule.steps_until_due(executed)
 
     def finish(self, step: int) -> None:
         """The run has ended: tell what of the schedule it has never reached."""
@@ -248,7 +248,7 @@ class CommandDispatcher:
 
     def _look(self) -> None:
         if not self._looked and not operations_are_observed():
-            self._view.refresh(self._step, look_closer=True, at_any_cost=True)
+            self._view.refresh(self._step, verify=True, at_any_cost=True)
             self._looked = True
 
     def _looking_first(self, handler: Handler) -> Handler:

@@ -30,7 +30,7 @@ class ReplayedSchedule:
         """Whether there is something to do after so many executed steps."""
         return self.unchecked or (bool(self._left) and self._left[0].step <= step)
 
-    def rests(self, executed: int) -> int:
+    def steps_until_due(self, executed: int) -> int:
         """How many steps after the one that follows `executed` ones end before anything is due."""
         return self._left[0].step - executed - 1 if self._left else sys.maxsize
 

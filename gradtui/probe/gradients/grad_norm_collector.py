@@ -119,11 +119,11 @@ class GradNormCollector:
         """Whether the script has an enabled GradScaler."""
         return any(scaler.is_enabled() for scaler in self._scalers)
 
-    def saw_scaler(self, scaler: Any) -> None:
+    def on_scaler(self, scaler: Any) -> None:
         """A GradScaler was made."""
         self._scalers.add(scaler)
 
-    def saw_scaling(self, scaler: Any) -> None:
+    def on_scaling(self, scaler: Any) -> None:
         """A GradScaler multiplies a loss of this step; it is shown without that factor."""
         self._scaled_by = weakref.ref(scaler)
         if not self._scalers:
@@ -136,7 +136,9 @@ class GradNormCollector:
         `wanted`: it is examined; `expected`: the person will look at it; `waits`: it is too early for any other measurement.
         """
         if self.is_due:
-            self._cadence.spent(self._reading_ns / 1e9, self._times.newest_excess[False], for_another=self._is_free)
+            self._cadence.record_cost(
+                self._reading_ns / 1e9, self._times.newest_excess[False], for_another=self._is_free
+            )
         self._reading_ns = 0
         self._wanted = wanted
         self._is_free = wanted or expected or self._every_step
@@ -149,15 +151,15 @@ class GradNormCollector:
         self.clippings.begin(on=self.is_due)
         self.poll()
 
-    def rests(self, executed: int) -> int:
+    def steps_until_due(self, executed: int) -> int:
         """How many steps after the one that follows `executed` ones are not to be measured; negative if that one is.
 
         Behind a loss scaler each is looked at: it may be left out.
         """
         if self.is_due or self.is_scaled or self._every_step:
             return -1
-        rests, left = self._cadence.rests(executed), self._ends_epoch_within(executed)
-        return min(rests, rests if left is None else left - 1)
+        steps_until_due, left = self._cadence.steps_until_due(executed), self._ends_epoch_within(executed)
+        return min(steps_until_due, steps_until_due if left is None else left - 1)
 
     def _ends_epoch_within(self, executed: int) -> int | None:
         """How many steps after the next one the last step of an epoch comes that is to be measured. None if there is none."""
@@ -190,7 +192,7 @@ class GradNormCollector:
         if paths:
             self._cadence.force(self._view.round_length)
 
-    def saw_loss(self, outputs: Any) -> None:
+    def on_loss(self, outputs: Any) -> None:
         """Backward is called on this; it is copied to the host at once."""
         began = perf_counter_ns()
         self._see_loss(outputs)
@@ -207,7 +209,7 @@ class GradNormCollector:
             loss = unscaled(loss, scale)
         self._loss = HostCopy(loss.reshape(1)) if loss.is_cuda else loss.clone()
         scaled = self._scaled_by is not None and self._scaled_by() is not None
-        self._guard("first bad step", partial(self.bad_steps.saw_loss, is_scaled=scaled), loss, outputs)
+        self._guard("first bad step", partial(self.bad_steps.on_loss, is_scaled=scaled), loss, outputs)
 
     def on_backward_post(self, step: int) -> None:
         """A backward that serves `step` has ended."""

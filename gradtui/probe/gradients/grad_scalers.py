@@ -72,11 +72,11 @@ class GradScalers:
 
     def made(self, now: int, scaler: Any) -> None:  # noqa: ARG002 - as every callback of a hook
         """A GradScaler was constructed."""
-        self._norms.saw_scaler(scaler)
+        self._norms.on_scaler(scaler)
 
     def scaled(self, now: int, scaler: Any) -> None:  # noqa: ARG002
         """`GradScaler.scale` is called on what will be passed to backward."""
-        self._norms.saw_scaling(scaler)
+        self._norms.on_scaling(scaler)
 
     def stepping(self, now: int) -> None:  # noqa: ARG002
         """`GradScaler.step` is called; it may leave the optimizer's step out."""

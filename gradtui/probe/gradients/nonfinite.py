@@ -105,7 +105,7 @@ class NonFiniteDetector:
         self._weights.tree_changed(moved)
         self._clipped = {}
 
-    def saw_loss(self, loss: torch.Tensor, outputs: Any, *, is_scaled: bool) -> None:
+    def on_loss(self, loss: torch.Tensor, outputs: Any, *, is_scaled: bool) -> None:
         """Backward is about to run on `outputs`; `loss` is what it is without a loss scaler's factor."""
         if self._is_bad or loss.device.type != "cpu":
             return

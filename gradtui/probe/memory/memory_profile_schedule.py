@@ -55,13 +55,13 @@ class MemoryProfileSchedule:
             return self._asked
         return self._cadence.is_due(executed, wanted=self._asked)
 
-    def rests(self, executed: int, device_type: str, *, only_asked: bool = False) -> int:
+    def steps_until_due(self, executed: int, device_type: str, *, only_asked: bool = False) -> int:
         """How many steps in a row after the one that follows `executed` ones are not taken apart."""
         if self._asked:
             return 0
         if self._cadence is None or device_type != "cpu" or something_is_compiled() or only_asked:
             return sys.maxsize
-        return 0 if executed < _FIRST else self._cadence.rests(executed)
+        return 0 if executed < _FIRST else self._cadence.steps_until_due(executed)
 
     def begin(self, modules: ModuleCallLog, device_type: str, total: int) -> None:
         """A step begins that is taken apart."""
@@ -94,7 +94,7 @@ class MemoryProfileSchedule:
         if self.current is not None:
             self.current.phase(phase)
 
-    def conclude(self, at: float, step: int) -> StepMemoryProfiled | None:
+    def finish_step(self, at: float, step: int) -> StepMemoryProfiled | None:
         """The step is over: what it says, None if it was not taken apart."""
         if self.current is None:
             return None
@@ -116,5 +116,5 @@ class MemoryProfileSchedule:
         unpaid, self._unpaid = self._unpaid, 0.0
         if not unpaid or self._cadence is None:
             return False
-        self._cadence.spent(unpaid, max(0.0, cost - unpaid))
+        self._cadence.record_cost(unpaid, max(0.0, cost - unpaid))
         return True

@@ -60,7 +60,7 @@ class Discovery:
         self.searches = 0
         """How often all objects of the process were searched."""
         self.optimizers = OptimizerRegistry(self._found_optimizer)
-        self.saw_optimizer = self.optimizers.register
+        self.register_optimizer = self.optimizers.register
         """An optimizer was made or stepped; its place among all that were seen."""
         self._called: dict[int, weakref.ref[nn.Module]] = {}
         self._borrowed: dict[int, weakref.ref[nn.Module]] = {}
@@ -78,7 +78,7 @@ class Discovery:
     def _found_optimizer(self) -> None:
         self.dirty = True
 
-    def saw_root(self, module: nn.Module) -> bool:
+    def on_root_call(self, module: nn.Module) -> bool:
         """A module was called from outside any other module; whether it has parameters, or others that stand in for them."""
         known = self._called.get(id(module))
         if known is not None and known() is module:

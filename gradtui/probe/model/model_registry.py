@@ -136,17 +136,17 @@ class ModelRegistry:
 
     def stepped(self, optimizer: Optimizer, step: int, backwards: int) -> int:
         """An optimizer has made this step, after so many backward passes; its place among all that were seen."""
-        place = self.discovery.saw_optimizer(optimizer)
+        place = self.discovery.register_optimizer(optimizer)
         self._stepped[place] = (step, backwards)
         self.steps_in_backward = bool(self.steps_in_backward) or current_graph_task_id() != -1
         return place
 
-    def refresh(self, step: int, *, look_closer: bool = False, at_any_cost: bool = False) -> None:
-        """List the models again if something new was seen, or (`look_closer`) if a model is no longer what it was.
+    def refresh(self, step: int, *, verify: bool = False, at_any_cost: bool = False) -> None:
+        """List the models again if something new was seen, or (`verify`) if a model is no longer what it was.
 
         What this has cost so far may put it off, unless it is wanted `at_any_cost`: then it is done at a later call.
         """
-        if not (self.discovery.dirty or look_closer) or is_being_traced():
+        if not (self.discovery.dirty or verify) or is_being_traced():
             return
         may_search = at_any_cost or self._may_search
         is_due = self.discovery.dirty or (self.discovery.needs_search and may_search) or not self.tree.is_current()

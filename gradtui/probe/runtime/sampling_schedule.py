@@ -10,13 +10,13 @@ _SMOOTHING = 0.25
 _WARMUP_S = 0.5
 _LONG_S = 0.1
 """After a measurement that takes longer than this, no further step is measured regardless of the cost for the same reason."""
-_MAX_OWED = 8
+_MAX_DEBT = 8
 """Times a typical cost."""
-_RAREST, _RAREST_S = 1_000, 1.0
+_MAX_INTERVAL, _MAX_INTERVAL_S = 1_000, 1.0
 """Even the dearest measurement is made once in this many steps, or, where they are short, in as many as take so long."""
 _MAX_MEAN = 2
 """Times a typical step."""
-_MIN_S = 5e-5
+_MIN_STEP_S = 5e-5
 """No step is shorter; what is left of one after an estimate of our own cost was taken off may seem to be."""
 
 
@@ -73,7 +73,7 @@ class SamplingSchedule:
         """The last measurement was made whatever the budget."""
         self._paid = 0.0
         """What the interval before the next measurement is to pay for."""
-        self._owed = 0.0
+        self._debt = 0.0
 
     @property
     def is_long(self) -> bool:
@@ -94,7 +94,7 @@ class SamplingSchedule:
         due = began == self._measured or began >= self._measured + self._interval * round_length
         if early and not due and not self._is_too_long():
             due = True
-            self._owed += self._paid * (1 - (began - self._measured) / (self._interval * round_length))
+            self._debt += self._paid * (1 - (began - self._measured) / (self._interval * round_length))
         if wanted or self._is_forced(executed) or (due and not self._is_too_long()):
             self.is_exempt = self._is_forced(executed)
             self._measured = began
@@ -105,23 +105,23 @@ class SamplingSchedule:
         """By how many steps the one after `executed` ones comes too early, where it may come `most` steps early."""
         return max(0, self._measured + self._interval - most - executed)
 
-    def rests(self, executed: int) -> int:
+    def steps_until_due(self, executed: int) -> int:
         """How many steps in a row are not to be measured after the one that follows `executed` ones, in rounds of one step."""
         if self._is_forced(executed + 1):
             return 0
         if self._is_too_long():
             # Whether steps have become longer need not be asked as often as a measurement could be paid.
-            return _RAREST
+            return _MAX_INTERVAL
         return max(0, self._measured + self._interval - executed - 1)
 
     @property
     def _interval(self) -> int:
         """By the steps as they are now: they may have become longer since the cost was compared with them."""
-        return self.every if self.every <= _RAREST else min(self.every, self._rarest)
+        return self.every if self.every <= _MAX_INTERVAL else min(self.every, self._rarest)
 
     @property
     def _rarest(self) -> int:
-        return max(_RAREST, int(_RAREST_S / max(self._step_time.typical, _MIN_S)))
+        return max(_MAX_INTERVAL, int(_MAX_INTERVAL_S / max(self._step_time.typical, _MIN_STEP_S)))
 
     def _is_forced(self, executed: int) -> bool:
         return self._forced > 0 or (executed < self._warmup and self._total < _WARMUP_S and not self.is_long)
@@ -129,7 +129,7 @@ class SamplingSchedule:
     def _is_too_long(self) -> bool:
         return bool(self._alone) and statistics.median(self._alone) > self._longest * self._step_time.mean
 
-    def spent(self, seconds: float, beside: float = 0.0, *, for_another: bool = False) -> None:
+    def record_cost(self, seconds: float, beside: float = 0.0, *, for_another: bool = False) -> None:
         """One measurement was made and took this long, and what had to be done for it besides so long again.
 
         One that was made `for_another` measurement, which pays for it, counts only if it takes long.
@@ -143,8 +143,8 @@ class SamplingSchedule:
         self._costs.append(seconds)
         typical = statistics.median(self._costs)
         if not self.is_exempt:
-            self._owed = max(0.0, min(self._owed + seconds - (self._paid or typical), _MAX_OWED * typical))
-        self._paid = typical + min(self._owed, typical)
+            self._debt = max(0.0, min(self._debt + seconds - (self._paid or typical), _MAX_DEBT * typical))
+        self._paid = typical + min(self._debt, typical)
         allowed = self._budget * self._step_time.mean
         wanted = self._paid / allowed if allowed > 0 else math.inf
         self.every = max(1, math.ceil(min(self._rarest, wanted)))

@@ -83,7 +83,7 @@ class GradientFlowReporter:
             GradientFlowMeasured(
                 self._clock.at(),
                 self._counter.steps,
-                -1 if optimizer is None else self._view.discovery.saw_optimizer(optimizer),
+                -1 if optimizer is None else self._view.discovery.register_optimizer(optimizer),
                 reach,
                 modes,
                 training_flags(tree),

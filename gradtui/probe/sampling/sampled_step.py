@@ -49,9 +49,7 @@ class SampledStep:
         self.graphs: GraphsOfStep | None = None
         """None until a backward has begun."""
 
-    def look_at_graph(
-        self, outputs: Any, ledger: MemoryAccountant, recomputation: Recomputation
-    ) -> GraphSummary | None:
+    def on_backward(self, outputs: Any, ledger: MemoryAccountant, recomputation: Recomputation) -> GraphSummary | None:
         """Walk the graph below the tensors that backward is about to run on. None if it is too deep to be looked at."""
         roots = [output for output in sequence(outputs) if isinstance(output, torch.Tensor)]
         known = self._known_tensors(ledger)

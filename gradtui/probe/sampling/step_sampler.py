@@ -97,7 +97,7 @@ class StepSampler:
         self._guard = hooks.guard
         phases.ended = self._guarded_end
 
-    def _may_look(self) -> bool:
+    def _can_sample(self) -> bool:
         return not operations_are_observed() and self.hooks.is_alone()
 
     @property
@@ -141,19 +141,19 @@ class StepSampler:
         self._first.wanted()
         self._cadence.force(_AFTER_A_TOGGLE * self._view.round_length)
 
-    def look_for_switches(self, now: int) -> None:
+    def check_requires_grad(self, now: int) -> None:
         """Where the script itself has frozen or unfrozen something since it was told, look closely at the next steps."""
-        if now >= self._switches_at and self._may_look():
+        if now >= self._switches_at and self._can_sample():
             began = perf_counter_ns()
             if places := self.states.outdated():
                 self.states.switched.update(places)
                 self._cadence.force(_AFTER_A_TOGGLE * self._view.round_length)
             self._switches_at = now + _BETWEEN_SWITCHES * (perf_counter_ns() - began)
 
-    def rests(self, step: int) -> int:
+    def steps_until_due(self, step: int) -> int:
         """How many steps after the one that follows so many executed ones are not to be examined."""
-        traces = self._traces.rests(step, self._ledgers.device_type, only_asked=self._is_long)
-        return min(self._cadence.rests(step), traces)
+        traces = self._traces.steps_until_due(step, self._ledgers.device_type, only_asked=self._is_long)
+        return min(self._cadence.steps_until_due(step), traces)
 
     @property
     def _is_long(self) -> bool:
@@ -175,7 +175,7 @@ class StepSampler:
         self.recomputation.stop()
         before = self.sampled_step
         if not self._traces.settle(cost) and before is not None and not before.is_partial:
-            self._cadence.spent(cost, self.times.newest_excess[True])
+            self._cadence.record_cost(cost, self.times.newest_excess[True])
         self.sampled_step = None
         # To take a step apart takes several times as long as to examine it.
         traced = self._traces.is_due(step, self._ledgers.device_type, only_asked=self._is_long)
@@ -185,7 +185,7 @@ class StepSampler:
         self._traces.drop()
         extent = self._first.extent(step, is_asked=traced or self.gradients.is_asked)
         self.waits = extent is Extent.NOTHING
-        due = due and not self.waits and self._may_look()
+        due = due and not self.waits and self._can_sample()
         self.batches.begin(on=due or self.follows())
         if not due:
             if self.follows():
@@ -196,7 +196,7 @@ class StepSampler:
             return
         listening, self._phases.ended = self._phases.ended == self._guarded_end, self._guarded_end
         self._ledgers.begin_step(listening=listening)
-        self._view.refresh(step, look_closer=True)
+        self._view.refresh(step, verify=True)
         tree = self._view.tree
         place = tree.place_of(root)
         self._begun_with[place] = self._begun_with.get(place, 0) + 1
@@ -215,12 +215,12 @@ class StepSampler:
         self.times.follow_phases(is_exempt=self.is_exempt)
 
     @alone
-    def look_at_graph(self, outputs: Any, keeps_graph: bool) -> None:
+    def on_backward(self, outputs: Any, keeps_graph: bool) -> None:
         """Backward is about to run on `outputs`."""
         sampled_step = self.sampled_step
-        if sampled_step is None or sampled_step.is_partial or not self._may_look():
+        if sampled_step is None or sampled_step.is_partial or not self._can_sample():
             return
-        facts = sampled_step.look_at_graph(outputs, self._ledgers.ledger, self.recomputation)
+        facts = sampled_step.on_backward(outputs, self._ledgers.ledger, self.recomputation)
         if facts is not None:
             self._ledgers.on_backward_pre(facts, keeps_graph=keeps_graph, within=self._phases.phase)
             self._is_graph_known = True
@@ -229,13 +229,13 @@ class StepSampler:
     @alone
     def on_backward_post(self) -> None:
         """Backward has ended."""
-        if self.sampled_step is not None and self._may_look():
+        if self.sampled_step is not None and self._can_sample():
             self.sampled_step.on_backward_post()
 
     @alone
     def step_begins(self) -> None:
         """An optimizer is about to step."""
-        if self.sampled_step is not None and self._may_look():
+        if self.sampled_step is not None and self._can_sample():
             self._frozen.step_begins(self.sampled_step.tree.live_parameters())
 
     def _guarded_end(self, phase: Phase) -> None:
@@ -248,7 +248,7 @@ class StepSampler:
         is_graph_known, self._is_graph_known = self._is_graph_known, False
         # Before the first training step: a script may only evaluate.
         first = phase is Phase.LOAD or (phase is Phase.EVAL and self._evaluation_is_due())
-        if first and self.sampled_step is None and self._may_look():
+        if first and self.sampled_step is None and self._can_sample():
             self._ledgers.tell(phase, NOTHING_KEPT)
             self._tell_evaluation(phase)
         self._traces.phase(self._phases.phase)
@@ -256,7 +256,7 @@ class StepSampler:
         if sampled_step is None:
             self._ledgers.skipped()
             return
-        if sampled_step.is_partial or not self._may_look():
+        if sampled_step.is_partial or not self._can_sample():
             self._ledgers.passed_over(phase)
             return
         if phase is Phase.FORWARD:
@@ -274,7 +274,7 @@ class StepSampler:
         if torch.is_grad_enabled():
             self._ledgers.graphs.called(self._counter.steps)
         self._reach.evaluation_began(root)
-        if not self._may_look():
+        if not self._can_sample():
             return
         if self._phases.ended is None and self._evaluation_is_due():
             self._ledgers.begin_phase()
@@ -299,7 +299,7 @@ class StepSampler:
     def _evaluation_ended(self, phase: Phase) -> None:
         if phase is Phase.EVAL:
             self._phases.ended = None
-            if not self._may_look():
+            if not self._can_sample():
                 return
             self._guard("ledger", self._ledgers.tell, phase, NOTHING_KEPT)
             self._guard("ledger", self._tell_evaluation, phase)
@@ -310,13 +310,13 @@ class StepSampler:
             self.states.toggled(self._counter.steps)
 
     @alone
-    def conclude(self, optimizer: Optimizer | None, norms: Mapping[int, float], skipped: bool) -> None:
+    def finish_step(self, optimizer: Optimizer | None, norms: Mapping[int, float], skipped: bool) -> None:
         """The optimizer of an examined step has run (or its step was skipped): tell what was seen.
 
         `optimizer` is None where the script updates its parameters itself.
         """
         sampled_step = self.sampled_step
-        if sampled_step is None or not self._may_look():
+        if sampled_step is None or not self._can_sample():
             return
         if sampled_step.tree.is_gone():
             self.tracer.stop()
@@ -331,7 +331,7 @@ class StepSampler:
         if saved is not None:
             self.activations = saved.total
             self._emit(saved)
-        traced = self._traces.conclude(self._clock.at(), self._counter.steps)
+        traced = self._traces.finish_step(self._clock.at(), self._counter.steps)
         if traced is not None:
             self._emit(traced)
         self.tracer.stop()

@@ -51,12 +51,12 @@ class FastPath:
         """The probe itself has seen a step of this optimizer."""
         self.optimizer, self._place = weakref.ref(optimizer), place
 
-    def begin(self, now: int, model: nn.Module, rests: int, *, is_bare: bool) -> None:
-        """A step begins that nobody looks at, and so many `rests` after it: marks are enough if nothing else is going on."""
+    def begin(self, now: int, model: nn.Module, steps_until_due: int, *, is_bare: bool) -> None:
+        """A step begins that is not sampled, nor are the `steps_until_due` after it: the buffer is enough if nothing else goes on."""
         optimizer = self.optimizer()
         is_plain = not self._steps and self._view.round_length == 1 and not self._view.discovery.dirty
-        if optimizer is not None and is_plain and rests >= 0:
-            self.marks.begin(now, model, optimizer, rests, is_bare=is_bare)
+        if optimizer is not None and is_plain and steps_until_due >= 0:
+            self.marks.begin(now, model, optimizer, steps_until_due, is_bare=is_bare)
 
     def _tell(self, marks: list[int]) -> None:
         began = perf_counter_ns()

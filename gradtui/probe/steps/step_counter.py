@@ -77,7 +77,7 @@ class StepCounter:
         """Whether the script is to be ended after the step that follows `executed` ones."""
         return self._stop_after is not None and executed + 1 >= self._stop_after
 
-    def rests(self) -> int:
+    def steps_until_due(self) -> int:
         """How many steps after the next one are certainly not the last: that one must raise where it ends."""
         return sys.maxsize if self._stop_after is None else self._stop_after - self.steps - 2
 

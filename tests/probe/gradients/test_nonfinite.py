@@ -73,7 +73,7 @@ def measured_only_after(seen: Watched, monkeypatch: pytest.MonkeyPatch, *execute
     """Steps are measured that begin after so many executed ones, and no others."""
     for part in (seen.probe.norms, seen.probe.step_sampler):
         monkeypatch.setattr(part._cadence, "is_due", lambda steps, *_, **__: steps in executed)
-        monkeypatch.setattr(part._cadence, "rests", lambda _: 0)
+        monkeypatch.setattr(part._cadence, "steps_until_due", lambda _: 0)
 
 
 def only(seen: Watched) -> NonFiniteFound:
@@ -639,7 +639,7 @@ def test_in_a_step_that_was_measured_but_not_examined_the_module_is_one_nearby(m
 
 def as_on_a_device(seen: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is known of a loss before its reading has arrived."""
-    monkeypatch.setattr(seen.probe.norms.bad_steps, "saw_loss", lambda *_, **__: None)
+    monkeypatch.setattr(seen.probe.norms.bad_steps, "on_loss", lambda *_, **__: None)
 
 
 def test_a_reading_from_a_device_tells_backward_from_what_was_before_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -182,9 +182,9 @@ def test_what_cannot_be_is_refused_with_the_reason() -> None:
     traces = MemoryProfileSchedule(SamplingSchedule(0.01, StepTime(), warmup=0), view, lambda nanoseconds: None)
     assert "the models are on cuda" in (traces.ask("cuda") or "")
     assert not traces.is_due(5, "cuda")
-    assert traces.rests(5, "cuda") > 1_000_000
+    assert traces.steps_until_due(5, "cuda") > 1_000_000
     assert traces.ask("cpu") is None
-    assert traces.rests(5, "cpu") == 0
+    assert traces.steps_until_due(5, "cpu") == 0
 
 
 def test_what_is_compiled_stays_compiled() -> None:

@@ -339,13 +339,13 @@ def test_a_freed_place_is_taken_only_when_there_are_many(monkeypatch: pytest.Mon
     discovery = Discovery()
     weight = nn.Parameter(torch.zeros(1))
     for number in range(most):
-        assert discovery.saw_optimizer(torch.optim.SGD([weight], lr=0.1)) == number
+        assert discovery.register_optimizer(torch.optim.SGD([weight], lr=0.1)) == number
         gc.collect()
     optimizer = torch.optim.SGD([weight], lr=0.1)
-    assert discovery.saw_optimizer(optimizer) == 0
+    assert discovery.register_optimizer(optimizer) == 0
     assert discovery.optimizers.describe(lambda tensors: [None] * len(tensors))[0].sharing == 2
     alive = [torch.optim.SGD([weight], lr=0.1) for _ in range(2 * most)]
-    places = [discovery.saw_optimizer(o) for o in alive]
+    places = [discovery.register_optimizer(o) for o in alive]
     assert len(set(places)) == len(places)
     assert 0 not in places
 

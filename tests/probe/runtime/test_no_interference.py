@@ -370,8 +370,8 @@ def test_a_hook_that_raises_never_reaches_the_script(kind: type, name: str, monk
 
 
 INNER = [
-    ("view", "refresh"), ("step_sampler", "begin_step"), ("step_sampler", "look_at_graph"), ("step_sampler", "conclude"),
-    ("step_sampler", "_phase_ended"), ("norms", "saw_loss"), ("norms", "measure"), ("dispatcher", "cross"),
+    ("view", "refresh"), ("step_sampler", "begin_step"), ("step_sampler", "on_backward"), ("step_sampler", "finish_step"),
+    ("step_sampler", "_phase_ended"), ("norms", "on_loss"), ("norms", "measure"), ("dispatcher", "cross"),
 ]  # fmt: skip
 
 
@@ -400,7 +400,7 @@ def test_a_measurement_that_fails_leaves_counting_and_phases_alone(part: str, na
 
 
 PARTS_OF_NORMS = [
-    (NonFiniteDetector, "saw_loss"), (NonFiniteDetector, "clipping"), (NonFiniteDetector, "measuring"),
+    (NonFiniteDetector, "on_loss"), (NonFiniteDetector, "clipping"), (NonFiniteDetector, "measuring"),
     (NonFiniteDetector, "read"), (NonFiniteDetector, "stepped"),
     (MicroSteps, "ended"), (MicroSteps, "finish"), (GradStats, "before_step"),
     (GradStats, "after_step"), (GradStats, "poll"), (GradHistograms, "before_step"),

@@ -224,13 +224,13 @@ def test_how_often_a_wrapper_was_made_anew(at: At) -> None:
 
     discovery, trained = Discovery(), nn.Parameter(torch.zeros(3))
     optimizer = torch.optim.SGD([trained], lr=0.1)
-    discovery.saw_optimizer(optimizer)
+    discovery.register_optimizer(optimizer)
     address = 0
     for number in range(3):
         own = at(address, nn.Parameter(torch.zeros(3))) if address else nn.Parameter(torch.zeros(3))
         wrapper = Around(trained, own)
         address = id(own)
-        discovery.saw_root(wrapper)
+        discovery.on_root_call(wrapper)
         assert [root for _, root in discovery.models()] == [wrapper], number
         del wrapper, own
         gc.collect()

@@ -21,7 +21,7 @@ def measured(
     for step in range(steps):
         if cadence.is_due(step, round_length):
             done.append(step)
-            cadence.spent(cost)
+            cadence.record_cost(cost)
         time.add(step_seconds)
     return done
 
@@ -55,7 +55,7 @@ def test_measuring_the_ends_of_epochs_early_keeps_the_share(epoch: int) -> None:
         early = step % epoch == epoch - 1 and not cadence.too_early(step, epoch)
         if cadence.is_due(step, early=early):
             done.append(step)
-            cadence.spent(0.006)
+            cadence.record_cost(0.006)
         time.add(0.01)
     assert 150 < len(done) <= 1.05 * 200 + 2
     ends = [step for step in done if step % epoch == epoch - 1]
@@ -77,22 +77,22 @@ def test_without_a_budget_the_rarest_rate_is_kept() -> None:
 def test_one_disturbed_measurement_does_not_thin_out_the_rest() -> None:
     cadence = SamplingSchedule(0.1, of_steps(0.01))
     for _ in range(5):
-        cadence.spent(0.0005)
-    cadence.spent(1.0)
+        cadence.record_cost(0.0005)
+    cadence.record_cost(1.0)
     assert cadence.every == 1
     for _ in range(5):
-        cadence.spent(1.0)
+        cadence.record_cost(1.0)
     assert cadence.every == 1_000
 
 
 def test_a_forced_measurement_is_made_and_counted_off() -> None:
     cadence = SamplingSchedule(1e-9, of_steps(0.01), warmup=0)
-    cadence.spent(0.01)
+    cadence.record_cost(0.01)
     assert not cadence.is_due(1)
     cadence.force(2)
     for executed in (2, 3):
         assert cadence.is_due(executed)
-        cadence.spent(0.01)
+        cadence.record_cost(0.01)
     assert not cadence.is_due(4)
 
 
@@ -121,7 +121,7 @@ def test_a_dear_warm_up_is_cut_short() -> None:
     for executed in range(16):
         if cadence.is_due(executed):
             measured += 1
-            cadence.spent(0.1)
+            cadence.record_cost(0.1)
     # Half a second in all, but no longer than that.
     assert measured == 5
 
@@ -134,7 +134,7 @@ def test_measurements_are_counted_from_the_last_one() -> None:
     for executed in range(20_000):
         if cadence.is_due(executed):
             gaps.append((executed - last, every))
-            cadence.spent(0.001 * (8 + executed % 7))
+            cadence.record_cost(0.001 * (8 + executed % 7))
             last, every = executed, cadence.every
     assert len({every for _, every in gaps}) > 1
     assert all(gap == every for gap, every in gaps)
@@ -143,7 +143,7 @@ def test_measurements_are_counted_from_the_last_one() -> None:
 def test_what_is_wanted_for_another_reason_puts_the_next_measurement_off() -> None:
     cadence = SamplingSchedule(0.01, of_steps(0.01), warmup=0)
     assert cadence.is_due(0)
-    cadence.spent(0.001)
+    cadence.record_cost(0.001)
     assert cadence.every == 10
     assert cadence.is_due(7, wanted=True)
     assert [executed for executed in range(8, 40) if cadence.is_due(executed)] == [17, 27, 37]
@@ -153,21 +153,21 @@ def test_what_is_wanted_for_another_reason_puts_the_next_measurement_off() -> No
 def test_the_steps_said_to_rest_are_those_that_are_not_due(every: int, executed: int) -> None:
     cadence = SamplingSchedule(1.0, of_steps(1.0), warmup=3)
     cadence.is_due(0)
-    cadence.spent(float(every))
+    cadence.record_cost(float(every))
     assert cadence.every == every
     asked = [step for step in range(1, executed + 1) if cadence.is_due(step)]
-    rests = cadence.rests(executed)
-    later = list(range(executed + 1, executed + rests + 2))
-    assert [cadence.is_due(step) for step in later] == [False] * rests + [True], asked
+    steps_until_due = cadence.steps_until_due(executed)
+    later = list(range(executed + 1, executed + steps_until_due + 2))
+    assert [cadence.is_due(step) for step in later] == [False] * steps_until_due + [True], asked
 
 
 def test_what_makes_a_step_too_long_is_not_repeated_until_steps_are_longer() -> None:
     length = of_steps(0.01)
     cadence = SamplingSchedule(1.0, length, warmup=0, longest=0.5)
     assert cadence.is_due(0)
-    cadence.spent(0.006)
+    cadence.record_cost(0.006)
     assert [executed for executed in range(1, 200) if cadence.is_due(executed)] == []
-    assert cadence.rests(200) >= 1_000
+    assert cadence.steps_until_due(200) >= 1_000
     assert cadence.is_due(200, wanted=True)
     length.seconds = 0.013
     assert cadence.is_due(cadence.every + 200)
@@ -181,7 +181,7 @@ def test_what_measurements_cost_above_the_typical_is_paid_off() -> None:
     for executed in range(steps):
         if cadence.is_due(executed):
             costs.append(0.006 if len(costs) % 5 == 4 else 0.001)
-            cadence.spent(costs[-1])
+            cadence.record_cost(costs[-1])
     assert sum(costs) == pytest.approx(budget * steps * step_seconds, rel=0.1)
 
 
@@ -189,7 +189,7 @@ def test_what_is_measured_whatever_it_costs_is_not_owed_for() -> None:
     cadence = SamplingSchedule(0.01, of_steps(0.01), warmup=3)
     for executed, cost in enumerate((0.05, 0.001, 0.001)):
         assert cadence.is_due(executed)
-        cadence.spent(cost)
+        cadence.record_cost(cost)
     assert cadence.every == 10
 
 
@@ -197,26 +197,26 @@ def test_what_comes_with_a_measurement_is_paid_for_but_makes_it_no_longer() -> N
     """A step that is taken apart is examined too."""
     cadence = SamplingSchedule(0.1, of_steps(0.01), warmup=0, longest=0.5)
     assert cadence.is_due(0)
-    cadence.spent(0.004, beside=0.006)
+    cadence.record_cost(0.004, beside=0.006)
     assert [executed for executed in range(1, 15) if cadence.is_due(executed)] == [10]
 
 
 def test_where_steps_are_short_the_dearest_is_made_once_a_second() -> None:
     length = of_steps(1e-4)
     cadence = SamplingSchedule(1e-9, length, warmup=0)
-    cadence.spent(1.0)
+    cadence.record_cost(1.0)
     assert cadence.every == 10_000
     assert [executed for executed in range(1, 20_001) if cadence.is_due(executed)] == [10_000, 20_000]
     for _ in range(5):
         length.add(0.1)
     # By what steps take now, whatever they took when it was measured.
-    assert cadence.rests(20_000) < 1_000
+    assert cadence.steps_until_due(20_000) < 1_000
     assert [executed for executed in range(20_001, 21_002) if cadence.is_due(executed)] == [21_000]
 
 
 def test_a_step_that_seems_to_have_taken_nothing_does_not_put_off_the_next_measurement_for_good() -> None:
     cadence = SamplingSchedule(1e-9, of_steps(-1e-3), warmup=0)
-    cadence.spent(1.0)
+    cadence.record_cost(1.0)
     assert cadence.every <= 20_000
 
 
@@ -230,7 +230,7 @@ def test_a_pause_brings_no_burst_of_measurements() -> None:
         length.add(0.001)
         assert cadence.is_due(executed) == (executed == 1)
         if executed == 1:
-            cadence.spent(0.001)
+            cadence.record_cost(0.001)
     assert cadence.every == 50
 
 
@@ -238,7 +238,7 @@ def test_a_pause_does_not_make_a_dear_measurement_seem_cheap() -> None:
     length = of_steps(0.001)
     cadence = SamplingSchedule(1.0, length, warmup=0, longest=0.5)
     assert cadence.is_due(0)
-    cadence.spent(0.01)
+    cadence.record_cost(0.01)
     length.add(30.0)
     for executed in range(1, 100):
         length.add(0.001)
@@ -253,7 +253,7 @@ def test_a_long_measurement_is_made_once_where_something_has_changed() -> None:
             cadence.force(4)
         if cadence.is_due(executed):
             done.append(executed)
-            cadence.spent(0.4)
+            cadence.record_cost(0.4)
     # At one percent of 0.5 s the next would come after 80 steps.
     assert done == [0, 20, 40]
     assert cadence.is_long

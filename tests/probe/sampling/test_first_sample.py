@@ -118,7 +118,7 @@ def test_one_that_takes_long_is_not_made_again_at_once_whoever_pays_for_it(secon
     for executed in range(3):
         if cadence.is_due(executed, wanted=executed == 0):
             found.append(executed)
-            cadence.spent(seconds, for_another=executed == 0)
+            cadence.record_cost(seconds, for_another=executed == 0)
     assert found == measured
 
 

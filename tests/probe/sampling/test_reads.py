@@ -130,6 +130,6 @@ def test_what_looks_for_the_first_nan_leaves_a_device_alone() -> None:
     with pytest.raises((RuntimeError, NotImplementedError)):
         elsewhere.sum().item()
     with watched() as seen:
-        seen.probe.norms.bad_steps.saw_loss(elsewhere.sum(), elsewhere, is_scaled=False)
+        seen.probe.norms.bad_steps.on_loss(elsewhere.sum(), elsewhere, is_scaled=False)
     assert Look(1.0).at(elsewhere) is None
     assert Look(1.0).at(torch.tensor([1.0, float("nan")])) == NAN
