@@ -9,11 +9,11 @@ from gradtui.protocol.commands import Command, Pause, Resume, RunSteps, RunTo, S
 from gradtui.transport.in_process import CommandQueue
 
 _LOOK_AROUND_S = 0.2
-"""While held, the thread wakes at this interval in seconds to detect Ctrl+C and a closed screen."""
+"""While held, the thread wakes at this interval in seconds to detect Ctrl+C and a viewer that is gone."""
 
 
 class Boundary:
-    """Apply commands on the training thread and answer each one: those that hold the run itself, others by `handlers`."""
+    """Applies commands on the training thread and answers each one: those that hold the run itself, others by `handlers`."""
 
     def __init__(
         self,

@@ -25,7 +25,7 @@ RECEIPT_STEPS = 3
 """Rounds of steps after which the receipt is emitted. Saved bytes are known after the first; the step time is the median."""
 
 PATIENCE = 10
-"""Rounds of steps to wait for a call of the module while autograd records."""
+"""The trial is given up after this many rounds of steps without a call of the module while autograd records."""
 
 _GATHERING = ("FullyShardedDataParallel", "FSDPModule", "DeepSpeedEngine")
 
@@ -44,7 +44,7 @@ class _Receipt:
 
 
 class Checkpointing:
-    """Turn activation checkpointing of modules on and off, and emit the results."""
+    """Turns activation checkpointing of modules on and off, and emits the results."""
 
     def __init__(
         self,

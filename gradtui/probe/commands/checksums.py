@@ -70,8 +70,10 @@ class ChecksumSample(Generic[_Key]):
             copy.wait()
 
     def compare(self, later: ChecksumSample[_Key]) -> dict[_Key, bool]:
-        """Return whether each checksum is the same in `later`. Both must be on the host. Leaves out tensors that changed
-        device."""
+        """Return whether each checksum is the same in `later`. Both must be on the host.
+
+        Tensors that are on another device by then cannot be compared and are left out.
+        """
         before, now = self._arrived(), later._arrived()
         return {
             key: before[key][1] == checksum

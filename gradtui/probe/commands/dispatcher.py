@@ -70,7 +70,7 @@ _FEW = 10
 
 
 class CommandDispatcher:
-    """Dispatch each command to its handler, and replay schedules."""
+    """Dispatches each command to its handler, answers it, and replays schedules."""
 
     def __init__(
         self,
@@ -143,7 +143,7 @@ class CommandDispatcher:
         }
 
     def _hold(self, command: PauseAtBadStep) -> bool:
-        """Hold the run at the next boundary. Called between two boundaries. Returns whether the run may be held."""
+        """Hold the run at the next boundary. Called between two boundaries. Return whether the run may be held."""
         self._step = self._counter.steps
         return self._boundary.hold(command)
 

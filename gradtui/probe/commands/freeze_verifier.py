@@ -145,7 +145,7 @@ class FreezeVerifier:
         return all(held.tensor() is None for held in self._held)
 
     def is_disturbed(self) -> bool:
-        """Return whether `requires_grad` was set or a tensor was written to since the last check. Called at every step."""
+        """Return whether a tensor became trainable or was written to since the last check. Called at every step."""
         return not are_untouched(self._references, self._seen)
 
     def is_part_disturbed(self) -> bool:

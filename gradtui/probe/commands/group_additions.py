@@ -1,4 +1,4 @@
-"""Emits which parameters commands have added to the script's optimizers. Training thread only, at a boundary."""
+"""Emit which parameters commands have added to the script's optimizers. Training thread only, at a boundary."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _Told = tuple[tuple[ExtendedOptimizer, ...], tuple[str, ...]]
 
 
 class ToldAdditions:
-    """Emit `OptimizersExtended` whenever the additions to the optimizers have changed."""
+    """Emits `OptimizersExtended` whenever the additions to the optimizers have changed."""
 
     def __init__(self, emit: Callable[[Event], None], clock: RunClock, view: ModelRegistry) -> None:
         self._emit = emit

@@ -109,7 +109,7 @@ def covered(
 ) -> Iterator[nn.Module]:
     """Yield modules that collect statistics and are, or are within, a module whose parameters are all frozen.
 
-    With `named` only modules where at least one of these parameters (by index) is among them. Parameters in `frozen` and
+    With `named`, only those where at least one of these parameters (by index) is among them. Parameters in `frozen` and
     `trainable` count as such, regardless of their `requires_grad`.
     """
     flags = [
@@ -131,7 +131,7 @@ def covered(
 
 
 def words(modules: Collection[nn.Module], *, held: bool) -> str:
-    """Return the words for these modules' statistics: `2 BatchNorm1d modules hold their statistics`; empty for no modules."""
+    """Return a phrase about these modules' statistics: `2 BatchNorm1d modules hold their statistics`; empty for no modules."""
     if not modules:
         return ""
     counts = Counter(type(module).__name__ for module in modules)

@@ -44,7 +44,7 @@ class _Offloaded(NamedTuple):
 
 
 class OptimizerStates:
-    """Apply a treatment to the optimizer state of frozen parameters, and bring it back."""
+    """Applies a treatment to the optimizer state of frozen parameters, and brings offloaded state back."""
 
     def __init__(self, joined: AddedParameters) -> None:
         self.joined = joined

@@ -45,7 +45,7 @@ class Training:
 
 
 def refuse_data_parallel(tree: ModuleTree) -> None:
-    """Refuse to change what a data-parallel wrapper assumes of its parameters. `ranks` treats several ranks in general."""
+    """Refuse to change what a data-parallel wrapper assumes of its parameters. See `ranks` for several ranks in general."""
     wrapper = _wrapper(tree, _RANKS_AGREE)
     if wrapper == "DistributedDataParallel" and distributed.is_available() and distributed.is_initialized():
         raise CommandRefused(

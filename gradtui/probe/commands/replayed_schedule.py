@@ -1,4 +1,4 @@
-"""Hold the remaining entries of a schedule, and check that the models have what they name. Training thread only."""
+"""Keep the remaining entries of a schedule, and check that the models have what they name. Training thread only."""
 
 from __future__ import annotations
 

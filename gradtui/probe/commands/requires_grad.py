@@ -183,7 +183,7 @@ def _all_or_nothing(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
 def extent(path: str, chosen: dict[int, torch.Tensor], tree: ModuleTree) -> str:
     size = sum(tree.parameters[place].count for place in chosen)
     tensors = "1 tensor" if len(chosen) == 1 else f"{len(chosen)} tensors"
-    # What a pattern or a preset names was not named by a path, so no other path is news.
+    # Further paths are worth a mention only if the user named a path, not a pattern or a preset.
     is_path = any(within(name, path) for place in chosen for name in tree.parameters[place].names)
     elsewhere = [listed for place in chosen if is_path and not within(listed := tree.parameters[place].path, path)]
     tied = f" (tied to {', '.join(elsewhere[:3])}{' …' if len(elsewhere) > 3 else ''})" if elsewhere else ""

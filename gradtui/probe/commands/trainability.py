@@ -39,7 +39,7 @@ class _Wish(NamedTuple):
 
 
 class TrainabilityController:
-    """Set which parameters are trainable, and keep track of what the user froze.
+    """Sets which parameters are trainable, and keeps track of what the user froze.
 
     `here` returns the step at the boundary and whether the script updates its parameters itself, without an optimizer.
     """
@@ -62,8 +62,7 @@ class TrainabilityController:
         self._frozen: set[int] = set()
         """Indexes of the parameters that a command froze and that trained before, as far as was known."""
         self._untried: set[int] = set()
-        """Indexes of the parameters that a command unfroze and that have not yet been found to train or to let a gradient
-        pass."""
+        """Indexes of the parameters that a command unfroze and that were not yet found to train or to let a gradient pass."""
         self._loaded: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
         """The parameters and modules named by a saved state that has not been applied yet."""
         self._missing: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
@@ -87,7 +86,7 @@ class TrainabilityController:
         self._commands.submit(lambda id_: TakeUpFreezes(id_, frozen, holding))
 
     def detach(self) -> None:
-        """Remove everything of gradtui's from the script's objects. Parameters stay frozen or trainable as they are."""
+        """Stop holding statistics and bring back offloaded state. Otherwise the script's objects stay as they are."""
         self.freezes.statistics.modules = []
         self.states.bring_all_back()
 

@@ -1,6 +1,6 @@
 """Detect frozen parameters that change although they are frozen. Runs on the training thread, in sampled steps.
 
-Every in-place write raises a tensor's version counter, and so does an optimizer's. A write through `.data` does not, and
+Every in-place write, including an optimizer's, raises a tensor's version counter. A write through `.data` does not, and
 averages of weights are often kept that way (`target.data.mul_(m).add_(...)`, `target.data = ...`). Therefore a few elements
 spread over each tensor are compared as well: bit by bit, some tensors at a time, on the host. Only these elements give evidence
 for a tensor that is part of a larger one, because a write to any other part raises its counter too.
@@ -44,7 +44,7 @@ class _Read:
 
 
 class DriftDetector:
-    """The values of the frozen parameters when they were first sampled as frozen, by parameter index."""
+    """Detects changes of the frozen parameters since they were first sampled as frozen, by parameter index."""
 
     def __init__(self) -> None:
         self.moved: set[_Place] = set()

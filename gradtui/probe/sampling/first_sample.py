@@ -28,7 +28,7 @@ class Extent(enum.Enum):
 
 
 class FirstSample:
-    """Delay the first samples of a large model, so that they do not make the run's first steps several times longer.
+    """Delays the first samples of a large model, so that they do not make the run's first steps several times longer.
 
     The first step pays only for listing the model.
     """

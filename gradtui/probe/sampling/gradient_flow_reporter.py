@@ -23,7 +23,7 @@ from gradtui.protocol.events import Event, GradientFlowMeasured
 
 
 class GradientFlowReporter:
-    """Emit `GradientFlowMeasured`, and remember the grad mode in which models were evaluated between steps."""
+    """Emits `GradientFlowMeasured`, and remembers the grad mode in which models were evaluated between steps."""
 
     def __init__(
         self, emit: Callable[[Event], None], clock: RunClock, view: ModelRegistry, counter: StepCounter
@@ -38,7 +38,7 @@ class GradientFlowReporter:
         self._reported: dict[int, str] = {}
         """Root modules whose evaluation was reported after a step had been, with the grad mode."""
         self._last: tuple[object, str, str, tuple[int, ...]] | None = None
-        """The inputs and the letters of the step before. Most steps of a training run have the same ones."""
+        """The inputs and letters of the previous step. Most steps of a training run have the same ones."""
 
     @property
     def evaluated(self) -> Collection[int]:

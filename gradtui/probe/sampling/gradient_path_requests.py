@@ -1,4 +1,4 @@
-"""Find gradient paths that the user requests: a command names the target, the next step finds the path and reports it.
+"""Find gradient paths that the user requests: a command names the target, the next step finds its path and then reports it.
 
 Runs on the training thread. Only names and numbers are kept from one step to the next.
 """
@@ -33,7 +33,7 @@ class _Asked:
 
 
 class GradientPathRequests:
-    """Find the requested gradient paths in the next steps."""
+    """Finds the requested gradient paths in the next steps."""
 
     def __init__(
         self, emit: Callable[[Event], None], clock: RunClock, view: ModelRegistry, cadence: SamplingSchedule

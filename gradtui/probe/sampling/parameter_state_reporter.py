@@ -12,19 +12,18 @@ from gradtui.protocol.events import Event, ParametersClassified
 from gradtui.protocol.vocabulary import ParameterState
 
 _TO_AND_FRO = 5
-"""A parameter whose `requires_grad` the script was found to change this often takes turns, as the two halves of a GAN do, or is
+"""A parameter that the script was found to freeze or unfreeze this often trains in turns, as the two halves of a GAN do, or is
 switched within each step. Each change counts twice: when it is noticed, and when it is emitted."""
 
 
 class ParameterStateReporter:
-    """Emit the states of the parameters when they have changed."""
+    """Emits the states of the parameters when they have changed."""
 
     def __init__(self, emit: Callable[[Event], None], clock: RunClock, view: ModelRegistry) -> None:
         self.now = Classified()
         """The states emitted last."""
         self.switched: Counter[int] = Counter()
-        """How often the script itself was found to freeze or unfreeze a parameter during training. Has only parameters where it
-        was."""
+        """Parameter index -> how often the script itself was found to freeze or unfreeze it during training, if ever."""
         self._emit = emit
         self._clock = clock
         self._view = view

@@ -45,7 +45,7 @@ _EVALUATION_NS = 1_000_000_000
 
 
 class StepSampler:
-    """Sample steps and emit the results."""
+    """Samples steps and emits the results."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class StepSampler:
         self.recomputation = Recomputation(hooks.charge)
         self.checkpoints = CheckpointedModules(self.tracer, hooks)
         self.activations: int | None = None
-        """Bytes that autograd saved for backward in the last sampled step; None while unknown."""
+        """Bytes that autograd saved for backward in the last sampled step; None if unknown."""
         self.sampled_step: SampledStep | None = None
         """The current step if it is sampled, else None."""
         self._emit = emit
