@@ -1,8 +1,9 @@
-"""The modules that a person has checkpointed, and the calls of them. Runs on the thread that calls them.
+"""Checkpoint the calls of the modules that the user has chosen. Runs on the thread that calls them.
 
-Nothing is put on the modules: the wrapper around every module's call looks here. A module is tried first: in one call it is
-computed twice, aside and then for the script, and only if the two agree to the bit, and nothing writes to what it was given,
-is it checkpointed from the next step on. So nothing that cannot be computed again ever reaches a backward of the script's.
+gradtui attaches nothing to the modules: the wrapper around every module's call looks them up here. A module first undergoes a
+trial: in one call it is computed twice, once aside and then for the script. It is checkpointed from the next step on only if
+the two results agree to the bit and nothing writes to its arguments. Therefore no module that cannot be recomputed ever reaches
+a backward of the script.
 """
 
 from __future__ import annotations
@@ -28,21 +29,21 @@ from gradtui.probe.torch_private.saved_hooks import can_checkpoint, checkpointin
 
 @dataclass
 class Wanted:
-    """One module that is to be checkpointed."""
+    """One module that the user wants checkpointed."""
 
     module: weakref.ref[nn.Module]
     path: str
     command: int
     agreed: bool = False
-    """It was computed twice with the same result: its calls are checkpointed."""
+    """The trial gave the same result twice, so its calls are checkpointed."""
     trial: determinism_trial.Trial | None = None
-    """What came of trying it, until the next step boundary."""
+    """The trial, until the next step boundary."""
     moving: set[str] = field(default_factory=set)
-    """Names of its buffers that its forward changes."""
+    """Names of the buffers that its forward changes."""
 
 
 class CheckpointedModules:
-    """What is wanted, by the module's id."""
+    """The modules to checkpoint, by module id."""
 
     def __init__(self, tracer: ModuleCallLogger, hooks: HookSet) -> None:
         self.wanted: dict[int, Wanted] = {}
@@ -50,22 +51,22 @@ class CheckpointedModules:
         self._hooks = hooks
 
     def add(self, module: nn.Module, path: str, command: int, *, agreed: bool = False) -> None:
-        """Checkpoint this module: from its next call on if it has `agreed` before, else once it does."""
+        """Checkpoint this module from its next call on if it has `agreed` before, else after a successful trial."""
         key = id(module)
         self.wanted[key] = Wanted(weakref.ref(module, lambda _: self._forget(key)), path, command, agreed)
         self._tracer.minds, self._tracer.passes = True, False
 
     def remove(self, module: nn.Module) -> None:
-        """Checkpoint it no longer."""
+        """Stop checkpointing this module."""
         self._forget(id(module))
 
     def clear(self) -> None:
-        """Checkpoint nothing any longer."""
+        """Stop checkpointing all modules."""
         for key in list(self.wanted):
             self._forget(key)
 
     def get(self, module: nn.Module) -> Wanted | None:
-        """What is wanted of this module."""
+        """Return the entry of this module, None if it is not to be checkpointed."""
         wanted = self.wanted.get(id(module))
         return wanted if wanted is not None and wanted.module() is module else None
 
@@ -74,7 +75,7 @@ class CheckpointedModules:
         self._tracer.minds = bool(self.wanted)
 
     def run(self, module: nn.Module, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Call a module that is wanted: as it is, twice to try it, or checkpointed."""
+        """Call a module: unchanged, twice for the trial, or checkpointed."""
         wanted = self.get(module)
         if wanted is None or not can_checkpoint or not self._hooks.active or not applies():
             return call(*args, **kwargs)
@@ -101,10 +102,10 @@ class CheckpointedModules:
 def _of_tensors(
     call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Callable[..., Any], list[torch.Tensor]]:
-    """The same call as a function of the tensors among its arguments, each given once.
+    """Return the call as a function of the tensors among its arguments, and these tensors, each once.
 
-    Checkpoint sees only plain arguments where it looks for devices, and what it gives back later are other objects: a tensor
-    given twice would be two (attention asks whether `query is key`).
+    torch's checkpoint looks for devices in plain arguments only, and later passes back other objects. A tensor passed twice
+    would become two (attention asks whether `query is key`).
     """
     leaves, spec = tree_flatten((args, kwargs))
     places: dict[int, int] = {}
@@ -132,7 +133,7 @@ hide(CheckpointedModules.run)
 
 
 def _one_of_each_device(module: nn.Module) -> list[torch.Tensor]:
-    """A parameter or buffer on each device but the CPU that the module has any on. Not yet confirmed on a device."""
+    """Return one parameter or buffer of the module for each device except the CPU and meta. Not yet confirmed on a device."""
     found: dict[torch.device, torch.Tensor] = {}
     for tensors in (module.parameters(), module.buffers()):
         for tensor in tensors:

@@ -1,4 +1,4 @@
-"""Whether a module computes the same when it is run again: tried once, before anything depends on it.
+"""Test once whether a module computes the same result when it is run again, before anything depends on it.
 
 Runs on the thread that calls the module.
 """
@@ -37,17 +37,17 @@ _PLAIN = (
 
 @dataclass
 class Trial:
-    """What came of it."""
+    """The result of a trial."""
 
     objection: str | None = None
     """Why the module cannot be checkpointed, in words."""
     moving: set[str] = field(default_factory=set)
     """Names of the buffers that its forward has changed."""
     given: list[tuple[torch.Tensor, int]] = field(default_factory=list)
-    """What it was given and had written to by then how often; held until the next step boundary at most."""
+    """The argument tensors and their version counters, kept until the next step boundary at most."""
 
     def finish_step(self) -> str | None:
-        """The objection, once the script has gone on to its next step."""
+        """Return the objection, after the script has gone on to its next step."""
         given, self.given = self.given, []
         if self.objection is None and any(version_of(tensor) != version for tensor, version in given):
             self.objection = "what it is given is overwritten before backward, so it could not be computed again"
@@ -57,7 +57,7 @@ class Trial:
 def compare(
     module: nn.Module, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], trial: Trial
 ) -> Any:
-    """Call the module for the script, and once more before that, aside. Raises what the script's own call raises."""
+    """Call the module aside, then once more for the script. Raises what the script's own call raises."""
     try:
         judge = _before(module, call, args, kwargs, trial)
     except Exception as error:
@@ -82,7 +82,7 @@ hide(compare)
 def _before(
     module: nn.Module, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], trial: Trial
 ) -> Callable[[Any], None] | None:
-    """Run the module aside; returns what judges the script's own result. None where there is nothing more to ask."""
+    """Run the module aside and return a function that judges the script's own result; None if the trial is already decided."""
     before, _ = tree_flatten((args, kwargs))
     strange = next((value for value in before if not isinstance(value, _PLAIN)), None)
     if strange is not None:
@@ -102,7 +102,7 @@ def _before(
         elif trial.objection is None and not _same(aside, result):
             trial.objection = "computed a second time its result is another"
         elif trial.objection is None:
-            # A detached tensor shares the counter of writes, and holds no graph.
+            # A detached tensor shares the version counter and holds no graph.
             trial.given = [(value.detach(), version_of(value)) for value in before if isinstance(value, torch.Tensor)]
 
     return judge

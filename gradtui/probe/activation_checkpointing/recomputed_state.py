@@ -1,8 +1,8 @@
-"""What the code of a module finds and leaves besides its result, so that it can run again as it ran and leave nothing.
+"""Save and restore the state around a recomputation, so that it runs as the first computation did and leaves no side effects.
 
-`torch.utils.checkpoint` keeps torch's random state and autocast. A module may also draw from Python's or NumPy's random
-numbers, count its calls, and move its buffers (running statistics, a power iteration): run again it would meet other values,
-and leave them moved twice. Runs on the thread that runs the module, and on the one of its backward.
+`torch.utils.checkpoint` preserves torch's random state and autocast. A module may also draw Python or NumPy random numbers,
+count its calls, and change its buffers (running statistics, a power iteration). A recomputation would find other values and
+change them a second time. Runs on the thread that runs the module, and on the thread of its backward.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from torch import nn
 from gradtui.probe.torch_private.private_names import version_of
 
 SMALL = 1 << 16
-"""Bytes up to which a buffer is always kept; a larger one only where it was seen to move."""
+"""Maximum size in bytes of a buffer that is always saved. A larger buffer is saved only if the trial found that it changes."""
 
 _PLAIN = (int, float, str, bool, type(None))
 
 
 class RecomputedState:
-    """A context for running a module again: within it everything is as it was when this was made, after it as before.
+    """A context manager for a recomputation: inside, the state is as of construction; on exit, as it was on entry.
 
-    `moving` are the names of larger buffers that the module's forward changes; None keeps all buffers.
+    `moving` has the names of larger buffers that the module's forward changes; None saves all buffers.
     """
 
     def __init__(self, module: nn.Module, moving: set[str] | None) -> None:
@@ -53,7 +53,7 @@ class RecomputedState:
 
 
 class _ModuleState:
-    """The buffers and the plain attributes of one module. Nothing else of it is kept alive."""
+    """The buffers, plain attributes and generators of one module. Nothing else of the module is kept alive."""
 
     def __init__(self, path: str, module: nn.Module, moving: set[str] | None, copies: dict[int, torch.Tensor]) -> None:
         self._module = weakref.ref(module)
@@ -79,7 +79,7 @@ class _ModuleState:
             return
         self._present = dict(vars(module)), dict(vars(module)["_buffers"])
         vars(module).update(self._plain)
-        # A copy of the copy: a graph that is kept may be computed again once more.
+        # A clone of the saved copy: a retained graph may be recomputed more than once.
         vars(module)["_buffers"].update({name: copy.clone() for name, copy in self._kept.items()})
         for reference, then in self._generators:
             generator = reference()
@@ -109,9 +109,9 @@ def _put_back(present: dict[str, Any], before: dict[str, Any]) -> None:
 
 
 def moved_buffers(module: nn.Module) -> Callable[[], set[str]]:
-    """Asked for later, the names of the buffers that have been written to or replaced since.
+    """Return a function that returns the names of the buffers written to or replaced since.
 
-    Names, since a buffer that each forward replaces is another object in every step.
+    Names rather than objects, since a buffer that each forward replaces is another object in every step.
     """
     before = {name: (weakref.ref(buffer), version_of(buffer)) for name, buffer in _named_buffers(module)}
 
@@ -126,7 +126,7 @@ def moved_buffers(module: nn.Module) -> Callable[[], set[str]]:
 
 
 def _named_buffers(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """(name, buffer) by every name that a buffer has in a module; `named_buffers` gives the first name only."""
+    """Yield (name, buffer) for every name of a buffer in a module; `named_buffers` yields the first name only."""
     for path, each in module.named_modules():
         for name, buffer in vars(each)["_buffers"].items():
             if buffer is not None:
@@ -138,7 +138,7 @@ def _name(path: str, name: str) -> str:
 
 
 def _random_sources() -> list[tuple[Callable[[], Any], Callable[[Any], Any]]]:
-    """How to read and write Python's and NumPy's global random state."""
+    """Return getters and setters of Python's and NumPy's global random state."""
     sources: list[tuple[Callable[[], Any], Callable[[Any], Any]]] = [(random.getstate, random.setstate)]
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:

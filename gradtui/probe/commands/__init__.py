@@ -1,4 +1,4 @@
-"""The commands of the user, carried out between two steps.
+"""The user's commands, applied by the training thread between two steps.
 
 This package owns the freeze with all its consequences, every other change of the run, the reasons for refusing one, undo, and
 schedules.

@@ -1,4 +1,4 @@
-"""The CUDA allocator's own snapshot as a file for PyTorch's memory viewer. Runs on the training thread, at a step boundary.
+"""Save the CUDA allocator's snapshot for PyTorch's memory viewer. Runs on the training thread, at a step boundary.
 
 Not yet confirmed on a device.
 """
@@ -20,10 +20,10 @@ _NO_HISTORY = (
 
 
 def save(write_file: WriteFile | None) -> CommandResult:
-    """Write the snapshot. Whether the allocator records its history is the script's to say, and stays as it is.
+    """Write the snapshot. The script decides whether the allocator records its history; gradtui does not change that.
 
     Raises:
-        Refused: there is none, or it cannot be written.
+        CommandRefused: there is no snapshot, or it cannot be written.
     """
     if not torch.cuda.is_initialized():
         raise CommandRefused("only the CUDA allocator has one, and this run does not use CUDA")
@@ -43,5 +43,5 @@ def save(write_file: WriteFile | None) -> CommandResult:
 
 
 def _has_history(snapshot: dict[str, Any]) -> bool:
-    """Whether any device's trace has an entry: `_record_memory_history` is on, or was."""
+    """Return whether any device's trace has an entry: `_record_memory_history` is on, or was."""
     return any(snapshot.get("device_traces") or ())

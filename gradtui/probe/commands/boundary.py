@@ -1,4 +1,4 @@
-"""The step boundary: where waiting commands are applied, and where a person can hold the training thread."""
+"""The step boundary, where gradtui applies waiting commands and the user can hold the training thread."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from gradtui.protocol.commands import Command, Pause, Resume, RunSteps, RunTo, S
 from gradtui.transport.in_process import CommandQueue
 
 _LOOK_AROUND_S = 0.2
-"""While held, the thread wakes this often to see Ctrl+C and to see whether its viewer is still there."""
+"""While held, the thread wakes at this interval in seconds to detect Ctrl+C and a viewer that is gone."""
 
 
 class Boundary:
-    """Applies commands on the training thread and answers each one: those of holding the run itself, others by `handlers`."""
+    """Applies commands on the training thread and answers each one: those that hold the run itself, others by `handlers`."""
 
     def __init__(
         self,
@@ -30,24 +30,24 @@ class Boundary:
         self._rejected = rejected
         self._held = held
         self._hold_at: int | None = None
-        """The step count at which to hold; None to let it run."""
+        """The step count at which to hold; None for no hold."""
         self._wish: Command | None = None
-        """The command that has set `_hold_at`. Further `RunSteps` add to it."""
+        """The command that set `_hold_at`. Further `RunSteps` add to it."""
         self._stop = False
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is waiting and nothing is to be held: the usual case, told as cheaply as possible."""
+        """Whether no command is waiting and no hold is pending. This is the usual case, so the test is as cheap as possible."""
         return self._hold_at is None and not self._stop and not self._commands
 
     def holds_within(self, executed: int, steps: int) -> bool:
-        """Whether the run is to be held after at most so many `steps` more than the `executed` ones."""
+        """Return whether the run will be held after at most `steps` more than the `executed` steps."""
         return self._hold_at is not None and 0 < self._hold_at - executed <= steps
 
     def hold(self, command: Command) -> bool:
-        """Hold when the next boundary is crossed, as `command` asked, if there is anybody who could let the run go on.
+        """Hold at the next boundary, as `command` asked, if the user could let the run go on. Return whether it will hold.
 
-        Where the run must not be held (this is one of several ranks), the command is rejected now. Returns whether it holds.
+        Where the run must not be held (this is one of several ranks), the command is rejected at once.
         """
         objection = ranks.objection_to_hold()
         if objection is not None:
@@ -57,7 +57,7 @@ class Boundary:
         return True
 
     def cross(self, step: int) -> None:
-        """Apply what is waiting, and hold if that is asked for. Raises `RunStopped` if the person ended the run."""
+        """Apply waiting commands, and hold if a command asked for it. Raises `RunStopped` if the user ended the run."""
         self._apply_waiting(step)
         if self._should_hold(step):
             self._held(True)
@@ -75,7 +75,7 @@ class Boundary:
             return False
         objection = ranks.objection_to_hold()
         if objection is not None:
-            # The process group is newer than the command that asked for this.
+            # The process group was created after the command that asked for the hold.
             if self._wish is not None:
                 self._rejected(self._wish, objection)
             self._set_hold(None)
@@ -91,7 +91,7 @@ class Boundary:
             self.carry_out(command, step)
 
     def carry_out(self, command: Command, step: int) -> CommandRefused | None:
-        """Apply one command and answer it; the reason why not, where it is refused."""
+        """Apply one command and answer it. Return the refusal, or None if it was applied."""
         try:
             applied = self._apply(command, step)
         except CommandRefused as refusal:

@@ -1,4 +1,4 @@
-"""Activation checkpointing as commands ask for it: what is refused, what came of the trial, and the receipt.
+"""Apply activation checkpointing on command: refusals, the result of the trial, and the receipt.
 
 Training thread only.
 """
@@ -22,17 +22,17 @@ from gradtui.protocol.events import CheckpointingChanged, Event, ReceiptTaken
 from gradtui.text import size_text
 
 RECEIPT_STEPS = 3
-"""Steps after which the receipt is taken: what is kept is known after the first, and their time is the median."""
+"""Rounds of steps after which the receipt is emitted. Saved bytes are known after the first; the step time is the median."""
 
 PATIENCE = 10
-"""A module that was not called while autograd records in so many steps is not waited for any longer."""
+"""The trial is given up after this many rounds of steps without a call of the module while autograd records."""
 
 _GATHERING = ("FullyShardedDataParallel", "FSDPModule", "DeepSpeedEngine")
 
 
 @dataclass
 class _Receipt:
-    """What was before a change, and the steps since."""
+    """The measurements before a change, and the steps since."""
 
     command: int
     text: str
@@ -40,11 +40,11 @@ class _Receipt:
     seconds: float
     since: list[float] = field(default_factory=list)
     after: int | None = None
-    """Activations of the first round after it, before anything else that was changed later."""
+    """Bytes of activations in the first round after it, before any later change."""
 
 
 class Checkpointing:
-    """Puts modules under checkpoints and takes them off, and tells what became of it."""
+    """Turns activation checkpointing of modules on and off, and emits the results."""
 
     def __init__(
         self,
@@ -61,21 +61,21 @@ class Checkpointing:
         self._step_time = step_time
         self._checkpoints: CheckpointedModules = step_sampler.checkpoints
         self._trials: dict[int, tuple[_Receipt, int]] = {}
-        """By command: the receipt to be begun, and the steps that the trial has been waited for."""
+        """Command id -> the receipt to begin, and the number of steps that the trial has been pending."""
         self._receipts: list[_Receipt] = []
         self._told: tuple[int, ...] = ()
 
     @property
     def waits(self) -> bool:
-        """Whether there is something to look at at the next step boundary."""
+        """Whether anything is pending at the next step boundary."""
         return bool(self._trials or self._receipts) or (bool(self._told) and self._told != self._places())
 
     def tree_changed(self) -> None:
-        """Modules have other places now, which a viewer has been told of."""
+        """Emit the checkpointed modules again, since modules have new indexes."""
         self._told = (-1,) if self._checkpoints.wanted else ()
 
     def set(self, command: SetCheckpointing) -> CommandResult:
-        """Do what the command asks. Raises `CommandRefused`."""
+        """Turn checkpointing of the named module on or off. Raises `CommandRefused`."""
         tree = self._view.tree
         path, place, module = module_at(command.path, tree)
         on = self._checkpoints.get(module) is not None
@@ -160,7 +160,7 @@ class Checkpointing:
                 raise CommandRefused("DistributedDataParallel was told that its graph is static")
 
     def settle(self, step: int) -> None:
-        """A step boundary: conclude trials and take receipts."""
+        """Conclude trials and emit receipts at a step boundary."""
         for receipt in list(self._receipts):
             receipt.since.append(self._step_time.recent[-1] if self._step_time.recent else 0.0)
             if len(receipt.since) <= self._view.round_length:
@@ -201,7 +201,7 @@ class Checkpointing:
         self._emit(ReceiptTaken(self._clock.at(), step, wanted.command, text, False))
 
     def _begin(self, receipt: _Receipt) -> None:
-        # Of several changes at one boundary each is told with all of them in force.
+        # Receipts of several changes at one boundary each include the effect of all of them.
         self._receipts.append(receipt)
 
     def _words(self, receipt: _Receipt) -> str:
@@ -210,7 +210,7 @@ class Checkpointing:
             parts.append(f"activations {size_text(receipt.activations)} → {size_text(receipt.after)}")
         if receipt.seconds > 0:
             after = statistics.median(receipt.since)
-            # A few steps each: what else ran on the machine may be more than the difference.
+            # "about", since other load on the machine may affect so few steps more than the change does.
             parts.append(f"step about {receipt.seconds * 1e3:.3g} → {after * 1e3:.3g} ms")
         return f"{receipt.text}: {', '.join(parts) or 'nothing was measured'}"
 
@@ -228,7 +228,7 @@ class Checkpointing:
 
 
 def _hooks_run_again(module: nn.Module) -> str:
-    """A note where the script's own forward hooks will be called once more in backward."""
+    """Return a note if the script's own forward hooks will be called once more in backward."""
     hooked = sum(bool(vars(each)["_forward_hooks"] or vars(each)["_forward_pre_hooks"]) for each in module.modules())
     return (
         f"; forward hooks of {hooked} module{'s' if hooked != 1 else ''} in it run again in backward" if hooked else ""

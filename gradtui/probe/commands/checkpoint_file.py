@@ -1,8 +1,8 @@
-"""Writes the state of models and optimizers to a file that `torch.load` opens. Runs on the training thread, at a boundary.
+"""Save the state of models and optimizers to a file for `torch.load`. Runs on the training thread, at a boundary.
 
-The file holds a dictionary: `models` by name (`state_dict()` of each), `optimizers` in order of first sight (`state_dict()`
-of each), `step` (executed optimizer steps) and `rng` (the random states of torch, of each CUDA device and of Python). All of it
-is of types that `torch.load(weights_only=True)` reads, as long as the script's own states are.
+The file holds a dictionary: `models` by name (`state_dict()` of each), `optimizers` in the order gradtui found them
+(`state_dict()` of each), `step` (executed optimizer steps) and `rng` (the random states of torch, of each CUDA device and of
+Python). All values are of types that `torch.load(weights_only=True)` reads, as long as those of the script's own states are.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ def save(
     directory: str,
     write_file: WriteFile | None,
 ) -> CommandResult:
-    """Write it, whole or not at all, and say how long training was held.
+    """Write a checkpoint atomically, and return its path, size and how long training was held.
 
-    `file` is the path, from `directory` if it is relative; empty for a new one that `write_file` names.
+    `file` is the path, relative to `directory` unless absolute; if empty, `write_file` names a new file.
 
     Raises:
-        Refused: there is nothing to write, or it could not be written.
+        CommandRefused: there is no model to save, or the file could not be written.
     """
     models = {model.name or "model": module for model in tree.models if (module := tree.module_refs[model.root]())}
     if not models:
@@ -54,7 +54,7 @@ def save(
     except OSError as error:
         raise CommandRefused(f"{file or 'it'} could not be written: {error.strerror or error}") from None
     except RuntimeError as error:
-        # What torch's writer makes of an OSError of the file beneath it.
+        # torch's writer raises this in place of an OSError of the underlying file.
         reason = error.__context__ if isinstance(error.__context__, OSError) else error
         raise CommandRefused(
             f"{file or 'it'} could not be written: {getattr(reason, 'strerror', None) or reason}"
@@ -65,7 +65,7 @@ def save(
 
 
 def duration_words(seconds: float) -> str:
-    """A time in milliseconds below a second, in seconds from there on."""
+    """Format a duration: in milliseconds below a second, otherwise in seconds."""
     milliseconds = round(seconds * 1e3)
     return f"{milliseconds} ms" if milliseconds < 1000 else f"{seconds:.1f} s"
 
@@ -87,7 +87,7 @@ def _write(file: str, directory: str, write_file: WriteFile | None, fill: Callab
             fill(stream)
             stream.flush()
             os.fsync(stream.fileno())
-        # As a file that the script itself had opened would be.
+        # The permissions of a file that the script itself had opened.
         os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, path)
     except BaseException:

@@ -1,7 +1,7 @@
-"""Checksums of tensors: of all their bits, in their order. Training thread.
+"""Compute checksums of all bits of tensors, in order. Training thread.
 
-On the CPU this is SHA-256 of the memory: any change shows. On a device it is a weighted sum of the 32-bit words: it shows any
-change of one word, and an exchange of two with a probability of about 1 - 2**-31.
+On the CPU this is SHA-256 of the memory, which detects any change. On a device it is a weighted sum of the 32-bit words. It
+detects any change of one word, and an exchange of two with a probability of about 1 - 2**-31.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from gradtui.probe.torch_private.cuda_captures import is_capturing
 from gradtui.probe.torch_private.host_copy import HostCopy
 
 _PIECE = PIECE_BYTES // 8
-"""Words that are multiplied in one go, as int64."""
+"""Words that are multiplied at once, as int64."""
 _Key = TypeVar("_Key")
 _PLAIN = (torch.Tensor, nn.Parameter)
 
 Checksum = bytes | torch.Tensor
-"""A digest, or a number on a device."""
+"""A digest, or an int64 scalar on a device."""
 
 
 class ChecksumSample(Generic[_Key]):
-    """The checksums of some tensors at one moment, by any key. Those of a device go to the host and arrive later.
+    """The checksums of tensors at one moment, by any key. Checksums of device tensors arrive on the host later.
 
-    On a device without room for what that takes, tensors have none.
+    On a device that lacks memory for the computation, tensors have no checksum.
     """
 
     def __init__(self, tensors: Iterable[tuple[_Key, torch.Tensor]]) -> None:
         self._known: dict[_Key, tuple[torch.device, bytes | int]] = {}
-        """Those on the host."""
+        """Checksums on the host."""
         pairs = list(tensors)
         room = devices_with_room(tensor for _, tensor in pairs)
         pairs = [(key, tensor) for key, tensor in pairs if room.get(tensor.device, True)]
@@ -61,16 +61,19 @@ class ChecksumSample(Generic[_Key]):
 
     @property
     def is_there(self) -> bool:
-        """Whether all have arrived."""
+        """Whether all checksums are on the host."""
         return all(copy.is_there for *_, copy in self._under_way)
 
     def wait(self) -> None:
-        """Wait for the device: a person has asked."""
+        """Wait for the device, since the user requested the result."""
         for *_, copy in self._under_way:
             copy.wait()
 
     def compare(self, later: ChecksumSample[_Key]) -> dict[_Key, bool]:
-        """Whether each is the same later. All are there. A tensor that is on another device by then cannot be compared."""
+        """Return whether each checksum is the same in `later`. Both must be on the host.
+
+        Tensors that are on another device by then cannot be compared and are left out.
+        """
         before, now = self._arrived(), later._arrived()
         return {
             key: before[key][1] == checksum
@@ -86,13 +89,13 @@ class ChecksumSample(Generic[_Key]):
 
 
 class Checksums:
-    """Takes checksums, of many tensors one after the other. What that needs on a device goes with this object."""
+    """Computes the checksums of many tensors in turn. The buffers this needs on a device live as long as this object."""
 
     def __init__(self) -> None:
         self._weights: dict[torch.device, torch.Tensor] = {}
 
     def of(self, tensor: torch.Tensor) -> Checksum | None:
-        """The checksum of a tensor; None for a layout whose bits cannot be read, and while a CUDA graph is captured."""
+        """Return the checksum; None for a layout whose bits cannot be read, and while a CUDA graph is captured."""
         if tensor.is_meta or (tensor.is_cuda and is_capturing()):
             return None
         try:
@@ -126,7 +129,7 @@ _FACTOR = 6364136223846793005
 
 
 def _weights(device: torch.device) -> torch.Tensor:
-    """Odd numbers without any pattern, the same ones every time."""
+    """Return odd pseudorandom numbers, the same ones every time."""
     weights = torch.arange(1, _PIECE + 1, dtype=torch.int64, device=device) * _FACTOR
     weights = (weights ^ (weights >> 29)) * -4658895280553007687
     return (weights ^ (weights >> 32)) | 1
@@ -136,8 +139,8 @@ def _digest(tensor: torch.Tensor) -> bytes | None:
     size = tensor.nbytes
     if not size:
         return b""
-    # A script may have given the memory back (`resize_(0)` of the storage).
+    # A script may have freed the memory (`resize_(0)` of the storage).
     if tensor.storage_offset() * tensor.element_size() + size > tensor.untyped_storage().nbytes():
         return None
-    # Without an operation of torch's: there may be thousands of tensors.
+    # No torch operation: there may be thousands of tensors.
     return hashlib.sha256((ctypes.c_char * size).from_address(tensor.data_ptr())).digest()

@@ -1,4 +1,4 @@
-"""Carries out commands for the probe: what a person asks for reaches the live objects here, at a step boundary.
+"""Apply the user's commands to the live objects at a step boundary, and emit the results.
 
 Runs on the training thread.
 """
@@ -66,11 +66,11 @@ from gradtui.text import command_text
 from gradtui.transport.in_process import CommandQueue
 
 _FEW = 10
-"""Steps that a person sees one by one when the run is held after the last of them."""
+"""Steps before a hold: the user observes these one by one."""
 
 
 class CommandDispatcher:
-    """Applies, answers and verifies commands."""
+    """Dispatches each command to its handler, answers it, and replays schedules."""
 
     def __init__(
         self,
@@ -109,17 +109,17 @@ class CommandDispatcher:
         self._bad_steps.around = Surroundings(counter, step_sampler.tracer, step_sampler.batches.tensors, self._hold)
         step_sampler.follows = lambda: self._bad_steps.pauses
         self.write_file: WriteFile | None = None
-        """Makes the files a person asks for; None where there is no place for any."""
+        """Writes the files that the user requests; None if this run has no directory for files."""
         self.schedule = ReplayedSchedule()
-        """What is to be done at given steps, before what a person asks for there."""
+        """Commands to apply at given steps, before those that the user submits there."""
         self._away = ExitStack()
-        """Brings back what stepped aside for a load."""
+        """Restores the added parameters that were taken out of an optimizer while it loads a state."""
         self._step = 0
         self._by_hand = False
         self._captured = False
         self._gave_up = False
         self._looked = False
-        """The models have been compared with the tree at this boundary."""
+        """The tree has been verified against the models at this boundary."""
 
     def _handlers(self, norms: GradNormCollector) -> dict[type[Command], Handler]:
         view = self._view
@@ -143,18 +143,18 @@ class CommandDispatcher:
         }
 
     def _hold(self, command: PauseAtBadStep) -> bool:
-        """Hold at the next boundary, between two of which this is called. Whether that may be."""
+        """Hold the run at the next boundary. Called between two boundaries. Return whether the run may be held."""
         self._step = self._counter.steps
         return self._boundary.hold(command)
 
     def cross(self, step: int, by_hand: bool, captured: bool = False) -> None:
-        """The training thread is at a step boundary. Raises `RunStopped` if the person, or the schedule, ends the run.
+        """Apply what is due at a step boundary. Raises `RunStopped` if the user or the schedule ends the run.
 
-        `by_hand` says that the script has no optimizer and updates its parameters itself; `captured` that the step is a replay
-        of a CUDA graph. While one is being captured, commands wait.
+        `by_hand` is True if the script has no optimizer and updates its parameters itself, `captured` if the step is a replay
+        of a CUDA graph. Commands wait while a graph is being captured.
         """
         if self._bad_steps.pauses and not is_capturing():
-            # A reading that is still on the device may pause the run at this boundary.
+            # A measurement that is still on the device may pause the run at this boundary.
             self._wait_for_readings()
         if self.is_idle_at(step) or is_capturing():
             return
@@ -169,7 +169,7 @@ class CommandDispatcher:
         self._additions.tell(step)
 
     def loading(self, step: int, optimizer: Optimizer, state: Any) -> None:
-        """The script is about to load a saved state into an optimizer."""
+        """Prepare an optimizer for a saved state that the script is about to load into it."""
         saved = schedule_at_load.saved_sizes(state)
         joined = self._view.joined
         if saved is not None and joined and schedule_at_load.is_of_before(saved, optimizer, joined):
@@ -192,26 +192,26 @@ class CommandDispatcher:
         self._additions.tell(step)
 
     def loaded(self) -> None:
-        """The load has ended: what stepped aside for it comes back."""
+        """Restore the added parameters after the load."""
         self._away.close()
 
     def is_idle_at(self, step: int) -> bool:
-        """Whether crossing the boundary after so many executed steps would change nothing."""
+        """Return whether crossing the boundary after step `step` would change nothing."""
         is_quiet = self._boundary.is_idle and not self.schedule.is_due(step)
         return is_quiet and not self.freezes.wants_boundary and not self.checkpointing.waits
 
     def holds_soon(self, executed: int) -> bool:
-        """Whether the run is held after the step that follows `executed` ones, or after one of the next few."""
+        """Return whether the run is held after the step that follows `executed` ones, or after one of the next few."""
         return self._boundary.holds_within(executed, _FEW)
 
     def steps_until_due(self, executed: int) -> int:
-        """How many steps after the one that follows `executed` ones nobody here wants to look at; negative for that one too."""
+        """Return how many steps after the one following `executed` need no check; negative if that one needs a check itself."""
         if self.freezes.is_watching or not self.is_idle_at(executed):
             return -1
         return self.schedule.steps_until_due(executed)
 
     def finish(self, step: int) -> None:
-        """The run has ended: tell what of the schedule it has never reached."""
+        """Emit which entries of the schedule the run has not reached."""
         left = self.schedule.left
         if left and not self._gave_up:
             count = f"{len(left)} of {self.schedule.total} entries"
@@ -219,7 +219,7 @@ class CommandDispatcher:
             self._emit(ScheduleNoted(self._clock.at(), step, text, False))
 
     def _replay(self) -> None:
-        """Carry out what is due. A run that cannot be what its schedule says is not worth its time: it is stopped."""
+        """Apply the entries that are due. Stop a run that cannot follow its schedule, since its result would be of no use."""
         if self.schedule.unchecked:
             self._give_up_on_several_ranks()
             self._look()
@@ -227,7 +227,8 @@ class CommandDispatcher:
                 self._give_up(objection)
         while (entry := self.schedule.take(self._step, self._counter.left_out)) is not None:
             refusal = self._boundary.carry_out(entry.command, self._step)
-            # In the session it was refused as well, and asked for again: only what was done is written down.
+            # The recorded session refused this command too, and the user repeated it. Schedules record applied commands
+            # only.
             while isinstance(refusal, TargetGone):
                 refusal = self._boundary.carry_out(entry.command, self._step)
             if refusal is not None and not isinstance(refusal, NothingToDo):
@@ -252,7 +253,7 @@ class CommandDispatcher:
             self._looked = True
 
     def _looking_first(self, handler: Handler) -> Handler:
-        """What a command is about is what the models hold now, not what they held when they were examined last."""
+        """Wrap a handler so that it acts on what the models contain now, not on what they contained at the last check."""
 
         def handle(command: Command) -> CommandResult:
             if self._captured and isinstance(command, Intervention):
@@ -295,7 +296,7 @@ class CommandDispatcher:
         )
 
     def tree_changed(self, moved: IndexMapping) -> None:
-        """Parameters and modules have other places now."""
+        """Move all state to the new parameter and module indexes."""
         self.trainability.tree_changed(moved)
         self.checkpointing.tree_changed()
 

@@ -1,10 +1,10 @@
-"""What commands have frozen, kept frozen against a script that sets `requires_grad` itself, and what becomes of it.
+"""Keep parameters frozen that commands froze, even if the script sets `requires_grad` itself. Training thread only.
 
-A freeze is asserted again at step boundaries only, and only a freeze: what a script switches on and off within a step (the
-discriminator of a GAN) it goes on switching, and what a person unfroze is the script's from then on. What the script has made
-trainable within the step loses its gradient just before an optimizer would apply it, so a frozen parameter never moves;
-that step then computed a gradient for nothing. Where freezing again would break the run it is left to the script, and that is
-told. Training thread only.
+gradtui restores a freeze at step boundaries only, and never an unfreeze. A script may go on switching parameters on and off
+within a step (the discriminator of a GAN), and parameters that the user unfroze are the script's from then on. If the script
+has made a frozen parameter trainable within the step, its gradient is removed just before an optimizer would apply it. So a
+frozen parameter never moves, and that step computed a gradient for nothing. Where freezing again would break the run, the
+parameter is left to the script, and this is reported.
 """
 
 from __future__ import annotations
@@ -34,28 +34,28 @@ from gradtui.probe.runtime import ByIdentity, CommandRefused, RunClock
 from gradtui.protocol.events import Event, FreezeOverridden, FreezeStateChanged, FreezeVerified
 
 _TELL_EVERY = 1_000
-"""A script that sets the same tensors back at every step is noted once in so many steps."""
+"""If a script sets the same tensors back at every step, this is reported once in this many steps."""
 
 
 class Checked(NamedTuple):
-    """How everything that is frozen compares with what it was when it was frozen."""
+    """The comparison of everything frozen with its values when it was frozen."""
 
     tensors: int
     since_step: int
-    """Where the oldest of the freezes began."""
+    """The step of the oldest freeze."""
     moved: tuple[str, ...]
     causes: tuple[str, ...]
 
 
 class FreezeRegistry:
-    """Every freeze in force. `training` tells how the script trains, at a boundary."""
+    """Every freeze in force. `training` returns how the script trains; called at a boundary."""
 
     def __init__(
         self, emit: Callable[[Event], None], clock: RunClock, view: ModelRegistry, training: Callable[[], Training]
     ) -> None:
         self.statistics = PinnedNormStats()
         self.watches: list[FreezeVerifier] = []
-        """One list for good: whoever has it sees what is in it now."""
+        """The list object is never replaced: other code holds a reference to it."""
         self._emit = emit
         self._clock = clock
         self._view = view
@@ -63,57 +63,58 @@ class FreezeRegistry:
         self._contending: ByIdentity[torch.Tensor, bool] = ByIdentity()
         self._times = 0
         self._told_at: int | None = None
-        """The step at which contention was noted last."""
+        """The step at which an override by the script was last reported."""
         self._loose: list[weakref.ref[torch.Tensor]] = []
-        """Running statistics that are held no longer, once that has been told."""
+        """Buffers of modules whose statistics are no longer held. Verifiers forget them once this has been reported."""
         self._forwards = -1
-        """How many forwards had been held at the last boundary."""
+        """Number of forwards with held statistics up to the last boundary."""
         self._seen_in_part = False
-        """Since the last look at everything there were steps of which only a part was looked at."""
+        """Since the last complete check there were steps in which only a part of the tensors was checked."""
         self._looked_at = -1
-        """The step after which the counters were looked at last."""
+        """The step after which the version counters were last checked."""
         self._in_force: tuple[tuple[int, ...], ...] = ((), (), ())
-        """As it was told last."""
+        """The freeze state emitted last."""
         self._is_told = True
 
     @property
     def is_watching(self) -> bool:
-        """Whether a freeze is so young that every step is looked at."""
+        """Whether a freeze is so recent that every step is checked."""
         return any(watch.is_young for watch in self.watches)
 
     def is_disturbed(self) -> bool:
-        """Whether something was done to what is frozen since the last look."""
+        """Return whether a frozen tensor was changed since the last check."""
         found = any(watch.is_disturbed() for watch in self.watches)
         self._seen_in_part = self._seen_in_part and found
         return found
 
     def is_part_disturbed(self) -> bool:
-        """As `is_disturbed`, cheap however much is frozen: a write may be seen some steps later.
+        """Check a part of the tensors as `is_disturbed` does, at low cost however many are frozen.
 
-        Asked at steps that nobody looks at. What is trained again is seen at once all the same, by its gradient.
+        Called at steps that are not checked otherwise, so a write may be detected some steps later. A parameter that is trained
+        again is detected at once all the same, by its gradient.
         """
         self._seen_in_part = True
         return any(watch.is_part_disturbed() for watch in self.watches)
 
     def has_gradient(self) -> bool:
-        """Whether an optimizer would find a gradient of what is frozen. Asked at every step, too."""
+        """Return whether a frozen parameter has a gradient that an optimizer would apply. Also called at every step."""
         return any(watch.has_gradient() for watch in self.watches)
 
     @property
     def wants_boundary(self) -> bool:
-        """Whether there is something to do at this boundary."""
+        """Whether this boundary must be crossed for the freezes."""
         return bool(self.watches) and (not self._is_told or self.is_watching or self.is_disturbed())
 
     def holds(self, tensor: torch.Tensor) -> bool:
-        """Whether a command has frozen this parameter."""
+        """Return whether a command has frozen this parameter."""
         return any(watch.holds(tensor) for watch in self.watches)
 
     def parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Every parameter that a command has frozen, as it was called then."""
+        """Iterate over (path, parameter) of every parameter that a command has frozen. The path is that at the freeze."""
         return (found for watch in self.watches for found in watch.parameters())
 
     def add(self, command: int, step: int, named: Mapping[str, torch.Tensor], modules: Iterable[nn.Module]) -> None:
-        """A command has frozen these, and holds the running statistics of the modules."""
+        """Register parameters that a command has frozen, and hold the running statistics of the modules."""
         self.forget(named.values())
         held = list(modules)
         self.statistics.hold(held)
@@ -125,7 +126,7 @@ class FreezeRegistry:
         self._forwards = self.statistics.forwards
 
     def forget(self, tensors: Iterable[torch.Tensor], modules: Iterable[nn.Module] = ()) -> None:
-        """These are frozen, and held, no longer."""
+        """Remove these parameters and modules from every freeze."""
         released = list(modules)
         changed = [*tensors, *(buffer for module in released for buffer in module.buffers(recurse=False))]
         for watch in self.watches:
@@ -136,20 +137,21 @@ class FreezeRegistry:
         self._is_told = False
 
     def leave_to_script(self, tensors: Iterable[torch.Tensor]) -> None:
-        """The script froze these itself: it may make them trainable again. Until then they are verified as the others are."""
+        """Let the script make these trainable, since it froze them itself. Until then they are verified like all others."""
         left = list(tensors)
         for watch in self.watches:
             watch.leave_to_script(left)
         self._is_told = False
 
     def tree_changed(self) -> None:
-        """Parameters and modules have other places now."""
+        """Emit the state again at the next boundary, since parameters and modules have new indexes."""
         self._in_force, self._is_told = ((), (), ()), False
 
     def at_boundary(self, step: int) -> None:
-        """A step is about to begin: freeze again what the script has set back."""
+        """Freeze again, before a step begins, what the script has set back."""
         cause = self._seen_late(BETWEEN_STEPS if self._looked_at == step else SINCE_LAST_STEP)
-        # Without a call of a module there is no time to hold them: a function was compiled with its model in it.
+        # If no module was called, gradtui had no opportunity to hold the statistics: a compiled function contains its
+        # model.
         of_statistics = WITHIN_STEP if self._forwards == self.statistics.forwards else cause
         self._forwards = self.statistics.forwards
         self._look(cause, of_statistics)
@@ -165,7 +167,7 @@ class FreezeRegistry:
             watch.look(cause, of_statistics)
 
     def _seen_late(self, cause: str) -> str:
-        """This cause, or that it cannot be told where what is seen now may have happened some steps ago."""
+        """Return this cause, or that of several steps where what is detected now may have happened some steps ago."""
         rounds = max((watch.rounds for watch in self.watches), default=1)
         return within_steps(rounds) if self._seen_in_part and rounds > 1 else cause
 
@@ -186,7 +188,7 @@ class FreezeRegistry:
             tensor.grad = None
 
     def before_step(self, step: int, with_closure: bool) -> None:
-        """An optimizer is about to apply gradients: what is frozen has none. Within a closure they are yet to be computed."""
+        """Remove the gradients of frozen parameters before an optimizer applies them. A closure has yet to compute them."""
         if not self.watches or with_closure:
             return
         self._look(self._seen_late(WITHIN_STEP))
@@ -201,7 +203,7 @@ class FreezeRegistry:
             self._contended(step, set_back, None)
 
     def _let_go_what_is_not_held(self) -> None:
-        """Running statistics that a forward has collected all the same are said to be held no longer."""
+        """Stop holding the running statistics that a forward has updated all the same."""
         collected = {found for watch in self.watches for found in watch.collected()}
         if collected:
             loose = [
@@ -214,7 +216,7 @@ class FreezeRegistry:
             self._is_told = self._is_told and not loose
 
     def after_step(self, step: int, optimizer: Optimizer | None) -> None:
-        """It has applied them: report on freezes that are old enough, and on those that did not hold."""
+        """After an optimizer's step, report on freezes that are due for verification and on those that did not hold."""
         if not self.watches:
             return
         self._looked_at = step
@@ -222,13 +224,13 @@ class FreezeRegistry:
         self._report(step)
 
     def report(self, step: int) -> None:
-        """Say what there is to say at a boundary."""
+        """Emit the pending reports at a boundary."""
         self._report(step, with_verdicts=False)
         self.watches[:] = [watch for watch in self.watches if not watch.is_empty or watch.is_young]
         self._tell_what_is_in_force(step)
 
     def check(self) -> Checked:
-        """Compare everything with what it was, the checksums too; waits for a device.
+        """Compare everything frozen with its former values, including the checksums. Waits for the device.
 
         Raises `CommandRefused` if nothing is frozen.
         """
@@ -246,7 +248,7 @@ class FreezeRegistry:
         held = len(self.statistics.modules)
         for watch in self.watches:
             is_due = with_verdicts and watch.is_young and step - watch.since_step >= VERIFY_STEPS
-            # Whatever its verdict raises, it raises once.
+            # Cleared before the verdict: an exception in it must occur only once.
             watch.is_young = watch.is_young and not is_due
             verdict = watch.verdict() if is_due else watch.news(of_statistics=watch.is_young)
             watch.is_young = watch.is_young or (is_due and verdict is None)

@@ -1,4 +1,4 @@
-"""Emits which parameters commands have added to the script's optimizers. Training thread only, at a boundary."""
+"""Emit which parameters commands have added to the script's optimizers. Training thread only, at a boundary."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _Told = tuple[tuple[ExtendedOptimizer, ...], tuple[str, ...]]
 
 
 class ToldAdditions:
-    """Remembers what it emitted last: an event is emitted only for what has changed."""
+    """Emits `OptimizersExtended` whenever the additions to the optimizers have changed."""
 
     def __init__(self, emit: Callable[[Event], None], clock: RunClock, view: ModelRegistry) -> None:
         self._emit = emit
@@ -25,7 +25,7 @@ class ToldAdditions:
         self._told: _Told = ((), ())
 
     def tell(self, step: int) -> None:
-        """Emit what is in the optimizers now because of commands, and what was taken out after it had trained."""
+        """Emit the parameters that commands have added to optimizers, and those taken out after they had trained."""
         now = self._now()
         if now != self._told:
             self._told = now
@@ -39,7 +39,7 @@ class ToldAdditions:
         for optimizer in self._view.live_optimizers():
             owned = {id(tensor): tensor for tensor in membership.parameters(optimizer)}
             added = [tensor for tensor in joined.inside() if id(tensor) in owned]
-            # Optimizers that share their groups are told of once.
+            # Optimizers that share their groups are reported once.
             if added and not listed.intersection(map(id, added)):
                 extended.append(
                     ExtendedOptimizer(type(optimizer).__name__, len(owned) - len(added), self._paths(added))

@@ -1,9 +1,9 @@
-"""Running statistics that a frozen module would go on collecting, and how they are held still.
+"""Hold the running statistics of frozen modules, which would otherwise still be updated.
 
-A frozen BatchNorm still moves its `running_mean` and `running_var` in every training forward, and normalises by the batch.
-While the script's forward or backward runs, what is held is in eval mode, whatever the script's own `train()` has set; as
-soon as that call returns, each module has the mode again that it had. So nothing of ours is in the script's objects between
-its calls: `training` reads there as the script has set it, and so do copies and pickles. Threads: whichever runs the model.
+A frozen BatchNorm still updates its `running_mean` and `running_var` in every training forward, and normalises by the batch.
+While the script's forward or backward runs, held modules are in eval mode, whatever the script's own `train()` has set. When
+that call returns, each module gets its former mode back. So the script's objects are unchanged between its calls: there
+`training` reads as the script has set it, and so do copies and pickles. Runs on any thread that runs the model.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from gradtui.probe.torch_private.dynamo_frames import leave_to_python
 from gradtui.protocol.vocabulary import Changed
 
 _BUFFERS = ("running_mean", "running_var", "num_batches_tracked", "_u", "weight_u")
-"""Buffers that a forward in training mode writes: those of the norms, and of both kinds of spectral norm."""
+"""Buffers that a forward in training mode writes: those of norm modules and of both kinds of spectral norm."""
 
 
 def collects_statistics(module: nn.Module) -> bool:
-    """Whether a forward of this module writes running statistics when it is in training mode, and does not in eval mode."""
+    """Return whether a forward of this module writes running statistics in training mode, and does not in eval mode."""
     buffers = module._buffers  # noqa: SLF001 - only its own
     return bool(buffers) and any(buffers.get(name) is not None for name in _BUFFERS)
 
@@ -35,23 +35,23 @@ class PinnedNormStats:
 
     def __init__(self) -> None:
         self.modules: list[weakref.ref[nn.Module]] = []
-        """Replaced, never changed: another thread may be reading it."""
+        """The list is replaced, never changed in place: another thread may be reading it."""
         self.forwards = 0
-        """How many of the script's forwards they have been held in."""
+        """Number of the script's forwards with held statistics."""
         self._lock = threading.Lock()
         self._calls = 0
-        """How many calls of the script's are running within which the modules are in eval mode."""
+        """Number of running calls of the script within which the modules are in eval mode."""
         self._set: list[weakref.ref[nn.Module]] = []
-        """Those that were in training mode when the first of these calls began."""
+        """Modules that were in training mode when the first of these calls began."""
 
     def hold(self, modules: Iterable[nn.Module]) -> None:
-        """Hold these too, from the next call on."""
+        """Hold the statistics of these modules too, from the next call on."""
         known = {id(module) for module in self.live()}
         added = [weakref.ref(module) for module in modules if id(module) not in known]
         self.modules = [reference for reference in self.modules if reference() is not None] + added
 
     def release(self, modules: Iterable[nn.Module]) -> None:
-        """Hold these no longer, from the next call on."""
+        """Stop holding the statistics of these modules, from the next call on."""
         released = {id(module) for module in modules}
         self.modules = [
             reference
@@ -60,15 +60,15 @@ class PinnedNormStats:
         ]
 
     def live(self) -> Iterator[nn.Module]:
-        """The modules that are held and alive."""
+        """Iterate over the modules that are held and alive."""
         return (module for reference in self.modules if (module := reference()) is not None)
 
     def holds(self, module: nn.Module) -> bool:
-        """Whether this module's statistics are held."""
+        """Return whether this module's statistics are held."""
         return any(held is module for held in self.live())
 
     def enter(self, *, backward: bool = False) -> bool:
-        """The script's forward or backward begins. Says that it is to be told of its end by `leave`. Never raises."""
+        """Begin a forward or backward of the script. Returns True: `leave` must be called at its end. Never raises."""
         with self._lock:
             self.forwards += not backward
             self._calls += 1
@@ -77,7 +77,7 @@ class PinnedNormStats:
         return True
 
     def leave(self) -> None:
-        """It has ended. Never raises."""
+        """End a forward or backward of the script. Never raises."""
         with self._lock:
             self._calls -= 1
             if self._calls:
@@ -90,7 +90,7 @@ class PinnedNormStats:
 
 
 def _switch(module: nn.Module, *, training: bool) -> bool:
-    """Set this module's own mode, not its children's; whether that changed it. One that does not allow it is left alone."""
+    """Set the mode of this module without its children. Return whether it changed; a module that forbids it keeps its mode."""
     try:
         if module.training is training:
             return False
@@ -107,16 +107,16 @@ def covered(
     frozen: Collection[int] = (),
     trainable: Collection[int] = (),
 ) -> Iterator[nn.Module]:
-    """The modules that collect statistics and are, or are within, a module all of whose parameters are frozen.
+    """Yield modules that collect statistics and are, or are within, a module whose parameters are all frozen.
 
-    With `named` only those where at least one of these parameters (by place) is among them. Parameters in `frozen` and
-    `trainable` count as such, whatever they are.
+    With `named`, only those where at least one of these parameters (by index) is among them. Parameters in `frozen` and
+    `trainable` count as such, regardless of their `requires_grad`.
     """
     flags = [
         place in frozen or (place not in trainable and (tensor := reference()) is not None and not tensor.requires_grad)
         for place, reference in enumerate(tree.parameter_refs)
     ]
-    # How many of the parameters before each place are frozen, and how many are named.
+    # Number of parameters before each index that are frozen, and that are named.
     frozen_before = [0, *accumulate(flags)]
     named_before = [0, *accumulate(named is None or place in named for place in range(len(flags)))]
     whole: list[bool] = []
@@ -131,7 +131,7 @@ def covered(
 
 
 def words(modules: Collection[nn.Module], *, held: bool) -> str:
-    """What has become of these modules' statistics: `2 BatchNorm1d modules hold their statistics`; empty for none."""
+    """Return a phrase about these modules' statistics: `2 BatchNorm1d modules hold their statistics`; empty for no modules."""
     if not modules:
         return ""
     counts = Counter(type(module).__name__ for module in modules)
@@ -142,12 +142,12 @@ def words(modules: Collection[nn.Module], *, held: bool) -> str:
 
 
 def changed_words(changes: Sequence[Changed], find: Callable[[str], nn.Module | None]) -> list[str]:
-    """How many parameters each of these changes has toggled, and `words` of each; `find` has the module of a path."""
+    """Return how many parameters each change has toggled, and `words` of each; `find` returns the module of a path."""
     counts = [f"{'unfroze' if each.trainable else 'froze'} {len(each.paths)}" for each in changes]
     found = [([module for path in each.statistics if (module := find(path)) is not None], each) for each in changes]
     return [", ".join(counts), *(words(modules, held=not each.trainable) for modules, each in found if modules)]
 
 
-# Dynamo meets the wrappers around the script's calls; what they call is no part of a program that the script compiles.
+# Dynamo traces the wrappers around the script's calls; the functions they call are not part of the compiled program.
 leave_to_python(PinnedNormStats.enter, and_all_it_calls=True)
 leave_to_python(PinnedNormStats.leave, and_all_it_calls=True)

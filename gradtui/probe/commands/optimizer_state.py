@@ -1,9 +1,9 @@
-"""What becomes of the optimizer's state of a parameter that is frozen: kept, offloaded to host memory, or dropped.
+"""Keep, offload to host memory, or drop the optimizer state of frozen parameters. Training thread only, at a boundary.
 
-The state of a parameter that the script gave to its optimizer stays in `optimizer.state` while it is offloaded, so a checkpoint
-that the script saves meanwhile has it. An optimizer skips what has no gradient, so it never meets a tensor of the wrong device.
-The state of a parameter that a command had added to the optimizer waits in `AddedParameters`. Dropped state is written to an
-unnamed temporary file first, so that the command can be taken back to the bit. Training thread only, at a boundary.
+While it is offloaded, the state of a parameter that the script gave to its optimizer stays in `optimizer.state`, so a
+checkpoint that the script saves meanwhile has it. An optimizer skips parameters without a gradient, so it never uses a tensor
+on the wrong device. The state of a parameter that a command had added to the optimizer is kept in `AddedParameters`. Dropped
+state is first written to an unnamed temporary file, so that undo can restore it bit by bit.
 """
 
 from __future__ import annotations
@@ -26,37 +26,37 @@ TREATMENTS = ("keep", "offload", "drop")
 
 
 class Treated(NamedTuple):
-    """What was done with the state of some parameters."""
+    """What was done with the optimizer state of some parameters."""
 
     words: str
-    """As it goes on after the answer to the freeze, with the bytes; empty where there is no state."""
+    """Text appended to the answer to the freeze, with the bytes; empty where there is no state."""
     take_back: Callable[[], None] | None
-    """Puts back what was dropped. Raises `CommandRefused` where it was not kept."""
+    """Restores the dropped state. Raises `CommandRefused` if it could not be saved."""
 
 
 class _Offloaded(NamedTuple):
-    """State of one parameter that waits in host memory."""
+    """Optimizer state of one parameter that is in host memory."""
 
     tensor: weakref.ref[torch.Tensor]
     optimizer: weakref.ref[Optimizer]
     devices: dict[str, torch.device]
-    """Name of each entry that was moved -> where it was."""
+    """Name of each entry that was moved -> its former device."""
 
 
 class OptimizerStates:
-    """Treats the state of what is frozen, and brings it back."""
+    """Applies a treatment to the optimizer state of frozen parameters, and brings offloaded state back."""
 
     def __init__(self, joined: AddedParameters) -> None:
         self.joined = joined
-        """What commands have added to the optimizers."""
+        """The parameters that commands have added to the optimizers."""
         self._offloaded: dict[int, _Offloaded] = {}
         """By id of the parameter."""
 
     def treat(self, frozen: Iterable[torch.Tensor], optimizers: Iterable[Optimizer], how: str) -> Treated:
-        """Do with the state of these parameters what is asked for, one of `TREATMENTS`.
+        """Apply the treatment `how`, one of `TREATMENTS`, to the state of these parameters.
 
         Raises:
-            Refused: `how` is no treatment.
+            CommandRefused: `how` is not a treatment.
         """
         if how not in TREATMENTS:
             raise CommandRefused(
@@ -69,9 +69,9 @@ class OptimizerStates:
         return Treated(words, _drop(found, self.joined.put) if how == "drop" else None)
 
     def bring_back(self, tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
-        """Move the state of these parameters back to where it was; says which of them had any in host memory.
+        """Move the state of these parameters back to its device. Return the parameters whose state was in host memory.
 
-        Raises whatever the device raises if there is no room: then that parameter's state stays where it is.
+        Raises whatever the device raises if it lacks memory. Then that parameter's state stays in host memory.
         """
         back = []
         for tensor in self.offloaded(tensors):
@@ -86,7 +86,7 @@ class OptimizerStates:
         return back
 
     def bring_all_back(self) -> None:
-        """Nobody will ask for it any more: the script is on its own from here."""
+        """Bring back all state that can be, since gradtui detaches from the script."""
         for entry in list(self._offloaded.values()):
             tensor = entry.tensor()
             if tensor is not None:
@@ -94,11 +94,11 @@ class OptimizerStates:
                     self.bring_back([tensor])
 
     def offloaded(self, tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
-        """Those of these parameters whose state waits in host memory."""
+        """Return those of these parameters whose state is in host memory."""
         return [tensor for tensor in tensors if self.is_offloaded(tensor)] if self._offloaded else []
 
     def is_offloaded(self, tensor: torch.Tensor) -> bool:
-        """Whether the state of this parameter waits in host memory."""
+        """Return whether the state of this parameter is in host memory."""
         entry = self._offloaded.get(id(tensor))
         return entry is not None and entry.tensor() is tensor
 
@@ -124,7 +124,7 @@ class OptimizerStates:
 
 
 class _State(NamedTuple):
-    """What an optimizer holds for one parameter."""
+    """The state that an optimizer keeps for one parameter."""
 
     optimizer: Optimizer
     tensor: torch.Tensor
@@ -153,7 +153,7 @@ def _sizes(found: Iterable[_State]) -> dict[str, int]:
     sizes: dict[str, int] = {}
     for optimizer, _, entries in found:
         name, size = type(optimizer).__name__, 0
-        # As `_State.tensors`, without a call for each of what may be thousands.
+        # As `_State.tensors`, without a call for each of possibly thousands of states.
         for value in entries.values():
             if isinstance(value, torch.Tensor) and value.layout is torch.strided:
                 size += value.nbytes
@@ -170,7 +170,7 @@ def _dropped(found: Iterable[_State]) -> Iterator[str]:
 
 
 def _drop(found: Sequence[_State], put: Callable[[Optimizer, torch.Tensor, Any], None]) -> Callable[[], None]:
-    """Take the state out of the optimizers; how to put it back, with `put`."""
+    """Delete the state from the optimizers. Return a function that restores it with `put`."""
     file: Any = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as what may want it
     try:
         torch.save([state.entries for state in found], file)
@@ -186,13 +186,13 @@ def _drop(found: Sequence[_State], put: Callable[[Optimizer, torch.Tensor, Any],
         if reason is not None:
             raise CommandRefused(reason)
         file.seek(0)
-        # Our own file, which nobody else can open.
+        # gradtui's own file, which no other process can open.
         kept = torch.load(file, weights_only=False)
         for (optimizer_reference, tensor_reference), entries in zip(owners, kept):
             optimizer, tensor = optimizer_reference(), tensor_reference()
             if optimizer is not None and tensor is not None:
                 put(optimizer, tensor, entries)
 
-    # Closed by us: Python warns of a file that is left to the garbage collector.
+    # Closed explicitly: Python warns about a file that is left to the garbage collector.
     weakref.finalize(put_back, file.close)
     return put_back

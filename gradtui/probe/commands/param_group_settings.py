@@ -1,8 +1,8 @@
-"""Learning rate and weight decay of a parameter group, so that they last under a scheduler. Training thread, at a boundary.
+"""Set the learning rate and weight decay of a param group so that they last under a scheduler. Training thread, at a boundary.
 
-Schedulers differ in what they compute the next rate from: the present one (StepLR, ExponentialLR, …) or the rate that the group
-began with (`base_lrs`, `initial_lr`, and the limits of cyclic ones: LambdaLR, OneCycleLR, …). A new rate is taken for a change
-of scale: all of these are multiplied by new / old, so that any schedule goes on from the new rate in the shape it had.
+Schedulers compute the next rate from either the current one (StepLR, ExponentialLR, …) or the group's initial rate (`base_lrs`,
+`initial_lr`, and the limits of cyclic ones: LambdaLR, OneCycleLR, …). gradtui treats a new rate as a change of scale: it
+multiplies all of these by new / old, so that any schedule continues from the new rate with its former shape.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _OF_SCHEDULER = ("base_lrs", "max_lrs")
 
 
 def set_group(command: SetGroup, optimizers: Sequence[Optimizer | None]) -> CommandResult:
-    """Set what the command names. Raises `CommandRefused` and changes nothing where that cannot be."""
+    """Set the values that the command names. Raises `CommandRefused`, and changes nothing, where that is not possible."""
     optimizer = optimizers[command.optimizer] if 0 <= command.optimizer < len(optimizers) else None
     if optimizer is None:
         raise CommandRefused(f"there is no optimizer {command.optimizer}")
@@ -69,7 +69,7 @@ def _refuse(wishes: dict[str, Any], group: dict[str, Any], optimizer: Optimizer)
 
 
 def _set(group: dict[str, Any], name: str, value: float) -> _Change:
-    """Set one number, in place where it is a tensor: a captured or compiled step reads it there."""
+    """Set one number, in place if it is a tensor: a captured or compiled step reads it there."""
     old = float(group[name])
     if isinstance(group[name], torch.Tensor):
         with torch.no_grad():
@@ -80,15 +80,15 @@ def _set(group: dict[str, Any], name: str, value: float) -> _Change:
 
 
 def _schedulers_of(optimizer: Optimizer) -> list[Any]:
-    """Schedulers that are alive and set this optimizer's rates. An optimizer does not know them."""
+    """Return the live schedulers that set this optimizer's rates. An optimizer has no reference to them."""
     kinds = (LRScheduler, ReduceLROnPlateau)
-    # The type is asked, not the object: some objects of a script do work when asked for their class.
+    # Test the type rather than the object: some objects of a script do work when asked for their `__class__`.
     found = [each for each in gc.get_objects() if issubclass(type(each), kinds)]
     return [each for each in found if getattr(each, "optimizer", None) is optimizer]
 
 
 def _scale(schedulers: Sequence[Any], group: dict[str, Any], place: int, factor: float) -> list[tuple[Any, ...]]:
-    """Multiply what schedulers compute rates from; returns (owner's reference, name, place, before, after) of each."""
+    """Scale what schedulers compute rates from; return (owner's reference, name, index, before, after) of each value."""
     changed: list[tuple[Any, ...]] = []
     for name in _OF_GROUP:
         if isinstance(group.get(name), (int, float)):

@@ -1,4 +1,4 @@
-"""What a toggle must not do to a run, and why, in words. Nothing here changes anything; runs on the training thread."""
+"""Refuse toggles that would break a run, with the reason in words. Changes nothing; runs on the training thread."""
 
 from __future__ import annotations
 
@@ -15,37 +15,37 @@ from gradtui.probe.runtime import CommandRefused, ranks
 from gradtui.probe.torch_private.private_names import has_accumulation_hooks, is_lazy
 
 _SHARDED = ("FullyShardedDataParallel", "FSDPModule", "DeepSpeedEngine")
-"""Classes of modules whose parameters are divided among the ranks."""
+"""Classes of modules whose parameters are sharded across ranks."""
 
 _RANKS_AGREE = ("DistributedDataParallel", *_SHARDED)
-"""Classes of modules whose ranks must all do the same."""
+"""Classes of modules that need the same change on all ranks."""
 
 
 @dataclass(frozen=True)
 class Training:
-    """What is known of how the script trains."""
+    """How the script trains, as far as known."""
 
     in_use: Sequence[Sequence[Optimizer]] = ()
-    """The optimizers that took part in the latest steps, those together that one backward serves."""
+    """The optimizers that took part in the latest steps; those that one backward serves are in one group."""
     scaled: bool = False
     """The script uses a GradScaler."""
     unreached: Container[int] = ()
-    """Parameters that backward was seen not to reach."""
+    """Indexes of parameters that a sampled backward did not reach."""
     untried: Container[int] = ()
-    """Parameters that were unfrozen so lately that no backward has run since."""
+    """Indexes of parameters that were unfrozen so recently that no backward has run since."""
     by_hand: bool = False
-    """There is no optimizer: the script updates its parameters itself."""
+    """The script has no optimizer and updates its parameters itself."""
     in_backward: bool | None = False
-    """Whether an optimizer has stepped while backward was running; None where none has stepped at all."""
+    """Whether an optimizer has stepped during backward; None if none has stepped at all."""
 
     @property
     def optimizers(self) -> list[Optimizer]:
-        """All that are in use."""
+        """All optimizers in use."""
         return [optimizer for together in self.in_use for optimizer in together]
 
 
 def refuse_data_parallel(tree: ModuleTree) -> None:
-    """What a data-parallel wrapper assumes of its parameters must not change. Of several ranks in general see `ranks`."""
+    """Refuse to change what a data-parallel wrapper assumes of its parameters. See `ranks` for several ranks in general."""
     wrapper = _wrapper(tree, _RANKS_AGREE)
     if wrapper == "DistributedDataParallel" and distributed.is_available() and distributed.is_initialized():
         raise CommandRefused(
@@ -57,20 +57,20 @@ def refuse_data_parallel(tree: ModuleTree) -> None:
 
 
 def refuse_sharded(tree: ModuleTree) -> None:
-    """To save the state of sharded parameters, all ranks must take part."""
+    """Refuse to save the state of sharded parameters, since all ranks must take part in that."""
     wrapper, count = _wrapper(tree, _SHARDED), ranks.world_size()
     if wrapper is not None and count > 1:
         raise CommandRefused(f"this is one of {count} ranks: to save what {wrapper} holds, all of them must take part")
 
 
 def _wrapper(tree: ModuleTree, kinds: Sequence[str]) -> str | None:
-    """The first of these classes that a module has as its class or base."""
+    """Return the first of these class names that is the class or a base of a module."""
     names = {kind.__name__ for _, module in tree.live_modules() for kind in type(module).__mro__}
     return next((name for name in kinds if name in names), None)
 
 
 def refuse_special(chosen: Mapping[int, torch.Tensor], tree: ModuleTree) -> None:
-    """A tensor that autograd would not let us toggle."""
+    """Refuse tensors whose `requires_grad` autograd would not let gradtui change."""
     for place, tensor in chosen.items():
         path = tree.parameters[place].path
         if is_lazy(tensor):
@@ -84,7 +84,7 @@ def refuse_special(chosen: Mapping[int, torch.Tensor], tree: ModuleTree) -> None
 
 
 def refuse_untrainable(chosen: Mapping[int, torch.Tensor], tree: ModuleTree, optimizers: Sequence[Optimizer]) -> None:
-    """A tensor that cannot have a gradient, or whose optimizer would raise an error at the gradient it would have."""
+    """Refuse tensors that cannot have a gradient, and those whose optimizer would raise an error at their gradient."""
     owners = membership.owners(optimizers)
     for place, tensor in chosen.items():
         path = tree.parameters[place].path
@@ -99,7 +99,7 @@ def refuse_untrainable(chosen: Mapping[int, torch.Tensor], tree: ModuleTree, opt
 
 
 def refuse_by_hand(training: Training) -> None:
-    """A freeze takes the gradient away, and code such as `p -= lr * p.grad` does not expect that."""
+    """Refuse a freeze without an optimizer: it removes the gradient, which code such as `p -= lr * p.grad` does not expect."""
     if training.by_hand:
         raise CommandRefused(
             "this script updates its parameters itself, without an optimizer: a missing gradient may break it"
@@ -107,7 +107,7 @@ def refuse_by_hand(training: Training) -> None:
 
 
 def refuse_joining_in_backward(orphans: Mapping[int, torch.Tensor], tree: ModuleTree, training: Training) -> None:
-    """An optimizer that steps within backward would move what joined it while backward still needs its values."""
+    """Refuse to add parameters to an optimizer that steps within backward, which still needs the values it would change."""
     if not orphans:
         return
     name = tree.parameters[next(iter(orphans))].path
@@ -123,7 +123,7 @@ def refuse_joining_in_backward(orphans: Mapping[int, torch.Tensor], tree: Module
 
 
 def refuse_lbfgs(chosen: Mapping[int, torch.Tensor], optimizers: Sequence[Optimizer], why: str) -> None:
-    """LBFGS treats all its parameters as one vector, of which it keeps a history."""
+    """Refuse changes of LBFGS, which treats all its parameters as one vector and keeps a history of it."""
     if not any(isinstance(optimizer, torch.optim.LBFGS) for optimizer in optimizers):
         return
     owners = membership.owners(optimizers)
@@ -134,9 +134,9 @@ def refuse_lbfgs(chosen: Mapping[int, torch.Tensor], optimizers: Sequence[Optimi
 
 
 def refuse_to_end_training(chosen: Mapping[int, torch.Tensor], tree: ModuleTree, training: Training) -> None:
-    """A freeze after which a backward would have nothing to compute, or an optimizer behind a GradScaler nothing to do.
+    """Refuse a freeze that leaves backward nothing to compute, or an optimizer with a GradScaler nothing to update.
 
-    What no optimizer owns, what backward does not reach and what has not been tried yet does not count as left.
+    Parameters that no optimizer owns, that backward does not reach, or that are untried do not count as left.
     """
     frozen = {id(tensor) for tensor in chosen.values()}
     optimizers = training.optimizers

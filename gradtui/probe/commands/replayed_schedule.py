@@ -1,4 +1,4 @@
-"""The entries of a schedule that are still to come, and whether what they name is there. Training thread only."""
+"""Keep the remaining entries of a schedule, and check that the models have what they name. Training thread only."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from gradtui.state.selection import NothingSelected, find
 
 
 class ReplayedSchedule:
-    """A schedule's entries in the order they take effect."""
+    """The entries of a schedule in the order they take effect."""
 
     def __init__(self, entries: Iterable[Scheduled] = ()) -> None:
         self._left = deque(sorted(entries, key=lambda entry: (entry.step, entry.skipped)))
         self.total = len(self._left)
         self.unchecked = bool(self._left)
-        """Nobody has looked yet whether what the entries name is there."""
+        """The paths in the entries have not been checked against the models yet."""
 
     @property
     def left(self) -> Sequence[Scheduled]:
@@ -27,27 +27,27 @@ class ReplayedSchedule:
         return self._left
 
     def is_due(self, step: int) -> bool:
-        """Whether there is something to do after so many executed steps."""
+        """Return whether anything is due after `step` executed steps."""
         return self.unchecked or (bool(self._left) and self._left[0].step <= step)
 
     def steps_until_due(self, executed: int) -> int:
-        """How many steps after the one that follows `executed` ones end before anything is due."""
+        """Return how many steps after the one following `executed` end before an entry is due."""
         return self._left[0].step - executed - 1 if self._left else sys.maxsize
 
     def take(self, step: int, skipped: int) -> Scheduled | None:
-        """The next entry that is due after so many executed steps, and so many that were left out since the last of them."""
+        """Remove and return the next entry if it is due after `step` executed steps, with `skipped` steps left out since."""
         if self._left and (self._left[0].step, self._left[0].skipped) <= (step, skipped):
             return self._left.popleft()
         return None
 
     def take_first(self, count: int) -> list[Scheduled]:
-        """The next entries, whenever they are due."""
+        """Remove and return the next `count` entries, whenever they are due."""
         return [self._left.popleft() for _ in range(count)]
 
     def objection(self, tree: Listing) -> str | None:
-        """Why the first entry that names something unknown cannot be carried out; None if there is none.
+        """Return why the first entry that names something unknown cannot be applied; None if there is none.
 
-        An entry that was written down of models found during training (`late`) is left to its own time.
+        An entry recorded for models that were found during training (`late`) is not checked before it is due.
         """
         self.unchecked = False
         for entry in self._left:

@@ -1,7 +1,7 @@
-"""The only code that changes the script's objects: toggles, applied by the training thread at a step boundary.
+"""Set `requires_grad` of parameters: the toggles, applied by the training thread at a step boundary.
 
-A boundary is the first training forward after an executed step: gradients are not being accumulated, nothing is between
-backward and step, no closure is running.
+A boundary is the first training forward after an executed step: gradients are not being accumulated, no step is pending after a
+backward, and no closure is running.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from gradtui.text import size_text
 
 
 def select(command: SetTrainable, tree: ModuleTree) -> tuple[str, dict[int, torch.Tensor]]:
-    """The path that a command names, as the tree has it, and the parameters by place.
+    """Return the path that a command names, as the tree spells it, and the parameters by index.
 
     Raises `CommandRefused` if there is none.
     """
@@ -36,7 +36,7 @@ def select(command: SetTrainable, tree: ModuleTree) -> tuple[str, dict[int, torc
 
 
 def named(selection: str, tree: ModuleTree) -> Selected:
-    """What a selection means. Raises `CommandRefused` if it names no parameter."""
+    """Resolve a selection. Raises `CommandRefused` if it names no parameter."""
     try:
         selected = selections.find(selection, tree)
     except NothingSelected as nothing:
@@ -47,7 +47,7 @@ def named(selection: str, tree: ModuleTree) -> Selected:
 
 
 def find(path: str, tree: ModuleTree) -> int | None:
-    """The place of the parameter of this name, None if there is none; the name may be of before a model came or went."""
+    """Return the index of the parameter of this name or None; the name may predate a model that has come or gone since."""
     for spelling in selections.spellings(path, tree):
         for place, info in enumerate(tree.parameters):
             if spelling in info.names:
@@ -56,7 +56,7 @@ def find(path: str, tree: ModuleTree) -> int | None:
 
 
 def find_module(path: str, tree: ModuleTree) -> int | None:
-    """Likewise the place of a module."""
+    """Return the index of the module of this path or None, as `find` does for parameters."""
     for spelling in selections.spellings(path, tree):
         for place, info in enumerate(tree.modules):
             if info.path == spelling:
@@ -75,10 +75,10 @@ def set_trainable(
     step: int,
     state: str = "keep",
 ) -> tuple[CommandResult, Treated]:
-    """Freeze or unfreeze parameters. Raises `CommandRefused` and changes nothing where that would break the run.
+    """Freeze or unfreeze parameters. Raises `CommandRefused`, and changes nothing, where that would break the run.
 
-    `shown` is the path they were named by, `step` the step at the boundary, `state` what becomes of the optimizers' state of
-    what is frozen. Also returned is what became of it.
+    `shown` is the path that named the parameters, `step` the step at the boundary, `state` what to do with the optimizer state
+    of frozen parameters. Also returns what was done with the state.
     """
     refusals.refuse_data_parallel(tree)
     refusals.refuse_special(chosen, tree)
@@ -110,7 +110,7 @@ def _freeze(
             tensor.requires_grad_(False)
             # A zero or stale gradient still moves a parameter under momentum or weight decay; None does not.
             tensor.grad = None
-        # The state of what leaves its optimizer waits elsewhere.
+        # `AddedParameters` keeps the state of parameters that leave their optimizer.
         treated = states.treat(staying if state == "keep" else chosen.values(), optimizers, state)
     words = treated.words + left_words(states.joined.leave(leaving, step))
     kept = states.joined.waiting_bytes(leaving) if state == "keep" else 0
@@ -133,7 +133,7 @@ def _unfreeze(
     with _all_or_nothing(chosen.values()), joined.joining(joining, step):
         back = states.bring_back(chosen.values())
         for tensor in chosen.values():
-            # What a gradient of before the freeze left behind would be added to the first new one.
+            # A gradient from before the freeze would be added to the first new one.
             tensor.grad = None
             tensor.requires_grad_(True)
             if id(tensor) in owners:
@@ -148,7 +148,7 @@ def _unfreeze(
 
 
 def _of_compiled(chosen: Iterable[int], tree: ModuleTree) -> str:
-    """What torch.compile has made is made for one pattern of flags, and made anew for another."""
+    """Return a note if a compiled module contains a parameter: torch.compile recompiles for each new pattern of flags."""
     compiled = {id(wrapped) for wrapper in tree.wrapper_refs if (wrapped := _wrapped(wrapper())) is not None}
     looked: set[int] = set()
     for place in chosen:
@@ -168,7 +168,7 @@ def _wrapped(wrapper: nn.Module | None) -> nn.Module | None:
 
 @contextmanager
 def _all_or_nothing(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
-    """Put flags and gradients back if something raises half way."""
+    """Restore `requires_grad` and `.grad` of these tensors if the body raises."""
     before = [(tensor, tensor.requires_grad, tensor.grad) for tensor in tensors]
     try:
         yield
@@ -183,7 +183,7 @@ def _all_or_nothing(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
 def extent(path: str, chosen: dict[int, torch.Tensor], tree: ModuleTree) -> str:
     size = sum(tree.parameters[place].count for place in chosen)
     tensors = "1 tensor" if len(chosen) == 1 else f"{len(chosen)} tensors"
-    # What a pattern or a preset names was not named by a path, so no other path is news.
+    # Further paths are worth a mention only if the user named a path, not a pattern or a preset.
     is_path = any(within(name, path) for place in chosen for name in tree.parameters[place].names)
     elsewhere = [listed for place in chosen if is_path and not within(listed := tree.parameters[place].path, path)]
     tied = f" (tied to {', '.join(elsewhere[:3])}{' …' if len(elsewhere) > 3 else ''})" if elsewhere else ""

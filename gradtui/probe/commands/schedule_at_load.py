@@ -1,8 +1,8 @@
-"""Applies the entries of a schedule that an optimizer needs before the script loads a checkpoint into it.
+"""Apply the entries of a schedule that an optimizer needs before the script loads a checkpoint into it.
 
 A checkpoint that a script saved while an unfreeze was in force names more parameters than the optimizer that a resumed script
-makes, and torch refuses to load it. The entries up to the first after which the optimizer has as many parameters in each group
-as the checkpoint are applied before the load. Training thread only, before the first step.
+creates, and torch refuses to load it. Before the load, gradtui applies the entries up to the first after which each group of
+the optimizer has as many parameters as in the checkpoint. Training thread only, before the first step.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ _TOGGLES = (SetTrainable, TrainOnly, TakeUpFreezes, Undo)
 """The commands that can change which parameters an optimizer has."""
 
 Try = Callable[[Command], CommandResult]
-"""Applies a toggle without an answer. Raises `CommandRefused`."""
+"""Applies a toggle without emitting an answer. Raises `CommandRefused`."""
 
 
 class ManyFit(Exception):  # noqa: N818 - it is an answer, not an error
-    """Several beginnings of the schedule give the optimizer as many parameters as the checkpoint has, but not the same ones."""
+    """Several prefixes of the schedule give the optimizer as many parameters as the checkpoint has, but not the same ones."""
 
 
 def saved_sizes(state: Any) -> list[int] | None:
-    """How many parameters each group of a saved state has; None where it is no state of an optimizer's."""
+    """Return how many parameters each group of a saved state has; None if it is not the state of an optimizer."""
     groups = state.get("param_groups") if isinstance(state, Mapping) else None
     try:
         return [len(group["params"]) for group in groups] if groups is not None else None
@@ -41,29 +41,29 @@ def saved_sizes(state: Any) -> list[int] | None:
 
 
 def sizes(optimizer: Optimizer) -> list[int]:
-    """How many parameters each group of an optimizer has."""
+    """Return how many parameters each group of an optimizer has."""
     return [len(group["params"]) for group in optimizer.param_groups]
 
 
 def is_larger(saved: Sequence[int], optimizer: Optimizer) -> bool:
-    """Whether a saved state has the optimizer's groups, and more parameters in them."""
+    """Return whether a saved state has the same groups as the optimizer, with more parameters in them."""
     own = sizes(optimizer)
     return len(saved) == len(own) and saved != own and all(there >= here for there, here in zip(saved, own))
 
 
 def is_of_before(saved: Sequence[int], optimizer: Optimizer, joined: AddedParameters) -> bool:
-    """Whether a saved state has exactly the optimizer's parameters without those that commands have added."""
+    """Return whether a saved state has exactly the optimizer's parameters without those that commands have added."""
     own = [sum(not joined.holds(tensor) for tensor in group["params"]) for group in optimizer.param_groups]
     return list(saved) == own != sizes(optimizer)
 
 
 def entries_needed(left: Sequence[Scheduled], optimizer: Optimizer, saved: Sequence[int], apply: Try) -> int:
-    """How many entries must be applied before the optimizer can load a state of these sizes; 0 if none make it fit.
+    """Return how many entries to apply so that the optimizer can load a state of these sizes; 0 if none make it fit.
 
-    Each toggle is applied and all are taken back.
+    Each toggle is applied, and all are undone afterwards.
 
     Raises:
-        ManyFit: the checkpoint does not tell which entries were in force when it was saved.
+        ManyFit: the checkpoint does not determine which entries were in force when it was saved.
     """
     fits: dict[tuple[int, ...], int] = {}
     applied: list[CommandResult] = []
@@ -104,7 +104,7 @@ def apply_before(
     apply: Try,
     carry_out: Callable[[Command], object],
 ) -> str:
-    """Apply what the optimizer needs, and say what was done, or why nothing was.
+    """Apply the entries that the optimizer needs. Return in words what was done, or why nothing was.
 
     `carry_out` applies a command for good and answers it.
     """

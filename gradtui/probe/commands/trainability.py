@@ -1,4 +1,4 @@
-"""Freezes and unfreezes as commands ask for them. Training thread only."""
+"""Freeze and unfreeze parameters on command. Training thread only."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ from gradtui.transport.in_process import CommandQueue
 
 
 class _Wish(NamedTuple):
-    """What is to become of some parameters and modules."""
+    """The requested change of some parameters and modules."""
 
     command: int
     trainable: bool
     shown: str
-    """The path they were named by."""
+    """The path that named them."""
     state: str = "keep"
-    """What becomes of the optimizers' state of what is frozen."""
+    """What to do with the optimizer state of the frozen parameters: keep, offload or drop it."""
 
 
 class TrainabilityController:
-    """Sets what is trainable, and remembers what a person froze.
+    """Sets which parameters are trainable, and keeps track of what the user froze.
 
-    `here` tells the step at the boundary and whether the script updates its parameters itself, without an optimizer.
+    `here` returns the step at the boundary and whether the script updates its parameters itself, without an optimizer.
     """
 
     def __init__(
@@ -60,18 +60,18 @@ class TrainabilityController:
         self._examiner = step_sampler
         self._here = here
         self._frozen: set[int] = set()
-        """Places of the parameters that a command froze: they did train before, as far as was known."""
+        """Indexes of the parameters that a command froze and that trained before, as far as was known."""
         self._untried: set[int] = set()
-        """Places of the parameters that a command unfroze and that had neither trained in our sight nor let a gradient pass."""
+        """Indexes of the parameters that a command unfroze and that were not yet found to train or to let a gradient pass."""
         self._loaded: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
-        """What a saved state names that has not been applied yet."""
+        """The parameters and modules named by a saved state that has not been applied yet."""
         self._missing: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
-        """What it names that was not there: its model may be seen later."""
+        """Those of them that no model had. Their model may be found later."""
         self.freezes = FreezeRegistry(emit, clock, view, self._training)
         self.states = OptimizerStates(view.joined)
 
     def tree_changed(self, moved: IndexMapping) -> None:
-        """Parameters have other places now."""
+        """Move all state to the new indexes, and apply the missing part of a saved state if its model has been found."""
         self._frozen = moved.parameter_set(self._frozen)
         self._untried = moved.parameter_set(self._untried)
         self.freezes.tree_changed()
@@ -81,17 +81,17 @@ class TrainabilityController:
             self.load(frozen, holding)
 
     def load(self, frozen: tuple[str, ...], holding: tuple[str, ...]) -> None:
-        """Freeze these parameters, and hold these modules' statistics, at the next boundary."""
+        """Freeze these parameters and hold these modules' statistics at the next boundary."""
         self._loaded, self._missing = (frozen, holding), ((), ())
         self._commands.submit(lambda id_: TakeUpFreezes(id_, frozen, holding))
 
     def detach(self) -> None:
-        """Leave nothing of ours in the script's objects: they stay as they are, and its own."""
+        """Stop holding statistics and bring back offloaded state. Otherwise the script's objects stay as they are."""
         self.freezes.statistics.modules = []
         self.states.bring_all_back()
 
     def apply(self, command: Command) -> CommandResult:
-        """Carry out one of the commands that freeze and unfreeze. Raises `CommandRefused`."""
+        """Apply one of the commands that freeze and unfreeze. Raises `CommandRefused`."""
         if isinstance(command, SetTrainable):
             return self.set_trainable(command)
         if isinstance(command, TrainOnly):
@@ -100,20 +100,20 @@ class TrainabilityController:
         return self.take_up(command)
 
     def set_trainable(self, command: SetTrainable) -> CommandResult:
-        """Freeze or unfreeze what the command names. Raises `CommandRefused`."""
+        """Freeze or unfreeze the parameters that the command names. Raises `CommandRefused`."""
         path, named = requires_grad.select(command, self._view.tree)
         done = self._set(command, path, named)
         chosen = {place: named[place] for place in done.parameters} if command.trainable else {}
         return self._warned(done, chosen)
 
     def train_only(self, command: TrainOnly) -> CommandResult:
-        """Unfreeze what the command names and freeze all the rest. Raises `CommandRefused`, and then neither is done."""
+        """Unfreeze the named parameters and freeze all others. Raises `CommandRefused`, and then changes nothing."""
         tree = self._view.tree
         shown, places = requires_grad.named(command.selection, tree)
         live = dict(tree.live_parameters())
         wanted = {place: live[place] for place in places if place in live}
         rest = {place: tensor for place, tensor in live.items() if place not in wanted}
-        # Unfrozen first: what is frozen then is not the last that trains.
+        # Unfreeze first: otherwise the freeze could be refused because it would freeze the last trainable parameter.
         parts = [(True, shown, wanted), (False, f"all but {shown or 'the model'}", rest)]
         try:
             done = in_order([partial(self._set, SetTrainable(command.id, to, on), to, part) for on, to, part in parts])
@@ -126,14 +126,14 @@ class TrainabilityController:
         return self._warned(done, wanted)
 
     def _warned(self, done: CommandResult, unfrozen: dict[int, torch.Tensor]) -> CommandResult:
-        """What was done, with a warning where the dtype of what was unfrozen is too coarse for its updates."""
+        """Return the result with a warning where the dtype of the unfrozen parameters is too coarse for their updates."""
         words = rounded_updates.warning(
             unfrozen, self._view.tree, self._view.live_optimizers(), self._norms.latest.by_place
         )
         return replace(done, text=f"{done.text}; {words}") if words else done
 
     def _set(self, command: SetTrainable, path: str, named: dict[int, torch.Tensor]) -> CommandResult:
-        """Freeze or unfreeze what of these is not yet as the command asks. Raises `CommandRefused`."""
+        """Freeze or unfreeze those of these parameters that are not yet in the requested state. Raises `CommandRefused`."""
         wish = _Wish(command.id, command.trainable, path, command.state)
         chosen = self._to_be_set(named, wish.trainable)
         modules: list[nn.Module] = []
@@ -144,7 +144,7 @@ class TrainabilityController:
         return self._toggle(wish, chosen, modules)
 
     def take_up(self, command: TakeUpFreezes) -> CommandResult:
-        """Freeze what a saved state names, as far as it is there. Raises `CommandRefused`."""
+        """Freeze what a saved state names, as far as a model has it. Raises `CommandRefused`."""
         tree = self._view.tree
         found = {path: requires_grad.find(path, tree) for path in command.frozen}
         modules = {path: self._module(path) for path in command.holding}
@@ -160,13 +160,13 @@ class TrainabilityController:
         chosen = {place: tensor for place, tensor in alive.items() if not self._is_frozen(tensor)}
         held = [module for module in modules.values() if module is not None and not self._holds(module)]
         if not chosen and not held:
-            # A schedule names it too.
+            # A schedule may have frozen them already.
             raise NothingToDo("what the saved state names is frozen already")
         done = self._toggle(_Wish(command.id, False, "what the saved state names"), chosen, held)
         return replace(done, text=f"{done.text}; left out {missing}") if names else done
 
     def verify(self, _: VerifyFreeze) -> CommandResult:
-        """Compare everything that is frozen with what it was, to the bit. Raises `CommandRefused` if nothing is."""
+        """Compare everything frozen with its values at the freeze, bit by bit. Raises `CommandRefused` if nothing is frozen."""
         step, _by_hand = self._here()
         checked = self.freezes.check()
         steps = step - checked.since_step
@@ -180,7 +180,7 @@ class TrainabilityController:
         return CommandResult(f"of {tensors} that are frozen these moved: {', '.join(told)}{more}", ())
 
     def saved(self) -> tuple[list[str], list[str]]:
-        """Paths of the parameters that commands have frozen, and of the modules whose statistics are held."""
+        """Return the paths of the parameters that commands have frozen, and of the modules whose statistics are held."""
         tree = self._view.tree
         frozen = [
             tree.parameters[place].path if (place := tree.owns(tensor)) is not None else path
@@ -194,7 +194,7 @@ class TrainabilityController:
         held = {id(tensor) for _, tensor in self.freezes.parameters()}
         if trainable:
             return {place: tensor for place, tensor in named.items() if id(tensor) in held or not tensor.requires_grad}
-        # What the script itself switches may be off just now.
+        # A parameter that the script itself switches may be switched off at this moment.
         switched = self._examiner.states.switched
         return {
             place: tensor
@@ -221,7 +221,7 @@ class TrainabilityController:
         return [module for module in self.freezes.statistics.live() if id(module) not in covered]
 
     def _toggle(self, wish: _Wish, chosen: dict[int, torch.Tensor], modules: list[nn.Module]) -> CommandResult:
-        """Carry it out; `modules` are those whose statistics are held or, in an unfreeze, collected again."""
+        """Apply the change. `modules` are those whose statistics are held or, in an unfreeze, collected again."""
         tree = self._view.tree
         from_here = {id(tensor) for _, tensor in self.freezes.parameters()}
         own = from_here if wish.trainable else {id(tensor) for tensor in chosen.values() if tensor.requires_grad}
@@ -246,11 +246,11 @@ class TrainabilityController:
         toggled = [*zip(map(weakref.ref, chosen.values()), lineages(chosen, tree))]
         off = [weakref.ref(tensor) for tensor in chosen.values() if id(tensor) not in own]
         statistics = [weakref.ref(module) for module in modules]
-        # What waited in host memory does so again.
+        # State that was offloaded to host memory is offloaded again on undo.
         back = _Wish(wish.command, not wish.trainable, wish.shown, "offload" if offloaded else "keep")
 
         def undo() -> CommandResult:
-            # The script had switched these off itself: they are left to it.
+            # The script had frozen these itself, so the decision about them is left to the script.
             left = [tensor for reference in off if (tensor := reference()) is not None]
             if not wish.trainable:
                 self.freezes.forget(left)
@@ -280,7 +280,7 @@ class TrainabilityController:
         statistics: list[weakref.ref[nn.Module]],
         treated: Treated,
     ) -> CommandResult:
-        """Freeze or unfreeze exactly these, those that are still there, in the same model, and still what they were made."""
+        """Freeze or unfreeze exactly these parameters, except those that are gone, in another model, or changed since."""
         tree = self._view.tree
         living = [(tensor, above) for reference, above in toggled if (tensor := reference()) is not None]
         listed = [(place, tensor, above) for tensor, above in living if (place := tree.owns(tensor)) is not None]
@@ -304,7 +304,7 @@ class TrainabilityController:
 
     def _training(self) -> Training:
         step, by_hand = self._here()
-        # What has had a gradient since has been tried.
+        # A parameter that has had a gradient since is no longer untried.
         self._untried -= self._norms.latest.by_place.keys()
         return Training(
             self._view.optimizers_in_use(),

@@ -1,4 +1,4 @@
-"""Training or eval mode of a module as a command asks for it. Runs on the training thread, at a step boundary."""
+"""Set the training or eval mode of a module on command. Runs on the training thread, at a step boundary."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from gradtui.protocol.commands import SetMode
 
 
 def set_mode(command: SetMode, tree: ModuleTree) -> CommandResult:
-    """`module.train(training)`, which also reaches every module within. Raises `CommandRefused`."""
+    """Call `module.train(training)`, which also sets every submodule. Raises `CommandRefused`."""
     path, _, module = module_at(command.path, tree)
     shown, mode = path or "the model", _mode(command.training)
     before = [(weakref.ref(each), each.training) for each in module.modules()]
     if all(training is command.training for _, training in before):
         raise CommandRefused(f"{shown} is in {mode} mode already")
-    # The script's own `train` may have its reasons to leave some modules as they are.
+    # A `train` that the script overrides may leave some modules unchanged for its own reasons.
     module.train(command.training)
     changed = [ref for ref, training in before if (live := ref()) is not None and live.training is not training]
     if not changed:

@@ -1,4 +1,4 @@
-"""Several changes as one command: all of them or none, and taken back together. Training thread only."""
+"""Apply several changes as one command: all of them or none, undone together. Training thread only."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ Change = Callable[[], CommandResult]
 
 
 def in_order(changes: Sequence[Change]) -> CommandResult:
-    """Make changes one after the other; where one raises, those before it are taken back, and it is raised again.
+    """Apply changes in order; if one raises, undo those before it and raise the same exception.
 
-    One that asks for what is so already is left out; where all are, that is raised. The answer names the parameters of all,
-    and its `undo` takes all back, latest first, as one.
+    A change that raises `NothingToDo` is left out. If all do, the last `NothingToDo` is raised. The result names the parameters
+    of all changes. Its `undo` undoes all of them as one, latest first.
     """
     done: list[CommandResult] = []
     idle: NothingToDo | None = None

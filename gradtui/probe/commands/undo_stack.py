@@ -1,4 +1,4 @@
-"""The commands that can be taken back, latest first. Training thread only."""
+"""The commands that the user can undo, latest first. Training thread only."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from collections.abc import Callable
 from gradtui.probe.runtime import CommandRefused, CommandResult, TargetGone
 
 MOST = 100
-"""So many commands can be taken back."""
+"""Maximum number of commands that can be undone."""
 
 
 class UndoStack:
-    """Remembers how to take back what was applied."""
+    """Keeps the undo functions of applied commands."""
 
     def __init__(self) -> None:
         self._undos: deque[tuple[str, Callable[[], CommandResult]]] = deque(maxlen=MOST)
 
     def applied(self, applied: CommandResult) -> None:
-        """A command was applied; what cannot be taken back is not remembered."""
+        """Store the undo function of an applied command, if it has one."""
         if applied.undo is not None:
             self._undos.append((applied.text, applied.undo))
 
     def take_back(self) -> CommandResult:
-        """Take the latest one back. Raises `CommandRefused` if there is none, or if it cannot be taken back.
+        """Undo the latest command. Raises `CommandRefused` if there is none, or if it cannot be undone.
 
-        One that is refused stays, since what is in its way may go, unless nothing is left of what it has changed: then
-        `TargetGone` is raised.
+        A refused undo stays on the stack, since its obstacle may go away. If nothing is left of what the command changed, it is
+        removed and `TargetGone` is raised.
         """
         if not self._undos:
             raise CommandRefused("there is nothing to take back")

@@ -1,4 +1,4 @@
-"""Clears gradients as a command asks for it. Runs on the training thread, at a step boundary: none are being accumulated."""
+"""Clear gradients on command. Runs on the training thread, at a step boundary, where none are being accumulated."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from gradtui.text import size_text
 
 
 def clear(tensors: Iterable[torch.Tensor], *, to_none: bool) -> CommandResult:
-    """Take the gradients of these tensors away, or fill them with zeros where the script may count on their being there.
+    """Set the gradients of these tensors to None, or fill them with zeros where the script may rely on their presence.
 
     Raises:
-        Refused: there are none.
+        CommandRefused: there are no gradients.
     """
     holding = list({id(tensor): tensor for tensor in tensors if tensor.grad is not None}.values())
     if not holding:

@@ -1,7 +1,7 @@
-"""The sampled step.
+"""The sampled step: what gradtui measures in a few steps, and when.
 
-This package owns what is measured in a sampled step and when, and from it derives the state of each parameter: trained, frozen
-and why.
+This package decides which steps are sampled and what is measured in them. From the measurements it derives the state of each
+parameter: whether it trains or is frozen, and why.
 """
 
 from gradtui.probe.sampling.step_sampler import StepSampler

@@ -1,9 +1,9 @@
-"""Which frozen parameters change although they are frozen. Runs on the training thread, on examined steps.
+"""Detect frozen parameters that change although they are frozen. Runs on the training thread, in sampled steps.
 
-Every in-place write raises a tensor's version counter, an optimizer's included; a write through `.data` does not, and that
-is how averages of weights are often kept (`target.data.mul_(m).add_(...)`, `target.data = ...`). So a few elements spread
-over each tensor are compared as well: bit by bit, some tensors at a time, on the host. They alone tell of a part of a larger
-tensor, whose counter every write to another part raises too.
+Every in-place write, including an optimizer's, raises a tensor's version counter. A write through `.data` does not, and
+averages of weights are often kept that way (`target.data.mul_(m).add_(...)`, `target.data = ...`). Therefore a few elements
+spread over each tensor are compared as well: bit by bit, some tensors at a time, on the host. Only these elements give evidence
+for a tensor that is part of a larger one, because a write to any other part raises its counter too.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from gradtui.probe.torch_private.private_names import shares_version, version_of
 from gradtui.protocol.vocabulary import StateReason
 
 _ELEMENTS = 64
-"""Of each tensor."""
+"""Elements compared per tensor."""
 _TENSORS = 64
-"""In one look: about five microseconds each."""
+"""Tensors compared per sampled step: about five microseconds each."""
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 _Place = int
@@ -35,29 +35,29 @@ _GONE: _Place = -1
 
 @dataclass
 class _Read:
-    """Samples of tensors of one device and type, on their way to the host: nothing of ours stays on a device."""
+    """Elements of tensors of one device and dtype, on their way to the host. No copy of gradtui's stays on a device."""
 
     device: torch.device
     lengths: list[tuple[_Place, int]]
-    """Of each tensor, one after the other. A tensor that is no longer frozen has the place `_GONE`."""
+    """Index and number of elements of each tensor, in order. A tensor that is no longer frozen has the index `_GONE`."""
     copy: HostCopy
 
 
 class DriftDetector:
-    """What the frozen parameters were when they were first seen frozen, by their place in the tree."""
+    """Detects changes of the frozen parameters since they were first sampled as frozen, by parameter index."""
 
     def __init__(self) -> None:
         self.moved: set[_Place] = set()
-        """Those that have changed since."""
+        """Parameters that have changed since."""
         self._versions: dict[_Place, int] = {}
         self._samples: dict[_Place, tuple[torch.device, torch.Tensor]] = {}
-        """The device of the tensor, and its sample on the host."""
+        """The device of the tensor, and the elements compared, on the host."""
         self._under_way: list[_Read] = []
         self._next: _Place = 0
         self._causes = MoveCauses()
 
     def step_begins(self, parameters: Iterable[tuple[_Place, torch.Tensor]]) -> None:
-        """An examined step of an optimizer is about to run."""
+        """Record version counters before the optimizer step of a sampled step."""
         self._causes.step_begins(parameters)
 
     def on_step_post(
@@ -68,9 +68,9 @@ class DriftDetector:
         elsewhere: Set[_Place],
         norms: Mapping[_Place, float],
     ) -> dict[_Place, StateReason]:
-        """The examined step `step` has run: the parameters that have moved since they were frozen, and what moved them.
+        """Return the parameters that have changed since they were frozen, with the cause, after sampled step `step`.
 
-        `norms` are those of the gradients that the step applied.
+        `norms` are the norms of the gradients that the step applied.
         """
         by_step, unchanged = self._causes.on_step_post(step, optimizer, frozen, norms)
         for place, tensor in frozen:
@@ -84,7 +84,7 @@ class DriftDetector:
         return {place: self._causes.known.get(place, StateReason.NONE) for place in self.moved}
 
     def tree_changed(self, moved: IndexMapping) -> None:
-        """The parameters have other places now."""
+        """Move all state to the new parameter indexes."""
         self.moved = moved.parameter_set(self.moved)
         self._causes.tree_changed(moved)
         self._versions = moved.of_parameters(self._versions)
@@ -92,9 +92,9 @@ class DriftDetector:
         self._under_way.clear()
 
     def look(self, frozen: Sequence[tuple[_Place, torch.Tensor]], elsewhere: Set[_Place] = frozenset()) -> None:
-        """Compare the parameters that are frozen now with what they were; what is no longer among them is forgotten.
+        """Compare the parameters that are frozen now with their former values, and forget those that are not frozen any more.
 
-        Those `elsewhere` are frozen too, and are left as they are for now.
+        Parameters in `elsewhere` are frozen too. They are neither compared nor forgotten.
         """
         places = {place for place, _ in frozen} | elsewhere
         for known in (self._versions, self._samples):
@@ -113,7 +113,7 @@ class DriftDetector:
         self.moved &= places
 
     def _turn(self, frozen: Sequence[tuple[_Place, torch.Tensor]]) -> Sequence[tuple[_Place, torch.Tensor]]:
-        """Those whose values are looked at this time: the next so many, beginning again at the end."""
+        """Return the parameters whose values are compared this time: the next `_TENSORS`, beginning again after the last."""
         first = next((at for at, (place, _) in enumerate(frozen) if place >= self._next), 0)
         chosen = frozen[first : first + _TENSORS]
         self._next = chosen[-1][0] + 1 if chosen else 0
@@ -144,8 +144,8 @@ class DriftDetector:
         self._under_way = waiting
 
     def _compare(self, read: _Read) -> None:
-        """Compare samples with those of the same tensors from before. On the host."""
-        # Not the copy itself, which may be in pinned memory.
+        """Compare elements with former ones of the same tensors, on the host."""
+        # A clone, since the copy may be in pinned memory.
         bits = read.copy.tensor().clone()
         known: list[tuple[_Place, torch.Tensor, torch.Tensor]] = []
         begin = 0
@@ -169,7 +169,7 @@ def _version(tensor: torch.Tensor) -> int | None:
 
 
 def _sample(tensor: torch.Tensor) -> torch.Tensor | None:
-    """The bits of a few elements spread over a tensor, as a view of it; None where they cannot be read safely."""
+    """Return the bits of a few elements spread over a tensor, as a view; None where they cannot be read safely."""
     if type(tensor) not in (nn.Parameter, torch.Tensor) or tensor.layout is not torch.strided or tensor.is_meta:
         return None
     if not tensor.numel() or not _is_dense(tensor) or (tensor.is_cuda and is_capturing()):
@@ -184,5 +184,5 @@ def _sample(tensor: torch.Tensor) -> torch.Tensor | None:
 
 
 def _is_dense(tensor: torch.Tensor) -> bool:
-    """Whether the tensor's elements are all there is between its first and its last, in whatever order."""
+    """Return whether the tensor's elements fill the memory between its first and its last element, in any order."""
     return sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride())) == tensor.numel() - 1

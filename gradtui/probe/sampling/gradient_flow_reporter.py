@@ -1,4 +1,4 @@
-"""Tells how far the gradient of an examined step came, and what runs without any. Training thread."""
+"""Report how far the gradient of a sampled step came, and which modules ran without one. Training thread."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gradtui.protocol.events import Event, GradientFlowMeasured
 
 
 class GradientFlowReporter:
-    """Emits `GradientFlowMeasured`; remembers under which grad mode models were evaluated between steps."""
+    """Emits `GradientFlowMeasured`, and remembers the grad mode in which models were evaluated between steps."""
 
     def __init__(
         self, emit: Callable[[Event], None], clock: RunClock, view: ModelRegistry, counter: StepCounter
@@ -36,9 +36,9 @@ class GradientFlowReporter:
         self._trained = False
         """Whether a step of these models was reported."""
         self._reported: dict[int, str] = {}
-        """Root modules whose evaluation was reported after a step was, with the grad mode."""
+        """Root modules whose evaluation was reported after a step had been, with the grad mode."""
         self._last: tuple[object, str, str, tuple[int, ...]] | None = None
-        """What the letters of the step before were made of, and those: most steps of a training go the same ways."""
+        """The inputs and letters of the previous step. Most steps of a training run have the same ones."""
 
     @property
     def evaluated(self) -> Collection[int]:
@@ -46,20 +46,23 @@ class GradientFlowReporter:
         return self._evaluated
 
     def tree_changed(self, moved: IndexMapping) -> None:
-        """Modules have other places now."""
+        """Move all state to the new module indexes."""
         self._evaluated = moved.of_modules(self._evaluated)
         self._trained = self._trained and any(former >= 0 for former in moved.modules)
         self._reported = moved.of_modules(self._reported)
         self._last = None
 
     def evaluation_began(self, root: nn.Module) -> None:
-        """A root module is called for an evaluation."""
+        """Record the grad mode of an evaluation as its root module is called."""
         place = self._view.tree.place_of(root)
         if place >= 0:
             self._evaluated[place] = grad_mode()
 
     def evaluation_measured(self, device_type: str) -> bool:
-        """An evaluation has ended. Says whether it was reported: each until something has trained, then one of each root."""
+        """Report an evaluation that has ended, and return whether it was reported.
+
+        Every evaluation is reported until something has trained, then one of each root module.
+        """
         if self._trained and self._evaluated.items() <= self._reported.items():
             return False
         if self._trained:
@@ -74,7 +77,7 @@ class GradientFlowReporter:
     def on_step_post(
         self, optimizer: Optimizer | None, graphs: GraphsOfStep | None, trace: ModuleCallLog, device_type: str
     ) -> None:
-        """An examined step has ended; `graphs` is None if no backward ran in it."""
+        """Report the gradient flow of a sampled step that has ended; `graphs` is None if no backward ran in it."""
         if graphs is None:
             return
         tree, self._trained = self._view.tree, True
@@ -95,14 +98,14 @@ class GradientFlowReporter:
         )
 
     def _letters(self, graphs: GraphsOfStep, trace: ModuleCallLog) -> tuple[str, str, tuple[int, ...]]:
-        """Reach, grad modes and order of calls."""
-        # A copy: a second backward within the same step adds to these.
+        """Return the letters of reach and grad mode, and the order of calls."""
+        # A copy, because a second backward within the same step adds to these.
         basis = graphs.copy(), [*trace.grad_modes.items()], {**self._evaluated}
         if self._last is None or self._last[0] != basis:
             tree = self._view.tree
             reach = reach_letters(tree, graphs, trace, self._evaluated)
             modes = grad_mode_letters(tree, trace.grad_modes, self._evaluated, reach)
-            # What a script evaluates by itself is done before the step that uses it.
+            # An evaluation by the script ends before the step that uses its result.
             order = dict.fromkeys(self._evaluated, 0)
             order |= {module: place for place, module in enumerate(trace.grad_modes, start=1)}
             self._last = basis, reach, modes, tuple(order.get(module, -1) for module in range(len(tree.modules)))

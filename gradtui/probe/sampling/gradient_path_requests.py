@@ -1,4 +1,4 @@
-"""Which gradients a person wants followed: asked for by a command, found in the next step, told when that has ended.
+"""Find gradient paths that the user requests: a command names the target, the next step finds its path and then reports it.
 
 Runs on the training thread. Only names and numbers are kept from one step to the next.
 """
@@ -21,19 +21,19 @@ from gradtui.protocol.commands import TraceGradient
 from gradtui.protocol.events import Event, GradientPathFound, OptimizerStateRead
 
 _MAX_ASKED = 8
-"""So many wait at most; one more takes the place of the oldest."""
+"""Maximum number of pending requests. One more replaces the oldest."""
 _ENTRIES = 4
 
 
 @dataclass
 class _Asked:
     steps_left: int
-    """In a GAN the step of one optimizer tells nothing of the other's model: a whole round is waited for."""
+    """Steps to wait for at most, a whole round: in a GAN the step of one optimizer says nothing about the other's model."""
     chain: Chain | None = None
 
 
 class GradientPathRequests:
-    """Follows what is asked for in the steps that follow."""
+    """Finds the requested gradient paths in the next steps."""
 
     def __init__(
         self, emit: Callable[[Event], None], clock: RunClock, view: ModelRegistry, cadence: SamplingSchedule
@@ -43,15 +43,15 @@ class GradientPathRequests:
         self._view = view
         self._cadence = cadence
         self._asked: dict[str, _Asked] = {}
-        """By path: it outlives the tree that places belong to."""
+        """Requests by path. A path stays valid when the tree and its indexes are replaced."""
 
     @property
     def is_asked(self) -> bool:
-        """Whether something is to be followed."""
+        """Whether any request is pending."""
         return bool(self._asked)
 
     def ask(self, command: TraceGradient) -> CommandResult:
-        """Follow it in the next step. Raises `CommandRefused` if there is nothing of that name."""
+        """Request the gradient path to a target in the next step. Raises `CommandRefused` if nothing has that name."""
         if _target(self._view.tree, command.path) is None:
             raise CommandRefused(f"there is no parameter or module {command.path or 'yet'}")
         self._asked[command.path] = _Asked(self._view.round_length)
@@ -61,12 +61,12 @@ class GradientPathRequests:
         return CommandResult(f"follow the gradient to {command.path or 'the model'} in the next step", ())
 
     def tree_changed(self) -> None:
-        """Modules and parameters have other places now: what was found so far is dropped."""
+        """Drop the chains found so far, since modules and parameters have new indexes."""
         for asked in self._asked.values():
             asked.chain = None
 
     def look(self, outputs: Iterable[object], sampled_step: SampledStep) -> None:
-        """Backward is about to run on `outputs`."""
+        """Search the graph of `outputs`, on which backward is about to run, for the requested targets."""
         roots = [output for output in outputs if isinstance(output, torch.Tensor)] if self._asked else []
         for path, asked in self._asked.items():
             target = _target(sampled_step.tree, path)
@@ -76,7 +76,7 @@ class GradientPathRequests:
                     asked.chain = chain
 
     def on_step_post(self, sampled_step: SampledStep, step: int) -> None:
-        """An examined step is over: tell what is known by now."""
+        """Report the requests that a sampled step has completed."""
         for path, asked in list(self._asked.items()):
             target = _target(sampled_step.tree, path)
             if target is None:
@@ -122,7 +122,7 @@ def _tensors(target: Target) -> list[torch.Tensor]:
 
 
 def _state_bytes(tensors: Iterable[torch.Tensor], optimizers: Sequence[Optimizer]) -> dict[str, int]:
-    """Name of an entry -> bytes."""
+    """Return a map of the name of each optimizer state entry to its bytes."""
     sizes: dict[str, int] = {}
     seen: set[int] = set()
     for tensor in tensors:

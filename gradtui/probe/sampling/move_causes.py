@@ -1,6 +1,6 @@
-"""What moves a frozen parameter: its optimizer's step, and with which gradient, or a write outside of any step.
+"""Find what changes a frozen parameter: its optimizer's step, and with which gradient, or a write outside of any step.
 
-Version counters are compared at both ends of each examined step. Runs on the training thread.
+Version counters are compared before and after the optimizer step of each sampled step. Runs on the training thread.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from gradtui.probe.torch_private.private_names import shares_version, version_of
 from gradtui.protocol.vocabulary import StateReason
 
 _COUNTERS = frozenset({"step"})
-"""Entries of an optimizer's state that move nothing."""
+"""Entries of an optimizer's state that do not change a parameter."""
 
 
 class MoveCauses:
-    """The cause of each move, by the parameter's place in the tree."""
+    """The cause of each change of a frozen parameter, by parameter index."""
 
     def __init__(self) -> None:
         self.known: dict[int, StateReason] = {}
         self._at_step: dict[int, int] = {}
-        """Versions as the optimizer's step began."""
+        """Version counters before the optimizer's step."""
         self._last: dict[int, int] = {}
-        """Versions as the step examined last ended."""
+        """Version counters after the last sampled step."""
         self._last_step = -1
 
     def tree_changed(self, moved: IndexMapping) -> None:
-        """The parameters have other places now."""
+        """Move all state to the new parameter indexes."""
         self.known = moved.of_parameters(self.known)
         self._at_step, self._last = {}, {}
         self._last_step = -1
 
     def step_begins(self, parameters: Iterable[tuple[int, torch.Tensor]]) -> None:
-        """An examined step of an optimizer is about to run."""
+        """Record version counters before the optimizer step of a sampled step."""
         self._at_step = {
             place: version_of(tensor)
             for place, tensor in parameters
@@ -50,9 +50,9 @@ class MoveCauses:
         frozen: Iterable[tuple[int, torch.Tensor]],
         norms: Mapping[int, float],
     ) -> tuple[set[int], dict[int, int]]:
-        """The step `step` has run: the frozen parameters that it moved, and those that it wrote to without a change.
+        """Return the frozen parameters that step `step` changed, and those that it wrote to without a change.
 
-        The latter with their version before the step. `optimizer` is None where the script has none.
+        The latter are given with their version before the step. `optimizer` is None where the script has none.
         """
         followed = step - self._last_step <= 1
         before, began, self._at_step = self._last, self._at_step, {}
@@ -78,10 +78,13 @@ class MoveCauses:
         return by_step, unchanged
 
     def settle(self, moved: Mapping[int, torch.Tensor], by_values: Iterable[int]) -> None:
-        """These have moved; `by_values` are those whose values changed and whose version counter did not."""
+        """Keep the causes of the `moved` parameters only, and add those of `by_values`.
+
+        The values of `by_values` have changed and their version counters have not.
+        """
         self.known = {place: cause for place, cause in self.known.items() if place in moved}
         for place in by_values:
-            # A write through `.data` raises no counter; an optimizer's step does.
+            # A write through `.data` does not raise the version counter; an optimizer's step does.
             if place in moved and place not in self.known and not shares_version(moved[place]):
                 self.known[place] = StateReason.OUTSIDE_STEP
 
@@ -98,7 +101,7 @@ def _of_step(optimizer: Optimizer | None, tensor: torch.Tensor, norm: float | No
 
 
 def _adds_only_the_gradient(optimizer: Optimizer | None, tensor: torch.Tensor) -> bool:
-    """Whether a gradient of zeros leaves the values as they are, although the optimizer writes them."""
+    """Return whether a gradient of zeros leaves the values unchanged, although the optimizer writes to them."""
     is_plain = type(optimizer) is torch.optim.SGD
     return is_plain and not _has_state(optimizer, tensor) and not _decays(optimizer, tensor)
 

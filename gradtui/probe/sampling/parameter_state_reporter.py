@@ -1,4 +1,4 @@
-"""The letter and the flag of each parameter as they were told last, and what follows from them. Training thread."""
+"""Emit the state and `requires_grad` of each parameter, and answer questions about them. Training thread."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from gradtui.protocol.events import Event, ParametersClassified
 from gradtui.protocol.vocabulary import ParameterState
 
 _TO_AND_FRO = 5
-"""What was so often seen to be frozen or unfrozen by the script (twice for each time: when it is noticed, and when it is told)
-takes turns, as the two halves of a GAN do, or is switched within each step."""
+"""A parameter that the script was found to freeze or unfreeze this often trains in turns, as the two halves of a GAN do, or is
+switched within each step. Each change counts twice: when it is noticed, and when it is emitted."""
 
 
 class ParameterStateReporter:
-    """Tells the states of the parameters when they have changed."""
+    """Emits the states of the parameters when they have changed."""
 
     def __init__(self, emit: Callable[[Event], None], clock: RunClock, view: ModelRegistry) -> None:
         self.now = Classified()
-        """What is known of all parameters."""
+        """The states emitted last."""
         self.switched: Counter[int] = Counter()
-        """How often the script itself was seen to freeze or unfreeze a parameter while it trains; only those where it was."""
+        """Parameter index -> how often the script itself was found to freeze or unfreeze it during training, if ever."""
         self._emit = emit
         self._clock = clock
         self._view = view
 
     def tree_changed(self, moved: IndexMapping) -> None:
-        """Parameters have other places now; the states of those that were listed before stay known."""
+        """Move the states to the new parameter indexes. The states of parameters that were listed before stay known."""
         self.now = Classified(*(moved.letters(known) for known in self.now))
         self.switched = Counter(moved.of_parameters(self.switched))
 
     def toggled(self, step: int) -> None:
-        """A toggle was applied: tell who is trainable now; of those that changed nothing more is known."""
+        """Emit which parameters are trainable after a toggle. The states of those that changed become unknown."""
         unknown = "-" * len(self._view.tree.parameters)
         letters, flags = list(self.now.letters or unknown), list(self.now.trainable or unknown)
         reasons = list(self.now.reasons or unknown)
@@ -45,9 +45,9 @@ class ParameterStateReporter:
         self._tell(Classified("".join(letters), "".join(flags), "".join(reasons)), step)
 
     def outdated(self) -> list[int]:
-        """The parameters that the script has frozen or unfrozen since they were told, but for what takes turns anyway."""
+        """Return the parameters that the script has frozen or unfrozen since the last event, except those that take turns."""
         found = []
-        # Without a call of ours for each: it is asked five times a second.
+        # No function call per parameter: this runs five times a second.
         for index, (reference, told) in enumerate(zip(self._view.tree.parameter_refs, self.now.trainable)):
             tensor = reference()
             now = told if tensor is None else "1" if tensor.requires_grad else "0"
@@ -56,17 +56,17 @@ class ParameterStateReporter:
         return found
 
     def classified(self, found: Classified, step: int) -> None:
-        """A step was examined."""
+        """Store and emit the states found in a sampled step."""
         known = zip(self.now.trainable, found.trainable)
         self.switched.update(place for place, (before, now) in enumerate(known) if {before, now} == {"0", "1"})
         self._tell(found, step)
 
     def unreached(self) -> frozenset[int]:
-        """The parameters that the backward examined last did not reach."""
+        """Return the parameters that the last sampled backward did not reach."""
         return self._with(ParameterState.UNREACHED)
 
     def flowing(self) -> frozenset[int]:
-        """The frozen parameters through whose modules the gradient was seen to pass: it reaches them once they train."""
+        """Return the frozen parameters with a gradient passing through their modules. It reaches them once they train."""
         return self._with(ParameterState.FLOW_THROUGH)
 
     def _with(self, state: ParameterState) -> frozenset[int]:

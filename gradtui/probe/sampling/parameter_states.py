@@ -1,4 +1,4 @@
-"""Which state each parameter is in, from what was seen of one step. Pure: numbers and flags in, letters out."""
+"""Decide the state of each parameter from the facts of one sampled step. Pure: numbers and flags in, letters out."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gradtui.protocol.vocabulary import ParameterState
 
 
 class Classified(NamedTuple):
-    """What is known of all parameters, one letter for each; empty strings where nothing is known."""
+    """The states of all parameters, one letter for each; empty strings where nothing is known."""
 
     letters: str = ""
     """Letters of `ParameterState`."""
@@ -22,22 +22,22 @@ class Classified(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ParameterFacts:
-    """What is known of one parameter after a step; None where it was not looked at."""
+    """The facts about one parameter after a step; None where a fact was not measured."""
 
     trainable: bool
     in_optimizer: bool
     has_gradient: bool
     norm: float | None
     moved: bool
-    """Its values changed since it was first seen frozen."""
+    """Its values have changed since it was first sampled as frozen."""
     passing: bool | None
-    """A gradient passes through its module to something outside it; None where that cannot be told."""
+    """A gradient passes through its module to something outside it; None where that is unknown."""
     skipped: bool
-    """The loss scaler left this step out."""
+    """The GradScaler skipped this step."""
 
 
 def classify(facts: ParameterFacts, before: ParameterState) -> ParameterState:
-    """The state these facts make; `before` stands where they do not tell."""
+    """Return the state that these facts imply, or `before` where they do not decide it."""
     if not facts.trainable:
         return _frozen(facts, before)
     if facts.norm is not None and not math.isfinite(facts.norm):

@@ -1,6 +1,6 @@
-"""One step looked at closely: the autograd graph, the bytes at the end of each phase, and the state of every parameter.
+"""Facts of one sampled step: its autograd graph, its saved bytes by module, and the state of every parameter.
 
-Only sampled steps are examined; the cadence keeps their cost within the budget.
+Only sampled steps are measured; the sampling schedule keeps their cost within the budget.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ _GRAD = GradMode.GRAD.value
 
 
 class SampledStep:
-    """What was seen of one step, from its first forward to the next step's."""
+    """The measurements of one step, from its first forward to that of the next step."""
 
     def __init__(self, tree: ModuleTree, trace: ModuleCallLog, *, is_partial: bool = False) -> None:
         self.is_partial = is_partial
-        """Only the states of the parameters are asked for: no module's calls, no graph, no bytes."""
+        """Only the states of the parameters are measured: no module calls, no graph, no memory."""
         self.trace = trace
-        """Which modules ran when, in this step and in those before it that belong to the same round."""
+        """The order of module calls in this step and in earlier steps of the same round."""
         self.tree = tree
-        """What the numbers of modules and parameters refer to."""
+        """The module tree that module and parameter indexes refer to."""
         self._largest: GraphSummary | None = None
         self._had_gradient: set[int] = set()
         """The parameters that had a gradient when the last backward ended."""
@@ -50,7 +50,7 @@ class SampledStep:
         """None until a backward has begun."""
 
     def on_backward(self, outputs: Any, ledger: MemoryAccountant, recomputation: Recomputation) -> GraphSummary | None:
-        """Walk the graph below the tensors that backward is about to run on. None if it is too deep to be looked at."""
+        """Walk the graph of the tensors that backward is about to run on; None if the graph is too deep for that."""
         roots = [output for output in sequence(outputs) if isinstance(output, torch.Tensor)]
         known = self._known_tensors(ledger)
         try:
@@ -66,7 +66,7 @@ class SampledStep:
         return facts
 
     def _is_whole(self, facts: GraphSummary) -> bool:
-        """Whether every model with trainable parameters that autograd has recorded in this step is in this graph."""
+        """Return whether this graph contains every model with trainable parameters that autograd has recorded in this step."""
         if facts.opaque or facts.regions.hidden:
             return True
         owners, roots = self.tree.owners, self.tree.roots
@@ -82,7 +82,7 @@ class SampledStep:
         return KnownTensors(ledger.excluded_storages(tree), leaves, ledger.home, tree.parents)
 
     def saved_bytes(self, at: float, step: int) -> SavedBytesMeasured | None:
-        """The bytes of the largest graph of the step by module, None if there was no backward."""
+        """Return the bytes that the largest graph of the step saves, by module; None if there was no backward."""
         if self._largest is None:
             return None
         by_module = self._largest.by_module
@@ -108,7 +108,7 @@ class SampledStep:
         )
 
     def on_backward_post(self) -> None:
-        """A backward of the step has ended: note which parameters have a gradient now."""
+        """Record which parameters have a gradient after a backward of the step."""
         self._had_gradient = {index for index, tensor in self.tree.live_parameters() if tensor.grad is not None}
 
     def classify(
@@ -122,11 +122,11 @@ class SampledStep:
         *,
         skipped: bool,
     ) -> Classified:
-        """The states of all parameters after `stepped` has run (or was skipped).
+        """Return the states of all parameters after `stepped` has run or was skipped.
 
-        Parameters of other optimizers keep their letter: their gradients belong to another step. `stepped` is None where
-        the script updates its parameters itself: then nobody can tell which of them it leaves out. `moved` has the frozen
-        parameters that moved, `evaluated` the modules that ran as a whole between steps.
+        Parameters of other optimizers keep their letter: their gradients belong to another step. `stepped` is None where the
+        script updates its parameters itself; gradtui cannot tell then which of them the script leaves out. `moved` has the
+        frozen parameters that changed, `evaluated` the modules that ran as a whole between steps.
         """
         tree, owners = self.tree, self.tree.owners
         owner = owners_of(optimizers, stepped)
@@ -139,13 +139,13 @@ class SampledStep:
             if trains and own is not None and own is not stepped:
                 continue
             if trains and owners[index] in only_evaluated:
-                # Nobody means to train it: it is no orphan.
+                # The script only evaluates this model, so the parameter is no orphan.
                 letters[index], reasons[index] = _UNKNOWN, StateReason.NONE
                 continue
             has_gradient = trains and tensor.grad is not None
             norm = norms.get(index) if has_gradient else None
             if norm:
-                # Only what kind of number it is matters, so that few answers have to be found.
+                # Only zero, finite or not matters. Fewer distinct values give more hits in the cache of `_letter`.
                 norm = 1.0 if math.isfinite(norm) else math.inf
             in_optimizer = own is not None or stepped is None
             passes, why = (None, StateReason.NONE) if trains or passing is None else passing.through(owners[index])
@@ -161,7 +161,7 @@ class SampledStep:
         return Classified("".join(letters), "".join(trainable), "".join(reasons))
 
     def _only_evaluated(self, evaluated: Iterable[int], owner: Mapping[int, Optimizer]) -> set[int]:
-        """The modules of models that ran for evaluation, and of which no optimizer owns and no backward reached anything."""
+        """Return the modules of models that ran for evaluation, that no optimizer owns, and that no backward reached."""
         tree = self.tree
         found = {tree.roots[place] for place in evaluated}
         if found and self.graphs is not None:
@@ -171,7 +171,7 @@ class SampledStep:
         return {module for module, root in enumerate(tree.roots) if root in found} if found else set()
 
     def _passing(self, evaluated: Iterable[int]) -> FlowThrough | None:
-        """Through which modules a gradient passes; None where no backward ran."""
+        """Return through which modules a gradient passes; None where no backward ran."""
         if self.graphs is None:
             return None
         return FlowThrough(self.tree, self.graphs, self.trace.grad_modes, evaluated)
@@ -183,7 +183,7 @@ _UNREACHED, _MOVED, _UNKNOWN = (
 
 
 def owners_of(optimizers: Iterable[Optimizer], stepped: Optimizer | None) -> dict[int, Optimizer]:
-    """id() of a parameter -> the optimizer that owns it; `stepped` takes precedence."""
+    """Return a map of id() of a parameter to the optimizer that owns it; `stepped` takes precedence."""
     owner: dict[int, Optimizer] = {}
     for optimizer in (*optimizers, *(() if stepped is None else (stepped,))):
         for group in optimizer.param_groups:
@@ -192,7 +192,7 @@ def owners_of(optimizers: Iterable[Optimizer], stepped: Optimizer | None) -> dic
 
 
 def _begun(before: Classified, count: int) -> tuple[list[str], list[str], list[str]]:
-    """Letters, flags and reasons to begin with: those of before, where they are of as many parameters."""
+    """Return initial letters, flags and reasons. Known letters and reasons are kept if the number of parameters is the same."""
     unknown = "-" * count
     letters = before.letters if len(before.letters) == count else unknown
     reasons = before.reasons if len(before.reasons) == count else unknown
@@ -205,5 +205,5 @@ def _letter(facts: tuple[bool, bool, bool, float | None, bool, bool | None, bool
 
 
 def sequence(outputs: Any) -> Sequence[Any]:
-    """What backward is called on: one tensor, or several."""
+    """Return the one tensor, or the several, that backward is called on as a sequence."""
     return outputs if isinstance(outputs, (tuple, list)) else (outputs,)

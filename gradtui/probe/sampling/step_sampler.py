@@ -1,4 +1,4 @@
-"""When a step is examined, and what is told of it: the schedule around `SampledStep`, and the ledger at phase ends."""
+"""Decide which steps are sampled, measure the memory breakdown at the end of each phase, and emit the results."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ from gradtui.protocol.events import Event
 from gradtui.protocol.vocabulary import Phase, StateReason
 
 _AFTER_A_TOGGLE = 2
-"""Steps examined whatever they cost after a toggle: the first shows gradients, the second optimizer state throughout."""
+"""Steps sampled regardless of cost after a toggle: the first shows gradients, the second all of the optimizer state."""
 
 _AFTER_A_CHANGE = 4
-"""Steps examined whatever they cost when the models have changed: a script may train one after the other."""
+"""Steps sampled regardless of cost after the models have changed: a script may train one after the other."""
 
 _BETWEEN_SWITCHES = 2_000
-"""Whether the script has frozen something is looked at so many times as seldom as looking takes."""
+"""The check for requires_grad changes by the script pauses for this many times its own duration."""
 
 _OF_EACH_ROOT = 2
-"""So many steps that begin with a call of the same module are sampled whatever they cost: layers that are trained one after
-the other would never be seen otherwise."""
+"""Steps sampled regardless of cost for each module with whose call they begin. Without this, layers that are trained one after
+the other would never be sampled."""
 
 _EVALUATION_NS = 1_000_000_000
-"""The bytes of an evaluation are taken this often at most."""
+"""Minimum time in nanoseconds between two measurements of the memory breakdown of evaluations."""
 
 
 class StepSampler:
-    """Examines sampled steps and emits what it finds."""
+    """Samples steps and emits the results."""
 
     def __init__(
         self,
@@ -64,9 +64,9 @@ class StepSampler:
         self.recomputation = Recomputation(hooks.charge)
         self.checkpoints = CheckpointedModules(self.tracer, hooks)
         self.activations: int | None = None
-        """Bytes that autograd kept for backward in the step examined last; None while unknown."""
+        """Bytes that autograd saved for backward in the last sampled step; None if unknown."""
         self.sampled_step: SampledStep | None = None
-        """What is seen of the present step; None if it is not examined."""
+        """The current step if it is sampled, else None."""
         self._emit = emit
         self._clock = clock
         self._view = view
@@ -76,7 +76,7 @@ class StepSampler:
         self.batches = self._ledgers.batches
         self._first = FirstSample(view, step_time)
         self.waits = False
-        """The model is so large that the present step is too early for its first sample."""
+        """The model is so large that its first sample is put off beyond the current step."""
         self.times = DeviceTimes(emit, clock, phases, hooks.guard)
         self._cadence = cadence
         self._traces = traces
@@ -86,13 +86,13 @@ class StepSampler:
         self._unregistered = Unregistered(emit, clock)
         self._reach = GradientFlowReporter(emit, clock, view, counter)
         self._is_graph_known = False
-        """The phase that is about to end does so with a backward whose graph was walked."""
+        """The phase about to end does so with a backward whose graph was walked."""
         self.follows: Callable[[], bool] = lambda: False
-        """Whether module calls and batches are noted in every step."""
+        """Whether module calls and batches are recorded in every step."""
         self._evaluated_at = -_EVALUATION_NS
         self._switches_at = 0
         self._begun_with: dict[int, int] = {}
-        """By place of a module: how many sampled steps began with a call of it."""
+        """Module index -> number of sampled steps that began with a call of the module."""
         self.hooks = hooks
         self._guard = hooks.guard
         phases.ended = self._guarded_end
@@ -102,21 +102,21 @@ class StepSampler:
 
     @property
     def every(self) -> int:
-        """A step is examined every so many steps."""
+        """The current sampling interval in steps."""
         return self._cadence.every
 
     @property
     def is_exempt(self) -> bool:
-        """Whether the present step is examined whatever the budget."""
+        """Whether the current step is sampled regardless of the budget."""
         return self.sampled_step is not None and self._cadence.is_exempt
 
     @property
     def device_index(self) -> int:
-        """Torch's number of the CUDA device that most of the models are on; 0 where there is none. Any thread."""
+        """The index of the CUDA device that holds most of the models; 0 where there is none. May be called on any thread."""
         return self._ledgers.ledger.device_index
 
     def tree_changed(self, moved: IndexMapping) -> None:
-        """The models were listed anew: parameters and modules have other places now."""
+        """Move all state to the new module and parameter indexes after the models were listed again."""
         self._frozen.tree_changed(moved)
         self._reach.tree_changed(moved)
         self._evaluated_at = -_EVALUATION_NS
@@ -132,17 +132,17 @@ class StepSampler:
         self.times.follow(self._ledgers.ledger.home)
 
     def optimizers_changed(self) -> None:
-        """Other optimizers own the parameters now, or own others: what that makes of them is seen in the next steps."""
+        """Sample the next steps, since optimizers were added or own other parameters now."""
         self._cadence.force(_AFTER_A_TOGGLE * self._view.round_length)
 
     def toggled(self, step: int) -> None:
-        """A toggle was applied: tell who is trainable now, and look closely at the next steps."""
+        """Emit which parameters are trainable after a toggle, and sample the next steps."""
         self.states.toggled(step)
         self._first.wanted()
         self._cadence.force(_AFTER_A_TOGGLE * self._view.round_length)
 
     def check_requires_grad(self, now: int) -> None:
-        """Where the script itself has frozen or unfrozen something since it was told, look closely at the next steps."""
+        """Sample the next steps if the script has frozen or unfrozen parameters since the last emitted states."""
         if now >= self._switches_at and self._can_sample():
             began = perf_counter_ns()
             if places := self.states.outdated():
@@ -151,7 +151,7 @@ class StepSampler:
             self._switches_at = now + _BETWEEN_SWITCHES * (perf_counter_ns() - began)
 
     def steps_until_due(self, step: int) -> int:
-        """How many steps after the one that follows so many executed ones are not to be examined."""
+        """Return how many steps after the one that follows step `step` will not be sampled."""
         traces = self._traces.steps_until_due(step, self._ledgers.device_type, only_asked=self._is_long)
         return min(self._cadence.steps_until_due(step), traces)
 
@@ -161,14 +161,14 @@ class StepSampler:
         return self._cadence.is_long or self._first.is_large
 
     def trace_next(self) -> str | None:
-        """Take the next step apart; why not, in words, if that cannot be."""
+        """Profile the memory of the next step. Return the reason in words if that is not possible."""
         return self._traces.ask(self._ledgers.device_type)
 
     @alone
     def begin_step(self, step: int, cost: float, root: nn.Module | None = None) -> None:
-        """The step after so many executed ones begins, with a call of `root` if that is known.
+        """Begin the step after step `step`, with a call of `root` if that is known, and decide whether to sample it.
 
-        The one before took our hooks `cost` seconds.
+        `cost` is the time in seconds that gradtui's hooks took in the step before.
         """
         self._ledgers.settle(None)
         self.times.step = step + 1
@@ -177,7 +177,7 @@ class StepSampler:
         if not self._traces.settle(cost) and before is not None and not before.is_partial:
             self._cadence.record_cost(cost, self.times.newest_excess[True])
         self.sampled_step = None
-        # To take a step apart takes several times as long as to examine it.
+        # A memory profile takes several times as long as a sample.
         traced = self._traces.is_due(step, self._ledgers.device_type, only_asked=self._is_long)
         place = self._view.tree.place_of(root)
         is_new = place >= 0 and self._begun_with.get(place, 0) < (1 if self._cadence.is_long else _OF_EACH_ROOT)
@@ -204,7 +204,8 @@ class StepSampler:
             self.tracer.stop()
             self.sampled_step = SampledStep(tree, ModuleCallLog(), is_partial=True)
             return
-        # What one optimizer's step has computed may be used by the next one's: a GAN's generated images.
+        # A tensor computed in one optimizer's step may be used in the next one's, such as the generated images of a
+        # GAN.
         same_round = before is not None and before.tree is tree and step % self._view.round_length > 0
         onto = before.trace if before is not None and same_round else None
         self.sampled_step = SampledStep(tree, self.tracer.begin(tree.module_index, onto, tree.parents))
@@ -216,7 +217,7 @@ class StepSampler:
 
     @alone
     def on_backward(self, outputs: Any, keeps_graph: bool) -> None:
-        """Backward is about to run on `outputs`."""
+        """Walk the autograd graph of `outputs`, on which backward is about to run."""
         sampled_step = self.sampled_step
         if sampled_step is None or sampled_step.is_partial or not self._can_sample():
             return
@@ -228,25 +229,25 @@ class StepSampler:
 
     @alone
     def on_backward_post(self) -> None:
-        """Backward has ended."""
+        """Record which parameters have a gradient after backward."""
         if self.sampled_step is not None and self._can_sample():
             self.sampled_step.on_backward_post()
 
     @alone
     def step_begins(self) -> None:
-        """An optimizer is about to step."""
+        """Record version counters before an optimizer's step."""
         if self.sampled_step is not None and self._can_sample():
             self._frozen.step_begins(self.sampled_step.tree.live_parameters())
 
     def _guarded_end(self, phase: Phase) -> None:
-        # Phases end inside every hook: what fails here must not switch those off.
+        # Phases end inside every hook. A failure here must not switch those hooks off.
         self.times.phase_ended(phase)
         self._guard("ledger", self._phase_ended, phase)
 
     @alone
     def _phase_ended(self, phase: Phase) -> None:
         is_graph_known, self._is_graph_known = self._is_graph_known, False
-        # Before the first training step: a script may only evaluate.
+        # Also measure before the first training step: a script may only evaluate.
         first = phase is Phase.LOAD or (phase is Phase.EVAL and self._evaluation_is_due())
         if first and self.sampled_step is None and self._can_sample():
             self._ledgers.tell(phase, NOTHING_KEPT)
@@ -266,11 +267,11 @@ class StepSampler:
         self._ledgers.take(phase, stepped=phase is Phase.OPTIMIZER)
 
     def forward_began(self) -> None:
-        """A root module is called in training, in a step whose module calls are noted."""
+        """Record that a root module is called in training, in a step whose module calls are recorded."""
         self._ledgers.graphs.called(self._counter.steps + 1)
 
     def evaluation_began(self, root: nn.Module) -> None:
-        """A forward that is no training begins. Its bytes are taken once a second at most, examined step or not."""
+        """Begin an evaluation forward. Its memory breakdown is taken once a second at most, in sampled steps and others."""
         if torch.is_grad_enabled():
             self._ledgers.graphs.called(self._counter.steps)
         self._reach.evaluation_began(root)
@@ -282,7 +283,7 @@ class StepSampler:
             self.batches.begin(on=True)
             self._phases.ended = self._evaluation_ended
         elif self._phases.ended == self._guarded_end and self.sampled_step is None and self._evaluation_is_late():
-            # Nothing has trained yet: what comes before it is not its own.
+            # Nothing has trained yet: memory from before this evaluation must not count as its own.
             self._ledgers.follow((self._view.tree.place_of(root),))
             self._ledgers.began_within()
 
@@ -311,10 +312,7 @@ class StepSampler:
 
     @alone
     def finish_step(self, optimizer: Optimizer | None, norms: Mapping[int, float], skipped: bool) -> None:
-        """The optimizer of an examined step has run (or its step was skipped): tell what was seen.
-
-        `optimizer` is None where the script updates its parameters itself.
-        """
+        """Emit the results of a sampled step whose optimizer step has run or was skipped."""
         sampled_step = self.sampled_step
         if sampled_step is None or not self._can_sample():
             return
@@ -342,18 +340,18 @@ class StepSampler:
         step, optimizers = self._counter.steps, self._view.live_optimizers()
         still = [each for each in sampled_step.tree.live_parameters() if not each[1].requires_grad]
         owner = owners_of(optimizers, optimizer) if still else {}
-        # What takes turns may have been trained in its own since, and been switched off again.
+        # Parameters trained in turns may since have been trained in another optimizer's step and switched off again.
         elsewhere = {index for index, tensor in still if optimizer not in (None, owner.get(id(tensor), optimizer))}
         here = [each for each in still if each[0] not in elsewhere]
         known = self._frozen.moved.copy()
         with self.times.own():
             moved = self._frozen.on_step_post(step, optimizer, here, elsewhere, norms)
-        # The step of one Parameter moves all others over the same memory.
+        # A step that moves one Parameter moves all others that share its memory.
         moved |= {
             place: StateReason.NONE for group in sampled_step.tree.same_storage for place in group if place in moved
         }
         if any(cause is StateReason.NONE for place, cause in moved.items() if place not in known):
-            # Two steps in a row show what moves it.
+            # Two consecutive sampled steps show what moves the parameter.
             self._cadence.force(_AFTER_A_TOGGLE * self._view.round_length)
         found = sampled_step.classify(
             self.states.now, optimizer, optimizers, norms, moved, self._reach.evaluated, skipped=skipped
@@ -361,7 +359,7 @@ class StepSampler:
         self.states.classified(found, step)
 
     def finish(self) -> None:
-        """The run ends, and the phase it is in with it."""
+        """End the run, and with it the current phase."""
         self.checkpoints.clear()
         if self.states.outdated():
             self.states.toggled(self._counter.steps)

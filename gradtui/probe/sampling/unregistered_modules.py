@@ -1,7 +1,7 @@
-"""Modules that run inside a model without being registered with it, such as those in a Python list.
+"""Find modules that run inside a model without being registered with it, such as those in a Python list.
 
-`parameters()`, `state_dict()` and `to()` of the model leave them out. Every call of a module is seen on examined steps. Runs on
-the training thread.
+`parameters()`, `state_dict()` and `to()` of the model leave them out. Sampled steps record every call of a module. Runs on the
+training thread.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from gradtui.protocol.events import Event, UnregisteredFound
 from gradtui.protocol.vocabulary import UnregisteredModule
 
 Calls = Mapping[int, tuple["weakref.ref[nn.Module]", int]]
-"""id of a module -> the module, and the place of the one that called it."""
+"""id of a module -> weak reference to the module, index of the module that called it."""
 
 _MOST = 64
-"""Modules that are described; more are counted."""
+"""Maximum number of modules that are described. Further ones are only counted."""
 
 
 class Unregistered:
-    """What of this kind has been seen so far and is alive."""
+    """The unregistered modules found so far that are alive."""
 
     def __init__(self, emit: Callable[[Event], None], clock: RunClock) -> None:
         self._emit = emit
@@ -37,7 +37,7 @@ class Unregistered:
         self._told: tuple[UnregisteredModule, ...] = ()
 
     def on_step_post(self, calls: Calls, tree: ModuleTree, optimizers: Iterable[Optimizer], step: int) -> None:
-        """An optimizer has stepped in an examined step, in which modules without a known parent made these calls."""
+        """Record the calls that modules without a known parent made in a sampled step, after its optimizer step."""
         self._seen = {key: seen for key, seen in self._seen.items() if seen[0]() is not None}
         owned = set(owners_of(optimizers, None)) if calls else set()
         inside: dict[int, set[int]] = {}
@@ -59,9 +59,9 @@ class Unregistered:
 def _describe(
     module: nn.Module, tree: ModuleTree, caller: int, inside: set[int], owned: set[int]
 ) -> UnregisteredModule | None:
-    """Describe a module; None where the caller's model has it, or all its parameters.
+    """Describe a module; None where the caller's model contains the module, or all its parameters.
 
-    `inside` are the ids of that model's parameters, `owned` those of the parameters that optimizers have.
+    `inside` has the ids of that model's parameters, `owned` those of the parameters that optimizers own.
     """
     place = tree.place_of(module)
     own = [tensor for tensor in _parameters(module) if id(tensor) not in inside]
@@ -79,7 +79,7 @@ def _describe(
 
 
 def _parameters(module: nn.Module) -> Iterator[torch.Tensor]:
-    """All parameters of a module, each once, without a call of a method that the script may have overridden."""
+    """Yield all parameters of a module, each once, without calling a method that the script may have overridden."""
     seen: set[int] = set()
     waiting: list[nn.Module] = [module]
     while waiting:
