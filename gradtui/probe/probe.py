@@ -119,8 +119,7 @@ class Probe:
             return False
         has_parameters = self.view.discovery.on_root_call(module)
         if self.view.discovery.dirty and has_parameters:
-            # # While torch.func puts other tensors in place of a model's parameters, their owner cannot be
-            # determined.
+            # While torch.func puts other tensors in place of a model's parameters, their owner is unknown.
             has_parameters = not has_stand_ins(module)
             if has_parameters:
                 self.hooks.guard("models", self.view.refresh, self.counter.steps)
@@ -163,12 +162,11 @@ class Probe:
             self.hooks.guard("gradient norms", self.norms.end_by_hand)
         trained_ns = self._evaluation.backward(now)
         if trained_ns is not None:
-            # # The forward in eval mode was the boundary, but was not recognised as one: commands wait for the next
-            # boundary.
+            # The forward in eval mode was an unrecognised boundary: commands wait for the next one.
             self.phases.evaluation_was_training(trained_ns)
             self._boundary_open = False
         elif self._boundary_open and not (self.counter.by_hand and self.view.tree.parameters):
-            # # No module was called: the script computes with bare functions and tensors.
+            # No module was called: the script computes with bare functions and tensors.
             self._cross_boundary()
         if self.norms.is_due:
             self.hooks.guard("gradient norms", self.norms.on_loss, outputs)

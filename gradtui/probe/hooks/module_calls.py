@@ -67,8 +67,7 @@ def _wrapper(  # noqa: C901, PLR0915 - as its one inner function
         if is_dynamo():
             return original(self, *args, **kwargs)
         if tracer.passes:
-            # Do what the original does, without its frame, so that deep models do not reach Python's recursion limit
-            # sooner.
+            # Do what the original does, without its frame: deep models reach Python's recursion limit no sooner.
             if is_plain:
                 return (self._compiled_call_impl or self._call_impl)(*args, **kwargs)
             return original(self, *args, **kwargs)

@@ -73,8 +73,7 @@ class Discovery:
         self._roots: list[tuple[weakref.ref[nn.Module], type, _Own]] = []
         """The roots found last of which an optimizer owns a parameter, each with its type."""
         self._gone: dict[type, dict[frozenset[int], tuple[int, _Own]]] = {}
-        """How often a root of this type with these parameters was freed while the parameters lived on and were still
-        trained."""
+        """How often a root of this type was freed while these parameters of it lived on and were still trained."""
 
     def _found_optimizer(self) -> None:
         self.dirty = True
@@ -181,7 +180,7 @@ class Discovery:
 def _chosen(
     candidates: list[nn.Module], seen: list[nn.Module], wanted: set[int], recent: dict[int, int]
 ) -> tuple[list[nn.Module], dict[int, set[int]]]:
-    """Return the candidates that are models, and module id -> parameter ids of all modules examined."""
+    """Return the candidates that are models, and module id -> parameter ids of all modules considered."""
     roots = list({id(module): module for module in candidates}.values())
     held = {key: _parameter_ids(module) for key, module in {id(m): m for m in (*seen, *roots)}.items()}
     needed = wanted.union(*(held[id(module)] for module in seen))

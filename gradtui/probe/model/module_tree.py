@@ -31,9 +31,7 @@ class Leaf(NamedTuple):
 class Contents(NamedTuple):
     """The ids of a module's own parameters and children when it was listed, and its buffers' names.
 
-    Empty slots of parameters and children are included.
-
-    It holds no ids of buffers, since scripts replace them in every step.
+    Empty slots of parameters and children are included. Ids of buffers are not, since scripts replace buffers in every step.
     """
 
     parameters: list[int]

@@ -45,8 +45,7 @@ class GroupWatch:
     def look(self, step: int, is_over: bool = False) -> None:
         """Read all settings again if a learning rate has changed. `step` is the one that uses them.
 
-        If `step` `is_over` for some time, unchanged learning rates are those that it used; changed ones are not attributed
-        to it.
+        If `step` `is_over` for some time, unchanged learning rates are those that it used; changed ones show nothing.
         """
         rates = []
         for optimizer in self._optimizers():

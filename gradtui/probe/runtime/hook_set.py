@@ -40,8 +40,7 @@ _IN_BACKWARD = ("optimizer", "zero_grad")
 """Parts that the script may call within backward, by hooks on gradients."""
 
 _ROOM = 200 * LEAVE_OUT
-"""While a callback runs, the recursion limit does not count this many of gradtui's calls: several times the deepest
-callback."""
+"""The calls of gradtui that the recursion limit does not count while a callback runs: several times the deepest callback."""
 
 MAX_FAILURES = 3
 """A part that failed this often is switched off for the rest of the run."""
@@ -106,11 +105,9 @@ class HookSet:
         self.in_backward = False
         """Whether the training thread runs a backward."""
         self.running: int | None = None
-        """The thread that is running a callback, None while none is. Memory that it allocates is gradtui's, not the
-        script's."""
+        """The thread that is running a callback, None while none is: the memory that it allocates is not the script's."""
         self._turn = RLock()
-        """Held while a callback runs: threads of the autograd engine may call hooks at once, and together with the training
-        thread."""
+        """Held while a callback runs: the autograd engine's threads may call hooks together, also with the training thread."""
         self.first: Callable[[], None] | None = None
         """Called before every callback, to replay older buffered events first."""
         self.raised: Callable[[BaseException, bool], None] | None = None
@@ -283,8 +280,7 @@ class HookSet:
 
     def _caught(self, part: str, error: Exception) -> None:
         """Keep an error of gradtui from the script. Raises an error that a signal handler of the script raised meanwhile."""
-        # No other exception may leave, not even one raised while reporting, as happens close to Python's recursion
-        # limit.
+        # Nothing else may leave, not even an error raised while reporting, as happens close to the recursion limit.
         is_ours = True
         with contextlib.suppress(Exception):
             is_ours = not raised_by_handler(error)

@@ -51,9 +51,9 @@ class SamplingSchedule:
     """Decides step by step whether to measure.
 
     The first `warmup` steps are measured regardless of the cost, until they have cost half a second together: the user
-    looks at them first. After that every k-th step is measured, counted from the last one measured, with k = cost / (budget
-    x step time), both smoothed. Where one round of training takes several optimizer steps (a GAN), whole rounds are
-    measured or skipped, so that no optimizer is always the one missed.
+    looks at them first. After that every k-th step is measured, counted from the last one measured, with
+    k = cost / (budget x step time), both smoothed. Where one round of training takes several optimizer steps (a GAN), whole
+    rounds are measured or skipped, so that no optimizer is always the one missed.
 
     The cost is the median of the last few, since one measurement disturbed by another process would thin out the next
     hundred. The excess of a measurement's cost over the median is a debt, paid off by intervals of up to twice the length.
@@ -116,8 +116,7 @@ class SamplingSchedule:
         if self._is_forced(executed + 1):
             return 0
         if self._is_too_long():
-            # Step times change more slowly than a measurement could be paid for, so this need not be checked as
-            # often.
+            # Whether steps have become longer need not be checked as often as a measurement could be paid for.
             return _MAX_INTERVAL
         return max(0, self._measured + self._interval - executed - 1)
 

@@ -59,8 +59,7 @@ class OwnDeviceTime:
 
     device: float = 0.0
     excess: float = 0.0
-    """The amount by which device time exceeds the host time of the same operations. The two overlap, so the larger one
-    counts."""
+    """Device time beyond the host time of the same operations. The two overlap, so the larger one counts."""
     exempt_excess: float = 0.0
     """The part of `excess` in steps that are sampled regardless of the budget."""
 

@@ -52,8 +52,7 @@ class EvalDetector:
     def backward(self, now: int) -> int | None:
         """Handle the start of a backward.
 
-        Returns the duration in nanoseconds of a call in eval mode that turns out to have been training, None if there was
-        none.
+        Returns the nanoseconds of a call in eval mode that turns out to have been training, None if there was none.
         """
         module, last = self._running, self._last
         self._last = None

@@ -98,8 +98,7 @@ class HookEventBuffer:
         self.tell_at = 0
         """When the buffer is due to be replayed, by the clock's nanoseconds."""
         self.asking_ns = 0
-        """The nanoseconds that the checks at every step have cost since they were last charged: it grows with what is
-        frozen."""
+        """Nanoseconds that the checks at every step took since they were last charged. They grow with what is frozen."""
 
     def begin(self, now: int, model: nn.Module, optimizer: Optimizer, steps: int, *, is_bare: bool) -> None:
         """Buffer the rest of this step, whose forward by `model` has begun, and the `steps` steps after it."""
@@ -110,7 +109,7 @@ class HookEventBuffer:
 
     @property
     def marks_go_on(self) -> bool:
-        """Whether a batch that a DataLoader yields now is for a step that is only buffered, and need not be examined."""
+        """Whether a batch that a DataLoader yields now is for a step that is only buffered, and need not be recorded."""
         return self.thread != 0 and (self.steps_left > 0 or not self.between)
 
     def leave(self) -> None:
@@ -121,7 +120,7 @@ class HookEventBuffer:
                 self._flush()
 
     def forget(self) -> None:
-        """Stop buffering and drop the buffer: this is a forked child."""
+        """Stop buffering and replay nothing: this is a forked child."""
         self.thread = self.idle = self.within = 0
 
     def phase(self) -> Phase | None:

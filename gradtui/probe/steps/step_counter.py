@@ -18,8 +18,7 @@ class StepCounter:
 
     def __init__(self, stop_after: int | None = None) -> None:
         self.steps = 0
-        """Executed optimizer steps of all optimizers together; before the first of them, the number of `stepped_by_hand`
-        calls."""
+        """Executed steps of all optimizers together; before the first of them, the number of `stepped_by_hand` calls."""
         self.micro_steps = 0
         """The number of outermost backward calls."""
         self.left_out = 0

@@ -19,8 +19,7 @@ CAN_TELL = hasattr(_eval_frame, "get_eval_frame_callback")
 
 what_compiles: Callable[[], Any] = getattr(_eval_frame, "get_eval_frame_callback", lambda: None)
 """Returns what compiles the frames that are called from here, as dynamo does below a graph break: None where nothing does,
-False where only previously compiled code runs. It takes 50 ns and is a C function, since dynamo would compile a Python
-function."""
+False where only previously compiled code runs. It takes 50 ns. It is in C, since dynamo would compile a Python function."""
 
 
 def leave_to_python(function: Callable[..., Any], *, and_all_it_calls: bool = False) -> Callable[..., Any]:

@@ -97,7 +97,7 @@ def backward_owner() -> tuple[Any, str]:
 def is_plain_module_call(function: Callable[..., Any]) -> bool:
     """Return whether this `nn.Module.__call__` is torch's own.
 
-    torch's own only chooses between `_compiled_call_impl` and `_call_impl`.
+    That one only chooses between `_compiled_call_impl` and `_call_impl`.
     """
     module = torch.nn.Module
     known = hasattr(module, "_compiled_call_impl") and hasattr(module, "_call_impl")
@@ -161,8 +161,7 @@ def hides_modules(node: GraphNode) -> bool:
     hides = _hides.get(kind)
     if hides is None:
         if kind.__name__ == "CppFunction":
-            # All nodes that C++ extensions and TorchScript define have one Python class: only the node's own name
-            # differs.
+            # All nodes that C++ extensions and TorchScript define have one Python class: only their names differ.
             return any(part in node.name() for part in _HIDING)
         hides = _hides[kind] = any(part in kind.__name__ for part in _HIDING)
     return hides

@@ -149,10 +149,8 @@ _FRAMES = 40
 def reentrant_needs_gradient() -> bool | None:
     """Return whether an input of the reentrant checkpoint that this thread runs requires a gradient.
 
-    None where the thread runs none.
-
-    The checkpoint is found by the frame of its forward. Without such an input autograd records nothing, and torch warns of
-    that.
+    None where the thread runs none. The checkpoint is found by the frame of its forward. Without such an input autograd
+    records nothing, and torch warns of that.
     """
     code = getattr(getattr(getattr(checkpointing, "CheckpointFunction", None), "forward", None), "__code__", None)
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - the only way to a caller's frame
