@@ -1,1 +1,1 @@
-"""All that touches live torch objects. Runs on the training thread unless a module says otherwise."""
+"""Observe and change live torch objects. Modules run on the training thread unless they say otherwise."""

@@ -1,4 +1,4 @@
-"""The probe of this process, if there is one: torch can be tapped only once."""
+"""Store the probe of this process. torch can be patched by one probe at a time."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Viewer:
-    """Where the events of a probe go under the command `gradtui`. Any thread."""
+    """Receives the events of a probe under the command `gradtui`. Any thread may call its functions."""
 
     look: Callable[[Callable[[RunState], Any]], Any]
-    """Returns what a function makes of the state, with all events that have arrived; None where the viewer has no time."""
+    """Applies a function to the state with all events that have arrived, and returns its result; None if the viewer is busy."""
     dropped: Callable[[], int]
-    """Events that were not drained in time."""
+    """Returns the number of events that were dropped because they were not drained in time."""
 
 
 _active: list[tuple[Probe, Viewer | None]] = []
 
 
 def active_probe() -> Probe | None:
-    """The attached probe, None if there is none."""
+    """Return the attached probe, None if there is none."""
     return _active[-1][0] if _active else None
 
 
 def active_viewer() -> Viewer | None:
-    """The viewer of the attached probe, None if the command `gradtui` has not attached it."""
+    """Return the viewer of the attached probe, None if the command `gradtui` has not attached it."""
     return _active[-1][1] if _active else None
 
 
 def set_active(probe: Probe | None, viewer: Viewer | None = None) -> None:
-    """Remember the attached probe, or that there is none any more."""
+    """Set the attached probe and its viewer; None for no probe."""
     _active[:] = [(probe, viewer)] if probe is not None else []

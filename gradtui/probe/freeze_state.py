@@ -1,7 +1,8 @@
-"""What a person has frozen, as plain data for the script's own checkpoint, so that a resumed run keeps it.
+"""Save and load what the user has frozen, as plain data for the script's own checkpoint.
 
-Both functions are called by the script, on its training thread. Neither ever raises: a checkpoint whose freezes cannot be
-taken up is still one that can be trained on, so what is wrong is one line on stderr.
+A resumed run keeps its freezes this way. The script calls `state_dict` and `load_state_dict` on its training thread.
+Neither ever raises: a script can train on from a checkpoint whose freezes cannot be restored, so a problem is one line on
+stderr.
 """
 
 from __future__ import annotations
@@ -16,16 +17,16 @@ from gradtui.probe.probe import Probe
 _VERSION = 1
 _Saved = tuple[tuple[str, ...], tuple[str, ...]]
 _waiting: list[_Saved] = []
-"""What was loaded while nothing watched the run: at most one."""
+"""The state that was loaded while no probe was attached: at most one."""
 
 
 def state_dict() -> dict[str, Any]:
-    """What commands have frozen so far, to be saved with the script's own state.
+    """Return what commands have frozen so far, to be saved with the script's own state.
 
     Returns:
-        `{"version": 1, "frozen": [paths of parameters], "holding_statistics": [paths of modules]}`: strings in lists, which
-        JSON and `torch.save` can take. What was loaded and has not been applied yet is in it. Without anything that watches
-        the run it is what was loaded, so that a run in between loses nothing.
+        `{"version": 1, "frozen": [paths of parameters], "holding_statistics": [paths of modules]}`. The lists hold strings,
+        which JSON and `torch.save` accept. They include freezes that were loaded and have not been applied yet. If no probe is
+        attached, they hold what was loaded, so that a run without gradtui in between loses nothing.
     """
     probe = active_probe()
     frozen, holding = (
@@ -37,8 +38,8 @@ def state_dict() -> dict[str, Any]:
 def load_state_dict(state: Mapping[str, Any]) -> None:
     """Freeze again what was frozen when `state_dict` was called, at the first step boundary at which there is a model.
 
-    Call it at any time, before the model is made or after. What the state names and the model no longer has is told in
-    one line; the rest is frozen.
+    Call it at any time, before or after the model is constructed. One line on stderr names what the state contains and the
+    model no longer has. The rest is frozen.
     """
     saved = _read(state)
     if saved is None or saved == ((), ()):
@@ -53,7 +54,7 @@ def load_state_dict(state: Mapping[str, Any]) -> None:
 
 
 def hand_over(probe: Probe) -> None:
-    """A probe watches the run from now on: it takes what was loaded before."""
+    """Give a newly attached probe the state that was loaded before."""
     if _waiting:
         probe.dispatcher.trainability.load(*_waiting.pop())
 

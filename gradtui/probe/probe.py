@@ -1,4 +1,4 @@
-"""The probe: hears from torch what happens, keeps the phases and counts, and emits events. Runs on the training thread."""
+"""Receive every hook call, track phases and counts, and emit events. Runs on the training thread."""
 
 from __future__ import annotations
 
@@ -21,13 +21,15 @@ from gradtui.protocol.events import Event, PauseChanged, ProbeFailed
 from gradtui.transport.in_process import CommandQueue
 
 _EXAMINATION_SHARE, _NORM_SHARE, _TRACE_SHARE = 0.25, 0.17, 0.1
-"""Of the budget; the rest is for what is done at every step, and for costs above the median that the cadences go by."""
+"""Shares of the overhead budget for sampled steps, gradient norms and memory profiles. The rest pays for the work of every
+step, and for costs above the median that the sampling schedules use."""
 
 
 class Probe:
-    """Watches every training run of this process from `attach` to `detach`.
+    """Observes every training run of this process from `attach` to `detach`.
 
-    `budget` is the share of a step's time that measuring may take; `stop_after` ends the script after so many steps.
+    `budget` is the share of a step's time that measurements may take. `stop_after` is the number of steps after which the
+    probe ends the script.
     """
 
     def __init__(
@@ -60,15 +62,15 @@ class Probe:
         self._scalers = GradScalers(self.norms, self.counter, self.view.discovery.register_optimizer, self._left_out)
         self._evaluation = EvalDetector()
         self._boundary_open = True
-        """A step has ended (or none has begun), and nothing of the next one has run yet."""
+        """Whether a step has ended (or none has begun), and nothing of the next one has run yet."""
         self._stepped: set[int] = set()
-        """Places of the optimizers that have stepped in this iteration."""
+        """Indexes of the optimizers that have stepped in this iteration."""
         self._graphs = CudaGraphs(self._replaying, self._replayed)
         parts = self.phases, self.counter, self.view, self._steps, self._cost
         self._marked = FastPath(commands.waiting, self.dispatcher.freezes, *parts, self._marks_told)
 
     def attach(self) -> None:
-        """Put the hooks on."""
+        """Install the hooks."""
         torch_hooks.install(
             self.hooks, self, self._scalers, self.step_sampler, self._marked.marks, self.dispatcher.statistics
         )
@@ -76,7 +78,7 @@ class Probe:
         cuda_graphs.install(self.hooks, self._graphs)
 
     def detach(self) -> None:
-        """Take the hooks off and emit what is left to say. The script's objects keep nothing of ours."""
+        """Remove the hooks and emit the remaining events. The script's objects keep nothing of gradtui."""
         self.hooks.remove()
         self._marked.marks.leave()
         if self.step_sampler.is_exempt:
@@ -91,7 +93,7 @@ class Probe:
         self._flush(self.clock.now())
 
     def report(self) -> None:
-        """Emit what has been counted and measured so far. Training thread."""
+        """Emit the counts and measurements made so far. Call it on the training thread."""
         self._marked.marks.leave()
         self.hooks.guard("steps", self._scalers.finish)
         self.hooks.guard("gradient norms", self._measure_newest)
@@ -100,7 +102,10 @@ class Probe:
         self._flush(self.clock.now())
 
     def _measure_newest(self) -> None:
-        """Between two steps the gradients of the newest one may still be there, as they were applied."""
+        """Measure the gradients of the newest step, if it is over and the next one has not begun.
+
+        Between two steps the gradients of the newest one may still be in `.grad`, as they were applied.
+        """
         if self.norms.by_hand.step:
             self.norms.end_by_hand()
         optimizer = self._marked.optimizer()
@@ -109,12 +114,12 @@ class Probe:
             self.norms.measure_late(self.counter.steps, optimizer)
 
     def on_forward_pre(self, now: int, module: nn.Module) -> bool:
-        """A module is called from outside any other. Says whether it matters when it returns."""
+        """Handle a call of a root module; return whether `on_forward_post` must follow."""
         if not self.counter.micro_steps and is_constructing():
             return False
         has_parameters = self.view.discovery.on_root_call(module)
         if self.view.discovery.dirty and has_parameters:
-            # While other tensors stand in for a model's parameters (torch.func), nobody could say whose they are.
+            # While torch.func puts other tensors in place of a model's parameters, their owner is unknown.
             has_parameters = not has_stand_ins(module)
             if has_parameters:
                 self.hooks.guard("models", self.view.refresh, self.counter.steps)
@@ -140,7 +145,7 @@ class Probe:
         return True
 
     def on_forward_post(self, now: int, module: nn.Module) -> None:
-        """It returned."""
+        """Handle the return of a root module."""
         if self._evaluation.ended(module, now):
             self.phases.eval_ended(now)
         else:
@@ -148,7 +153,7 @@ class Probe:
             self.step_sampler.tracer.left(now)
 
     def on_backward_pre(self, now: int, outputs: Any, accumulates: bool, keeps_graph: bool) -> None:
-        """An outermost backward or `autograd.grad` begins."""
+        """Handle the start of an outermost backward or `autograd.grad`."""
         if not accumulates:
             self.phases.grad_began(now)
             self._traces.enter()
@@ -157,7 +162,7 @@ class Probe:
             self.hooks.guard("gradient norms", self.norms.end_by_hand)
         trained_ns = self._evaluation.backward(now)
         if trained_ns is not None:
-            # Its forward was the boundary, and went by unnoticed: what is asked for waits for the next.
+            # The forward in eval mode was an unrecognised boundary: commands wait for the next one.
             self.phases.evaluation_was_training(trained_ns)
             self._boundary_open = False
         elif self._boundary_open and not (self.counter.by_hand and self.view.tree.parameters):
@@ -172,7 +177,7 @@ class Probe:
         self._traces.enter()
 
     def on_backward_post(self, now: int, accumulates: bool) -> None:
-        """It ended."""
+        """Handle the end of an outermost backward or `autograd.grad`."""
         self._traces.leave()
         if not accumulates:
             self.phases.grad_ended(now)
@@ -192,35 +197,35 @@ class Probe:
             self._after_step(now, None)
 
     def registered(self, now: int, holder: nn.Module) -> None:  # noqa: ARG002
-        """A module or parameter was registered with `holder`, and one of the two is listed."""
+        """Handle the registration of a module or parameter with `holder`. One of the two is listed."""
         self.view.registered(holder)
 
     def lists(self, module: object) -> bool:
-        """Whether a module or parameter is listed."""
+        """Return whether a module or parameter is listed."""
         return self.view.lists(module)
 
     def on_optimizer_init(self, now: int, optimizer: Optimizer) -> None:  # noqa: ARG002
-        """An optimizer was constructed."""
+        """Register an optimizer that has been constructed."""
         self.view.discovery.register_optimizer(optimizer)
 
     def state_loading(self, now: int, optimizer: Optimizer, state: Any) -> None:  # noqa: ARG002
-        """The script is about to load a saved state into an optimizer."""
+        """Prepare for the script to load a saved state into an optimizer."""
         self.view.discovery.register_optimizer(optimizer)
         self.dispatcher.loading(self.counter.steps, optimizer, state)
 
     def state_loaded(self, now: int) -> None:  # noqa: ARG002
-        """It has been loaded, or that has failed."""
+        """Handle the end of that load, successful or not."""
         self.dispatcher.loaded()
 
     def on_step_pre(self, now: int, optimizer: Optimizer, with_closure: bool) -> None:
-        """`Optimizer.step` is called; a subclass that calls its parent's step reports twice."""
+        """Handle a call of `Optimizer.step`. A subclass that calls its parent's step causes two calls."""
         self._steps.drop_lost(besides=1)
         place = self.view.discovery.register_optimizer(optimizer)
         if self.view.discovery.dirty:
             self.hooks.guard("models", self.view.refresh, self.counter.steps)
         if self._boundary_open and (with_closure or place in self._stepped):
-            # With a closure the whole iteration runs within this step. Where no forward or backward was seen, as with
-            # torch.func, it is over: that is no moment for commands.
+            # With a closure the whole iteration runs within this step. Where no forward or backward was observed, as
+            # with torch.func, the iteration is over, and commands cannot be applied now.
             self._cross_boundary(for_commands=with_closure)
         if self._steps.began(optimizer, with_closure).nested:
             return
@@ -235,26 +240,26 @@ class Probe:
             self._traces.enter()
 
     def on_step_post(self, now: int, optimizer: Optimizer) -> None:
-        """`Optimizer.step` returned. Raises `RunStopped` when the number of steps is reached."""
+        """Handle the return of `Optimizer.step`. Raises `RunStopped` when the number of steps is reached."""
         step = self._steps.ended(optimizer)
         if step is None or step.nested:
             return
         if not step.with_closure:
             self._traces.leave()
         if self.norms.is_due and step.with_closure:
-            # A closure's gradients exist only now; they stay as they were applied until they are cleared.
+            # A closure's gradients exist only now. They stay as they were applied until they are cleared.
             self.hooks.guard("gradient norms", self.norms.measure_after, self.counter.steps + 1, optimizer)
         self.phases.on_step_post(now)
         self._after_step(now, optimizer, skipped=self._scalers.skips(optimizer))
 
     def _left_out(self, now: int, optimizer: Optimizer) -> None:
-        """A GradScaler has left this optimizer's step out."""
+        """Handle a step of `optimizer` that a GradScaler skipped."""
         if self.norms.is_due:
             self.hooks.guard("gradient norms", self.norms.measure, self.counter.steps, optimizer)
         self._after_step(now, optimizer, skipped=True)
 
     def _after_step(self, now: int, optimizer: Optimizer | None, *, skipped: bool = False) -> None:
-        """A step has ended; `optimizer` is None where the script updates its parameters itself."""
+        """Handle the end of a step. `optimizer` is None where the script updates its parameters itself."""
         self._scalers.passed_on()
         if self._graphs.capture is not None and optimizer is not None:
             self._graphs.capture.optimizers.append(self.view.stepped(optimizer, self.counter.steps, 0))
@@ -285,12 +290,12 @@ class Probe:
             self.counter.stop_if_done()
 
     def _replaying(self, now: int) -> None:  # noqa: ARG002
-        """A CUDA graph that contains a step is about to be replayed: a boundary, at which nothing can be frozen."""
+        """Handle the start of the replay of a CUDA graph that contains a step: a boundary at which nothing can be frozen."""
         self.hooks.guard("commands", self.dispatcher.cross, self.counter.steps, False, True)
         self.norms.poll()
 
     def _replayed(self, now: int, work: CapturedWork) -> None:
-        """It has been launched."""
+        """Handle a replay that has been launched."""
         steps = self.counter.replayed(work.backwards, work.optimizers, by_hand=self._is_by_hand())
         if steps:
             self._cost.steps_ended((now,) * steps)
@@ -298,9 +303,9 @@ class Probe:
         self.counter.stop_if_done()
 
     def _marks_told(self, now: int) -> None:
-        """Steps that were only marked have been counted, up to this moment."""
+        """Update the probe after buffered steps have been replayed and counted, up to `now`."""
         self._boundary_open = between = self._marked.marks.between
-        # Where marks go on, nothing of the script's has run since a step or its backward has ended.
+        # If buffering goes on, no code of the script has run since a step or its backward ended.
         is_over = not self._marked.marks.thread
         step = self.counter.steps + (not between and not is_over)
         self.hooks.guard("optimizer settings", self.view.groups.look, step, is_over)
@@ -315,7 +320,7 @@ class Probe:
             self._flush(now)
 
     def _rests(self) -> int:
-        """How many steps after the present one nobody wants to look at; negative if this one is looked at."""
+        """Return how many steps after the present one no part needs to sample; negative if a part samples the present one."""
         executed = self.counter.steps
         of_parts = (
             self.norms.steps_until_due(executed),
@@ -325,21 +330,21 @@ class Probe:
         return min(self.counter.steps_until_due(), *of_parts)
 
     def on_zero_grad_pre(self, now: int) -> None:
-        """Gradients are being cleared."""
+        """Handle the start of `zero_grad`."""
         if self.norms.by_hand.step:
             self.hooks.guard("gradient norms", self.norms.end_by_hand)
         self.phases.on_zero_grad_pre(now)
 
     def on_zero_grad_post(self, now: int) -> None:
-        """They are cleared."""
+        """Handle the end of `zero_grad`."""
         self.phases.on_zero_grad_post(now)
 
     def on_next_batch(self, now: int) -> None:
-        """A DataLoader is asked for a batch."""
+        """Handle the request of a batch from a DataLoader."""
         self.phases.data_began(now)
 
     def _is_by_hand(self) -> bool:
-        """Whether the script updates its parameters itself: no optimizer has stepped yet, and there is none that could."""
+        """Return whether the script updates its parameters itself: no optimizer has stepped, and none is alive that could."""
         return self.counter.none_by_optimizer and not self._steps and not self.view.live_optimizers()
 
     def _steps_lost(self, left: int) -> None:
@@ -358,7 +363,7 @@ class Probe:
         self._emit(ProbeFailed(self.clock.at(), self.counter.steps, part, error, disabled))
 
     def _cross_boundary(self, root: nn.Module | None = None, *, for_commands: bool = True) -> None:
-        """The next step begins, with a call of `root` where a module begins it."""
+        """Begin the next step. `root` is the module whose call begins it, None if no module does."""
         if self._steps.are_running():
             return
         self._boundary_open = False
@@ -371,7 +376,7 @@ class Probe:
         if self._is_by_hand():
             # Not when its backward ended: what the script does with the gradients is part of its step.
             self.counter.stop_if_done()
-        # Read before the run may be held: the time of that is taken off only when it goes on.
+        # Read before a command may hold the run: the time of the hold is subtracted only when the run goes on.
         cost = self._cost.of_step()
         if self.step_sampler.times.timed is not None:
             self.step_sampler.times.on_step_post()

@@ -1,4 +1,4 @@
-"""A probe with everything around it: what `gradtui train.py`, `gradtui.watch` and `gradtui.apply_schedule` put together."""
+"""Compose a probe and its samplers, as `gradtui train.py`, `gradtui.watch` and `gradtui.apply_schedule` use them."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from gradtui.transport.in_process import CommandQueue
 
 
 class Session:
-    """Watches this process from `start` to `stop`.
+    """Observes this process from `start` to `stop`.
 
     Attributes:
         probe: the probe.
-        ledger: what counts the memory of the CPU.
+        ledger: the name of the counter of CPU memory.
     """
 
     def __init__(
@@ -51,20 +51,20 @@ class Session:
         self._sampler = SamplerThread(samplers, emit, self._failed)
 
     def start(self, viewer: Viewer | None = None) -> None:
-        """Put the hooks on and start the sampler thread. `viewer` is where the events go under the command."""
+        """Install the hooks and start the sampler thread. `viewer` receives the events under the command `gradtui`."""
         set_active(self.probe, viewer)
         self.probe.attach()
         freeze_state.hand_over(self.probe)
         self._sampler.start()
 
     def stop(self) -> None:
-        """Take the hooks off, stop the sampler thread, and emit what is left to say. No part's failure raises."""
+        """Remove the hooks, stop the sampler thread, and emit the remaining events. Never raises an `Exception`."""
         probe = self.probe
         leaving: tuple[tuple[str, Callable[[], object]], ...] = (
             ("probe", lambda: set_active(None)),
             ("sampler", self._sampler.stop),
             ("probe", probe.detach),
-            # The newest steps are counted as the probe is detached.
+            # Detaching the probe counts the newest steps.
             ("schedule", lambda: probe.dispatcher.finish(probe.counter.steps)),
         )
         for part, leave in leaving:

@@ -1,7 +1,7 @@
-"""CUDA graphs of the script: what is captured does not run until the graph is replayed, and counts as a step at each replay.
+"""Track the script's CUDA graphs. A captured step runs, and counts, at each replay of its graph.
 
-The wrappers sit on `torch.cuda.CUDAGraph`, which `torch.cuda.graph`, `make_graphed_callables` and inductor use. Training
-thread, except for `open_captures`. Not yet confirmed on a device.
+The wrappers are installed on `torch.cuda.CUDAGraph`, which `torch.cuda.graph`, `make_graphed_callables` and inductor use.
+Everything but `open_captures` runs on the training thread. Not yet confirmed on a device.
 """
 
 from __future__ import annotations
@@ -22,37 +22,41 @@ from gradtui.probe.torch_private.dynamo_frames import leave_to_python
 
 @dataclass
 class CapturedWork:
-    """What one replay of a graph runs."""
+    """The work of one replay of a graph."""
 
     backwards: int = 0
     optimizers: list[int] = field(default_factory=list)
-    """The places of the optimizers whose steps are in it, in order."""
+    """Indexes of the optimizers whose steps the graph contains, in order."""
 
 
 class CudaGraphs:
-    """Knows what the script's graphs contain. `replayed` is called with the time and the work of each replay that has any."""
+    """Records what the script's graphs contain.
+
+    `replaying` is called with the time before each replay of a graph that contains a backward or a step; `replayed` is
+    called with the time and the work after it.
+    """
 
     def __init__(self, replaying: Callable[[int], None], replayed: Callable[[int, CapturedWork], None]) -> None:
         self.capture: CapturedWork | None = None
-        """What has been captured so far into the graph that is being captured; None while none is."""
+        """The work captured so far into the graph that is being captured; None while no capture runs."""
         self.replaying = replaying
         self.replayed = replayed
         self.work: weakref.WeakKeyDictionary[Any, CapturedWork] = weakref.WeakKeyDictionary()
-        """Of the graphs that contain a backward or a step."""
+        """The work of each graph that contains a backward or a step."""
 
     def capture_began(self, now: int) -> None:  # noqa: ARG002 - as every callback of a hook
-        """A capture is about to begin."""
+        """Handle the start of a capture."""
         self.capture = CapturedWork()
 
     def capture_ended(self, now: int, graph: Any) -> None:  # noqa: ARG002
-        """It has ended, or has failed."""
+        """Handle the end or the failure of a capture."""
         captured, self.capture = self.capture, None
         if captured is not None and captured != CapturedWork():
             self.work[graph] = captured
 
 
 def install(hooks: HookSet, graphs: CudaGraphs) -> None:
-    """Follow captures and replays; `hooks.remove()` takes the wrappers off."""
+    """Patch the methods that capture and replay; `hooks.remove()` removes the wrappers."""
     kind = torch.cuda.CUDAGraph
     for name, wrap in (("capture_begin", _begin), ("capture_end", _end), ("replay", _replay)):
         if hasattr(kind, name):
@@ -97,7 +101,7 @@ def _end(hooks: HookSet, graphs: CudaGraphs, original: Callable[..., Any]) -> Ca
 def _replay(hooks: HookSet, graphs: CudaGraphs, original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def replay(self: Any, *args: Any, **kwargs: Any) -> Any:
-        # Compiled code replays graphs too, several in each step: those contain no step of an optimizer.
+        # Compiled code replays graphs too, several in each step. Those contain no optimizer step.
         captured = graphs.work.get(self) if graphs.work and hooks.active else None
         if captured is None:
             return original(self, *args, **kwargs)

@@ -1,4 +1,4 @@
-"""The wrapper around every call of a module: tells of the outermost ones, and traces or checkpoints those within."""
+"""Wrap `nn.Module.__call__`: report calls of root modules, and log or checkpoint the calls within them."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def module_call(
     marks: HookEventBuffer,
     held: PinnedNormStats,
 ) -> Function:
-    """The wrapper around `nn.Module.__call__`. While the script's forward runs, statistics are `held`.
+    """Return the wrapper around `nn.Module.__call__`. While the script's forward runs, `held` pins norm statistics.
 
-    Where the original is torch's own function, a frame of the wrapper takes the place of a frame of that function.
+    Where the original is torch's own function, the frame of the wrapper looks like a frame of that function.
     """
     outermost = _Outermost(hooks, listener, step_sampler, held)
     is_plain = is_plain_module_call(original) and call_position(original, "_call_impl") is not None
@@ -61,13 +61,13 @@ def _wrapper(  # noqa: C901, PLR0915 - as its one inner function
     is_dynamo, is_compiling, compiles = torch.compiler.is_dynamo_compiling, torch.compiler.is_compiling, what_compiles
     thread_now, now, records, forward = get_ident, perf_counter_ns, torch.is_grad_enabled, FORWARD
 
-    # Of globals it may use only what Python has built in: see `stands_for`.
+    # Builtins are the only globals it may use: see `stands_for`.
     def __call__(self: nn.Module, *args: Any, **kwargs: Any) -> Any:  # noqa: N807, C901, PLR0912 - every frame more is felt here
-        # Nothing may be read before this test: while dynamo traces, whatever is read becomes a guard.
+        # Nothing may be read before this test: while dynamo traces, it makes a guard of everything that is read.
         if is_dynamo():
             return original(self, *args, **kwargs)
         if tracer.passes:
-            # What the original does, without its frame: deep models meet Python's recursion limit no sooner.
+            # Do what the original does, without its frame: deep models reach Python's recursion limit no sooner.
             if is_plain:
                 return (self._compiled_call_impl or self._call_impl)(*args, **kwargs)
             return original(self, *args, **kwargs)
@@ -94,7 +94,8 @@ def _wrapper(  # noqa: C901, PLR0915 - as its one inner function
         is_told = is_marked or self._modules or self._parameters or is_inside or checkpoints.wanted
         call = (self._compiled_call_impl or self._call_impl) if is_plain else hold(original, self)
         if not is_told or (not is_marked and (is_compiling() or compiles())):
-            # A loss function, where marks are not enough; or what dynamo compiles below a graph break: nothing may hinder it.
+            # Calls of loss functions, where buffered hook events are not enough, and modules that dynamo compiles
+            # below a graph break: nothing may hinder the compilation.
             return call(*args, **kwargs)
         if checkpoints.wanted and id(self) in checkpoints.wanted:
             call = hold(checkpoints.run, self, call)
@@ -116,13 +117,13 @@ def _wrapper(  # noqa: C901, PLR0915 - as its one inner function
 
 
 class _Outermost:
-    """Calls a module that is called from outside any other."""
+    """Calls root modules, which no other module calls."""
 
     def __init__(
         self, hooks: HookSet, listener: HookListener, step_sampler: OperationObserver, held: PinnedNormStats
     ) -> None:
         self.inside: set[int] = set()
-        """The threads that are running a module now, but for a marked one, which `tracer.inside` tells of."""
+        """The threads that are running a module now, except in a buffered step, for which `tracer.inside` holds the thread."""
         self._hooks = hooks
         self._listener = listener
         self._tracer = step_sampler.tracer
@@ -132,7 +133,7 @@ class _Outermost:
 
     def call(self, module: nn.Module, call: Function, args: Any, kwargs: Any, is_marked: bool) -> Any:
         hooks, held, tracer, thread = self._hooks, self._held, self._tracer, get_ident()
-        # A forward inside backward is a checkpoint being recomputed, on CUDA in a thread of the engine's.
+        # A forward inside backward recomputes a checkpoint; on CUDA it runs in a thread of the autograd engine.
         is_again = not is_marked and (not hooks.active or current_graph_task_id() != -1)
         is_traced = is_again and hooks.active and tracer.on and self._recomputation.traces
         is_awaited = is_heard = is_holding = False
@@ -145,7 +146,7 @@ class _Outermost:
                 return call(*args, **kwargs)
             is_awaited = not is_marked and self._entered(module, (args, kwargs))
             is_heard = thread == hooks.thread
-            is_holding = bool(held.modules) and held.enter()  # Only now: the boundary is behind us.
+            is_holding = bool(held.modules) and held.enter()  # Only now, after the step boundary.
             self.inside.add(thread)
             if is_heard:
                 tracer.inside, tracer.passes = thread, not (tracer.on or tracer.minds)
@@ -155,7 +156,7 @@ class _Outermost:
                 hooks.passes(error)
             raise
         finally:
-            # First, and without a call: a Ctrl+C in what follows must not leave later calls unheard.
+            # First, and without a call: after a Ctrl+C in the code below, later calls must still be observed.
             count[0] -= LEAVE_OUT
             if is_heard:
                 tracer.inside, tracer.passes = 0, False
@@ -168,7 +169,10 @@ class _Outermost:
                 hooks.run("modules", tracer.left)
 
     def _entered(self, module: nn.Module, arguments: Any) -> Any:
-        """Tell of it. Its batch is noted first, so that it is known at the end of `load` too."""
+        """Report the call; return whether its return must be reported too.
+
+        The batch is recorded first, so that it is known at the end of the phase `load` too.
+        """
         hooks, batches = self._hooks, self._batches
         was_on = batches.on
         if was_on:

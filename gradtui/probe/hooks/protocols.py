@@ -1,4 +1,4 @@
-"""What hears of what torch does: the shapes of the listeners that the hooks tell. Everything is told on the training thread."""
+"""Define the protocols of the listeners that the hooks call. All calls are on the training thread."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gradtui.probe.memory import BatchStorages
 
 
 class HookListener(Protocol):
-    """What the probe is told, always through `HookSet.run`; `now` is the clock's nanoseconds."""
+    """Receives hook calls, always through `HookSet.run`. `now` is the clock's time in nanoseconds."""
 
     def on_forward_pre(self, now: int, module: nn.Module) -> bool: ...
     def on_forward_post(self, now: int, module: nn.Module) -> None: ...
@@ -32,7 +32,7 @@ class HookListener(Protocol):
 
 
 class GradScalerListener(Protocol):
-    """What a `GradScaler` does, told in the same way."""
+    """Receives calls of a `GradScaler`, also through `HookSet.run`."""
 
     def made(self, now: int, scaler: Any) -> None: ...
     def scaled(self, now: int, scaler: Any) -> None: ...
@@ -41,7 +41,7 @@ class GradScalerListener(Protocol):
 
 
 class OperationObserver(Protocol):
-    """What is told of single operations and tensors, on steps that are looked at."""
+    """Holds the objects that receive single operations and tensors on sampled steps."""
 
     tracer: ModuleCallLogger
     batches: BatchStorages

@@ -1,7 +1,8 @@
-"""Where torch is tapped: a handful of class-level wrappers and two global optimizer hooks, none of them per module.
+"""Install gradtui's hooks on torch: a few class-level wrappers and two global optimizer hooks, none of them per module.
 
-Measured against the alternatives, this is the cheapest set that sees every phase: wrapping `nn.Module.__call__` costs about
-0.2 µs a call, a global forward hook six times that, and full-backward hooks break in-place operations and torch.compile.
+Measured against the alternatives, this is the cheapest set that observes every phase. Wrapping `nn.Module.__call__` costs
+about 0.2 µs a call and a global forward hook six times that. Full-backward hooks break in-place operations and
+torch.compile.
 """
 
 from __future__ import annotations
@@ -44,10 +45,10 @@ def install(
     marks: HookEventBuffer,
     statistics: PinnedNormStats,
 ) -> None:
-    """Put every wrapper and hook on; `hooks.remove()` takes them off.
+    """Install every wrapper and hook; `hooks.remove()` removes them.
 
-    What happens at every step is first offered to `marks`; the listener hears at once what they do not take. While the
-    script's forward and backward run, `statistics` are held.
+    The wrappers first try to append each event of a step to the buffer `marks`. They report the events that the buffer does
+    not accept to the listener at once. While the script's forward and backward run, `statistics` pins the norm statistics.
     """
     hooks.patch(
         nn.Module, "__call__", lambda original: module_call(original, hooks, listener, step_sampler, marks, statistics)
@@ -88,14 +89,14 @@ def _backward(  # noqa: C901 - as its one inner function
 
     @functools.wraps(original)
     def run_backward(*args: Any, **kwargs: Any) -> Any:  # noqa: C901 - every frame more is felt here
-        # `torch.autograd.grad` does not accumulate into `.grad`; only `backward` passes this.
+        # `torch.autograd.grad` does not accumulate into `.grad`; only `backward` passes this argument.
         accumulates, thread = kwargs.get("accumulate_grad", accumulates_by_itself), get_ident()
         is_marked = began = accumulates and marks.idle == thread and not marks.between
         if is_marked:
             marks.within, marks.idle = BACKWARD, 0
             marks.add((BACKWARD, perf_counter_ns()))
         else:
-            # Not a parameter of its own: the tuple would be taken apart for it, and packed again, at every step.
+            # Not a parameter of its own: Python would unpack and repack the argument tuple at every step.
             outputs = args[0] if args else kwargs.get("tensors")
             if not hooks.active or current_graph_task_id() != -1 or _is_traced(outputs):
                 recomputation.tell_nested(hooks, step_sampler.recomputation, outputs)
@@ -109,7 +110,7 @@ def _backward(  # noqa: C901 - as its one inner function
                 keeps_graph = bool(args[2]) if len(args) > 2 else bool(kwargs.get("retain_graph"))
                 hooks.run("backward", listener.on_backward_pre, outputs, accumulates, keeps_graph)
                 began = True
-            # A checkpointed forward is run again within backward. Only now: this may have been a boundary.
+            # A checkpointed forward runs again within backward. Only now, after a possible boundary.
             is_holding = not (is_marked and marks.is_bare) and bool(held.modules) and held.enter(backward=True)
             if hooks.thread == thread:
                 hooks.in_backward = is_here = True
@@ -135,7 +136,7 @@ def _backward(  # noqa: C901 - as its one inner function
 
 
 def _is_traced(outputs: Any) -> bool:
-    """Whether a compiler is tracing a joint graph through fake tensors: no backward of the script's."""
+    """Return whether a compiler is tracing a joint graph through fake tensors, which is no backward of the script."""
     first = outputs[0] if isinstance(outputs, (tuple, list)) and outputs else outputs
     return type(first).__name__ in ("FakeTensor", "FunctionalTensor")
 
@@ -174,7 +175,10 @@ def _load_state(original: Function, hooks: HookSet, listener: HookListener) -> F
 
 
 def _registration_hook(hooks: HookSet, listener: HookListener) -> Callable[..., None]:
-    """Heard whenever a module or parameter becomes a part of a module: only what concerns a listed one is passed on."""
+    """Return torch's registration hook, which passes on only what concerns a listed module or parameter.
+
+    torch calls it whenever a module or parameter becomes a part of a module.
+    """
 
     def registered(holder: nn.Module, name: str, part: Any) -> None:  # noqa: ARG001 - as torch calls it
         if hooks.active and (listener.lists(holder) or listener.lists(part)):

@@ -1,8 +1,8 @@
-"""A wrapper of ours that looks like the function of torch's which it replaces, in warnings, in tracebacks and to profilers.
+"""Make a wrapper's frames look like those of the torch function it replaces, in warnings, tracebacks and profilers.
 
-`nn.Module.__call__` is `_wrapped_call_impl`, and all it does is to call `_call_impl`. Our wrapper calls `_call_impl` itself, so
-that a deep model needs no more of Python's stack. The frame of the wrapper takes the place of torch's frame: the same file,
-name, line and module, whichever of its instructions runs.
+`nn.Module.__call__` is `_wrapped_call_impl`, which only calls `_call_impl`. gradtui's wrapper calls `_call_impl` itself, so
+that a deep model needs no more of Python's stack. The frame of the wrapper takes the place of torch's frame: it has the
+same file, name, line and module, whichever of its instructions runs.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 Function = Callable[..., Any]
 
 _UNITS = 8
-"""Code units (of two bytes) that one entry of a line table covers at most, on Python 3.11 and later."""
+"""The most code units (of two bytes) that one entry of a line table covers, on Python 3.11 and later."""
 
 
 class Position(NamedTuple):
-    """Where a call stands in a source file. The last three are None on Python 3.10."""
+    """The position of a call in a source file. The last three fields are None on Python 3.10."""
 
     line: int
     end_line: int | None
@@ -29,9 +29,9 @@ class Position(NamedTuple):
 
 
 def stands_for(function: Function, original: Function, called: str) -> FunctionType | None:
-    """A copy of `function` whose frames look like frames of `original` where it calls the method `called`.
+    """Return a copy of `function` whose frames look like frames of `original` where it calls the method `called`.
 
-    `function` must not use globals: its copy has those of `original`. None where `original` makes no such call.
+    `function` must not use globals: its copy has those of `original`. Returns None where `original` makes no such call.
     """
     position = call_position(original, called)
     if position is None or not (isinstance(function, FunctionType) and isinstance(original, FunctionType)):
@@ -47,7 +47,7 @@ def stands_for(function: Function, original: Function, called: str) -> FunctionT
 
 
 def call_position(function: Function, called: str) -> Position | None:
-    """Where `function` calls the method of this name, None if nowhere."""
+    """Return the position at which `function` calls the method `called`, None if it does not."""
     if not isinstance(function, FunctionType):
         return None
     is_next, line = False, function.__code__.co_firstlineno
@@ -65,7 +65,7 @@ def call_position(function: Function, called: str) -> Position | None:
 
 
 def _one_place(length: int, position: Position, first_line: int) -> bytes:
-    """The `co_linetable` of so many bytes of code that all stand at one position (CPython's `Objects/locations.md`)."""
+    """Return the `co_linetable` of `length` bytes of code at one position (CPython's `Objects/locations.md`)."""
     if sys.version_info < (3, 11):
         steps = [min(254, length - done) for done in range(0, length, 254)]
         deltas = [position.line - first_line, *[0] * (len(steps) - 1)]
@@ -84,7 +84,7 @@ def _one_place(length: int, position: Position, first_line: int) -> bytes:
 
 
 def _variable(value: int) -> Iterator[int]:
-    """A number in pieces of six bits, the lowest first."""
+    """Yield a number in pieces of six bits, the lowest first."""
     while value >= 64:
         yield 0x40 | value & 0x3F
         value >>= 6

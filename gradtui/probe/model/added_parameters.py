@@ -1,9 +1,9 @@
-"""The parameters that commands have added to an optimizer, and taking them out again.
+"""Add parameters to optimizers for commands, and remove them again.
 
 A checkpoint of an optimizer names its parameters by their positions. While an optimizer holds parameters that a command has
-added, its `state_dict()` does not fit the optimizer that the script makes. So a freeze takes them out again, and their state
-waits here for the next unfreeze. Only what a command has added is taken out, and only while the script has not arranged the
-group anew. Training thread only, at a boundary.
+added, its `state_dict()` does not fit the optimizer that the script constructs. So a freeze removes them again, and this
+module keeps their state until the next unfreeze. It removes only what a command has added, and only while the script has
+not rearranged the group. Training thread only, at a boundary.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from gradtui.probe.model.optimizer_membership import Membership
 
 @dataclass(eq=False)
 class _Home:
-    """A group as a command found it when it added parameters to it."""
+    """A param group as a command found it when it added parameters to it."""
 
     optimizer: weakref.ref[Optimizer]
     group: int
     members: int
-    """The id of the list of its parameters. A script that arranges its groups anew makes another list."""
+    """The id of the list of the group's parameters. A script that rearranges its groups makes another list."""
     own: tuple[weakref.ref[torch.Tensor], ...]
-    """The script's own parameters in it, in order."""
+    """The script's own parameters in the group, in order."""
 
 
 @dataclass(eq=False)
@@ -42,48 +42,48 @@ class _Added:
     tensor: weakref.ref[torch.Tensor]
     home: _Home
     since_step: int | None = None
-    """The step after which it was added; None while it is out again."""
+    """The step after which it was added; None while it is removed again."""
     has_trained: bool = False
-    """It was in the optimizer during a step."""
+    """Whether it was in the optimizer during a step."""
     aside: list[tuple[weakref.ref[Optimizer], dict[str, Any]]] = field(default_factory=list)
-    """Its state in each optimizer while it is out."""
+    """Its state in each optimizer while it is removed."""
 
 
 class Left(NamedTuple):
-    """What has been taken out of the optimizers, by the optimizers' class names."""
+    """The parameters removed from the optimizers, by the optimizers' class names."""
 
     out: Counter[str]
     stayed: Counter[str]
-    """What the script has arranged anew, and what is left to it therefore."""
+    """Those that stay, because the script has rearranged their group."""
     added_still: Counter[str]
-    """What other commands have added and is in there still."""
+    """Those that other commands have added and that are still in an optimizer."""
 
 
 class AddedParameters:
-    """Adds parameters to optimizers, takes them out, and keeps their state meanwhile.
+    """Adds parameters to optimizers, removes them, and keeps their state meanwhile.
 
-    `optimizers` tells every living optimizer: some share their groups.
+    `optimizers` returns every living optimizer: some share their groups.
     """
 
     def __init__(self, optimizers: Callable[[], Sequence[Optimizer]]) -> None:
         self._optimizers = optimizers
         self._added: dict[int, _Added] = {}
-        """By the id of the parameter."""
+        """Keyed by the id of the parameter."""
 
     def __bool__(self) -> bool:
-        """Whether a command has ever added a parameter that still lives."""
+        """Whether a command has ever added a parameter that is still alive."""
         return bool(self._added)
 
     def plan(
         self, orphans: Mapping[int, torch.Tensor], tree: ModuleTree, optimizers: Sequence[Optimizer]
     ) -> list[Membership]:
-        """As `optimizer_membership.plan`, but what was in a group before goes back to it."""
+        """Plan as `optimizer_membership.plan` does, but return parameters to the group in which they were before."""
         planned = membership.plan(orphans, tree, optimizers)
         return [self._at_home(member, optimizers) for member in planned] if self._added else planned
 
     @contextmanager
     def joining(self, planned: Sequence[Membership], step: int) -> Iterator[None]:
-        """Add these, with the state that waited for them; takes them out again if something raises within."""
+        """Add these parameters with their kept state; remove them again if the body raises."""
         homes: dict[int, _Home] = {}
         try:
             for member in planned:
@@ -99,7 +99,7 @@ class AddedParameters:
             raise
 
     def leave(self, tensors: Iterable[torch.Tensor], step: int) -> Left:
-        """Take out those of these parameters that are in an optimizer because of a command."""
+        """Remove those of these parameters that are in an optimizer because of a command."""
         out: Counter[str] = Counter()
         stayed: Counter[str] = Counter()
         by_home: dict[int, tuple[_Home, list[_Added]]] = {}
@@ -126,7 +126,7 @@ class AddedParameters:
 
     @contextmanager
     def away(self, optimizer: Optimizer, tree: ModuleTree, step: int) -> Iterator[None]:
-        """Have this optimizer without what commands have added to it for a while."""
+        """Remove from this optimizer what commands have added to it while the body runs."""
         added = [tensor for tensor in membership.parameters(optimizer) if self.holds(tensor)]
         self.leave(added, step)
         try:
@@ -137,30 +137,30 @@ class AddedParameters:
                 pass
 
     def holds(self, tensor: torch.Tensor) -> bool:
-        """Whether this parameter is in an optimizer because of a command."""
+        """Return whether this parameter is in an optimizer because of a command."""
         return self._inside(tensor) is not None
 
     def count_in(self, optimizer: Optimizer) -> int:
-        """How many parameters of this optimizer commands have added."""
+        """Return the number of parameters of this optimizer that commands have added."""
         return sum(self.holds(tensor) for tensor in membership.parameters(optimizer))
 
     def inside(self) -> list[torch.Tensor]:
-        """Every parameter that is in an optimizer because of a command."""
+        """Return every parameter that is in an optimizer because of a command."""
         return self._living(lambda added: added.since_step is not None)
 
     def trained_outside(self) -> list[torch.Tensor]:
-        """Every parameter that has trained because of a command and that is out of the optimizer again."""
+        """Return every parameter that has trained because of a command and is removed from the optimizer again."""
         return self._living(lambda added: added.since_step is None and added.has_trained)
 
     def states(self) -> Iterator[tuple[torch.Tensor, dict[str, Any]]]:
-        """(parameter, state) of all state that waits here."""
+        """Yield (parameter, state) of all state kept here."""
         for added in self._added.values():
             tensor = added.tensor()
             if tensor is not None:
                 yield from ((tensor, entries) for _, entries in added.aside)
 
     def state(self, optimizer: Optimizer, tensor: torch.Tensor) -> Any:
-        """The state that an optimizer has for a parameter, wherever it is; None if there is none."""
+        """Return the state that an optimizer has for a parameter, in the optimizer or kept here; None if there is none."""
         kept = self._added.get(id(tensor))
         for reference, entries in kept.aside if kept is not None else ():
             if reference() is optimizer:
@@ -168,12 +168,12 @@ class AddedParameters:
         return optimizer.state.get(tensor)
 
     def waiting_bytes(self, tensors: Iterable[torch.Tensor]) -> int:
-        """Bytes of the state of these parameters that waits here."""
+        """Return the bytes of the state of these parameters that is kept here."""
         known = (self._added[id(tensor)] for tensor in tensors if id(tensor) in self._added)
         return sum(value.nbytes for added in known for _, state in added.aside for value in strided_tensors(state))
 
     def put(self, optimizer: Optimizer, tensor: torch.Tensor, entries: dict[str, Any]) -> None:
-        """Give a parameter this state: in the optimizer if that owns it, else it waits here."""
+        """Set a parameter's state: in the optimizer if that owns the parameter, else it is kept here."""
         added = self._added.get(id(tensor))
         if added is None or id(tensor) in membership.owners([optimizer]):
             optimizer.state[tensor] = entries
@@ -209,7 +209,7 @@ class AddedParameters:
         return known[key]
 
     def _as_it_was(self, optimizer: Optimizer, home: _Home) -> dict[str, Any] | None:
-        """The group, if the script has at most added to it since."""
+        """Return the group if the script has at most added parameters to it since, else None."""
         groups = optimizer.param_groups
         group = groups[home.group] if home.group < len(groups) else None
         if group is None or id(group["params"]) != home.members:
@@ -254,14 +254,14 @@ class AddedParameters:
 
 
 def strided_tensors(entries: Mapping[str, Any]) -> Iterator[torch.Tensor]:
-    """The tensors among the entries of one parameter's state whose bytes can be counted."""
+    """Yield the tensors in the state of one parameter whose bytes can be counted."""
     for value in entries.values():
         if isinstance(value, torch.Tensor) and value.layout is torch.strided:
             yield value
 
 
 def joined_words(planned: Iterable[Membership], joined: AddedParameters) -> str:
-    """How many have joined each optimizer, as it goes on after the answer to an unfreeze."""
+    """Return how many parameters joined each optimizer, as a continuation of the answer to an unfreeze."""
     optimizers = {id(member.optimizer): member.optimizer for member in planned}
     counts = Counter(id(member.optimizer) for member in planned)
     words = []
@@ -274,7 +274,7 @@ def joined_words(planned: Iterable[Membership], joined: AddedParameters) -> str:
 
 
 def left_words(left: Left) -> str:
-    """How many have left each optimizer, as it goes on after the answer to a freeze."""
+    """Return how many parameters left each optimizer, as a continuation of the answer to a freeze."""
     words = []
     for name, count in left.out.items():
         still = left.added_still[name]

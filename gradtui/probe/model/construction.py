@@ -1,4 +1,4 @@
-"""Whether a module is being constructed: what its constructor calls belongs to loading. Training thread."""
+"""Detect whether a module is being constructed: what its constructor calls belongs to loading. Training thread."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from torch import nn
 
 
 def is_constructing() -> bool:
-    """Whether the constructor of a module is running on this thread.
+    """Return whether the constructor of a module is running on this thread.
 
-    The frames' code decides: reading `f_locals` would keep the script's variables alive.
+    It compares the frames' code: reading `f_locals` would keep the script's variables alive.
     """
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001
     while frame is not None:
@@ -31,7 +31,7 @@ _constructs_module: WeakKeyDictionary[CodeType, bool] = WeakKeyDictionary()
 
 
 def _constructors() -> set[CodeType]:
-    """The code of the constructors of all module classes, those behind decorators included."""
+    """Return the code of the constructors of all module classes, including those behind decorators."""
     found: set[CodeType] = set()
     waiting, seen = [nn.Module], {nn.Module}
     while waiting:

@@ -1,11 +1,11 @@
-"""Finding the models and optimizers of a script that knows nothing of us.
+"""Find the models and optimizers of a script that does not import gradtui.
 
 Models are the outermost modules that own a parameter of a live optimizer, and root modules that were called and have
-parameters. A model whose parameters all belong to another one (the pair of encoders that a prompt learner wraps) is part
-of that one, not a model of its own. Nor is a wrapper that is made anew for every call.
+parameters. A model whose parameters all belong to another one (the pair of encoders that a prompt learner wraps) is part of
+that one, not a model of its own. A wrapper that is constructed anew for every call is not a model either.
 
-A walk down from the known roots lists the models again, in time linear in their size. Only what is around a root, and who owns
-a parameter that no known root has, takes a search through all objects of the process.
+A walk down from the known roots lists the models again, in time linear in their size. A search through all objects of the
+process is needed only for modules around a root, and for the owner of a parameter that no known root has.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from gradtui.probe.model.optimizer_registry import OptimizerRegistry
 from gradtui.probe.torch_private.private_names import compiled_module, has_stand_ins
 
 _OFTEN_GONE = 2
-"""A script may replace its model by another one around the same parameters; one that does so again makes wrappers."""
+"""A root replaced this often around the same parameters is a wrapper: a script may replace its model once."""
 
 _Reference = Callable[[], "torch.Tensor | None"]
 _NOTHING: _Reference = lambda: None  # noqa: E731 - stands for a reference to what is gone
 
 
 class _Own(NamedTuple):
-    """The parameters of a root, by their ids, which are theirs only as long as all of them live."""
+    """The ids of a root's parameters, which are valid only as long as all of the parameters live."""
 
     ids: frozenset[int]
     references: tuple[_Reference, ...]
@@ -50,46 +50,46 @@ class _Own(NamedTuple):
 
 
 class Discovery:
-    """Weakly remembers what was seen and says which models that makes."""
+    """Remembers modules and optimizers weakly, and derives the models from them."""
 
     def __init__(self) -> None:
         self.dirty = False
-        """A module, parameter or optimizer was seen or registered since the models were listed last."""
+        """Whether a module, parameter or optimizer was found or registered since the models were last listed."""
         self.needs_search = False
-        """A listing without a search may have missed a module around those that are known."""
+        """Whether a listing without a search may have missed a module around the known ones."""
         self.searches = 0
-        """How often all objects of the process were searched."""
+        """The number of searches through all objects of the process."""
         self.optimizers = OptimizerRegistry(self._found_optimizer)
         self.register_optimizer = self.optimizers.register
-        """An optimizer was made or stepped; its place among all that were seen."""
+        """Registers an optimizer that was constructed or stepped, and returns its index among all registered ones."""
         self._called: dict[int, weakref.ref[nn.Module]] = {}
         self._borrowed: dict[int, weakref.ref[nn.Module]] = {}
-        """Those of `_called` that were called with other tensors in place of their parameters when they were seen first."""
+        """Those of `_called` whose parameters were replaced by other tensors at their first call."""
         self._named: list[tuple[str, weakref.ref[nn.Module]]] = []
         self._listed: list[weakref.ref[nn.Module]] = []
-        """The roots of the models that were listed last."""
+        """The roots of the models that were last listed."""
         self._without_owner: dict[int, weakref.ref[torch.Tensor]] = {}
-        """Parameters of optimizers for which a search has found no module, by id."""
+        """id -> parameter of an optimizer for which a search has found no module."""
         self._roots: list[tuple[weakref.ref[nn.Module], type, _Own]] = []
-        """What was found last: each root of which an optimizer owns a parameter, with its type."""
+        """The roots found last of which an optimizer owns a parameter, each with its type."""
         self._gone: dict[type, dict[frozenset[int], tuple[int, _Own]]] = {}
-        """How often a root of this type with these parameters was gone while they lived on and were still trained."""
+        """How often a root of this type was freed while these parameters of it lived on and were still trained."""
 
     def _found_optimizer(self) -> None:
         self.dirty = True
 
     def on_root_call(self, module: nn.Module) -> bool:
-        """A module was called from outside any other module; whether it has parameters, or others that stand in for them."""
+        """Handle a call of a root module; return whether it has parameters, or tensors that replace them."""
         known = self._called.get(id(module))
         if known is not None and known() is module:
             return True
-        # Loss functions are modules too, and some scripts make a new one every step.
+        # Loss functions are modules too, and some scripts construct a new one every step.
         if not (module._parameters or module._modules):  # noqa: SLF001 - the walk of `parameters()` is 20 times slower
             return False
         if next(module.parameters(), None) is None:
             return False
         if has_stand_ins(module):
-            # torch.func.functional_call: its own parameters are looked at when they are back in their places.
+            # torch.func.functional_call: `_counts` checks its own parameters when they are back in place.
             self._borrowed[id(module)] = weakref.ref(module)
         self._called = {key: ref for key, ref in self._called.items() if ref() is not None}
         self._called[id(module)] = weakref.ref(module)
@@ -97,16 +97,18 @@ class Discovery:
         return True
 
     def name_model(self, name: str, module: nn.Module) -> None:
-        """The script named this model to us itself."""
+        """Register a model that the script itself named to gradtui."""
         self._named.append((name, weakref.ref(module)))
         self.dirty = True
 
     def models(self, listed: Container[int] = (), *, may_search: bool = True) -> list[tuple[str, nn.Module]]:
-        """The models of the run now, as (name, root). Modules with the ids that are `listed` have been part of one before.
+        """Return the present models of the run as (name, root).
 
-        All objects of the process are searched only where that is needed: for what is around a root that has not been listed,
-        and for the owner of a parameter that no listed model has. Where that is needed and `may_search` is False, the roots
-        stand for themselves and `needs_search` stays True.
+        `listed` holds the ids of modules that have been part of a model before.
+
+        All objects of the process are searched only where that is needed: for modules around a root that has not been
+        listed, and for the owner of a parameter that no listed model has. Where a search is needed and `may_search` is
+        False, the roots themselves are the models and `needs_search` stays True.
         """
         self.dirty = False
         named = [(name, module) for name, ref in self._named if (module := ref()) is not None]
@@ -142,10 +144,12 @@ class Discovery:
         return _with_names(kept, {id(module): name for name, module in named})
 
     def _counts(self, module: nn.Module, owned: Container[int]) -> bool:
-        """Whether a called module is a model: not one whose own values are used nowhere, since a script keeps them elsewhere.
+        """Return whether a called module is a model.
 
-        What is known of a module that `torch.func.functional_call` calls is that it lends its code. Its own parameters are
-        used where it is a frozen base, or where an optimizer owns them.
+        It is none if its own values are used nowhere, since the script keeps the values elsewhere.
+
+        `torch.func.functional_call` uses only the code of a module it calls. The module's own parameters are used where it
+        is a frozen base, or where an optimizer owns them.
         """
         reference = self._borrowed.get(id(module))
         if reference is None or reference() is not module:
@@ -154,7 +158,7 @@ class Discovery:
         return any(id(each) in owned for each in own) or not any(each.requires_grad or each.is_meta for each in own)
 
     def _count_what_is_gone(self, wanted: set[int]) -> None:
-        """Of the roots found last; `wanted` holds the ids of what optimizers own now."""
+        """Count the roots found last that were freed. `wanted` holds the ids of the parameters that optimizers own now."""
         for reference, kind, own in self._roots:
             if reference() is None and own.are_alive() and not wanted.isdisjoint(own.ids):
                 gone = self._gone.setdefault(kind, {})
@@ -164,7 +168,10 @@ class Discovery:
         self._roots = []
 
     def _is_fleeting(self, module: nn.Module) -> bool:
-        """Whether this is a wrapper that is made anew for every call or so (torchdiffeq's): the model is what it wraps."""
+        """Return whether this is a wrapper constructed anew for every call or so (torchdiffeq's).
+
+        The model is then the module that it wraps.
+        """
         gone = self._gone.get(type(module))
         times, own = gone.get(frozenset(_parameter_ids(module)), (0, None)) if gone else (0, None)
         return times >= _OFTEN_GONE and own is not None and own.are_alive()
@@ -173,7 +180,7 @@ class Discovery:
 def _chosen(
     candidates: list[nn.Module], seen: list[nn.Module], wanted: set[int], recent: dict[int, int]
 ) -> tuple[list[nn.Module], dict[int, set[int]]]:
-    """The candidates that are models, and the ids of the parameters of all modules that were looked at, by id."""
+    """Return the candidates that are models, and module id -> parameter ids of all modules considered."""
     roots = list({id(module): module for module in candidates}.values())
     held = {key: _parameter_ids(module) for key, module in {id(m): m for m in (*seen, *roots)}.items()}
     needed = wanted.union(*(held[id(module)] for module in seen))
@@ -181,7 +188,7 @@ def _chosen(
 
 
 def _not_inside(candidates: list[nn.Module]) -> list[nn.Module]:
-    """The candidates that are not inside another one; two that are inside each other both stay."""
+    """Return the candidates that are not inside another one. Two that are inside each other both stay."""
     roots = {id(module): module for module in candidates}
     inside = {key: {*map(id, _modules_of(module))} for key, module in roots.items()}
     return [
@@ -197,14 +204,16 @@ def _owned(optimizer: Optimizer) -> Iterable[torch.Tensor]:
 
 
 def _outermost(wanted: set[int], called: list[nn.Module], is_left_out: Callable[[nn.Module], bool]) -> list[nn.Module]:
-    """The outermost modules around the called ones and around the owners of the wanted parameters, but for what is left out.
+    """Return the outermost modules around called modules and owners of wanted parameters.
 
-    One scan of the garbage collector's list, about 20 ms for 200,000 objects, in the rare event that something new was
-    seen. It also finds what no construction hook would: modules that were deep-copied or unpickled.
+    Modules for which `is_left_out` is true are skipped.
+
+    One scan of the garbage collector's list takes about 20 ms for 200,000 objects, and is needed only in the rare case of a
+    new module or parameter. It also finds what no construction hook would: modules that were deep-copied or unpickled.
     """
     parents: dict[int, list[nn.Module]] = {}
     seeds: dict[int, nn.Module] = {id(module): module for module in called}
-    # `type(o)` and not isinstance: a lazy proxy of the script's must not be woken up by being looked at.
+    # `type(o)` and not isinstance, which would resolve a lazy proxy of the script.
     kinds = _subclasses(nn.Module)
     for module in [found for found in gc.get_objects() if type(found) in kinds]:
         if is_left_out(module):
@@ -229,7 +238,7 @@ def _subclasses(kind: type) -> set[type]:
 
 
 def _tops(seeds: list[nn.Module], parents: dict[int, list[nn.Module]]) -> list[nn.Module]:
-    """The outermost modules around the seeds; a seed that is within none, as parts of each other are, stands for itself."""
+    """Return the outermost modules around the seeds; a seed within none of them, as in a cycle, is returned itself."""
     tops: list[nn.Module] = []
     children: dict[int, list[int]] = {}
     seen, waiting = {id(seed) for seed in seeds}, seeds[::-1]
@@ -253,7 +262,7 @@ def _tops(seeds: list[nn.Module], parents: dict[int, list[nn.Module]]) -> list[n
 
 
 def _modules_of(root: nn.Module) -> Iterator[nn.Module]:
-    """The root and all modules in it, each once. `root.modules()` makes a name for each of them, and takes longer."""
+    """Yield the root and all modules in it, each once. `root.modules()` also makes their names, and takes longer."""
     seen, waiting = {id(root)}, [root]
     while waiting:
         module = waiting.pop()
@@ -265,7 +274,7 @@ def _modules_of(root: nn.Module) -> Iterator[nn.Module]:
 
 
 def _parameter_ids(root: nn.Module) -> set[int]:
-    """Ids of all its parameters. `root.parameters()` makes a name for each of them too, and takes three times as long."""
+    """Return the ids of all its parameters. `root.parameters()` also makes their names, and takes three times as long."""
     found: set[int] = set()
     for module in _modules_of(root):
         found.update(map(id, module._parameters.values()))  # noqa: SLF001 - as above
@@ -276,11 +285,11 @@ def _parameter_ids(root: nn.Module) -> set[int]:
 def _without_parts(
     roots: list[tuple[nn.Module, set[int]]], needed: set[int], recent: dict[int, int]
 ) -> list[nn.Module]:
-    """Drop roots that are there for nothing that another root does not have too; of equals the last called stays.
+    """Drop roots whose needed parameters another root has too. Of equal roots the one called last stays.
 
-    Each comes with the ids of its parameters. `needed` holds the ids of the parameters that some optimizer owns or some called
-    module has: what a root has besides them (the rest of a pretrained model whose encoders have moved into another) is no
-    reason to show it.
+    Each root comes with the ids of its parameters. `needed` holds the ids of the parameters that an optimizer owns or a
+    called module has. Other parameters of a root (the rest of a pretrained model whose encoders have moved into another)
+    are no reason to list it.
     """
     held = [(root, own) for root, own in roots if own & needed]
     held.sort(key=lambda entry: (len(entry[1] & needed), recent.get(id(entry[0]), -1), len(entry[1])), reverse=True)
@@ -299,7 +308,7 @@ def _with_names(roots: list[nn.Module], given: dict[int, str]) -> list[tuple[str
             variables.setdefault(id(value), name)
     named: dict[str, nn.Module] = {}
     for root in roots:
-        # What is compiled goes by the name of the wrapper around it, or else by its own.
+        # A compiled module has the name of the wrapper around it, or else its own.
         inner = compiled_module(root) or root
         known = (names.get(id(module)) for names in (given, variables) for module in (root, inner))
         named[_unused(next(filter(None, known), type(inner).__name__), named)] = root

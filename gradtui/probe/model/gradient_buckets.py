@@ -1,8 +1,9 @@
-"""The second copy of the gradients that DistributedDataParallel holds: its buckets, by their own account. Training thread.
+"""Read the sizes of the buckets in which DistributedDataParallel holds a second copy of the gradients. Training thread.
 
-They belong to a reducer in C++, and no tensor in Python leads to their storage; only their sizes are told, by a private method
-of the wrapper that this module alone uses (`_get_ddp_logging_data`: `bucket_sizes`, in bytes, `rebuilt_bucket_sizes` once the
-first backward has ordered them anew, and `gradient_as_bucket_view`). Where it is missing nothing is known.
+The buckets belong to a reducer in C++, and no tensor in Python leads to their storage. Only a private method of the wrapper
+reports their sizes, and only this module uses it: `_get_ddp_logging_data` returns `bucket_sizes` in bytes,
+`rebuilt_bucket_sizes` once the first backward has reordered the buckets, and `gradient_as_bucket_view`. Where it is missing
+the sizes count as 0.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from gradtui.probe.model.module_tree import ModuleTree
 
 
 def bucket_bytes(tree: ModuleTree) -> tuple[int, ...]:
-    """For each model the bytes of buckets that hold a copy of its gradients; 0 where the gradients are views of them."""
+    """Return for each model the bytes of buckets that hold a copy of its gradients; 0 where the gradients are views of them."""
     sizes = [0] * len(tree.models)
     ends = [model.root + tree.modules[model.root].subtree_modules for model in tree.models]
     model = 0
@@ -24,7 +25,7 @@ def bucket_bytes(tree: ModuleTree) -> tuple[int, ...]:
             model += 1
         account = getattr(type(module), "_get_ddp_logging_data", None)
         if account is not None:
-            # An account of the wrapper's own that fails is no reason to look at nothing else of the step.
+            # If this private method fails, the other measurements of the step must go on.
             with suppress(Exception):
                 sizes[model] += _copied(account(module))
     return tuple(sizes)

@@ -1,4 +1,4 @@
-"""Whether a parameter is still in the model it was in: a script may build another model from the parts of one.
+"""Compare the model of a parameter then and now: a script may build another model from the parts of one.
 
 Training thread only.
 """
@@ -13,11 +13,11 @@ from torch import nn
 from gradtui.probe.model.module_tree import ModuleTree
 
 Lineage = tuple[tuple[str, "weakref.ref[nn.Module]"], ...]
-"""(class name, module) of the module that owns a parameter and of every module around it, the model last."""
+"""(class name, module) of the module that owns a parameter and of every module around it, the root last."""
 
 
 def lineage(place: int, tree: ModuleTree) -> Lineage:
-    """The modules that the parameter at this place is in."""
+    """Return the modules around the parameter with this index."""
     found = []
     module = tree.parameters[place].module
     while module >= 0:
@@ -27,7 +27,7 @@ def lineage(place: int, tree: ModuleTree) -> Lineage:
 
 
 def lineages(places: Iterable[int], tree: ModuleTree) -> list[Lineage]:
-    """The same of each of these parameters; those of one module share theirs."""
+    """Return the lineage of each of these parameters. Parameters of one module share theirs."""
     of_module: dict[int, Lineage] = {}
     found = []
     for place in places:
@@ -39,12 +39,12 @@ def lineages(places: Iterable[int], tree: ModuleTree) -> list[Lineage]:
 
 
 def is_same_model(before: Lineage, now: Lineage) -> bool:
-    """Whether the model is the same, has been wrapped, has been taken out of a wrapper, or has a new wrapper of one class."""
+    """Return whether the model is the same, was wrapped or unwrapped, or has a new wrapper of the same class."""
     return _has(now, _model(before)) or _has(before, _model(now)) or _is_wrapped_anew(before, now)
 
 
 def replaced_words(before: Lineage, now: Lineage) -> str:
-    """Why a change of a parameter in one model is not taken back in another."""
+    """Return why a change of a parameter in one model is not undone in another."""
     return f"it was done to {before[-1][0]}, and the run trains {now[-1][0]} now: freeze or unfreeze there"
 
 

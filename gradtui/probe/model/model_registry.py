@@ -1,4 +1,4 @@
-"""The models and optimizers that the probe reports on: found anew when something new is seen, described when changed.
+"""Hold the models and optimizers that the probe reports on; list them again after a discovery, and report changes.
 
 Runs on the training thread.
 """
@@ -28,28 +28,29 @@ from gradtui.protocol.vocabulary import OptimizerInfo
 
 _SEARCH_NS = 250_000_000
 _SEARCH_SHARE = 0.005
-"""A search for models looks at every object Python tracks. Searches may take this long together, plus this share of the time:
-a script that shows something new at every step is not searched at every step. The same holds for listings without a search."""
+"""Time limits in nanoseconds and as a share of the run. A search for models examines every object that Python tracks. All
+searches together may take the constant plus the share of the elapsed time, so that a script that adds a module at every
+step is not searched at every step. The same limits hold for listings without a search."""
 
 _MIN_LISTING_NS = 20_000_000
-"""A listing counts as at least so long: where it finds something new, the next steps are sampled."""
+"""The least time that a listing counts: where it finds a new model, the next steps are sampled."""
 
 _NEVER = -1
-"""Stands for the backward passes before the first step of an optimizer: it is not known which ones serve it."""
+"""Stands for the backward passes before an optimizer's first step: which of them serve it is unknown."""
 
 _IDLE_STEPS = 25
-"""An optimizer that took no part in so many executed steps (or two rounds, if they are longer) is not in use."""
+"""An optimizer that took no part in this many executed steps (or two rounds, if they are longer) is not in use."""
 
 
 class ModelNumbers:
-    """A number for each root module, its own for good."""
+    """Assigns each root module a number that it keeps for good."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[int, weakref.ref[nn.Module]]] = {}
         self._next = itertools.count(1)
 
     def number(self, tree: ModuleTree) -> None:
-        """Give the models of a new tree their numbers."""
+        """Set the numbers of the models of a new tree."""
         self._known = {key: known for key, known in self._known.items() if known[1]() is not None}
         tree.models = tuple(replace(model, number=self._of(tree.module_refs[model.root]())) for model in tree.models)
 
@@ -62,7 +63,7 @@ class ModelNumbers:
 
 
 class ModelRegistry:
-    """The current tree, and the events that describe it. `changed` is called when the tree has been replaced.
+    """Holds the current tree, and emits the events that describe it. `changed` is called when the tree has been replaced.
 
     `regrouped` is called when an optimizer was found, or owns other parameters than before.
     """
@@ -77,11 +78,11 @@ class ModelRegistry:
         self.tree = ModuleTree()
         self.discovery = Discovery()
         self.joined = AddedParameters(self.live_optimizers)
-        """What commands have added to the optimizers."""
+        """The parameters that commands have added to optimizers."""
         self.found_at = 0
         """The step after which the present models were found."""
         self.round_length = 1
-        """How many optimizer steps one round of training takes: the live optimizers."""
+        """The number of optimizer steps in one round of training: that of the live optimizers."""
         self._numbers = ModelNumbers()
         self._listings = itertools.count(1)
         self._emit = emit
@@ -90,26 +91,26 @@ class ModelRegistry:
         self._regrouped = regrouped
         self._described: tuple[OptimizerInfo, ...] = ()
         self._sizes: list[list[int]] = []
-        """Of the groups of each optimizer, as described last."""
+        """The sizes of the groups of each optimizer, as last described."""
         self.groups = GroupWatch(emit, clock, self.discovery.optimizers.all)
         self.steps_in_backward: bool | None = None
         """Whether an optimizer has stepped while backward was running; None as long as none has stepped."""
         self._stepped: dict[int, tuple[int, int]] = {}
-        """Place of an optimizer -> the number of the step it made last, and how many backward passes had ended by then.
+        """Index of an optimizer -> the number of its latest step, and the number of backward passes that had ended by then.
 
-        One that has not stepped yet counts from the step after which it was first seen.
+        An optimizer that has not stepped yet counts from the step after which it was found.
         """
         self._began = perf_counter_ns()
         self._searched_ns = self._listed_ns = 0
         self.building_s = 0.0
-        """Seconds that it took to put the newest tree together."""
+        """Seconds that it took to build the newest tree."""
 
     def lists(self, module: object) -> bool:
-        """Whether a module or parameter is listed. Asked at each registration of one, so it is quick."""
+        """Return whether a module or parameter is listed. Called at each registration, so it must be quick."""
         return self.tree.place_of(module) >= 0 or self.tree.owns(module) is not None
 
     def registered(self, holder: nn.Module) -> None:
-        """The script has registered a module or parameter with `holder`; it or `holder` is listed."""
+        """Handle the registration of a module or parameter with `holder`. One of the two is listed."""
         if self.tree.place_of(holder) >= 0:
             self.discovery.dirty = True
         else:
@@ -117,13 +118,13 @@ class ModelRegistry:
             self.discovery.needs_search = True
 
     def live_optimizers(self) -> list[Optimizer]:
-        """Every optimizer seen that is still alive."""
+        """Return every registered optimizer that is still alive."""
         return [optimizer for optimizer in self.discovery.optimizers.all() if optimizer is not None]
 
     def optimizers_in_use(self) -> list[list[Optimizer]]:
-        """The live optimizers that took part in the latest steps, those together that step after one and the same backward.
+        """Return the live optimizers that took part in the latest steps, grouped by the backward after which they step.
 
-        Before the first step all of them are together: it cannot be told yet.
+        Before the first step all of them are in one group, since this is not known yet.
         """
         latest = max((step for step, _ in self._stepped.values()), default=0)
         idle = max(_IDLE_STEPS, 2 * self.round_length)
@@ -135,16 +136,16 @@ class ModelRegistry:
         return list(together.values()) or [self.live_optimizers()]
 
     def stepped(self, optimizer: Optimizer, step: int, backwards: int) -> int:
-        """An optimizer has made this step, after so many backward passes; its place among all that were seen."""
+        """Record a step of an optimizer after `backwards` backward passes; return its index among all registered ones."""
         place = self.discovery.register_optimizer(optimizer)
         self._stepped[place] = (step, backwards)
         self.steps_in_backward = bool(self.steps_in_backward) or current_graph_task_id() != -1
         return place
 
     def refresh(self, step: int, *, verify: bool = False, at_any_cost: bool = False) -> None:
-        """List the models again if something new was seen, or (`verify`) if a model is no longer what it was.
+        """List the models again after a discovery, or (`verify`) if a model has changed.
 
-        What this has cost so far may put it off, unless it is wanted `at_any_cost`: then it is done at a later call.
+        If listings have used up their time limit, it is put off to a later call, unless it is wanted `at_any_cost`.
         """
         if not (self.discovery.dirty or verify) or is_being_traced():
             return
@@ -156,7 +157,7 @@ class ModelRegistry:
             self.describe_optimizers(step)
 
     def reconcile(self, step: int) -> None:
-        """The run ends: list what was seen and not listed, whatever that costs. What was freed meanwhile stays listed."""
+        """List at the end of the run what was found and not listed, regardless of the cost. Freed objects stay listed."""
         if is_being_traced() or self.tree.is_gone():
             return
         is_complete = not (self.discovery.dirty or self.discovery.needs_search) and self.tree.is_current(freed=True)
@@ -205,7 +206,7 @@ class ModelRegistry:
         self.describe_optimizers(step)
 
     def describe_optimizers(self, step: int, *, at_end: bool = False) -> None:
-        """Report the optimizers if what they own has changed."""
+        """Emit an event if the optimizers or their parameters have changed."""
         described = self.discovery.optimizers.describe(self.tree.places, at_end=at_end)
         self.round_length = max(1, len(self.live_optimizers()))
         self._sizes = self.discovery.optimizers.sizes()

@@ -1,4 +1,4 @@
-"""From the path of a module, as a command has it, to the live module. Training thread only."""
+"""Find the live module for a path in a command. Training thread only."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gradtui.state.selection import spellings, unknown_path
 
 
 def module_at(path: str, tree: ModuleTree) -> tuple[str, int, nn.Module]:
-    """The path as the tree has it, the module's place and the module. Raises `CommandRefused` if there is none."""
+    """Return the path as in the tree, the module's index and the module. Raises `CommandRefused` if there is none."""
     places = {info.path: place for place, info in enumerate(tree.modules)}
     for spelling in spellings(path, tree):
         place = places.get(spelling)
@@ -24,7 +24,7 @@ def module_at(path: str, tree: ModuleTree) -> tuple[str, int, nn.Module]:
 
 
 def ancestors(place: int, tree: ModuleTree) -> list[int]:
-    """The places of the modules around this one, innermost first."""
+    """Return the indexes of the modules around this one, innermost first."""
     found = []
     place = tree.modules[place].parent
     while place >= 0:
@@ -34,10 +34,10 @@ def ancestors(place: int, tree: ModuleTree) -> list[int]:
 
 
 def is_compiled(module: nn.Module) -> bool:
-    """Whether `Module.compile` was called on it."""
+    """Return whether `Module.compile` was called on this module."""
     return getattr(module, "_compiled_call_impl", None) is not None
 
 
 def is_scripted(module: nn.Module) -> bool:
-    """Whether it is TorchScript's, scripted or traced."""
+    """Return whether this is a TorchScript module, scripted or traced."""
     return isinstance(module, torch.jit.ScriptModule)

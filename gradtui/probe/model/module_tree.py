@@ -1,4 +1,4 @@
-"""The modules and parameters of the run's models: their plain description, and weak references to the live objects.
+"""List the modules and parameters of the run's models: plain descriptions, and weak references to the live objects.
 
 Runs on the training thread.
 """
@@ -22,15 +22,17 @@ T = TypeVar("T")
 
 
 class Leaf(NamedTuple):
-    """A trainable parameter: its place, and that of the module that owns it."""
+    """A trainable parameter: its index, and that of the module that owns it."""
 
     parameter: int
     module: int
 
 
 class Contents(NamedTuple):
-    """What a module held when it was listed: the ids of its own parameters and of its children, empty slots included, and the
-    names of its buffers, since scripts replace these in every step."""
+    """The ids of a module's own parameters and children when it was listed, and its buffers' names.
+
+    Empty slots of parameters and children are included. Ids of buffers are not, since scripts replace buffers in every step.
+    """
 
     parameters: list[int]
     children: list[int]
@@ -39,53 +41,53 @@ class Contents(NamedTuple):
 
 @dataclass
 class ModuleTree:
-    """A depth-first listing of models. Parameters and modules keep their place for as long as the tree lives.
+    """A depth-first listing of models. Parameters and modules keep their index for as long as the tree lives.
 
-    What `torch.compile` wraps is listed as if it were not wrapped: paths and types are those of the source.
+    A module wrapped by `torch.compile` is listed as if it were not wrapped: with the paths and types of the source.
     """
 
     models: tuple[ModelInfo, ...] = ()
     modules: tuple[ModuleInfo, ...] = ()
     parameters: tuple[ParameterInfo, ...] = ()
     buffers: tuple[BufferInfo, ...] = ()
-    """As they were when they were listed: scripts replace them, and register more, at any time."""
+    """The buffers when they were listed: scripts replace them, and register more, at any time."""
     module_refs: list[weakref.ref[nn.Module]] = field(default_factory=list)
     parameter_refs: list[weakref.ref[torch.Tensor]] = field(default_factory=list)
     module_index: dict[int, tuple[int, weakref.ref[nn.Module]]] = field(default_factory=dict)
-    """id of a module -> its place, and the module; the wrapper around a compiled module has that module's place. The id may
-    have passed to another object since: `place_of` knows."""
+    """id of a module -> its index, and the module; the wrapper around a compiled module has that module's index. Another
+    object may have the id by now: `place_of` checks that."""
     parameter_index: dict[int, int] = field(default_factory=dict)
-    """id of a parameter -> its place. An id may have passed to another object since: `owns` knows."""
+    """id of a parameter -> its index. Another object may have the id by now: `owns` checks that."""
     is_borrowed: bool = False
-    """Whether, while listing, some parameters stood in for others (`torch.func.functional_call`)."""
+    """Whether other tensors replaced some parameters during the listing (`torch.func.functional_call`)."""
     wrapper_refs: list[weakref.ref[nn.Module]] = field(default_factory=list)
     """The wrappers around compiled modules."""
     contents: list[Contents] = field(default_factory=list)
     """Aligned with `modules`."""
     layouts: list[tuple[torch.Size | None, torch.dtype]] = field(default_factory=list)
-    """Shape (None while a lazy module has not given it one) and type, aligned with `parameters`."""
+    """Shape (None while a lazy module has not set it) and dtype, aligned with `parameters`."""
 
     listing: int = 0
-    """Which listing of the run this is, from 1."""
+    """The number of this listing in the run, from 1."""
     same_storage: list[tuple[int, ...]] = field(default_factory=list)
-    """Places of parameters that are different objects over the same memory."""
+    """Indexes of parameters that are different objects over the same memory."""
 
     def live_parameters(self) -> Iterator[tuple[int, torch.Tensor]]:
-        """(place, tensor) of every parameter that is still alive."""
+        """Yield (index, tensor) of every parameter that is still alive."""
         return _live(self.parameter_refs)
 
     def live_modules(self) -> Iterator[tuple[int, nn.Module]]:
-        """(place, module) of every module that is still alive."""
+        """Yield (index, module) of every module that is still alive."""
         return _live(self.module_refs)
 
     @cached_property
     def parents(self) -> list[int]:
-        """By module: the place of the one around it, -1 if there is none."""
+        """For each module the index of its parent, -1 if there is none."""
         return [module.parent for module in self.modules]
 
     @cached_property
     def roots(self) -> list[int]:
-        """By module: the place of its root."""
+        """For each module the index of its root."""
         roots: list[int] = []
         for place, parent in enumerate(self.parents):
             roots.append(place if parent < 0 else roots[parent])
@@ -93,21 +95,21 @@ class ModuleTree:
 
     @cached_property
     def leaves(self) -> list[Leaf]:
-        """By parameter: what it is to autograd's graph."""
+        """For each parameter its index with that of its module, as the walk over autograd's graph uses them."""
         return [Leaf(place, module) for place, module in enumerate(self.owners)]
 
     @cached_property
     def owners(self) -> list[int]:
-        """By parameter: the place of its module."""
+        """For each parameter the index of its module."""
         return [parameter.module for parameter in self.parameters]
 
     def owns(self, parameter: object) -> int | None:
-        """The place of a live parameter, None if it is not of these models."""
+        """Return the index of a live parameter, None if it is not of these models."""
         place = self.parameter_index.get(id(parameter))
         return place if place is not None and self.parameter_refs[place]() is parameter else None
 
     def places(self, parameters: Iterable[object]) -> list[int | None]:
-        """As `owns`, of many."""
+        """Return the index of each of these parameters, as `owns` does."""
         index, references = self.parameter_index, self.parameter_refs
         return [
             place if (place := index.get(id(each))) is not None and references[place]() is each else None
@@ -115,23 +117,23 @@ class ModuleTree:
         ]
 
     def place_of(self, module: object) -> int:
-        """The place of a live module, -1 if it is not of these models."""
+        """Return the index of a live module, -1 if it is not of these models."""
         known = self.module_index.get(id(module))
         return known[0] if known is not None and known[1]() is module else -1
 
     def is_gone(self) -> bool:
-        """Whether none of the models is alive any more; what runs now is of others, which are not listed yet."""
+        """Return whether all listed models are freed. A model that runs now is then not listed yet."""
         return bool(self.models) and all(self.module_refs[model.root]() is None for model in self.models)
 
     def live_ids(self) -> set[int]:
-        """The ids of the listed modules that are alive, and of the wrappers around compiled ones."""
+        """Return the ids of the listed modules that are alive, and of the wrappers around compiled ones."""
         references = (*self.module_refs, *self.wrapper_refs)
         return {id(module) for reference in references if (module := reference()) is not None}
 
     def is_current(self, *, freed: bool = False) -> bool:
-        """Whether the live modules still hold exactly the parameters and children listed here, in the sizes listed.
+        """Return whether the live modules still hold exactly the parameters and children listed here, in the listed sizes.
 
-        `freed` says that what no longer exists may stay listed.
+        With `freed`, objects that no longer exist may stay listed.
         """
         if not freed and any(reference() is None for reference in self.wrapper_refs):
             return False
@@ -144,11 +146,11 @@ class ModuleTree:
             if module is None:
                 return False
             own, children = module._parameters.values(), module._modules.values()  # noqa: SLF001 - as in `tree_builder`
-            # While everything listed is alive, no other object has the id of one that is.
+            # While everything listed is alive, no other object has the id of a listed one.
             if freed and not self._are_listed(own, children):
                 return False
             if [*map(id, own)] != listed.parameters or [*map(id, children)] != listed.children:
-                # A stand-in for the time of one call: what it stands in for comes back.
+                # A tensor that replaces the parameter for one call: the parameter returns afterwards.
                 return any(not isinstance(held, nn.Parameter) for held in own if held is not None)
             if [*module._buffers.keys()] != listed.buffers:  # noqa: SLF001
                 return False
@@ -180,9 +182,9 @@ class ModuleTree:
         return [self.place_of(wrapper) for reference in self.wrapper_refs if (wrapper := reference()) is not None]
 
     def is_same(self, other: ModuleTree) -> bool:
-        """Whether the other tree lists the same live objects in the same words.
+        """Return whether the other tree lists the same live objects with equal descriptions.
 
-        Equal ids do not tell: Python gives the id of a freed object to the next one.
+        Comparing ids is not enough: Python may give the id of a freed object to a new one.
         """
         return (
             _identical(self.module_refs, other.module_refs)
@@ -197,12 +199,15 @@ class ModuleTree:
 
 
 def shape_of(parameter: torch.Tensor) -> torch.Size | None:
-    """Its shape, None while a lazy module has not given it one."""
+    """Return the shape of a parameter, None while a lazy module has not set it."""
     return None if is_lazy(parameter) else parameter.shape
 
 
 def _live(references: Sequence[weakref.ref[T]]) -> Iterator[tuple[int, T]]:
-    """(place, object) of what is still alive. As long as all is, without an object made for each: examined steps ask often."""
+    """Return (index, object) of everything still alive.
+
+    If all objects are alive, it makes no new list of pairs, since sampled steps call it often.
+    """
     found = [each for reference in references if (each := reference()) is not None]
     if len(found) == len(references):
         return enumerate(found)

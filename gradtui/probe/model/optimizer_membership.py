@@ -1,4 +1,4 @@
-"""Which optimizer owns a parameter, and how one that none owns joins an optimizer without breaking anything.
+"""Find the optimizer that owns a parameter, and add a parameter without an owner to an optimizer safely.
 
 Runs on the training thread.
 """
@@ -15,36 +15,36 @@ from torch.optim import Optimizer
 from gradtui.probe.model.module_tree import ModuleTree
 
 _TAKE_SPARSE = ("SGD", "Adagrad", "SparseAdam")
-"""Of torch's own optimizers, those that do not raise an error at a sparse gradient."""
+"""Those of torch's optimizers that do not raise an error at a sparse gradient."""
 _REFUSE_OTHERS = ("LBFGS", "Muon", "SparseAdam")
-"""Of torch's own optimizers, those that raise an error at some dense and real gradients."""
+"""Those of torch's optimizers that raise an error at some dense and real gradients."""
 _TAKE_ALL_DENSE = frozenset(
     kind
     for name, kind in vars(torch.optim).items()
     if isinstance(kind, type) and issubclass(kind, Optimizer) and name not in _REFUSE_OTHERS
 )
 _REFUSE_COMPLEX = ("Adafactor", "Muon", "SparseAdam")
-"""Of torch's own optimizers, those that raise an error at a complex parameter."""
+"""Those of torch's optimizers that raise an error at a complex parameter."""
 
 
 class Membership(NamedTuple):
-    """A parameter's place in an optimizer that does not own it yet."""
+    """A planned addition of a parameter to an optimizer that does not own it yet."""
 
     optimizer: Optimizer
     group: dict[str, Any]
     tensor: torch.Tensor
     name: str
-    """Its path within its model, as the script's own `named_parameters` has it."""
+    """The path within its model, as in the script's own `named_parameters`."""
 
 
 def parameters(optimizer: Optimizer) -> Iterator[torch.Tensor]:
-    """Every parameter an optimizer owns."""
+    """Yield every parameter that an optimizer owns."""
     for group in optimizer.param_groups:
         yield from group["params"]
 
 
 def owners(optimizers: Iterable[Optimizer]) -> dict[int, tuple[Optimizer, dict[str, Any]]]:
-    """id of each owned parameter -> the optimizer that owns it and the group it is in, for as long as they live."""
+    """Map the id of each owned parameter to its optimizer and group. Valid as long as the parameters live."""
     found: dict[int, tuple[Optimizer, dict[str, Any]]] = {}
     for optimizer in optimizers:
         for group in optimizer.param_groups:
@@ -54,7 +54,7 @@ def owners(optimizers: Iterable[Optimizer]) -> dict[int, tuple[Optimizer, dict[s
 
 
 def positions(optimizers: Iterable[Optimizer]) -> dict[int, tuple[int, int]]:
-    """id of each owned parameter -> which of the optimizers owns it, and which of its groups, for as long as they live."""
+    """Map the id of each owned parameter to the index of its optimizer and that of its group. Valid as long as they live."""
     found: dict[int, tuple[int, int]] = {}
     for place, optimizer in enumerate(optimizers):
         for group, settings in enumerate(optimizer.param_groups):
@@ -64,13 +64,13 @@ def positions(optimizers: Iterable[Optimizer]) -> dict[int, tuple[int, int]]:
 
 
 def objection(optimizer: Optimizer, group: Mapping[str, Any], tensor: torch.Tensor, *, sparse: bool) -> str | None:
-    """Why an optimizer of torch's would raise an error at its next step if this parameter had a gradient; None if not.
+    """Return why a torch optimizer's next step would raise an error if this parameter had a gradient; None if not.
 
-    `sparse` says that the gradient would be a sparse tensor. Of optimizers that are not torch's nothing is known.
+    `sparse` says that the gradient would be a sparse tensor. For optimizers that are not torch's nothing is known.
     """
     if type(optimizer) in _TAKE_ALL_DENSE and not sparse and not tensor.is_complex():
         return None
-    # Some of torch's classes say that they come from `torch.optim`, others from a module of it.
+    # Some of torch's classes have the module `torch.optim`, others a module below it.
     torchs = (base for base in type(optimizer).__mro__ if f"{base.__module__}.".startswith("torch.optim."))
     kind = next((base.__name__ for base in torchs), "")
     if kind == "LBFGS":
@@ -90,15 +90,17 @@ def objection(optimizer: Optimizer, group: Mapping[str, Any], tensor: torch.Tens
 
 
 def makes_sparse_gradients(place: int, tree: ModuleTree) -> bool:
-    """Whether the parameter at this place is the table of an embedding that was made with `sparse=True`."""
+    """Return whether the parameter with this index is the weight of an embedding that was constructed with `sparse=True`."""
     module = tree.module_refs[tree.parameters[place].module]()
     return getattr(module, "sparse", False) is True and tree.parameters[place].path.endswith("weight")
 
 
 def plan(orphans: Mapping[int, torch.Tensor], tree: ModuleTree, optimizers: Sequence[Optimizer]) -> list[Membership]:
-    """For each parameter that no optimizer owns the group of its nearest sibling, among those that can take it.
+    """Choose a group for each parameter without an optimizer: that of its nearest sibling.
 
-    Changes nothing. Empty without optimizers. Raises `ValueError` with the reason where no optimizer can take one of them.
+    Only groups that can hold the parameter are considered.
+
+    Changes nothing. Empty without optimizers. Raises `ValueError` with the reason where no optimizer can hold one of them.
     """
     if not orphans:
         return []
@@ -117,10 +119,10 @@ def plan(orphans: Mapping[int, torch.Tensor], tree: ModuleTree, optimizers: Sequ
 
 
 def append(member: Membership) -> None:
-    """Add a parameter to its group, behind the others.
+    """Append a parameter to its group.
 
-    An existing group is extended, because `add_param_group` breaks LR schedulers that counted the groups when they were
-    made (LambdaLR, OneCycleLR, SequentialLR and others compare lengths strictly).
+    It extends an existing group, because `add_param_group` breaks LR schedulers that counted the groups when they were
+    constructed (LambdaLR, OneCycleLR, SequentialLR and others compare lengths strictly).
     """
     member.group["params"].append(member.tensor)
     if "param_names" in member.group:
@@ -128,14 +130,14 @@ def append(member: Membership) -> None:
 
 
 def begin(optimizer: Optimizer, group: Mapping[str, Any], tensor: torch.Tensor) -> None:
-    """Give a parameter that is to have its first gradient late the state without which the next step would raise an error.
+    """Create the state without which the next step would raise an error for a parameter whose first gradient comes late.
 
-    Most optimizers make it when they need it. Not so Adagrad, in some versions only in its constructor, and the fused SGD,
-    which makes momentum buffers only when no parameter of the group has one yet.
+    Most optimizers create it when they need it. Two do not: Adagrad, in some versions, creates it only in its constructor,
+    and fused SGD creates momentum buffers only when no parameter of the group has one yet.
     """
     is_adagrad = isinstance(optimizer, torch.optim.Adagrad)
     is_fused_sgd = isinstance(optimizer, torch.optim.SGD) and group.get("fused") and group.get("momentum")
-    # Asked before the state, which is found by a call of torch's Python code.
+    # Tested before the state is read, which calls torch's Python code.
     state = optimizer.state.get(tensor, {}) if is_adagrad or is_fused_sgd else {}
     if is_adagrad and not state:
         fused = bool(group.get("fused"))
@@ -148,20 +150,20 @@ def begin(optimizer: Optimizer, group: Mapping[str, Any], tensor: torch.Tensor) 
     if is_fused_sgd:
         has_begun = any(optimizer.state.get(own, {}).get("momentum_buffer") is not None for own in group["params"])
         if has_begun and state.get("momentum_buffer") is None:
-            # What the first gradient is added to; without dampening that is what the buffer would have begun with.
+            # The first gradient is added to this; without dampening the buffer would have begun with that gradient.
             optimizer.state[tensor]["momentum_buffer"] = torch.zeros_like(tensor.detach())
 
 
 class _Group:
-    """A parameter group as a place to join."""
+    """A param group that parameters may join."""
 
     def __init__(self, optimizer: Optimizer, group: dict[str, Any], tree: ModuleTree) -> None:
         self.optimizer = optimizer
         self.group = group
         self._starts: set[str] = set()
-        """Every path that leads to a member or to a module around it."""
+        """Every prefix of a member's path."""
         self._matrices = 0
-        """How many members have more than one dimension."""
+        """The number of members with more than one dimension."""
         self._known = 0
         for tensor in group["params"]:
             place = tree.owns(tensor)
@@ -171,21 +173,24 @@ class _Group:
                 self._known += 1
         rate = group.get("lr")
         self.rate = (id(optimizer), rate if isinstance(rate, float) else id(rate))
-        """The same for groups of one optimizer that have the same learning rate."""
+        """Equal for groups of one optimizer that have the same learning rate."""
         self.decay = group.get("weight_decay")
 
     def nearness(self, path: str) -> tuple[int, int]:
-        """Path components shared with the nearest member, -1 if none is of a known model; and how many are."""
+        """Return the path components shared with the nearest member, -1 if no member is of a known model; and how many are."""
         return sum(start in self._starts for start in _starts(path)) if self._known else -1, self._known
 
     def has_alike(self, tensor: torch.Tensor) -> bool:
-        """Whether any member is of this kind: a matrix (or more), or a vector (or less)."""
+        """Return whether any member is of the same kind: a matrix (or more dimensions), or a vector (or fewer)."""
         return (self._matrices if tensor.ndim > 1 else self._known - self._matrices) > 0
 
 
 def _nearest(groups: Sequence[_Group], path: str, tensor: torch.Tensor) -> _Group:
-    """The group with the learning rate of the nearest sibling and, where that rate has groups that decay and groups that do
-    not, the weight decay of its kind: matrices and vectors are grouped apart for that."""
+    """Return the group with the learning rate of the nearest sibling.
+
+    If groups with that rate differ in weight decay, it is one with members of the same kind: scripts group matrices and
+    vectors apart for weight decay.
+    """
     rate = max(groups, key=lambda group: group.nearness(path)).rate
     equal = [group for group in groups if group.rate == rate]
     if len({group.decay for group in equal}) > 1:

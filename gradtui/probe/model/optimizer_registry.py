@@ -1,7 +1,7 @@
-"""Every optimizer that was made or stepped, by place, with what is known of it after it was freed. Training thread.
+"""Register every optimizer that was constructed or stepped, by index, with its description after it was freed.
 
-Weak references only. A place belongs to one optimizer for the whole run, up to `MAX_PLACES` of them: a script that makes
-optimizers again and again (meta-learning) shares places among those that were freed.
+Holds weak references only. An index belongs to one optimizer for the whole run, up to `MAX_PLACES` of them: in a script
+that constructs optimizers again and again (meta-learning), new ones share the indexes of freed ones. Training thread.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from torch.optim import Optimizer
 from gradtui.protocol.vocabulary import OptimizerInfo
 
 MAX_PLACES = 1_000
-"""Each optimizer has a place of its own up to this number. After that a new one takes the place of one that was freed."""
+"""Each optimizer has its own index up to this number. After that a new one gets the index of one that was freed."""
 
 
 class OptimizerRegistry:
-    """Gives each optimizer its place, and describes them all. `found` is called when one is seen for the first time."""
+    """Assigns each optimizer an index, and describes them all. `found` is called when one is registered for the first time."""
 
     def __init__(self, found: Callable[[], None]) -> None:
         self._found = found
         self._references: list[weakref.ref[Optimizer]] = []
         self._places: dict[int, int] = {}
-        """id of an optimizer -> its place in `_references`, which knows whether the id is still its own."""
+        """id of an optimizer -> its index in `_references`, which tells whether the id is still its own."""
         self._described: list[OptimizerInfo] = []
-        """By place, as of the last description; of one that was never described, what was known when it was first seen."""
+        """The last description by index; before the first description, what was known at registration."""
         self._new: list[int] = []
 
     def register(self, optimizer: Optimizer) -> int:
-        """The optimizer's place. Asked at each step, so it is quick."""
+        """Return the optimizer's index. Called at each step, so it must be quick."""
         known = self._places.get(id(optimizer))
         if known is not None and self._references[known]() is optimizer:
             return known
@@ -49,20 +49,22 @@ class OptimizerRegistry:
         return place
 
     def take_new(self) -> list[int]:
-        """Places of the optimizers that were seen for the first time since the last call."""
+        """Return the indexes of the optimizers registered since the last call."""
         new, self._new = self._new, []
         return new
 
     def all(self) -> list[Optimizer | None]:
-        """Every optimizer by place; None in the place of one that was freed."""
+        """Return every optimizer by index; None for one that was freed."""
         return [reference() for reference in self._references]
 
     def describe(
         self, places_of: Callable[[list[torch.Tensor]], list[int | None]], *, at_end: bool = False
     ) -> tuple[OptimizerInfo, ...]:
-        """Every optimizer by place; `places_of` gives the places of parameters in the module tree, None for one that has none.
+        """Describe every optimizer by index.
 
-        One that was freed owns nothing any more; at the end of the run it is said to be freed, with what it owned.
+        `places_of` returns the indexes of parameters in the module tree, None for unlisted ones.
+
+        A freed optimizer owns no parameters. `at_end` of the run its description says that it is freed, with what it owned.
         """
         for place, optimizer in enumerate(self.all()):
             known = self._described[place]
@@ -78,7 +80,7 @@ class OptimizerRegistry:
         return tuple(self._described)
 
     def sizes(self) -> list[list[int]]:
-        """How many parameters each group of each optimizer has: enough to notice that a script has added some."""
+        """Return the number of parameters in each group of each optimizer: enough to notice that a script has added some."""
         return [[len(group["params"]) for group in o.param_groups] if o is not None else [] for o in self.all()]
 
     def _free_place(self) -> int:

@@ -1,7 +1,7 @@
-"""What the parameter groups are set to, read without waiting for a device. Runs on the training thread.
+"""Read the settings of param groups without waiting for a device. Runs on the training thread.
 
-A learning rate is looked at in every step that is seen by itself, and several times a second in between; the other settings
-in examined steps, and whenever a learning rate has changed.
+Learning rates are read in every step that is not buffered, and several times a second in between. The other settings are
+read in sampled steps, and whenever a learning rate has changed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NO_SETTINGS = frozenset({
     "params", "param_names", "lr", "weight_decay", "initial_lr", "max_lr", "min_lr", "max_momentum", "base_momentum",
     "foreach", "fused", "capturable", "differentiable",
 })  # fmt: skip
-"""What a group holds besides: what schedulers keep in it, and how its step is computed."""
+"""The keys of a group that are not reported: values that schedulers store in it, and how its step is computed."""
 
 _MOST = 16
 
@@ -29,7 +29,7 @@ _Groups = tuple[tuple[GroupSettings, ...], ...]
 
 
 class GroupWatch:
-    """Reports the settings of all optimizers when they have changed."""
+    """Emits the settings of all optimizers when they have changed."""
 
     def __init__(
         self, emit: Callable[[Event], None], clock: RunClock, optimizers: Callable[[], Sequence[Optimizer | None]]
@@ -38,14 +38,14 @@ class GroupWatch:
         self._rates: list[float | None] = []
         self._groups: _Groups = ()
         self._rates_read: int | None = None
-        """The step whose learning rates were read last."""
+        """The latest step whose learning rates were read."""
         self._all_read: int | None = None
-        """The step of which all settings were."""
+        """The latest step whose settings were all read."""
 
     def look(self, step: int, is_over: bool = False) -> None:
         """Read all settings again if a learning rate has changed. `step` is the one that uses them.
 
-        Some time after `step` `is_over`, learning rates that are still the same are those that it used; others say nothing.
+        If `step` `is_over` for some time, unchanged learning rates are those that it used; changed ones show nothing.
         """
         rates = []
         for optimizer in self._optimizers():
@@ -60,7 +60,7 @@ class GroupWatch:
             self._rates, self._rates_read = rates, step
 
     def finish(self, step: int) -> None:
-        """As `look`, at the end of the run: there optimizers are freed whose settings are still of interest."""
+        """Call `look` at the end of the run, unless an optimizer was freed: its last settings stay reported."""
         if None not in self._optimizers():
             self.look(step)
 
@@ -68,7 +68,7 @@ class GroupWatch:
         """Read all settings; `step` is the one that uses them."""
         groups = read_groups(self._optimizers())
         if groups != self._groups:
-            # A new group is one rate more.
+            # A new group adds one rate.
             only_rates = all(
                 new[: len(old)] == old for new, old in zip(_without_rates(groups), _without_rates(self._groups))
             )
@@ -79,7 +79,7 @@ class GroupWatch:
 
 
 def read_groups(optimizers: Sequence[Optimizer | None]) -> _Groups:
-    """The settings of each group of each optimizer; none of one that is gone."""
+    """Return the settings of each group of each optimizer; an empty tuple for a freed one."""
     return tuple(
         tuple(
             GroupSettings(_number(group.get("lr")), _number(group.get("weight_decay")), _further(group))
@@ -96,7 +96,7 @@ def _without_rates(groups: _Groups) -> list[list[GroupSettings]]:
 
 
 def _further(group: dict[str, Any]) -> tuple[tuple[str, Setting], ...]:
-    """The other settings, in the optimizer's order."""
+    """Return the other settings, in the optimizer's order."""
     named = [(name, _setting(value)) for name, value in group.items() if name not in _NO_SETTINGS]
     return tuple([(str(name), value) for name, value in named if value is not None][:_MOST])
 
@@ -112,6 +112,6 @@ def _setting(value: Any) -> Setting | None:
 
 def _number(value: Any) -> float | None:
     if isinstance(value, torch.Tensor):
-        # Reading it from a device would wait for the device.
+        # Reading a value from a device would wait for the device.
         return float(value) if value.device.type == "cpu" and value.numel() == 1 else None
     return float(value) if isinstance(value, (int, float)) else None

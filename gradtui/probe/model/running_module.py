@@ -1,7 +1,7 @@
-"""Which module's code was running where something failed. Any thread.
+"""Find the module whose code was running when something failed. Any thread.
 
-Modules are watched one by one on sampled steps only; at any other moment the Python frames tell, of a forward, and the node
-that autograd is at, of a backward.
+Calls of single modules are logged on sampled steps only. At any other time the Python frames identify the module in a
+forward, and the current autograd node identifies it in a backward.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from torch import nn
 from gradtui.probe.torch_private.private_names import GraphNode, leaf_of, running_node
 
 _CALL_CODE = getattr(getattr(nn.Module, "_call_impl", None), "__code__", None)
-"""The function of torch's that calls every forward: its first local variable is the module."""
+"""The code of torch's function that calls every forward: its first local variable is the module."""
 
 
 def raised_in(entries: TracebackType | None) -> nn.Module | None:
-    """The innermost module that an exception came out of, by its traceback; None if it came out of none."""
+    """Return the innermost module that an exception came out of, by its traceback; None if it came out of none."""
     innermost = None
     while entries is not None:
         if entries.tb_frame.f_code is _CALL_CODE:
@@ -32,10 +32,10 @@ def raised_in(entries: TracebackType | None) -> nn.Module | None:
 
 
 def _ended(frame: FrameType) -> nn.Module | None:
-    """The module of a frame that has ended.
+    """Return the module of a frame that has ended.
 
-    `f_locals` would, up to Python 3.12, leave a copy of the frame's references behind, which outlives
-    `traceback.clear_frames`; the collector's view of a frame does not.
+    Up to Python 3.12, `f_locals` would leave a copy of the frame's references behind, which outlives
+    `traceback.clear_frames`. The collector's view of a frame does not.
     """
     for held in gc.get_referents(frame):
         value = held.cell_contents if isinstance(held, CellType) else held
@@ -45,7 +45,7 @@ def _ended(frame: FrameType) -> nn.Module | None:
 
 
 def running() -> nn.Module | None:
-    """The innermost module whose forward the calling thread is in."""
+    """Return the innermost module whose forward the calling thread is in."""
     for frame in _stack():
         if frame.f_code is _CALL_CODE:
             return _unended(frame)
@@ -63,19 +63,19 @@ def _unended(frame: FrameType) -> nn.Module | None:
     names = frame.f_locals
     module = names.get("self")
     if sys.version_info < (3, 13) and frame.f_code.co_flags & CO_OPTIMIZED:
-        # A copy that lives as long as the call: the call's arguments would be kept with it.
+        # This copy lives as long as the call, and would keep the call's arguments alive.
         names.clear()
     return module if isinstance(module, nn.Module) else None
 
 
 def parameter_in_backward(place_of: Callable[[torch.Tensor], int | None]) -> int | None:
-    """The place of a parameter of the operation whose backward the calling thread is in; None outside of one."""
+    """Return the index of a parameter of the operation whose backward the calling thread runs; None outside of one."""
     node = running_node()
     return nearest_leaf(node, place_of) if node is not None else None
 
 
 def nearest_leaf(node: GraphNode, place_of: Callable[[torch.Tensor], int | None], *, hops: int = 2) -> int | None:
-    """The place of a parameter that this operation takes itself, or through a view or a cast of it; None if it takes none."""
+    """Return the index of a parameter that is an input of this operation, through a view or cast too; None if none is."""
     waiting = [(node, hops)]
     while waiting:
         current, left = waiting.pop()

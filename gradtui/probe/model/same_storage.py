@@ -1,6 +1,6 @@
-"""Parameters that are different objects over the same memory, as `load_state_dict(assign=True)` makes of tied ones.
+"""Find parameters that are different objects over the same memory, as `load_state_dict(assign=True)` makes of tied ones.
 
-Training thread. Nothing is read from the tensors, and nothing is kept alive.
+Reads no tensor values, and keeps nothing alive. Training thread.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _Key = tuple[int, int, int]
 
 
 def groups(parameters: Iterable[tuple[int, torch.Tensor]]) -> list[tuple[int, ...]]:
-    """The places of parameters that use the same elements of one storage, at least two in each group."""
+    """Return groups of two or more indexes of parameters that use the same elements of one storage."""
     found: dict[_Key, int | list[int]] = {}
     several: list[list[int]] = []
     for place, tensor in parameters:
@@ -33,7 +33,7 @@ def groups(parameters: Iterable[tuple[int, torch.Tensor]]) -> list[tuple[int, ..
 
 
 def memory_of(tensor: torch.Tensor) -> _Key | None:
-    """Which elements of which storage a parameter uses; None for a tensor without memory of its own."""
+    """Return the storage of a parameter and its elements in it; None for a tensor without memory of its own."""
     # A subclass (DTensor, a fake tensor, a parameter of a lazy module) may stand for other tensors, or for none.
     if type(tensor) is not nn.Parameter or tensor.layout is not torch.strided or tensor.is_meta or not tensor.numel():
         return None

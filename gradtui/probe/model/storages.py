@@ -1,4 +1,4 @@
-"""Counts the bytes of tensors, each storage once. Training thread."""
+"""Count the bytes of tensors, each storage once. Training thread."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from gradtui.probe.torch_private.unwrap import PLAIN, plain_tensors
 
 _STRIDED = torch.strided
 _is_cpu, _key_of = attrgetter("is_cpu"), attrgetter("_cdata")
-"""The key of a storage, as `storage_key`."""
+"""`_key_of` returns the key of a storage, as `storage_key` does."""
 _storage_of, _bytes_of = torch.Tensor.untyped_storage, torch.UntypedStorage.nbytes
 
 
 @dataclass
 class StorageCount:
-    """Bytes of distinct storages on one kind of device."""
+    """Counts the bytes of distinct storages on one type of device."""
 
     device_type: str
     seen: set[int] = field(default_factory=set)
     index: int | None = None
-    """The number of the only device of that kind that counts; None for any."""
+    """The index of the only device of that type that counts; None for any."""
     _is_here: dict[torch.device, bool] = field(default_factory=dict)
 
     def add(self, tensors: Iterable[torch.Tensor]) -> int:
-        """Bytes of the storages of these tensors that were not counted before."""
+        """Return the bytes of the storages of these tensors that were not counted before."""
         tensors = tensors if isinstance(tensors, list) else list(tensors)
         sizes = self._sizes_of_plain(tensors)
         if sizes is None:
@@ -39,9 +39,9 @@ class StorageCount:
         return total
 
     def _sizes_of_plain(self, tensors: list[torch.Tensor]) -> dict[int, int] | None:
-        """Key -> bytes of the storages of plain tensors on the host; None where another kind of tensor is among these.
+        """Return key -> bytes of the storages of plain CPU tensors; None if another kind of tensor is among them.
 
-        Without a call of Python's for each: every parameter and gradient comes by at the end of every phase.
+        It makes no Python call for each tensor, since it processes every parameter and gradient at the end of every phase.
         """
         if self.device_type != "cpu" or not PLAIN.issuperset(map(type, tensors)) or not all(map(_is_cpu, tensors)):
             return None
@@ -56,7 +56,7 @@ class StorageCount:
         for tensor in tensors:
             is_plain = type(tensor) in PLAIN and tensor.layout is _STRIDED
             for plain in (tensor,) if is_plain else plain_tensors(tensor):
-                # Not every device's tensors have a storage, so that is asked first.
+                # The device is read first, since tensors of some devices have no storage.
                 device = plain.device
                 here = is_here.get(device)
                 if here is None:
@@ -70,7 +70,7 @@ class StorageCount:
         return total
 
     def storages(self, storages: Iterable[Any]) -> dict[int, int]:
-        """Key -> bytes of those among some storages that nothing has claimed, which is not changed by asking.
+        """Return key -> bytes of those of these storages that were not counted before. Does not mark them as counted.
 
         CPU storages that processes share (batches of a DataLoader's workers) are left out: no allocator's total has them.
         """
@@ -84,7 +84,7 @@ class StorageCount:
 
 
 def buffers_of(tree: ModuleTree) -> list[tuple[int, torch.Tensor]]:
-    """(place of its module, buffer) of every buffer."""
+    """Return (index of its module, buffer) of every buffer."""
     return [
         (place, buffer)
         for place, reference in enumerate(tree.module_refs)
@@ -95,7 +95,7 @@ def buffers_of(tree: ModuleTree) -> list[tuple[int, torch.Tensor]]:
 
 
 def state_tensors(state: object) -> Iterator[torch.Tensor]:
-    """The tensors in an optimizer's state, however deep: that of all its parameters, or of one."""
+    """Yield the tensors in an optimizer's state at any depth: the state of all its parameters, or of one."""
     waiting: list[object] = [state]
     while waiting:
         value = waiting.pop()

@@ -1,6 +1,6 @@
-"""Lists the modules and parameters of models into a `ModuleTree`. Runs on the training thread, at its first step with them.
+"""List the modules and parameters of models in a `ModuleTree`. Runs on the training thread, at its first step with them.
 
-Models of 100,000 parameters are listed too: each is described once, when all its names are known.
+For models of 100,000 parameters, each parameter is described once, when all its names are known.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from gradtui.probe.torch_private.unwrap import plain_tensors
 from gradtui.protocol.vocabulary import BufferInfo, ModelInfo, ModuleInfo, ParameterInfo
 
 _MAX_NAMES = 32
-"""A parameter has at most so many names: modules shared at every level have twice as many paths at each."""
+"""The most names of a parameter: modules shared at every level double the number of paths at each."""
 _MAX_REPEATS = 20_000
-"""And at most so many modules are looked at again, all told, for the sake of their other paths."""
+"""The most modules, in total, that are visited again for their other paths."""
 
 
 def build(models: Sequence[tuple[str, nn.Module]]) -> ModuleTree:
@@ -43,13 +43,13 @@ class _Open(NamedTuple):
 
 
 _Module = tuple[str, str, str, int, int, int, int]
-"""What is known of a module before its children are listed: all of a `ModuleInfo` up to its own parameters."""
+"""The description of a module before its children are listed: all of a `ModuleInfo` up to its own parameters."""
 _Parameter = tuple[tuple[int, ...], str, int, int, int, int | None]
-"""What is known of a parameter before all its names are: all of a `ParameterInfo` behind them."""
+"""The description of a parameter before all its names are known: all fields of a `ParameterInfo` after them."""
 
 
 class _Builder:
-    """Lists without recursion, so that no depth of nesting meets Python's limit."""
+    """Lists modules without recursion, so that no depth of nesting reaches Python's recursion limit."""
 
     def __init__(self, *, prefixed: bool) -> None:
         self._prefixed = prefixed
@@ -57,13 +57,13 @@ class _Builder:
         self._modules: list[_Module] = []
         self._depths: list[int] = []
         self._sizes: list[tuple[int, int]] = []
-        """By module: parameters and modules of its subtree, zeros as long as its children are being listed."""
+        """For each module: parameters and modules of its subtree, zeros as long as its children are being listed."""
         self._parameters: list[_Parameter] = []
         self._names: list[tuple[str, ...]] = []
         self._buffers: dict[int, BufferInfo] = {}
-        """By id()."""
+        """Keyed by id()."""
         self._wrappers: list[tuple[nn.Module, nn.Module]] = []
-        """(wrapper, what it wraps) of compiled modules."""
+        """(wrapper, wrapped module) of compiled modules."""
         self._repeats = 0
 
     def build(self, models: Sequence[tuple[str, nn.Module]]) -> ModuleTree:
@@ -148,14 +148,14 @@ class _Builder:
         if known is not None:
             self._add_name(known, path)
             return
-        # Asked first: `isinstance` of a parameter runs Python code of torch's, and most are nothing but one.
+        # Tested first: `isinstance` of a parameter runs Python code of torch, and most are exactly of this type.
         is_plain = type(parameter) is nn.Parameter
         shape, dtype = parameter.shape if is_plain else shape_of(parameter), parameter.dtype
         tree.parameter_index[id(parameter)] = len(self._parameters)
         tree.parameter_refs.append(weakref.ref(parameter))
         tree.layouts.append((shape, dtype))
         tree.is_borrowed |= not (is_plain or isinstance(parameter, nn.Parameter))
-        # Nothing is known of the size while a lazy module has not given it one.
+        # The size is unknown while a lazy module has not set it.
         count, size = (parameter.numel(), parameter.nbytes) if shape is not None else (0, 0)
         local = None if is_plain or shape is None else _local_count(parameter)
         name = str(dtype).removeprefix("torch.")
@@ -168,13 +168,13 @@ class _Builder:
             self._names[parameter] = (*names, path)
 
     def _name_again(self, module: nn.Module, path: str) -> None:
-        """Add the names that the parameters of a listed module have by another path to it."""
+        """Add the names of the parameters of a listed module by another path to it."""
         waiting = [(module, path, frozenset[int]())]
         while waiting and self._repeats < _MAX_REPEATS:
             self._repeats += 1
             current, here, above = waiting.pop()
             if not self._is_listed(current) or id(current) in above:
-                continue  # It is a part of itself.
+                continue  # The module is a part of itself.
             for name, parameter in current._parameters.items():  # noqa: SLF001
                 known = self._tree.parameter_index.get(id(parameter))
                 if known is not None:
@@ -183,7 +183,7 @@ class _Builder:
             waiting += [(child, _join(here, name), within) for name, child in reversed([*self._children(current)])]
 
     def _is_listed(self, module: nn.Module) -> bool:
-        """Whether the listing of this module is complete."""
+        """Return whether the listing of this module is complete."""
         place = self._tree.place_of(module)
         return place >= 0 and self._sizes[place] != (0, 0)
 
@@ -200,7 +200,7 @@ def _contents(module: nn.Module) -> Contents:
 
 
 def _local_count(parameter: torch.Tensor) -> int | None:
-    # Its parts are looked up: `to_local` would be an operation, which a mode of the script's could see.
+    # Read the parts: `to_local` would be an operation, which a mode of the script could observe.
     return sum(part.numel() for part in plain_tensors(parameter)) if hasattr(type(parameter), "to_local") else None
 
 

@@ -18,29 +18,29 @@ _SMALLEST = 16
 
 
 class ByIdentity(Generic[T, V]):
-    """Values of living objects. Never calls `__eq__` or `__hash__` of an object."""
+    """Maps living objects to values. Never calls `__eq__` or `__hash__` of an object."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[weakref.ref[T], V]] = {}
         self._prune_at = _SMALLEST
 
     def get(self, of: T) -> V | None:
-        """The value of this object, None if it has none."""
+        """Return the value of this object, None if it has none."""
         known = self._known.get(id(of))
         return known[1] if known is not None and known[0]() is of else None
 
     def set(self, of: T, value: V) -> None:
-        """Give this object a value."""
+        """Set the value of this object."""
         self._known[id(of)] = weakref.ref(of), value
         if len(self._known) >= self._prune_at:
             self._known = {key: known for key, known in self._known.items() if known[0]() is not None}
             self._prune_at = max(_SMALLEST, 2 * len(self._known))
 
     def discard(self, of: T) -> None:
-        """Forget this object."""
+        """Remove this object and its value."""
         if self.get(of) is not None:
             del self._known[id(of)]
 
     def living(self) -> Iterator[T]:
-        """Every object that has a value."""
+        """Yield every living object that has a value."""
         return (each for reference, _ in list(self._known.values()) if (each := reference()) is not None)

@@ -1,4 +1,4 @@
-"""The run's one clock."""
+"""The clock of a run."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from time import perf_counter_ns
 
 
 class RunClock:
-    """Nanoseconds of a monotonic clock, and seconds since the run began."""
+    """Reads a monotonic clock, in nanoseconds and in seconds since the run began."""
 
     def __init__(self) -> None:
         self._origin = perf_counter_ns()
 
     def count_from(self, origin: int) -> None:
-        """The run began at this moment of `perf_counter_ns`, before the probe came to it."""
+        """Set the start of the run, in nanoseconds of `perf_counter_ns`: a run may begin before its probe is created."""
         self._origin = origin
 
     def now(self) -> int:
-        """Nanoseconds, comparable only with each other."""
+        """Return the time in nanoseconds. Only differences of such times have a meaning."""
         return perf_counter_ns()
 
     def at(self) -> float:
-        """Seconds since the run began, as events carry them."""
+        """Return the seconds since the run began, as events carry them."""
         return (perf_counter_ns() - self._origin) / 1e9

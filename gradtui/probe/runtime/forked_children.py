@@ -1,7 +1,7 @@
-"""What is to be done in a process that the script forks. Nobody views that process.
+"""Call methods in the processes that the script forks. gradtui does not observe those processes.
 
-Python keeps a function that was given to `os.register_at_fork` for good, so there is one for the whole process. It calls what
-still lives.
+Python never forgets a function that was given to `os.register_at_fork`, so this module registers one for the whole process.
+It calls the methods whose objects are still alive.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _calls: list[weakref.WeakMethod[Callable[[], object]]] = []
 def call_in_forked_children(method: Callable[[], object]) -> None:
     """Call this bound method in each process that is forked from now on, for as long as its object lives.
 
-    Windows has no fork.
+    It does nothing on Windows, which has no fork.
     """
     if sys.platform != "win32":
         _register()
@@ -34,7 +34,7 @@ def _register() -> None:
 def _in_child() -> None:
     for call in tuple(_calls):
         method = call()
-        # What it raised would be printed into the script's output.
+        # Python would print an exception into the script's output.
         with suppress(Exception):
             if method is not None:
                 method()

@@ -1,9 +1,9 @@
-"""Our wrappers and hooks on torch: put on together, taken off together, and never allowed to hurt the script.
+"""Install gradtui's wrappers and hooks on torch, remove them, and isolate the script from their failures.
 
-Everything of ours that torch calls goes through `HookSet.run`, on whatever thread the script uses. It times the call, catches
-what it raises, reports that, and switches the failing part off after repeated failures. Exceptions that are meant for
-the script (the end of a run after N steps, Ctrl+C) are not `Exception`s and pass. Within it no tensor calls a
-`__torch_function__` of the script's, which may print or draw random numbers.
+Every callback of gradtui that torch calls goes through `HookSet.run`, on whatever thread the script uses. It times the
+callback, catches and reports what it raises, and switches the failing part off after repeated failures. Exceptions that are
+meant for the script (the end of a run after N steps, Ctrl+C) are not `Exception`s and pass through. While a callback runs,
+no tensor calls a `__torch_function__` of the script, which may print or draw random numbers.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from gradtui.probe.torch_private.private_names import current_graph_task_id, no_
 from gradtui.probe.torch_private.thread_life import ThreadLife
 
 _COLD = 12
-"""A hook takes a short step this many times longer than an empty one takes in a tight loop, besides what it times itself: the
-script's operations have pushed our code out of the caches, and ours theirs. Seen at steps of 0.2 and 0.5 ms with and without
-(benchmarks/step_cost.py); 10 to 15 on one machine, so an estimate."""
+"""A hook in a short step takes this many times what an empty hook takes in a tight loop, beyond the time that it measures:
+the script's operations evict gradtui's code from the caches, and gradtui's code evicts theirs. Measured at steps of 0.2
+and 0.5 ms with and without gradtui (benchmarks/step_cost.py); 10 to 15 on one machine, so an estimate."""
 
 _NEWEST = 25
-"""The median of so many estimates of what an empty hook takes counts."""
+"""The number of estimates of the time of an empty hook whose median is used."""
 
 _IN_BACKWARD = ("optimizer", "zero_grad")
-"""Parts that the script may cause within backward, by hooks on gradients."""
+"""Parts that the script may call within backward, by hooks on gradients."""
 
 _ROOM = 200 * LEAVE_OUT
-"""So many calls of ours are left out of what the recursion limit bounds while a callback runs: several times the deepest."""
+"""The calls of gradtui that the recursion limit does not count while a callback runs: several times the deepest callback."""
 
 MAX_FAILURES = 3
 """A part that failed this often is switched off for the rest of the run."""
@@ -50,15 +50,15 @@ class Removable(Protocol):
     """A handle as torch returns it for a registered hook."""
 
     def remove(self) -> None:
-        """Take the hook off."""
+        """Remove the hook."""
 
 
 def _nothing(now: int) -> None:
-    """An empty callback."""
+    """Do nothing: an empty callback."""
 
 
 class Alone(Protocol):
-    """Has the hooks of the probe."""
+    """An object with the hooks of the probe."""
 
     hooks: HookSet
 
@@ -67,9 +67,9 @@ _Part = TypeVar("_Part", bound=Callable[..., Any])
 
 
 def alone(look: _Part) -> _Part:
-    """Have no other thread begin its first backward within this method of an `Alone`, and Python's cyclic collector not run.
+    """Decorate a method of an `Alone`: it blocks other threads' first backward and disables cyclic garbage collection.
 
-    What a look makes of thousands of tensors would have the collector go through all objects of the process.
+    A method that creates objects for thousands of tensors would make the collector traverse all objects of the process.
     """
 
     @functools.wraps(look)
@@ -87,37 +87,37 @@ def alone(look: _Part) -> _Part:
 
 
 class HookSet:
-    """The patches and handles of one probe, and the time spent in them."""
+    """Holds the patches and handles of one probe, and measures the time spent in them."""
 
     def __init__(self, report: Callable[[str, str, bool], None]) -> None:
         self.active = True
-        """False once removed: wrappers that somebody else has wrapped in turn then pass straight through."""
+        """False after `remove`: wrappers that other code has wrapped in turn then only call the original."""
         self.calls = call_depth.of_main_thread()
-        """What the recursion limit of the main thread goes by."""
+        """The counter of calls that the recursion limit of the main thread bounds."""
         self.own_ns = 0
-        """Time spent in our own callbacks so far, nanoseconds, with what a hook is known to cost besides."""
+        """Time spent in gradtui's callbacks so far in nanoseconds, with the known cost of a hook beyond its callback."""
         self.hidden_ns = 0
-        """What each hook costs that it cannot time itself: an estimate, 0 until `calibrate`."""
+        """The time in nanoseconds that each hook takes and cannot measure itself: an estimate, 0 until `calibrate`."""
         self._empty_ns: deque[int] = deque(maxlen=_NEWEST)
-        """What an empty hook took lately."""
+        """The newest measurements of the time of an empty hook."""
         self.thread: int | None = None
-        """The only thread that is listened to; None for any."""
+        """The only thread whose hook calls are handled (the training thread); None for any."""
         self.in_backward = False
-        """The thread that is listened to runs a backward."""
+        """Whether the training thread runs a backward."""
         self.running: int | None = None
-        """The thread that is running a callback of ours, None while none is: what it allocates is ours, not the script's."""
+        """The thread that is running a callback, None while none is: the memory that it allocates is not the script's."""
         self._turn = RLock()
-        """Held while a callback runs: the engine's threads may come at once, and together with the one that is listened to."""
+        """Held while a callback runs: the autograd engine's threads may call hooks together, also with the training thread."""
         self.first: Callable[[], None] | None = None
-        """Called before anything that is run: there may be something older to tell."""
+        """Called before every callback, to replay older buffered events first."""
         self.raised: Callable[[BaseException, bool], None] | None = None
-        """Told of the script's exceptions that pass through a wrapper or end the script, and whether they end it."""
+        """Called with each exception of the script that passes through a wrapper or ends the script, and whether it ends it."""
         self.looking = RLock()
-        """Held while tensors of the script's are looked at; another thread's first backward waits for its end."""
+        """Held while gradtui reads tensors of the script. The first backward of another thread waits until it is released."""
         self._life: ThreadLife | None = None
-        """Of the thread that is listened to."""
+        """Whether the training thread is alive."""
         self._others: dict[int, ThreadLife] = {}
-        """Threads beside the one that is listened to that have run a backward."""
+        """Threads other than the training thread that have run a backward."""
         self._report = report
         self._failures: dict[str, int] = {}
         self._off: set[str] = set()
@@ -126,9 +126,9 @@ class HookSet:
         self._handles: list[Removable] = []
 
     def listen_here(self) -> None:
-        """Listen to the calling thread only, unless another one that is still alive is listened to.
+        """Make the calling thread the training thread, unless another one that is still alive is.
 
-        The training thread is the one that runs backward; another may follow it only when it has ended.
+        The training thread is the one that runs backward. Another thread may replace it only when it has ended.
         """
         thread = get_ident()
         if self.thread != thread and (self.thread is None or self._life is None or not self._life.goes_on()):
@@ -136,15 +136,15 @@ class HookSet:
             self._others.pop(thread, None)
         elif self.thread != thread and thread not in self._others:
             self._others[thread] = ThreadLife()
-            # What is being looked at may be what this backward is about to write.
+            # This backward may write the tensors that gradtui is reading.
             with self.looking:
                 pass
 
     def is_alone(self) -> bool:
-        """Whether no other thread that is alive has run a backward.
+        """Return whether no other living thread has run a backward.
 
-        Autograd writes `.grad` without holding Python's lock: to read one that another thread's backward is writing ends the
-        process (seen in torch 2.13).
+        Autograd writes `.grad` without holding the GIL. Reading a `.grad` that another thread's backward is writing ends
+        the process (observed in torch 2.13).
         """
         if not self._others:
             return True
@@ -162,15 +162,15 @@ class HookSet:
             self._report(part, trouble, False)
 
     def run(self, part: str, callback: Callable[..., Any], *arguments: Any) -> Any:
-        """Call `callback(now, *arguments)` for the part of this name and return its answer; whatever it raises stays here.
+        """Call `callback(now, *arguments)` for the part of this name and return its result. Catches gradtui's own errors.
 
-        `now` is the clock's nanoseconds. None is the answer of a part that failed or is off, and on any other thread than
-        the one that is listened to, and those of the autograd engine's that step its optimizers.
+        `now` is the clock's time in nanoseconds. Returns None for a part that failed or is off, and on any thread other
+        than the training thread and the threads of the autograd engine that step its optimizers.
         """
         here = get_ident()
         if (self.thread not in (None, here) and not self._serves(part)) or part in self._off:
             return None
-        # A script that recurses close to the limit needs fewer calls for the rest of its step than we need.
+        # A script that recurses close to the limit may have fewer calls left than gradtui's callback needs.
         count = self.calls.cell if here == self.calls.thread else self.calls.spare
         count[0] += _ROOM
         try:
@@ -185,7 +185,7 @@ class HookSet:
                 except Exception as error:  # noqa: BLE001 - no error of ours may reach the script
                     self._caught(part, error)
                 finally:
-                    # Also where a run is ended while it is held, which takes the time of that off.
+                    # Also if the run is stopped while it is held: `pause_ended` then subtracts the time of the hold.
                     self.own_ns += perf_counter_ns() - now + self.hidden_ns
                     self.running = outer
             return answer
@@ -193,9 +193,9 @@ class HookSet:
             count[0] -= _ROOM
 
     def run_bare(self, part: str, callback: Callable[..., Any], *arguments: Any) -> None:
-        """As `run`, without a lock and without a look at the thread, in a quarter of the time: once for each module's call.
+        """Call `callback` as `run` does, without the lock and the check of the thread, in a quarter of the time.
 
-        The callback touches no tensor, and checks by itself what thread it is on.
+        It is called once for each module call. The callback touches no tensor, and checks itself which thread it is on.
         """
         if part in self._off:
             return
@@ -211,17 +211,18 @@ class HookSet:
             count[0] -= _ROOM
 
     def _serves(self, part: str) -> bool:
-        """Whether the calling thread is one of the autograd engine's that steps an optimizer for the thread listened to.
+        """Return whether the calling thread is one of the autograd engine's that steps an optimizer for the training thread.
 
-        On a device the engine runs backward, and the script's hooks on gradients, in a thread for each device, while the thread
-        that called backward waits.
+        On a device the engine runs backward, and the script's hooks on gradients, in a thread for each device, while the
+        thread that called backward waits.
         """
         return part in _IN_BACKWARD and self.in_backward and not self._others and current_graph_task_id() != -1
 
     def calibrate(self) -> None:
-        """Estimate `hidden_ns` on this machine as it is now: some 30 µs of empty hooks, to be repeated now and then.
+        """Estimate `hidden_ns` on this machine as it is now. Takes some 30 µs of empty hooks; repeat it now and then.
 
-        How fast a machine is changes while it trains, by its clock and by what else it does: the median of the newest counts.
+        The speed of a machine changes during training, with its clock rate and its other load. The estimate uses the median
+        of the newest measurements.
         """
         own_ns, first, self.first = self.own_ns, self.first, None
         try:
@@ -231,7 +232,7 @@ class HookSet:
         self.hidden_ns = int(_COLD * statistics.median(self._empty_ns))
 
     def _empty_hook_ns(self) -> int:
-        """The least of a few means: what else runs meanwhile does not count."""
+        """Return the smallest of five mean times of an empty hook in nanoseconds: other processes only add time."""
         return min(self._mean_of_empty_hooks(20) for _ in range(5))
 
     def _mean_of_empty_hooks(self, times: int) -> int:
@@ -241,11 +242,11 @@ class HookSet:
         return (perf_counter_ns() - began) // times
 
     def charge(self, nanoseconds: int) -> None:
-        """Count what something of ours has cost outside of hooks."""
+        """Add the cost of gradtui's work outside of hooks to the overhead."""
         self.own_ns += nanoseconds
 
     def guard(self, part: str, callback: Callable[..., object], *arguments: Any) -> None:
-        """As `run`, for a part within one that is being timed: what fails here leaves the outer part whole."""
+        """Call `callback` for a part within another that is being timed. Its failure leaves the outer part intact."""
         if part in self._off:
             return
         outer, self.running = self.running, get_ident()
@@ -258,18 +259,18 @@ class HookSet:
             self.running = outer
 
     def passes(self, error: BaseException) -> None:
-        """An exception of the script's passes through a wrapper of ours: who wants to know is told, and our frames go."""
+        """Report an exception of the script that passes through a wrapper, and strip gradtui's frames from its traceback."""
         self._tell_of(error, ends=False)
         self.strip(error)
 
     @staticmethod
     def strip(error: BaseException) -> None:
-        """As `passes`, where that has been told already: only our frames go."""
+        """Strip gradtui's frames from the traceback of an exception that `passes` has reported."""
         with contextlib.suppress(Exception):  # classes of errors may have attributes of their own making
             strip_own_frames(error)
 
     def ends(self, error: BaseException) -> None:
-        """An exception of the script's ends it."""
+        """Report an exception that ends the script, and strip gradtui's frames from its traceback."""
         self._tell_of(error, ends=True)
         strip_own_frames(error)
 
@@ -278,8 +279,8 @@ class HookSet:
             self.guard("exceptions", self.raised, error, ends)
 
     def _caught(self, part: str, error: Exception) -> None:
-        """Keep an error of ours from the script; raises one that a signal handler of the script's has raised meanwhile."""
-        # Nothing gets out, not even what is raised while reporting, as happens close to Python's recursion limit.
+        """Keep an error of gradtui from the script. Raises an error that a signal handler of the script raised meanwhile."""
+        # Nothing else may leave, not even an error raised while reporting, as happens close to the recursion limit.
         is_ours = True
         with contextlib.suppress(Exception):
             is_ours = not raised_by_handler(error)
@@ -303,11 +304,11 @@ class HookSet:
         self._patches.append((owner, name, original, replacement, inherited))
 
     def keep(self, handle: Removable) -> None:
-        """Take over a hook handle, to be removed with the rest."""
+        """Store a hook handle, to be removed with the rest."""
         self._handles.append(handle)
 
     def leave_forked_children(self, forget: Callable[[], None]) -> None:
-        """Have the wrappers pass straight through in forked children (DataLoader workers): nobody views those.
+        """Make the wrappers only call the original in forked children (DataLoader workers), which gradtui does not observe.
 
         `forget` is a bound method that is called there too.
         """
@@ -318,7 +319,10 @@ class HookSet:
         self.active = False
 
     def remove(self) -> None:
-        """Take everything off. A name that somebody wrapped after us keeps their wrapper, and ours passes through."""
+        """Remove all hooks and patches.
+
+        If other code has wrapped a patched name since, its wrapper stays, and gradtui's only calls the original.
+        """
         self.active = False
         while self._handles:
             self._handles.pop().remove()
@@ -332,6 +336,6 @@ class HookSet:
                 setattr(owner, name, original)
 
 
-# Whatever a hook does, it is no part of a program that the script compiles.
+# dynamo must not trace a hook into a program that the script compiles.
 leave_to_python(HookSet.run, and_all_it_calls=True)
 leave_to_python(HookSet.passes, and_all_it_calls=True)

@@ -1,4 +1,4 @@
-"""What our hooks cost, step by step: for the cadences, for the person, and to know how long a step takes without us.
+"""Measure the overhead of gradtui's hooks per step, for sampling schedules, the user, and the script's own step time.
 
 Runs on the training thread.
 """
@@ -11,14 +11,14 @@ from gradtui.probe.runtime.hook_set import HookSet
 from gradtui.probe.runtime.sampling_schedule import StepTime
 
 _NEWEST = 16
-"""Of many steps told at once, the length of these is what a step takes lately."""
+"""If more steps than this are reported at once, only the newest ones count for the current step time."""
 _FIRST_ESTIMATES = 5
 _REPORTS_EACH = 10
-"""So many reports share one estimate of what hooks cost on this machine as it is now."""
+"""The number of reports after which `HookSet.calibrate` estimates the hidden cost of a hook again."""
 
 
 class OverheadMeter:
-    """Reads off `HookSet.own_ns` since this or that moment, and has what hooks hide estimated again now and then."""
+    """Reads `HookSet.own_ns` as differences between two calls, and recalibrates the hidden cost of hooks now and then."""
 
     def __init__(self, hooks: HookSet, now: int) -> None:
         self.step_time = StepTime()
@@ -30,7 +30,7 @@ class OverheadMeter:
         self._at_step = self._at_boundary = self._at_report = 0
 
     def steps_ended(self, moments: Sequence[int]) -> None:
-        """Steps have ended at these moments: the script's own share of their time is what the hooks did not take."""
+        """Record steps that ended at these moments: the script's own share of their time is what the hooks did not take."""
         own, self._at_step = self.hooks.own_ns - self._at_step, self.hooks.own_ns
         each = max(0, own) // len(moments)
         if len(moments) > _NEWEST:
@@ -40,12 +40,12 @@ class OverheadMeter:
             self._stepped_at = now
 
     def of_step(self) -> float:
-        """Seconds that the hooks took from one step boundary to the next, at which this is called."""
+        """Return the seconds that the hooks took since the previous step boundary. Call it once at each boundary."""
         own, self._at_boundary = self.hooks.own_ns - self._at_boundary, self.hooks.own_ns
         return own / 1e9
 
     def to_report(self) -> int:
-        """Nanoseconds that the hooks took since this was asked last."""
+        """Return the nanoseconds that the hooks took since the last call."""
         self._reports += 1
         if self._reports % _REPORTS_EACH == 0:
             self.hooks.calibrate()
@@ -53,10 +53,10 @@ class OverheadMeter:
         return own
 
     def pause_began(self, now: int) -> None:
-        """The person holds the run."""
+        """Handle the start of a pause by the user."""
         self._held_at = now
 
     def pause_ended(self, now: int) -> None:
-        """It goes on: that time was neither our own cost nor the step's."""
+        """Handle the end of a pause: its time counts neither as overhead nor as part of the step."""
         self.hooks.own_ns -= now - self._held_at
         self._stepped_at += now - self._held_at

@@ -1,4 +1,4 @@
-"""The gate for commands in a distributed run: what one rank must not do alone. Training thread only."""
+"""Refuse commands that one rank of a distributed run must not carry out alone. Training thread only."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ HOLDS = (Pause, PauseAtBadStep, RunSteps, RunTo)
 
 
 def world_size() -> int:
-    """The number of ranks in the default process group; 1 where there is no group."""
+    """Return the number of ranks in the default process group; 1 where there is no group."""
     if not distributed.is_available() or not distributed.is_initialized():
         return 1
     return distributed.get_world_size()
 
 
 def objection_to(command: Command) -> str | None:
-    """Why this process must not carry out `command`, None if it may.
+    """Return why this process must not carry out `command`, None if it may.
 
-    A change on one rank makes the ranks diverge silently. A rank that pauses or stops leaves the others waiting in their next
-    collective operation.
+    A change on one rank makes the ranks diverge silently. A rank that pauses or stops leaves the others waiting in their
+    next collective operation.
     """
     if isinstance(command, HOLDS):
         wants_hold = getattr(command, "on", True)
@@ -34,7 +34,7 @@ def objection_to(command: Command) -> str | None:
 
 
 def objection_to_hold() -> str | None:
-    """Why this process must not hold its training thread, None if it may."""
+    """Return why this process must not hold its training thread, None if it may."""
     return _objection("while this one pauses, the others wait for it and may time out")
 
 

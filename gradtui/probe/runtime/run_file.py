@@ -1,4 +1,4 @@
-"""How the probe writes a file of a run: where files lie is the runner's to know."""
+"""Define how the probe writes a file of a run. The runner decides where files are stored."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import BinaryIO, Protocol
 
 
 class WriteFile(Protocol):
-    """Makes a new file, whole or not at all."""
+    """Writes a new file completely or not at all."""
 
     def __call__(self, kind: str, suffix: str, fill: Callable[[BinaryIO], object]) -> str:
-        """Fill a file named after the run and this kind, and return its path. Raises OSError."""
+        """Write a file named after the run and `kind` by calling `fill`, and return its path. Raises OSError."""
         ...

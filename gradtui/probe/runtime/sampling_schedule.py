@@ -1,4 +1,4 @@
-"""How often a measurement may be made so that its cost stays under its share of the training time. Pure."""
+"""Decide how often to measure, so that the cost stays within its share of the training time. Pure."""
 
 from __future__ import annotations
 
@@ -11,35 +11,38 @@ _WARMUP_S = 0.5
 _LONG_S = 0.1
 """After a measurement that takes longer than this, no further step is measured regardless of the cost for the same reason."""
 _MAX_DEBT = 8
-"""Times a typical cost."""
+"""In multiples of a typical cost."""
 _MAX_INTERVAL, _MAX_INTERVAL_S = 1_000, 1.0
-"""Even the dearest measurement is made once in this many steps, or, where they are short, in as many as take so long."""
+"""Even the most expensive measurement is made once in this many steps or, if steps are short, in as many as take this long."""
 _MAX_MEAN = 2
-"""Times a typical step."""
+"""In multiples of a typical step."""
 _MIN_STEP_S = 5e-5
-"""No step is shorter; what is left of one after an estimate of our own cost was taken off may seem to be."""
+"""The shortest step time assumed. A step may seem shorter after the estimated overhead is subtracted."""
 
 
 class StepTime:
-    """Seconds that a step of the script's takes lately."""
+    """Tracks the recent duration of the script's steps, in seconds."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
         self.recent: deque[float] = deque(maxlen=5)
-        """The newest ones, the newest last."""
+        """The durations of the newest steps, the newest last."""
 
     @property
     def typical(self) -> float:
-        """The median of the newest ones, 0 while there is none."""
+        """The median duration of the newest steps in seconds, 0 while there is none."""
         return statistics.median(self.recent) if self.recent else 0.0
 
     @property
     def mean(self) -> float:
-        """A moving mean. After a pause it would be long for a while, and bring a burst of measurements: so it is limited."""
+        """A moving mean of the durations in seconds, limited to twice the typical one.
+
+        After a pause an unlimited mean would be long for a while, and cause a burst of measurements.
+        """
         return min(self.seconds, _MAX_MEAN * self.typical)
 
     def add(self, seconds: float) -> None:
-        """One step took this long."""
+        """Add the duration of one step, in seconds."""
         self.recent.append(seconds)
         self.seconds += (seconds - self.seconds) * (_SMOOTHING if self.seconds else 1.0)
 
@@ -47,13 +50,16 @@ class StepTime:
 class SamplingSchedule:
     """Decides step by step whether to measure.
 
-    The first `warmup` steps are measured whatever they cost, until they have cost half a second together: a person looks
-    at them first. After that every k-th step is, counted from the last one measured, with k = cost / (budget x step time),
-    both smoothed. Where one round of training takes several optimizer steps (a GAN), whole rounds are measured or left
-    out, so that no optimizer is always the one missed.
+    The first `warmup` steps are measured regardless of the cost, until they have cost half a second together: the user
+    looks at them first. After that every k-th step is measured, counted from the last one measured, with
+    k = cost / (budget x step time), both smoothed. Where one round of training takes several optimizer steps (a GAN), whole
+    rounds are measured or skipped, so that no optimizer is always the one missed.
+
     The cost is the median of the last few, since one measurement disturbed by another process would thin out the next
-    hundred. What a measurement costs above that is owed, and paid off by intervals of up to twice the length.
-    After the first, no step is measured by itself that would take `longest` times its own length longer.
+    hundred. The excess of a measurement's cost over the median is a debt, paid off by intervals of up to twice the length.
+
+    After the first measurement, the schedule selects no step that the measurement would make longer by more than `longest`
+    times the step's own duration.
     """
 
     def __init__(self, budget: float, step_time: StepTime, warmup: int = 16, longest: float = math.inf) -> None:
@@ -65,30 +71,30 @@ class SamplingSchedule:
         self._forced = 0
         self._total = 0.0
         self._measured = 0
-        """The step with which the round began that was measured last."""
+        """The step at which the last measured round began."""
         self._costs: deque[float] = deque(maxlen=5)
         self._alone: deque[float] = deque(maxlen=5)
-        """Of these, what the measurement made its own step longer by."""
+        """The part of each of `_costs` by which the measurement made its own step longer."""
         self.is_exempt = False
-        """The last measurement was made whatever the budget."""
+        """Whether the last measurement was made regardless of the budget."""
         self._paid = 0.0
-        """What the interval before the next measurement is to pay for."""
+        """The cost that the interval before the next measurement is to pay for."""
         self._debt = 0.0
 
     @property
     def is_long(self) -> bool:
-        """Whether a measurement takes so long that one step is measured regardless of the cost, and not several."""
+        """Whether a measurement takes so long that only one step, not several, is measured regardless of the cost."""
         return bool(self._alone) and statistics.median(self._alone) > _LONG_S
 
     def force(self, steps: int = 1) -> None:
-        """Measure the next `steps` steps whatever they cost: something has just changed. Only one if it takes long."""
+        """Measure the next `steps` steps regardless of the cost, after a change. Only one if a measurement takes long."""
         self._forced = max(self._forced, steps)
 
     def is_due(self, executed: int, round_length: int = 1, *, wanted: bool = False, early: bool = False) -> bool:
-        """Whether to measure the step after `executed` ones, in rounds of `round_length` optimizer steps.
+        """Return whether to measure the step after `executed` steps, in rounds of `round_length` optimizer steps.
 
-        Asked once a step. What is `wanted` for another reason is measured, and the next measurement counted from it. So is
-        what comes `early`: the part of the interval that is left is owed.
+        Call it once a step. A step `wanted` for another reason is measured, and the next interval starts from it. If
+        `early`, the step is measured before its interval is over, and the unpaid part of the interval becomes a debt.
         """
         began = executed - executed % round_length
         due = began == self._measured or began >= self._measured + self._interval * round_length
@@ -102,21 +108,21 @@ class SamplingSchedule:
         return False
 
     def too_early(self, executed: int, most: int) -> int:
-        """By how many steps the one after `executed` ones comes too early, where it may come `most` steps early."""
+        """Return by how many steps the step after `executed` steps is too early, if it may be `most` steps early."""
         return max(0, self._measured + self._interval - most - executed)
 
     def steps_until_due(self, executed: int) -> int:
-        """How many steps in a row are not to be measured after the one that follows `executed` ones, in rounds of one step."""
+        """Return how many steps after the one that follows `executed` steps need no measurement, in rounds of one step."""
         if self._is_forced(executed + 1):
             return 0
         if self._is_too_long():
-            # Whether steps have become longer need not be asked as often as a measurement could be paid.
+            # Whether steps have become longer need not be checked as often as a measurement could be paid for.
             return _MAX_INTERVAL
         return max(0, self._measured + self._interval - executed - 1)
 
     @property
     def _interval(self) -> int:
-        """By the steps as they are now: they may have become longer since the cost was compared with them."""
+        """The interval for the present step time: steps may have become longer since `every` was computed."""
         return self.every if self.every <= _MAX_INTERVAL else min(self.every, self._rarest)
 
     @property
@@ -130,9 +136,9 @@ class SamplingSchedule:
         return bool(self._alone) and statistics.median(self._alone) > self._longest * self._step_time.mean
 
     def record_cost(self, seconds: float, beside: float = 0.0, *, for_another: bool = False) -> None:
-        """One measurement was made and took this long, and what had to be done for it besides so long again.
+        """Record the cost of one measurement: `seconds`, and `beside` for the work outside of the step that it required.
 
-        One that was made `for_another` measurement, which pays for it, counts only if it takes long.
+        If it was made `for_another` measurement, which pays for it, it counts only if it takes long.
         """
         if for_another and seconds <= _LONG_S:
             return

@@ -1,7 +1,7 @@
-"""Tells an error of a script's signal handler from one of ours. Main thread, where Python runs those handlers.
+"""Tell errors of the script's signal handlers from errors of gradtui. Main thread, where Python runs those handlers.
 
-A handler runs between any two instructions, in the middle of a hook of ours too: a scheduler's warning while the run is held,
-an alarm that is to end a run. What it raises is the script's, wherever it comes up.
+A handler runs between any two instructions, also in the middle of gradtui's hooks: a scheduler's warning while the run is
+held, an alarm that is to end a run. An exception that it raises belongs to the script, wherever it surfaces.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from types import CodeType, MethodType
 
 
 def raised_by_handler(error: BaseException) -> bool:
-    """Whether `error` comes out of a function that is the handler of a signal at present."""
+    """Return whether `error` comes out of a function that is currently the handler of a signal."""
     handlers = {code for number in signal.valid_signals() if (code := _code(signal.getsignal(number))) is not None}
     entry = error.__traceback__ if handlers else None
     while entry is not None:
@@ -23,7 +23,7 @@ def raised_by_handler(error: BaseException) -> bool:
 
 
 def _code(handler: object) -> CodeType | None:
-    """What runs when a handler is called; None for one that is not written in Python."""
+    """Return the code that runs when a handler is called; None for one that is not written in Python."""
     while isinstance(handler, functools.partial):
         handler = handler.func
     if isinstance(handler, MethodType):

@@ -1,8 +1,9 @@
-"""Device time of the phases of a step and of our own operations, by timing events. Not yet confirmed on a device.
+"""Measure the device time of a step's phases and of gradtui's own operations by timing events.
 
-Operations on a CUDA device run after the host has launched them, so the host's clock gives launch times. We record an event on
-the device's current stream at each boundary and read all events of a step at a later step, once the device has reached the
-last one. Nothing waits for the device. The time between two events includes the time that the stream was idle. Training thread.
+Not yet confirmed on a device. Operations on a CUDA device run after the host has launched them, so the host's clock gives
+launch times. `DeviceTimes` records an event on the device's current stream at each boundary and reads all events of a
+step at a later step, once the device has reached the last one. Nothing waits for the device. The time between two events
+includes the idle time of the stream. Training thread.
 """
 
 from __future__ import annotations
@@ -24,27 +25,27 @@ from gradtui.protocol.events import DeviceTimesMeasured, Event
 from gradtui.protocol.vocabulary import Phase
 
 _MAX_EVENTS = 1_024
-"""Timing events that exist at once. A step that needs more is not timed."""
+"""The number of timing events that exist at once. A step that needs more is not timed."""
 _MAX_UNDER_WAY = 4
-"""Steps whose events the device has not reached. With so many, the next step is not timed."""
+"""The number of steps whose events the device has not reached. At this number the next step is not timed."""
 _OWN = "own"
 _NOTHING: AbstractContextManager[None] = nullcontext()
 
 
 @dataclass
 class _Timed:
-    """The events of one step, in order."""
+    """The timing events of one step, in order."""
 
     step: int
     device: int
     has_phases: bool
-    """The step is examined: its phases are timed. Otherwise only our own operations are."""
+    """Whether the step is sampled: then its phases are timed. Otherwise only gradtui's own operations are."""
     is_exempt: bool
-    """The step is examined whatever the budget."""
+    """Whether the step is sampled regardless of the budget."""
     marks: list[tuple[Phase | str | None, Any]] = field(default_factory=list)
-    """What ran since the event before (a phase, `_OWN`, None for anything else), and the event."""
+    """What ran since the previous event (a phase, `_OWN`, None for anything else), and the event."""
     host_ns: int = 0
-    """Host time of our own operations."""
+    """Host time of gradtui's own operations in nanoseconds."""
 
     @property
     def has_ended(self) -> bool:
@@ -54,17 +55,17 @@ class _Timed:
 
 @dataclass
 class OwnDeviceTime:
-    """Seconds of our own operations, as far as they have been read."""
+    """Time of gradtui's own operations in seconds, as far as it has been read."""
 
     device: float = 0.0
     excess: float = 0.0
-    """By which device time exceeds the host time of the same operations. The two overlap, so the larger one counts."""
+    """Device time beyond the host time of the same operations. The two overlap, so the larger one counts."""
     exempt_excess: float = 0.0
-    """The part of `excess` in steps that are examined whatever the budget."""
+    """The part of `excess` in steps that are sampled regardless of the budget."""
 
 
 class DeviceTimes:
-    """Times the phases of examined steps, and our own operations in every step in which there are any.
+    """Times the phases of sampled steps, and gradtui's own operations in every step that has any.
 
     Only a CUDA device is timed.
     """
@@ -77,50 +78,50 @@ class DeviceTimes:
         guard: Callable[..., None],
     ) -> None:
         self.is_on = False
-        """Most of the models' bytes are on a CUDA device."""
+        """Whether most of the models' bytes are on a CUDA device."""
         self.newest_excess: dict[bool, float] = {True: 0.0, False: 0.0}
-        """By whether the step was examined: the newest `OwnDeviceTime.excess` of one step."""
+        """Whether a step was sampled -> the newest `OwnDeviceTime.excess` of such a step."""
         self._emit = emit
         self._clock = clock
         self._phases = phases
         self._guard = functools.partial(guard, "device times")
         self.step = 0
-        """The present step."""
+        """The number of the present step."""
         self._own = OwnDeviceTime()
         self.timed: _Timed | None = None
-        """The present step; None while nothing of it is timed."""
+        """The events of the present step; None while nothing of it is timed."""
         self.under_way: deque[_Timed] = deque()
         """Steps whose times have not been read."""
         self._free: dict[int, list[Any]] = {}
-        """By device: events to use again."""
+        """Device index -> events that can be used again."""
         self._created = 0
         self._device = 0
 
     def follow(self, home: torch.device) -> None:
-        """Most of the models' bytes are on this device."""
+        """Set the device that holds most of the models' bytes."""
         self.is_on, self._device = home.type == "cuda", home.index or 0
 
     def follow_phases(self, *, is_exempt: bool) -> None:
-        """The present step is examined, and begins."""
+        """Begin to time the phases of the present step, which is sampled."""
         if self.is_on:
             self._begin(has_phases=True, is_exempt=is_exempt)
         if self.timed is not None:
             self._guard(self._mark, None)
 
     def phase_ended(self, phase: Phase) -> None:
-        """A phase of the present step has ended."""
+        """Record the end of a phase of the present step."""
         if self.timed is not None and self.timed.has_phases:
-            # Most of loading was before the first step, and is not timed.
+            # Most of the phase `load` was before the first step, and is not timed.
             self._guard(self._mark, None if phase is Phase.LOAD else phase)
 
     def on_step_post(self) -> None:
-        """The present step has ended, and a command may hold the run now."""
+        """Close the present step before a command may hold the run."""
         if self.timed is not None:
             self._guard(self._close, self.timed)
             self.timed = None
 
     def own(self) -> AbstractContextManager[None]:
-        """Operations of ours run on the device within this."""
+        """Return a context manager that times gradtui's own operations on the device."""
         if not self.is_on:
             return _NOTHING
         if self.timed is None:
@@ -145,7 +146,7 @@ class DeviceTimes:
             self._read(self.under_way.popleft())
 
     def take_own(self) -> OwnDeviceTime:
-        """What our own operations took since the last call, as far as it has been read."""
+        """Return the time of gradtui's own operations since the last call, as far as it has been read."""
         own, self._own = self._own, OwnDeviceTime()
         return own
 

@@ -1,4 +1,4 @@
-"""How many steps are left until the last batch of an epoch, where a DataLoader of known length gives the batches.
+"""Count the steps left until the last batch of an epoch, where a DataLoader of known length yields the batches.
 
 Runs on the training thread.
 """
@@ -13,29 +13,29 @@ from gradtui.probe.steps.step_counter import StepCounter
 from gradtui.probe.torch_private.private_names import batches_given, batches_of_epoch
 
 _MAX_AHEAD = 3
-"""After the last batch was fetched so many steps may be the last one: accelerate and Lightning fetch batches ahead."""
+"""This many steps after the last batch was fetched may be the last one: accelerate and Lightning fetch batches ahead."""
 
 
 class Epochs:
-    """Follows the iterator that gave the newest batch."""
+    """Tracks the iterator that yielded the newest batch."""
 
     def __init__(self, counter: StepCounter) -> None:
         self._counter = counter
         self._iterator: Callable[[], Any] = lambda: None
         self._batches: int | None = None
-        """How many it gives in all. None where that is unknown, and once the last step of the epoch has been told."""
+        """The number of batches of the iterator. None where it is unknown, and once `ends` has been called."""
         self._ahead = 0
-        """How many more steps may belong to the epoch whose last batch was fetched."""
+        """The number of further steps that may belong to the epoch whose last batch was fetched."""
 
     def fetched(self, iterator: Any) -> None:
-        """A DataLoader's iterator has given a batch."""
+        """Handle a batch that a DataLoader's iterator has yielded."""
         self._ahead = 0
         if self._iterator() is not iterator:
             self._iterator, self._batches = weakref.ref(iterator), batches_of_epoch(iterator)
 
     @property
     def steps_left(self) -> int | None:
-        """How many steps of the epoch follow the one that begins with the newest batch. None where that is unknown."""
+        """The number of steps of the epoch after the one that begins with the newest batch. None where it is unknown."""
         iterator = self._iterator()
         if iterator is None or self._batches is None:
             return None
@@ -43,20 +43,23 @@ class Epochs:
 
     @property
     def steps(self) -> int:
-        """How many steps an epoch has."""
+        """The number of steps of an epoch."""
         return max(1, (self._batches or 0) // self._batches_a_step)
 
     def ends(self) -> None:
-        """The last step of the epoch begins, unless batches were fetched ahead."""
+        """Record that the last step of the epoch begins, unless batches were fetched ahead."""
         self._batches, self._ahead = None, _MAX_AHEAD
 
     def goes_on(self) -> bool:
-        """A step begins. Says whether its batch was fetched before the step that was taken for the last one of the epoch."""
+        """Handle the start of a step.
+
+        Returns whether its batch was fetched before the step that was assumed to be the last of the epoch.
+        """
         self._ahead = max(0, self._ahead - 1)
         return self._ahead > 0
 
     @property
     def _batches_a_step(self) -> int:
-        """More than one where gradients accumulate."""
+        """The number of batches of a step: more than one where gradients accumulate."""
         steps = self._counter.steps
         return max(1, round(self._counter.micro_steps / steps)) if steps else 1

@@ -1,7 +1,7 @@
-"""Telling evaluation from training: a root module called without autograd recording, or in eval mode. Pure bookkeeping.
+"""Distinguish evaluation from training: a root module called without autograd recording, or in eval mode. Pure bookkeeping.
 
-Some scripts train in eval mode (frozen dropout, fine-tuning). Such a call is taken for evaluation until a backward follows
-it; from then on that module's calls count as training.
+Some scripts train in eval mode (frozen dropout, fine-tuning). A call in eval mode counts as evaluation until a backward
+follows it; from then on that module's calls count as training.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from gradtui.probe.runtime import ByIdentity
 
 
 class EvalDetector:
-    """What is known of the root call in eval mode that is running or was the last one."""
+    """Tracks the running or latest call of a root module that counts as evaluation."""
 
     def __init__(self) -> None:
         self._trains_in_eval: ByIdentity[nn.Module, bool] = ByIdentity()
@@ -23,21 +23,21 @@ class EvalDetector:
         self._records = False
         self._began = 0
         self._last: tuple[weakref.ref[nn.Module], int] | None = None
-        """(module, nanoseconds) of the last such call that autograd recorded."""
+        """(module, duration in nanoseconds) of the latest such call that autograd recorded."""
 
     def is_evaluation(self, module: nn.Module) -> bool:
-        """Whether a call of this root module that begins now is evaluation."""
+        """Return whether a call of this root module that begins now is evaluation."""
         if not torch.is_grad_enabled():
             return True
         return not module.training and not self._trains_in_eval.get(module)
 
     def began(self, module: nn.Module, now: int) -> None:
-        """Such a call began."""
+        """Record the start of an evaluation call."""
         self._running, self._began, self._last = module, now, None
         self._records = torch.is_grad_enabled()
 
     def ended(self, module: nn.Module, now: int) -> bool:
-        """A root call ended; whether it was evaluation."""
+        """Record the end of a root module's call; return whether it was evaluation."""
         if self._running is not module:
             return False
         self._running = None
@@ -46,15 +46,18 @@ class EvalDetector:
         return True
 
     def forget(self) -> None:
-        """What was recorded in eval mode is not what backward runs on now."""
+        """Forget the latest evaluation call: the next backward does not belong to it."""
         self._last = None
 
     def backward(self, now: int) -> int | None:
-        """A backward begins: nanoseconds of a call in eval mode that was training after all, None if there was none."""
+        """Handle the start of a backward.
+
+        Returns the nanoseconds of a call in eval mode that turns out to have been training, None if there was none.
+        """
         module, last = self._running, self._last
         self._last = None
         if module is not None and self._records:
-            # Within that call: the rest of it is not evaluation either.
+            # The backward runs within that call: the rest of the call is not evaluation either.
             self._running = None
             self._trains_in_eval.set(module, True)
             return now - self._began

@@ -1,7 +1,7 @@
-"""What marks mean: the phases they begin and end, told to the `PhaseTracker`. Runs on the training thread.
+"""Replay buffered hook events into the `PhaseTracker`. Runs on the training thread.
 
-Most steps are like the one before: the same marks in the same order. Then it is enough to tell the first of them, to learn
-which phase the time before each of its marks belongs to, and to add up the times of all that follow, mark by mark.
+Most steps have the same events in the same order as the step before. It is then enough to replay the first of them, to note
+the phase before each of its events, and to add up the times of all following steps event by event.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from gradtui.protocol.vocabulary import Phase
 
 @dataclass(frozen=True)
 class Told:
-    """What marks have told.
+    """The result of a replay.
 
     Attributes:
-        ends: the moments at which steps ended.
-        backwards: how many backward passes did.
+        ends: the moments at which steps ended, in nanoseconds.
+        backwards: the number of backward passes that ended.
     """
 
     ends: list[int]
@@ -28,7 +28,7 @@ class Told:
 
 
 def replay(marks: list[int], phases: PhaseTracker) -> Told:
-    """Tell the phases what the marks [what, when, what, when …] say."""
+    """Replay the buffered hook events [what, when, what, when …] into the phase tracker."""
     whats, times = marks[::2], marks[1::2]
     ends: list[int] = []
     at = 0
@@ -50,7 +50,7 @@ def replay(marks: list[int], phases: PhaseTracker) -> Told:
 
 
 def _end_of_step(whats: list[int], at: int) -> int:
-    """The place behind the step that is going on at `at`."""
+    """Return the index behind the step that contains index `at`."""
     try:
         return whats.index(-STEP, at) + 1
     except ValueError:
@@ -58,7 +58,7 @@ def _end_of_step(whats: list[int], at: int) -> int:
 
 
 def _behind(whats: list[int], begin: int, end: int) -> int:
-    """The place behind the steps from `end` on that are marked as the one from `begin` to `end` was."""
+    """Return the index behind the steps from `end` on that have the same events as the step from `begin` to `end`."""
     step = whats[begin:end]
     behind = end
     while whats[behind : behind + len(step)] == step:
@@ -69,7 +69,7 @@ def _behind(whats: list[int], begin: int, end: int) -> int:
 def _add_alike(
     marks: int, times: list[int], spent_in: list[Phase], entered: dict[Phase, int], phases: PhaseTracker
 ) -> None:
-    """Add up steps that have the same `marks` each. `times` begin with the end of the step before them."""
+    """Add up steps of the same `marks` events each. `times` begin with the end of the step before them."""
     spent: Counter[Phase] = Counter()
     for place, phase in enumerate(spent_in):
         spent[phase] += sum(times[place + 1 :: marks]) - sum(times[place:-1:marks])
@@ -78,7 +78,7 @@ def _add_alike(
 
 
 def _tell(whats: list[int], times: list[int], phases: PhaseTracker) -> list[Phase]:
-    """Tell each mark; the phase in which the time before each of them was spent."""
+    """Replay each event; return the phase in which the time before each of them was spent."""
     spent_in = []
     for what, now in zip(whats, times):
         spent_in.append(phases.phase)

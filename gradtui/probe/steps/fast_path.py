@@ -1,4 +1,4 @@
-"""When marks are enough, and what they tell the rest of the probe. Runs on the training thread."""
+"""Decide when buffering hook events is enough, and replay the buffer into the probe. Runs on the training thread."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gradtui.probe.steps.step_counter import StepCounter
 
 
 class FastPath:
-    """Steps of one model and one optimizer that go by between two that are looked at; `told` follows each telling."""
+    """Counts the steps of one model and one optimizer between two sampled steps. `told` is called after each replay."""
 
     def __init__(
         self,
@@ -41,18 +41,21 @@ class FastPath:
         self._cost = cost
         self._told = told
         self.optimizer: Callable[[], Optimizer | None] = lambda: None
-        """The one that stepped last."""
+        """The optimizer that stepped last."""
         self._place = 0
-        """Its place among all that were seen."""
+        """The index of `optimizer` among all registered ones."""
         phases.marked = self.marks.phase
         self._hooks.first = self.marks.leave
 
     def stepped(self, optimizer: Optimizer, place: int) -> None:
-        """The probe itself has seen a step of this optimizer."""
+        """Record a step of this optimizer that the probe handled without the buffer."""
         self.optimizer, self._place = weakref.ref(optimizer), place
 
     def begin(self, now: int, model: nn.Module, steps_until_due: int, *, is_bare: bool) -> None:
-        """A step begins that is not sampled, nor are the `steps_until_due` after it: the buffer is enough if nothing else goes on."""
+        """Begin to buffer the hook events of a step, if the loop is simple.
+
+        Neither this step nor the `steps_until_due` steps after it are sampled.
+        """
         optimizer = self.optimizer()
         is_plain = not self._steps and self._view.round_length == 1 and not self._view.discovery.dirty
         if optimizer is not None and is_plain and steps_until_due >= 0:
@@ -61,7 +64,7 @@ class FastPath:
     def _tell(self, marks: list[int]) -> None:
         began = perf_counter_ns()
         asking_ns, self.marks.asking_ns = self.marks.asking_ns, 0
-        # Before the steps are told of: it is these that it made longer.
+        # Before the steps are counted: this cost made those very steps longer.
         self._hooks.own_ns += self._hooks.hidden_ns * len(marks) // 2 + asking_ns
         self._hooks.guard("steps", self._replay, marks)
         self._hooks.own_ns += perf_counter_ns() - began
@@ -77,6 +80,6 @@ class FastPath:
         if optimizer is not None and ends:
             self._view.stepped(optimizer, self._counter.steps, self._counter.micro_steps)
         if optimizer is not None and marks[-2] == STEP:
-            # It is still running.
+            # The step is still running.
             self._steps.began(optimizer, False)
         self._told(marks[-1])

@@ -1,14 +1,14 @@
-"""Steps that nobody looks at closely: noted as bare marks while they run, and told to the probe later, many in one go.
+"""Buffer the hook events of steps that are not sampled, and replay many of them together later.
 
-On steps below a millisecond the hooks' Python code costs far more than its instructions: torch's own code has pushed it out
-of the processor's caches by the time of the next hook, and a function that takes 0.1 µs in a loop takes ten times that. A mark
-is two numbers added to a list by the wrappers themselves (`torch_hooks`, `module_calls`), without a call of ours; what it means
-is worked out for all marks together some tenths of a second later, when that code is warm. Every mark carries its own time,
-so nothing is lost.
+On steps below a millisecond the hooks' Python code costs far more than its instructions: torch's own code has evicted it
+from the processor's caches by the time of the next hook, and a function that takes 0.1 µs in a loop takes ten times that. A
+buffered hook event is two numbers that the wrappers themselves (`torch_hooks`, `module_calls`) append to a list, without a
+call of a function of gradtui. All events are interpreted together some tenths of a second later, when that code is in the
+caches. Every event carries its own time, so nothing is lost.
 
-Marks are taken between two steps that are examined, and only while a step goes its plain way: the model and the optimizer that
-the last step had, and nothing that runs within something else. Whatever else happens, the marks are told first, and the
-probe hears of it at once. Runs on the training thread.
+Events are buffered between two sampled steps, and only while the loop is simple: the same model and optimizer as in the
+last step, and no nested calls. Before any other event the buffer is replayed, and the probe handles that event at once.
+Runs on the training thread.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from gradtui.probe.torch_private.private_names import no_torch_function
 from gradtui.protocol.vocabulary import Phase
 
 FORWARD, BACKWARD, STEP, ZERO_GRAD, DATA = 1, 2, 3, 4, 5
-"""What began; the negative number says that it ended."""
+"""The kinds of event: a positive number for the start, its negative for the end."""
 
 _PHASE_AFTER = {
     FORWARD: Phase.FORWARD,
@@ -39,36 +39,37 @@ _PHASE_AFTER = {
 }
 
 _TELL_NS = 200_000_000
-"""Marks wait this long at most, as long as the counts of short steps do."""
+"""Events are buffered this long at most, as long as the counts of short steps are."""
 
 
 class Frozen(Protocol):
-    """What commands have frozen, and what is asked about it at every step."""
+    """The freezes by commands, with the conditions that are checked at every step."""
 
     @property
     def watches(self) -> Sized:
-        """Nothing is asked while this is empty; one list for good."""
+        """Nothing is checked while this is empty. The same list for the whole run."""
 
     def is_part_disturbed(self) -> bool:
-        """Whether something is no longer as a command has made it, so that a step may not begin unseen."""
+        """Return whether the frozen state has changed since a command set it, so that the next step must not be buffered."""
 
     def has_gradient(self) -> bool:
-        """Whether something has to be done before an optimizer's step."""
+        """Return whether a frozen parameter needs work before an optimizer's step."""
 
 
 class HookEventBuffer:
-    """Marks are taken from `begin` until something unusual happens; `tell` is called with [what, when, what, when …].
+    """Buffers hook events from `begin` until an unusual event; `tell` is called with [what, when, what, when …].
 
-    A wrapper whose thread is `idle` takes a mark by `add((what, when))`, if nothing else speaks against it; where what it marks
-    has an end, it sets `idle` to 0 and `within` to what it is, and both back when it is over. After `tell_at` the end of
-    a backward or a step has them told. The wrappers do so themselves: each call of a function more takes a microsecond there.
+    A wrapper on the thread `idle` appends an event by `add((what, when))`, unless another condition excludes it. If the
+    event has an end, the wrapper sets `idle` to 0 and `within` to the event, and resets both at the end. After `tell_at`
+    the wrapper has the buffer replayed at the end of a backward or a step. The wrappers do all this inline: each further
+    function call takes a microsecond there.
     """
 
     __slots__ = (
         "__weakref__", "_frozen", "_taken", "_tell", "add", "asking_ns", "between", "frozen", "idle",
         "is_bare", "model", "optimizer", "steps_left", "tell_at", "thread", "waiting", "within",
     )  # fmt: skip
-    # A dictionary of attributes would be one more thing that is no longer in a cache.
+    # An instance dictionary would be one more object that is no longer in a cache.
 
     def __init__(self, waiting: Sized, frozen: Frozen, tell: Callable[[list[int]], None]) -> None:
         self.waiting = waiting
@@ -76,31 +77,31 @@ class HookEventBuffer:
         self._frozen = frozen
         self._tell = tell
         self.frozen = frozen.watches
-        """Empty while nothing is frozen by a command: then nothing need be asked."""
+        """Empty while no command has frozen anything: then nothing needs to be checked."""
         self.thread = 0
-        """The thread whose steps are marked; 0 while none are."""
+        """The thread whose steps are buffered; 0 while none are."""
         self.idle = 0
-        """The same, while nothing is running that was marked as begun and has an end; else 0."""
+        """The same as `thread`, but 0 while a buffered event that has an end is running."""
         self.model: Callable[[], nn.Module | None] = lambda: None
         self.optimizer: Callable[[], Optimizer | None] = lambda: None
         self.is_bare = False
-        """Calls of modules within the model matter to nobody, nor need anything be held while it runs."""
+        """Whether calls of modules within the model need not be logged, and no statistics need be pinned while it runs."""
         self.steps_left = 0
         self.between = False
-        """A step has ended, and nothing of the next one has run yet."""
+        """Whether a step has ended, and nothing of the next one has run yet."""
         self.within = 0
-        """What is running now, 0 if nothing is."""
+        """The event that is running now, 0 if none is."""
         self._taken: list[int] = []
-        """One list for good."""
+        """The same list for the whole run."""
         self.add = self._taken.extend
-        """Adds what and when, both at once: a Ctrl+C may come between any two calls."""
+        """Appends kind and time in one call: a Ctrl+C may come between any two calls."""
         self.tell_at = 0
-        """When, by the clock's nanoseconds, there have been marks for long enough."""
+        """When the buffer is due to be replayed, by the clock's nanoseconds."""
         self.asking_ns = 0
-        """What asking at every step has cost since it was charged last: it grows with what is frozen."""
+        """Nanoseconds that the checks at every step took since they were last charged. They grow with what is frozen."""
 
     def begin(self, now: int, model: nn.Module, optimizer: Optimizer, steps: int, *, is_bare: bool) -> None:
-        """Mark the rest of this step, whose forward by `model` has begun, and as many `steps` after it."""
+        """Buffer the rest of this step, whose forward by `model` has begun, and the `steps` steps after it."""
         self.model, self.optimizer = weakref.ref(model), weakref.ref(optimizer)
         self.steps_left, self.between, self.within, self.is_bare = steps, False, 0, is_bare
         self.tell_at = now + _TELL_NS
@@ -108,38 +109,38 @@ class HookEventBuffer:
 
     @property
     def marks_go_on(self) -> bool:
-        """What a DataLoader gives now is for a step that is marked only: nobody looks at it."""
+        """Whether a batch that a DataLoader yields now is for a step that is only buffered, and need not be recorded."""
         return self.thread != 0 and (self.steps_left > 0 or not self.between)
 
     def leave(self) -> None:
-        """Take no more marks, and tell those there are: something else is about to be told."""
+        """Stop buffering and replay the buffer, before another event is handled."""
         if self.thread:
             self.thread = self.idle = self.within = 0
             if self._taken:
                 self._flush()
 
     def forget(self) -> None:
-        """Take no more marks, and tell nothing: this is a forked child."""
+        """Stop buffering and replay nothing: this is a forked child."""
         self.thread = self.idle = self.within = 0
 
     def phase(self) -> Phase | None:
-        """The phase by the last mark, None if that does not tell; may be asked on any thread."""
+        """Return the phase after the last buffered event, None if the buffer does not determine it. Any thread may call it."""
         happened = self._taken[::2]
         if happened and happened[-1] == -ZERO_GRAD:
-            # What was going on before goes on.
+            # After `zero_grad` the phase before it continues.
             del happened[-2:]
         return _PHASE_AFTER.get(happened[-1]) if happened else None
 
     def is_disturbed(self) -> bool:
-        """Whether the step that is about to begin has to be seen, for what is frozen."""
+        """Return whether the next step must not be buffered because of a freeze."""
         return self._ask(self._frozen.is_part_disturbed)
 
     def is_in_the_way(self) -> bool:
-        """Whether something frozen has to be seen to before an optimizer's step."""
+        """Return whether a frozen parameter needs work before an optimizer's step."""
         return self._ask(self._frozen.has_gradient)
 
     def tell(self, now: int) -> None:
-        """Tell the marks there are, and go on."""
+        """Replay the buffer, and continue buffering."""
         self.tell_at = now + _TELL_NS
         self._flush()
 

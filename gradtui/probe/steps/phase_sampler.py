@@ -1,4 +1,4 @@
-"""Tells the phase on a clock, from the sampler thread: the hot path would tell it far too often."""
+"""Sample the current phase periodically from the sampler thread, since an event at every change would be far too frequent."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gradtui.protocol.vocabulary import Phase
 
 
 class PhaseSampler:
-    """Reads two attributes of the training thread's, each in one bytecode, and tells them when they changed."""
+    """Reads two attributes of the training thread, each in one bytecode, and returns an event when they have changed."""
 
     period_s = 0.125
 
@@ -21,7 +21,7 @@ class PhaseSampler:
         self._last: tuple[Phase, int] | None = None
 
     def sample(self) -> PhaseSampled | None:
-        """The phase now, None if it is as it was."""
+        """Return the current phase as an event, None if nothing has changed."""
         now = (self._phases.marked() or self._phases.phase, self._counter.micro_steps)
         if now == self._last:
             return None

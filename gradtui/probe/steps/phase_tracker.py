@@ -1,9 +1,9 @@
-"""Which phase the training thread is in, and how long it has been in each. Pure: it is told what happens and when.
+"""Track the phase of the training thread and the time spent in each. Pure: the caller passes events and their times.
 
-A phase lasts from one happening to the next, so that the phases' seconds always add up to the run's, but for pauses:
-`forward` goes on after the root module returns (the loss is part of it) until backward or the optimizer begins, `other` is
-what follows a backward (clipping, logging), `data` what follows a step. Innermost wins: a forward inside an optimizer's
-closure is `forward`.
+A phase lasts from one event to the next, so that the seconds of all phases always add up to those of the run, except for
+pauses. `forward` continues after the root module returns (the loss is part of it) until backward or the optimizer begins.
+`other` follows a backward (clipping, logging), and `data` follows a step. The innermost phase counts: a forward inside an
+optimizer's closure is `forward`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from gradtui.protocol.events import PhaseTime
 from gradtui.protocol.vocabulary import Phase
 
-# Names of this module's own: looking a member up in its enumeration takes Python 3.11 60 ns.
+# Names of this module's own: on Python 3.11 looking up a member of an enumeration takes 60 ns.
 _LOAD, _DATA, _FORWARD, _BACKWARD = Phase.LOAD, Phase.DATA, Phase.FORWARD, Phase.BACKWARD
 _OPTIMIZER, _ZERO_GRAD, _EVAL, _OTHER = Phase.OPTIMIZER, Phase.ZERO_GRAD, Phase.EVAL, Phase.OTHER
 
@@ -24,11 +24,11 @@ class PhaseTracker:
     def __init__(self, now: int) -> None:
         self.phase = _LOAD
         self.ended: Callable[[Phase], None] | None = None
-        """Called with each phase that is left, when somebody wants to know."""
+        """Called with each phase that ends; None if no caller needs it."""
         self.marked: Callable[[], Phase | None] = lambda: None
-        """What has happened since but is not told yet: the phase now, None if there is nothing."""
+        """Returns the phase after the hook events that are buffered but not replayed yet; None if there are none."""
         self.since = now
-        """The moment up to which the time has been given to phases."""
+        """The time up to which phases have been charged."""
         self._held = False
         self._nanoseconds = dict.fromkeys(Phase, 0)
         self._counts = dict.fromkeys(Phase, 0)
@@ -37,75 +37,75 @@ class PhaseTracker:
         self._after_step: list[Phase] = []
 
     def forward_began(self, now: int) -> None:
-        """A root module is called, with autograd recording."""
+        """Handle a call of a root module with autograd recording."""
         if self.phase is not _FORWARD:
             self._switch(_FORWARD, now, True)
 
     def eval_began(self, now: int) -> None:
-        """A root module is called under no_grad or in eval mode."""
+        """Handle a call of a root module under no_grad or in eval mode."""
         self._interrupt(_EVAL, now)
 
     def eval_ended(self, now: int) -> None:
-        """That call returned."""
+        """Handle the return of that call."""
         self._resume(now)
 
     def on_backward_pre(self, now: int) -> None:
-        """An outermost backward begins."""
+        """Handle the start of an outermost backward."""
         self._interrupted.clear()
         self._switch(_BACKWARD, now, True)
 
     def on_backward_post(self, now: int, *, in_step: bool) -> None:
-        """It ended; `in_step` says that an optimizer's closure called it."""
+        """Handle the end of a backward. `in_step` says that an optimizer's closure called it."""
         self._switch(_OPTIMIZER if in_step else _OTHER, now, not in_step)
 
     def grad_began(self, now: int) -> None:
-        """An outermost `torch.autograd.grad` begins: backward work in the middle of something else."""
+        """Handle the start of an outermost `torch.autograd.grad`, which is backward work in the middle of another phase."""
         self._interrupt(_BACKWARD, now)
 
     def grad_ended(self, now: int) -> None:
-        """It ended."""
+        """Handle the end of `torch.autograd.grad`."""
         self._resume(now)
 
     def on_step_pre(self, now: int) -> None:
-        """An optimizer's outermost step begins."""
-        # A step inside backward (one optimizer per parameter) gives the backward back when it is done.
+        """Handle the start of an optimizer's outermost step."""
+        # After a step inside backward (one optimizer per parameter) the phase is backward again.
         self._after_step.append(_BACKWARD if self.phase is _BACKWARD else _DATA)
         self._switch(_OPTIMIZER, now, True)
 
     def on_step_post(self, now: int) -> None:
-        """It ended."""
+        """Handle the end of an optimizer's step."""
         following = self._after_step.pop() if self._after_step else _DATA
         self._switch(following, now, following is _DATA)
 
     def steps_open(self, count: int) -> None:
-        """Only so many steps are still running: the others raised, and never said that they ended."""
+        """Keep only the `count` outermost steps: the others raised, and were never reported as ended."""
         del self._after_step[count:]
 
     def on_zero_grad_pre(self, now: int) -> None:
-        """Gradients are being cleared."""
+        """Handle the start of `zero_grad`."""
         self._interrupt(_ZERO_GRAD, now)
 
     def on_zero_grad_post(self, now: int) -> None:
-        """They are cleared."""
+        """Handle the end of `zero_grad`."""
         self._resume(now)
 
     def data_began(self, now: int) -> None:
-        """A DataLoader is asked for a batch."""
+        """Handle the request of a batch from a DataLoader."""
         if self.phase in (_FORWARD, _OTHER):
             self._switch(_DATA, now, True)
 
     @property
     def state(self) -> tuple[Phase, tuple[Phase, ...], tuple[Phase, ...]]:
-        """All that decides what the next happening means: after equal happenings from equal states come equal states."""
+        """All that determines the effect of the next event: equal events in equal states lead to equal states."""
         return self.phase, tuple(self._interrupted), tuple(self._after_step)
 
     @property
     def counts(self) -> dict[Phase, int]:
-        """How often each phase was entered since the last `take`."""
+        """The number of times each phase was entered since the last `take`."""
         return dict(self._counts)
 
     def went_round(self, now: int, nanoseconds: Mapping[Phase, int], counts: Mapping[Phase, int]) -> None:
-        """Until `now` nobody told what happened; it took these times, and all is in the state it was in before."""
+        """Add the times and counts of repeated events up to `now`, which leave the state as it was before."""
         for phase, spent in nanoseconds.items():
             self._nanoseconds[phase] += spent
         for phase, entered in counts.items():
@@ -113,19 +113,19 @@ class PhaseTracker:
         self.since = now
 
     def pause_began(self, now: int) -> None:
-        """The person holds the training thread: that time belongs to no phase."""
+        """Handle the start of a pause by the user. Its time belongs to no phase."""
         self._nanoseconds[self.phase] += now - self.since
         self._held = True
 
     def pause_ended(self, now: int) -> None:
-        """The person lets it go on."""
+        """Handle the end of a pause."""
         self.since = now
         self._held = False
 
     def evaluation_was_training(self, nanoseconds: int) -> None:
-        """A call taken for evaluation was followed by a backward: it was a forward after all.
+        """Count a call as forward that was counted as evaluation, since a backward followed it.
 
-        Its time may already have been taken; then the next `take` carries it back with a negative figure.
+        Its time may already have been taken; then the next `take` corrects it with a negative number.
         """
         self._nanoseconds[_EVAL] -= nanoseconds
         self._nanoseconds[_FORWARD] += nanoseconds
@@ -133,7 +133,7 @@ class PhaseTracker:
         self._counts[_FORWARD] += 1
 
     def take(self, now: int) -> tuple[PhaseTime, ...]:
-        """Times and counts since the last `take`, of the phases that have any."""
+        """Return and reset the times and counts since the last `take`, of the phases that have any."""
         if not self._held:
             self._nanoseconds[self.phase] += now - self.since
             self.since = now
@@ -147,7 +147,7 @@ class PhaseTracker:
         return taken
 
     def _interrupt(self, phase: Phase, now: int) -> None:
-        # Loading is over with the first forward of any kind, so evaluation gives way to `data`, not back to `load`.
+        # The first forward of any kind ends loading, so that `data`, not `load`, follows an evaluation.
         before = _DATA if self.phase is _LOAD and phase is _EVAL else self.phase
         self._interrupted.append(before)
         self._switch(phase, now, True)

@@ -1,4 +1,4 @@
-"""Counts of steps and micro-steps, and the `Progress` events that carry them, at most five a second."""
+"""Count steps and micro-steps, and create the `Progress` events that carry the counts, at most five a second."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ FLUSH_NS = 200_000_000
 
 
 class StepCounter:
-    """Totals of the run, and what has gone by since the last event."""
+    """Counts steps over the whole run, and since the last event."""
 
     def __init__(self, stop_after: int | None = None) -> None:
         self.steps = 0
-        """Executed optimizer steps of all optimizers together; before the first of them, what `stepped_by_hand` counts."""
+        """Executed steps of all optimizers together; before the first of them, the number of `stepped_by_hand` calls."""
         self.micro_steps = 0
-        """Outermost backward calls."""
+        """The number of outermost backward calls."""
         self.left_out = 0
-        """Steps that a loss scaler has left out since the last executed one."""
+        """The number of steps that a loss scaler has skipped since the last executed one."""
         self._left_out_before = 0
-        """What `left_out` was when the newest step was counted."""
+        """The value of `left_out` when the newest step was counted."""
         self.setup_steps = 0
-        """Steps that the first event with any told of: what they cost counts as setting up."""
+        """The number of steps in the first event that had any: their cost counts as setting up."""
         self._exempt_steps, self._exempt_seconds = 0, 0.0
         self._flushed = (0, 0)
         self._stop_after = stop_after
@@ -36,7 +36,7 @@ class StepCounter:
         self._flushed_at = 0
 
     def stepped(self, optimizer: int, times: int = 1) -> None:
-        """The optimizer at this place has stepped, so many times since anything else did."""
+        """Count `times` steps of the optimizer with this index."""
         self.steps += times - self._by_hand
         self._left_out_before = self.left_out
         self._by_hand = self.left_out = 0
@@ -44,12 +44,12 @@ class StepCounter:
         self._by_optimizer[optimizer] += times
 
     def stepped_by_hand(self) -> None:
-        """A backward ended in a script that has no optimizer: whatever it does with the gradients now is its step."""
+        """Count a backward in a script without an optimizer: whatever the script does with the gradients next is its step."""
         self.steps += 1
         self._by_hand += 1
 
     def replayed(self, backwards: int, optimizers: Sequence[int], *, by_hand: bool) -> int:
-        """A CUDA graph with this work in it was replayed; how many steps that was."""
+        """Count the work of a replayed CUDA graph; return the number of steps."""
         before = self.steps
         self.micro_steps += backwards
         for place in optimizers:
@@ -69,25 +69,25 @@ class StepCounter:
         return self.steps == self._by_hand
 
     def stop_if_done(self) -> None:
-        """Raises `RunStopped` if the script was to be ended after so many steps."""
+        """Raise `RunStopped` if the script has reached the requested number of steps."""
         if self._stop_after is not None and self.steps >= self._stop_after:
             raise RunStopped
 
     def is_last(self, executed: int) -> bool:
-        """Whether the script is to be ended after the step that follows `executed` ones."""
+        """Return whether the script ends after the step that follows `executed` steps."""
         return self._stop_after is not None and executed + 1 >= self._stop_after
 
     def steps_until_due(self) -> int:
-        """How many steps after the next one are certainly not the last: that one must raise where it ends."""
+        """Return how many steps after the next one are certainly not the last. The last one must raise where it ends."""
         return sys.maxsize if self._stop_after is None else self._stop_after - self.steps - 2
 
     def skipped(self) -> None:
-        """A loss scaler left a step out."""
+        """Count a step that a loss scaler skipped."""
         self._skipped += 1
         self.left_out += 1
 
     def was_skipped(self, optimizer: int, *, is_newest: bool) -> None:
-        """A step of the optimizer at this place that was counted was skipped: a device has said so later."""
+        """Uncount a step of the optimizer with this index: a device reported later that the step was skipped."""
         self.steps -= 1
         self._by_optimizer[optimizer] -= 1
         self._skipped += 1
@@ -95,13 +95,13 @@ class StepCounter:
             self.left_out = self._left_out_before + 1
 
     def examined_exempt(self, seconds: float) -> None:
-        """The newest step was examined whatever the budget, and took our hooks so long."""
+        """Add the overhead, in seconds, of the newest step, which was sampled regardless of the budget."""
         if self._flushed[0] and self.steps > self.setup_steps:
             self._exempt_steps += 1
             self._exempt_seconds += seconds
 
     def is_due(self, now: int) -> bool:
-        """Whether it is time for an event, at this time in nanoseconds."""
+        """Return whether an event is due at this time in nanoseconds."""
         return now - self._flushed_at >= FLUSH_NS
 
     def flush(
@@ -115,7 +115,7 @@ class StepCounter:
         ledger_every: int,
         readings_dropped: int = 0,
     ) -> Progress:
-        """What has gone by since the last flush."""
+        """Return an event with the counts since the last flush."""
         steps, micro_steps = self._flushed
         event = Progress(
             at,

@@ -1,4 +1,4 @@
-"""When a module's call may be checkpointed: by names that torch does not promise to keep. Any thread.
+"""Decide whether a module's call may be checkpointed, by names that torch does not promise to keep. Any thread.
 
 Where a name is missing nothing is checkpointed.
 """
@@ -19,16 +19,16 @@ _hooks_are_allowed: Callable[[], bool] | None = getattr(torch._C._autograd, "_sa
 _transforms: Callable[[], Any] | None = getattr(getattr(torch._C, "_functorch", None), "peek_interpreter_stack", None)
 
 CAN_BE_TOLD = _hooks_in_force is not None and _hooks_are_allowed is not None and _transforms is not None
-"""Whether this version of torch tells what `applies` asks."""
+"""Whether this version of torch has the functions that `applies` calls."""
 
 
 def applies() -> bool:
-    """Whether a call that begins now, on this thread, may be checkpointed.
+    """Return whether a call that begins now, on this thread, may be checkpointed.
 
-    Not without recording (nothing is kept) and not where somebody has hooks on saved tensors: the script's own checkpoint or
-    offloading, or a checkpointed module that this one is within. A region that is computed again must save the same tensors
-    in the same order as the first time, and then the same hooks are in force, so that the answer is the same. Not within
-    backward either, where a reentrant checkpoint computes its region.
+    It may not without autograd recording (nothing is saved), nor under hooks on saved tensors: the script's own checkpoint
+    or offloading, or a checkpointed module around this one. A recomputed region must save the same tensors in the same
+    order as the first time. The same hooks are active then, so that the answer is the same. It may not within backward
+    either, where a reentrant checkpoint recomputes its region.
     """
     if not torch.is_grad_enabled() or current_graph_task_id() != -1:
         return False

@@ -1,7 +1,8 @@
-"""Whether a CUDA graph is being captured. While one is, we must query no event, launch, copy and allocate nothing.
+"""Detect the capture of a CUDA graph. During one, gradtui must not query events, launch kernels, copy or allocate.
 
-`cudaEventQuery` and `cudaMalloc` invalidate a capture in its default mode, on whatever thread they are called. A kernel of ours
-on the captured stream would become part of the script's graph. Any thread. Not yet confirmed on a device.
+`cudaEventQuery` and `cudaMalloc` invalidate a capture in its default mode, on whatever thread they are called. A kernel
+that gradtui launches on the captured stream would become part of the script's graph. Any thread. Not yet confirmed on a
+device.
 """
 
 from __future__ import annotations
@@ -16,5 +17,5 @@ open_captures: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def is_capturing() -> bool:
-    """Whether a graph is being captured, on any stream that torch was told of or on the current one. Waits for nothing."""
+    """Return whether a graph is being captured through torch on any stream, or on the current stream. Waits for nothing."""
     return bool(open_captures) or (torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())

@@ -1,4 +1,4 @@
-"""Names of CUDA's that torch does not promise to keep, each with a fallback: the observer of failed allocations, the snapshot.
+"""Use CUDA functions that torch does not promise to keep, each with a fallback: the out-of-memory observer and the snapshot.
 
 Not yet confirmed on a device.
 """
@@ -12,15 +12,16 @@ from typing import Any
 import torch
 
 Observer = Callable[[int, int, int, int], None]
-"""Called as (device, bytes asked for, bytes of the device, bytes free on it), on the thread whose allocation failed."""
+"""Called as (device, bytes requested, bytes of the device, bytes free on it), on the thread whose allocation failed."""
 
 
 def observe_failed_allocations(observer: Observer) -> None:
-    """Have `observer` called at each failed allocation, before the exception is raised, for the rest of the process.
+    """Call `observer` at each failed allocation, before the exception is raised, for the rest of the process.
 
-    torch calls it without the allocator's lock, after all that it does to make room (CUDACachingAllocator.cpp). It cannot be
-    taken off again, and it is also called where torch itself tries on with less, as cuDNN's choice of an algorithm does.
-    Attaching would initialise CUDA, which a script must be free to do itself, when it likes: so that is waited for.
+    torch calls it without the allocator's lock, after all its attempts to free memory (CUDACachingAllocator.cpp). It cannot
+    be removed again, and it is also called where torch itself retries with less memory, as cuDNN's choice of an algorithm
+    does. Attaching would initialise CUDA, which the script must be free to do itself, when it likes. So the observer is
+    attached only after the script has done so.
     """
     attach: Callable[[Observer], None] | None = getattr(torch._C, "_cuda_attach_out_of_memory_observer", None)
     call_when_ready: Callable[[Callable[[], None]], None] | None = getattr(torch.cuda, "_lazy_call", None)
@@ -28,7 +29,7 @@ def observe_failed_allocations(observer: Observer) -> None:
         return
 
     def attach_it() -> None:
-        # An allocator of another kind (cudaMallocAsync, a plugged-in one) has no observers.
+        # An allocator of another kind (cudaMallocAsync, a pluggable one) has no observers.
         with contextlib.suppress(RuntimeError):
             attach(observer)
 
@@ -36,6 +37,9 @@ def observe_failed_allocations(observer: Observer) -> None:
 
 
 def allocator_snapshot() -> dict[str, Any] | None:
-    """What the caching allocator holds, as `torch.cuda.memory._dump_snapshot` would pickle it; None where torch has none."""
+    """Return the caching allocator's state, as `torch.cuda.memory._dump_snapshot` would pickle it.
+
+    Returns None where torch has no snapshot.
+    """
     take: Callable[[], dict[str, Any]] | None = getattr(torch.cuda.memory, "_snapshot", None)
     return take() if take is not None else None

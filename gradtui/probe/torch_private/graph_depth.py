@@ -1,9 +1,9 @@
-"""How deep a graph may be for us to look at it. Training thread.
+"""Limit the depth of autograd graphs that gradtui walks. Training thread.
 
-A node that Python has seen takes its turn on the C stack when the graph is freed (measured with torch 2.13: on a stack of 8 MiB
-a chain of 40,000 such operations is freed, one of 50,000 ends the process with a segmentation fault; on one of 1 MiB it is
-2,000 and 5,000; none of them seen, a million is freed). So whoever looks at a graph must know beforehand that it is not too
-deep for the thread that trains, without seeing too much of it.
+When a graph is freed, each node with a Python object takes space on the C stack. Measured with torch 2.13: on a stack of 8
+MiB a chain of 40,000 such operations is freed, one of 50,000 ends the process with a segmentation fault; on a stack of 1
+MiB it is 2,000 and 5,000. Without Python objects a chain of a million is freed. So code that walks a graph must know
+beforehand that it is not too deep for the training thread, without creating Python objects for too many nodes.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from collections.abc import Iterable
 from gradtui.probe.torch_private.private_names import GraphNode, leaf_of, number_of
 
 DEEPEST = 10_000
-"""Operations on one way, on a stack of 8 MiB or more: a quarter of what was seen to be safe."""
+"""Operations on one path, on a stack of 8 MiB or more: a quarter of the measured safe number."""
 _BYTES_OF_EACH = 800
-"""Of the stack: four times what an operation was seen to take."""
+"""Stack bytes per operation: four times the measured number."""
 _LEAST = 1 << 20
-"""Assumed where the stack is not known."""
+"""The stack size in bytes that is assumed where it is not known."""
 _ROOM_FOR_ATTRIBUTES = 256
-"""Bytes, more than a `pthread_attr_t` has anywhere."""
+"""Bytes, more than a `pthread_attr_t` has on any platform."""
 
 
 class TooDeepError(Exception):
-    """A graph that nobody must look at."""
+    """Raised for a graph that is too deep to be walked safely."""
 
 
 def deepest() -> int:
-    """How many operations one way may have where the calling thread frees them: at most `DEEPEST`, fewer on a small stack."""
+    """Return the longest path that the calling thread can free, in operations: at most `DEEPEST`, fewer on a small stack."""
     stack = _stack_of_main() if threading.current_thread() is threading.main_thread() else _stack_of_thread()
     return min(DEEPEST, stack // _BYTES_OF_EACH)
 
@@ -45,7 +45,10 @@ def _stack_of_main() -> int:
 
 
 def _stack_of_thread() -> int:
-    """Of the calling thread, which is not the main one. `threading.stack_size()` would set the script's value back."""
+    """Return the stack size of the calling thread, which is not the main one.
+
+    `threading.stack_size()` would reset the script's value.
+    """
     try:
         libc = ctypes.CDLL(None)
         attributes, size = ctypes.create_string_buffer(_ROOM_FOR_ATTRIBUTES), ctypes.c_size_t()
@@ -54,16 +57,16 @@ def _stack_of_thread() -> int:
         libc.pthread_attr_getstacksize(attributes, ctypes.byref(size))
         libc.pthread_attr_destroy(attributes)
     except (OSError, TypeError, AttributeError):
-        # Neither macOS nor Windows has these.
+        # Neither macOS nor Windows has these functions.
         return _LEAST
     return size.value
 
 
 def is_too_deep(roots: Iterable[GraphNode], most: int) -> bool:
-    """Whether a way of more than `most` operations begins at these nodes. Sees none that are deeper than that.
+    """Return whether a path of more than `most` operations begins at these nodes. Visits no nodes that are deeper than that.
 
-    The node with the highest number comes next: operations are recorded after those whose results they take, so whatever
-    leads to it has come before, and how deep it is is known.
+    The node with the highest number comes next. Autograd records operations after those whose results they take, so all
+    nodes that lead to it have come before, and its depth is known.
     """
     depths = dict.fromkeys(roots, 0)
     waiting = [(-number_of(node), place, node) for place, node in enumerate(depths)]

@@ -1,4 +1,4 @@
-"""Numbers on their way from a device to the host, asked for by the training thread."""
+"""Copy values from a device to the host for the training thread."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ import torch
 from gradtui.probe.torch_private.cuda_captures import is_capturing
 
 _BETWEEN_WAITS_NS = 1_000_000_000
-"""A device without asynchronous copies is waited for this often at most."""
+"""The shortest time between two waits for a device without asynchronous copies."""
 _ONE_WAIT_NS = 5_000_000
-"""What is read so soon after a wait hardly waits again."""
+"""A copy this soon after a wait hardly waits again."""
 
 
 class HostCopy:
-    """The values of a one-dimensional tensor, once they have arrived; on the CPU they are there at once.
+    """Holds the values of a one-dimensional tensor once they have arrived; for a CPU tensor they are there at once.
 
-    On CUDA they go to pinned memory by an asynchronous copy on the device's current stream, and an event tells when they have
-    arrived (not yet confirmed on a device). From any other device (MPS, XPU) a copy waits until the device has done all that it
-    was given, so that several are made together, once a second at most.
+    From CUDA they are copied asynchronously to pinned memory on the device's current stream, and an event shows when they
+    have arrived (not yet confirmed on a device). From any other device (MPS, XPU) a copy waits until the device has
+    finished all its work, so several copies are made together, once a second at most.
     """
 
     _waited_at = -_BETWEEN_WAITS_NS
-    """When a device without asynchronous copies was waited for last."""
+    """When a device without asynchronous copies was last waited for."""
 
     def __init__(self, values: torch.Tensor) -> None:
         self._done: torch.cuda.Event | None = None
@@ -38,7 +38,7 @@ class HostCopy:
 
     @property
     def is_there(self) -> bool:
-        """Whether `values` would not have to wait. While a CUDA graph is being captured nobody may ask the device."""
+        """Whether `values` would not have to wait. While a CUDA graph is being captured the device must not be queried."""
         if self._must_wait:
             since = perf_counter_ns() - HostCopy._waited_at
             if _ONE_WAIT_NS < since < _BETWEEN_WAITS_NS:
@@ -49,7 +49,7 @@ class HostCopy:
         return self._done is None
 
     def wait(self) -> None:
-        """Wait for the device: only where the run is over, or a person has asked and waits too."""
+        """Wait for the device. Call it only when the run is over, or when the user has asked and waits too."""
         if self._must_wait:
             self._fetch(anew=True)
         if self._done is not None and not is_capturing():
@@ -57,11 +57,11 @@ class HostCopy:
             self._done = None
 
     def values(self) -> list[Any]:
-        """The numbers, which are there."""
+        """Return the numbers. Call it only once they have arrived."""
         return self._host.tolist()
 
     def tensor(self) -> torch.Tensor:
-        """The same as a tensor on the host."""
+        """Return the same numbers as a tensor on the host."""
         return self._host
 
     def _fetch(self, *, anew: bool) -> None:

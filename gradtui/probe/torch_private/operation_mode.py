@@ -1,6 +1,7 @@
-"""A mode that is shown every tensor operation of a thread, and can be left safely. Everything private about such modes is here.
+"""Provide a dispatch mode that receives every tensor operation of a thread and can be left safely.
 
-Public in practice (`torch.utils._python_dispatch` is what PyTorch's own documentation tells users to import), private by name.
+All private names for such modes are in this file. `torch.utils._python_dispatch` is private by name but public in practice:
+PyTorch's own documentation tells users to import it.
 """
 
 from __future__ import annotations
@@ -17,11 +18,15 @@ from gradtui import call_depth
 from gradtui.call_depth import LEAVE_OUT
 
 _ROOM = 20 * LEAVE_OUT
-"""An operation that is shown takes this many calls at most, where torch's own C++ code would take none."""
+"""The most calls that an intercepted operation takes, where torch's own C++ code would take none."""
 
 
 class OperationMode(TorchDispatchMode):
-    """Subclasses define `__torch_dispatch__(self, func, types, args, kwargs)` and return what `func(*args, **kwargs)` does."""
+    """A dispatch mode that can be entered and left safely.
+
+    Subclasses define `__torch_dispatch__(self, func, types, args, kwargs)` and return the result of `func(*args,
+    **kwargs)`.
+    """
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # not annotated in torch
@@ -37,11 +42,11 @@ class OperationMode(TorchDispatchMode):
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
-        """A compiled region stays compiled, and is one operation."""
+        """Return True, so that a compiled region stays compiled, and is one operation."""
         return True
 
     def enter(self) -> None:
-        """Be shown what this thread does from here on."""
+        """Receive the operations of this thread from here on."""
         if not self.is_on:
             self.__enter__()  # type: ignore[no-untyped-call]  # not annotated in torch
             self.is_on = True
@@ -49,7 +54,10 @@ class OperationMode(TorchDispatchMode):
             self._count[0] += _ROOM
 
     def leave(self) -> bool:
-        """Be shown no more; False if the script has put a mode of its own on top and not taken it off, which is left alone."""
+        """Receive no more operations.
+
+        Returns False, and changes nothing, if the script has pushed a mode of its own on top and not popped it.
+        """
         if not self.is_on:
             return True
         if _get_current_dispatch_mode() is not self:
@@ -61,7 +69,7 @@ class OperationMode(TorchDispatchMode):
 
 
 def below_operator_call(trace: TracebackType | None) -> TracebackType | None:
-    """What a traceback that begins in a mode's `__torch_dispatch__` has below the frame that calls the operator."""
+    """Return the part of a traceback from a mode's `__torch_dispatch__` that is below the frame calling the operator."""
     below = trace.tb_next if trace is not None else None
     while below is not None and below.tb_frame.f_code in _OPERATOR_CALLS:
         below = below.tb_next
@@ -74,6 +82,6 @@ _OPERATOR_CALLS = {
 
 
 def something_is_compiled() -> bool:
-    """Whether dynamo has compiled anything so far: a mode would have it fall back or compile anew."""
+    """Return whether dynamo has compiled anything so far: a mode would make it fall back or recompile."""
     counters: dict[str, Any] = getattr(sys.modules.get("torch._dynamo.utils"), "counters", {})
     return bool(counters.get("frames"))

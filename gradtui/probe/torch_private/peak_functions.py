@@ -1,10 +1,10 @@
-"""The names torch does not promise to keep through which an allocator's statistics are read and its peaks reset.
+"""Name the private functions of torch that read an allocator's statistics and reset its peaks.
 
-As read in torch 2.13: every reader in Python (`memory_stats`, `memory_summary`, `max_memory_*`, `torch.accelerator.*`) looks
-these attributes of `torch._C` up when it is called, and the two readers name the same counters alike. The allocator's
-snapshots, its history and the text of an OutOfMemoryError hold no peaks, the host's (pinned) memory and a `MemPool` have no
-part in them, and resetting the accumulated statistics leaves peaks alone. Only C++ code that asks `getDeviceStats` itself sees
-the counters as they are.
+As read in torch 2.13: every reader in Python (`memory_stats`, `memory_summary`, `max_memory_*`, `torch.accelerator.*`)
+looks up these attributes of `torch._C` when it is called, and the two readers give the same counters the same names. The
+allocator's snapshots, its history and the text of an OutOfMemoryError hold no peaks. The host's (pinned) memory and a
+`MemPool` have no part in them. Resetting the accumulated statistics leaves peaks unchanged. Only C++ code that calls
+`getDeviceStats` itself reads the unmodified counters.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ Stats = dict[str, Any]
 
 @dataclass(frozen=True)
 class PeakFunctions:
-    """The functions of `owner` that every reader and every reset of an allocator's statistics goes through.
+    """The functions of `owner` that every reader and every reset of an allocator's statistics calls.
 
-    All of them take the device's number. The first reader and the first reset are those that are used by us.
+    All of them take the device's index. gradtui uses the first reader and the first reset.
     """
 
     owner: Any
@@ -31,14 +31,14 @@ class PeakFunctions:
     resetters: tuple[str, ...]
 
     def originals(self) -> tuple[list[Callable[[int], Stats]], list[Callable[[int], None]]]:
-        """Readers and resets as they are now."""
+        """Return the present readers and resets."""
         return [getattr(self.owner, name) for name in self.readers], [getattr(self.owner, n) for n in self.resetters]
 
 
 def cuda_peak_functions() -> PeakFunctions | None:
-    """Those of the CUDA caching allocator, None where torch has no CUDA or calls them otherwise.
+    """Return the functions of the CUDA caching allocator, None where torch has no CUDA or names them differently.
 
-    `torch.cuda` and `torch.accelerator` read one and the same counters through functions of their own.
+    `torch.cuda` and `torch.accelerator` read the same counters through functions of their own.
     """
     owner = torch._C
     if not (hasattr(owner, "_cuda_memoryStats") and hasattr(owner, "_cuda_resetPeakMemoryStats")):

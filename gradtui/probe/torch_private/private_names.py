@@ -1,6 +1,6 @@
-"""The only place that uses names torch does not promise to keep; each has a fallback that shows less instead of failing.
+"""Use names that torch does not promise to keep; each has a fallback that shows less instead of failing.
 
-Names are looked up, never versions compared. What each is relied on for is said beside it.
+Names are looked up, and versions never compared. The docstring beside each name says what gradtui relies on it for.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-def
 from gradtui.probe.torch_private.cuda_captures import is_capturing
 
 GraphNode = Any
-"""A node of the autograd graph: `grad_fn` of a tensor, or what `next_functions` leads to."""
+"""A node of the autograd graph: `grad_fn` of a tensor, or an entry of `next_functions`."""
 
 
 def _task_id_unknown() -> int:
@@ -26,9 +26,10 @@ def _task_id_unknown() -> int:
 
 
 current_graph_task_id: Callable[[], int] = getattr(torch._C, "_current_graph_task_id", _task_id_unknown)
-"""Id of the backward pass that the calling thread works for, -1 outside of one.
+"""Returns the id of the backward pass that the calling thread works for, -1 outside of one.
 
-True also on the engine's device threads, so it tells a recomputed forward from a real one where a flag of ours could not.
+It also holds on the engine's device threads, so it distinguishes a recomputed forward from a real one where a flag could
+not.
 """
 
 _sequence_number: Callable[[], int] | None = getattr(torch._C._autograd, "_get_sequence_nr", None)
@@ -39,7 +40,7 @@ def _number_unknown() -> int:
 
 
 sequence_number: Callable[[], int] = _sequence_number or _number_unknown
-"""The number that the next autograd node made on this thread will get; 0 where torch does not tell."""
+"""Returns the number that the next autograd node created on this thread will get; 0 where torch does not report it."""
 
 
 _dispatch_modes: Callable[[], int] | None = getattr(torch._C, "_len_torch_dispatch_stack", None)
@@ -49,12 +50,12 @@ _profiling: Callable[[], bool] | None = getattr(torch._C._autograd, "_profiler_e
 
 
 def is_being_traced() -> bool:
-    """Whether `torch.jit.trace` is recording: it would even record that a tensor was asked for its shape."""
+    """Return whether `torch.jit.trace` is recording: it would even record that a tensor's shape was read."""
     return _tracing is not None and _tracing() is not None
 
 
 def operations_are_observed() -> bool:
-    """Whether a mode, tracer, profiler or graph capture of the script's would see tensor operations of ours.
+    """Return whether a mode, tracer, profiler or graph capture of the script would observe gradtui's tensor operations.
 
     A default device is a mode too, but it only adds that device to the factories of tensors.
     """
@@ -68,7 +69,7 @@ def operations_are_observed() -> bool:
 
 
 def _are_default_devices() -> bool:
-    """Whether all function modes that are on are `torch.set_default_device` or `with torch.device(...)`."""
+    """Return whether all active function modes are `torch.set_default_device` or `with torch.device(...)`."""
     from torch.overrides import _get_current_function_mode_stack
     from torch.utils._device import DeviceContext
 
@@ -77,14 +78,16 @@ def _are_default_devices() -> bool:
 
 
 no_torch_function: Callable[[], AbstractContextManager[object]] = getattr(torch._C, "DisableTorchFunction", nullcontext)
-"""Within this no access to a tensor, not even to its shape, calls the `__torch_function__` of a subclass or of a mode."""
+"""Within this context no access to a tensor, not even to its shape, calls the `__torch_function__` of a subclass or of a
+mode."""
 
 
 def backward_owner() -> tuple[Any, str]:
-    """Where to wrap the one call that every backward goes through, as (namespace, name).
+    """Return where to wrap the one call that every backward goes through, as (namespace, name).
 
     `torch.autograd.backward` and `torch.autograd.grad` both resolve `_engine_run_backward` in `torch.autograd` when they
-    are called, so wrapping it there also covers `from torch.autograd import backward`. Without it, `backward` alone.
+    are called, so wrapping it there also covers `from torch.autograd import backward`. Without it, `backward` alone is
+    wrapped.
     """
     if hasattr(torch.autograd, "_engine_run_backward"):
         return torch.autograd, "_engine_run_backward"
@@ -92,26 +95,32 @@ def backward_owner() -> tuple[Any, str]:
 
 
 def is_plain_module_call(function: Callable[..., Any]) -> bool:
-    """Whether this `nn.Module.__call__` only chooses between `_compiled_call_impl` and `_call_impl`, nobody's wrapper yet."""
+    """Return whether this `nn.Module.__call__` is torch's own.
+
+    That one only chooses between `_compiled_call_impl` and `_call_impl`.
+    """
     module = torch.nn.Module
     known = hasattr(module, "_compiled_call_impl") and hasattr(module, "_call_impl")
     return known and function is getattr(module, "_wrapped_call_impl", None)
 
 
 def data_loader_iterator() -> Any | None:
-    """The class whose `__next__` every DataLoader iteration goes through, None where it is gone."""
+    """Return the class whose `__next__` every DataLoader iteration calls, None where it is missing."""
     import torch.utils.data.dataloader as dataloader
 
     return getattr(dataloader, "_BaseDataLoaderIter", None)
 
 
 def batches_given(iterator: Any) -> int:
-    """How many batches a DataLoader's iterator has given."""
+    """Return the number of batches that a DataLoader's iterator has yielded."""
     return int(getattr(iterator, "_num_yielded", 0))
 
 
 def batches_of_epoch(iterator: Any) -> int | None:
-    """How many batches a DataLoader's iterator gives in all. None where that is not known, or only the script's code knows."""
+    """Return the number of batches of a DataLoader's iterator.
+
+    None where it is unknown or only the script's code can compute it.
+    """
     sampler = getattr(iterator, "_index_sampler", None)
     inner = getattr(sampler, "sampler", sampler)
     if not all(type(each).__module__.startswith("torch.utils.data.") for each in (sampler, inner)):
@@ -126,9 +135,9 @@ _ACCUMULATE: type | None = getattr(getattr(torch._C, "_functions", None), "Accum
 
 
 def leaf_of(node: GraphNode) -> torch.Tensor | None:
-    """The tensor that this node accumulates a gradient into; None for the node of an operation.
+    """Return the tensor that this node accumulates a gradient into; None for the node of an operation.
 
-    The class is asked first: a custom Function may have put an attribute of the same name on its own node.
+    The class is tested first: a custom Function may have set an attribute of the same name on its own node.
     """
     if _ACCUMULATE is not None and type(node) is not _ACCUMULATE:
         return None
@@ -137,7 +146,7 @@ def leaf_of(node: GraphNode) -> torch.Tensor | None:
 
 
 def number_of(node: GraphNode) -> int:
-    """The node's number: that of an operation is higher than those of all whose results it takes."""
+    """Return the node's number. That of an operation is higher than those of all operations whose results it takes."""
     number: int = node._sequence_nr()
     return number
 
@@ -147,12 +156,12 @@ _hides: dict[type, bool] = {}
 
 
 def hides_modules(node: GraphNode) -> bool:
-    """Whether this one node stands for the code of several modules: a compiled region or a reentrant checkpoint."""
+    """Return whether this node stands for the code of several modules: a compiled region or a reentrant checkpoint."""
     kind = type(node)
     hides = _hides.get(kind)
     if hides is None:
         if kind.__name__ == "CppFunction":
-            # One Python class for every node that C++ extensions and TorchScript define: only its own name tells.
+            # All nodes that C++ extensions and TorchScript define have one Python class: only their names differ.
             return any(part in node.name() for part in _HIDING)
         hides = _hides[kind] = any(part in kind.__name__ for part in _HIDING)
     return hides
@@ -162,7 +171,7 @@ _saved_names: dict[type, tuple[str, ...]] = {}
 
 
 def saved_tensors(node: GraphNode) -> list[Any]:
-    """The SavedTensor objects of a node, not unpacked: reading `_saved_x` itself would re-run a checkpointed forward."""
+    """Return the SavedTensor objects of a node, not unpacked: reading `_saved_x` itself would re-run a checkpointed forward."""
     kind = type(node)
     names = _saved_names.get(kind)
     if names is None:
@@ -178,7 +187,7 @@ def saved_tensors(node: GraphNode) -> list[Any]:
 
 
 def saved_data(saved: Any) -> torch.Tensor | None:
-    """The tensor in a SavedTensor, without running any hook; None where it is hooked, freed or not readable."""
+    """Return the tensor in a SavedTensor without running any hook; None where it is hooked, freed or not readable."""
     if getattr(saved, "unpack_hook", True) is not None:
         return None
     data: torch.Tensor | None = saved.data
@@ -189,7 +198,7 @@ _STEP_WRAPPER: CodeType = torch.optim.Optimizer.profile_hook_step(lambda self: N
 
 
 def optimizer_steps_on_stack() -> int:
-    """How many `Optimizer.step` calls are running on this thread.
+    """Return how many `Optimizer.step` calls are running on this thread.
 
     Step post-hooks do not run when a step raises, so a count of hooks alone could stay wrong for good.
     """
@@ -202,12 +211,15 @@ def optimizer_steps_on_stack() -> int:
 
 
 def version_of(tensor: torch.Tensor) -> int:
-    """The counter that every in-place write to a tensor raises, an optimizer's included; autograd checks the same one."""
+    """Return the counter that every in-place write to a tensor raises, an optimizer's too. Autograd checks the same."""
     return tensor._version
 
 
 def are_untouched(tensors: list[weakref.ref[torch.Tensor]], versions: list[int | None]) -> bool:
-    """Whether all that are alive require no gradient and have these versions (None: any). In one loop: asked at every step."""
+    """Return whether all living tensors require no gradient and have these versions (None: any).
+
+    It is one loop, since it runs at every step.
+    """
     for reference, version in zip(tensors, versions):
         tensor = reference()
         if tensor is not None and (tensor.requires_grad or (tensor._version != version and version is not None)):
@@ -216,9 +228,9 @@ def are_untouched(tensors: list[weakref.ref[torch.Tensor]], versions: list[int |
 
 
 def shares_version(tensor: torch.Tensor) -> bool:
-    """Whether a write to another tensor may raise this one's counter: a view of a larger storage has its base's.
+    """Return whether a write to another tensor may raise this one's counter, as for a view of a larger storage.
 
-    `nn.Parameter(flat[:n])` is such a view: its counter is that of every other part of `flat`.
+    `nn.Parameter(flat[:n])` is such a view: it shares its counter with every other part of `flat`.
     """
     if type(tensor) not in (torch.nn.Parameter, torch.Tensor) or tensor.layout is not torch.strided:
         return False
@@ -226,46 +238,46 @@ def shares_version(tensor: torch.Tensor) -> bool:
 
 
 def storage_key(tensor: torch.Tensor) -> int:
-    """The identity of a tensor's storage, the same for all its views."""
+    """Return the identity of a tensor's storage, the same for all its views."""
     key: int = tensor.untyped_storage()._cdata
     return key
 
 
 def compiled_module(module: torch.nn.Module) -> torch.nn.Module | None:
-    """What `torch.compile` has wrapped in this module; None if it is no such wrapper."""
-    # Asked without importing dynamo, which takes most of a second: without it there are no such wrappers.
+    """Return the module that `torch.compile` has wrapped in this one; None if this is no such wrapper."""
+    # Tested without importing dynamo, which takes most of a second: without it there are no such wrappers.
     kind = getattr(sys.modules.get("torch._dynamo.eval_frame"), "OptimizedModule", None)
     return module._modules.get("_orig_mod") if kind is not None and isinstance(module, kind) else None
 
 
 def compiled_in_place(module: torch.nn.Module) -> bool:
-    """Whether `module.compile()` has been called: its calls then go through what was compiled."""
+    """Return whether `module.compile()` has been called, so that the module's calls run compiled code."""
     return getattr(module, "_compiled_call_impl", None) is not None
 
 
 def has_accumulation_hooks(tensor: torch.Tensor) -> bool:
-    """Whether something is to be called when backward has stored a gradient: an optimizer's step, it may be."""
+    """Return whether hooks run when backward has stored a gradient. One of them may be an optimizer's step."""
     return bool(getattr(tensor, "_post_accumulate_grad_hooks", None))
 
 
 def is_lazy(tensor: torch.Tensor) -> bool:
-    """Whether this is a lazy module's parameter that has no shape yet."""
+    """Return whether this is a lazy module's parameter that has no shape yet."""
     return isinstance(tensor, UninitializedTensorMixin)
 
 
 def is_wrapper(tensor: torch.Tensor) -> bool:
-    """Whether this only stands for other tensors that hold the bytes (DTensor, quantized ones)."""
+    """Return whether this tensor only wraps other tensors that hold the bytes (DTensor, quantized ones)."""
     return type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
 
 
 def module_place_in_backward(module_of: Callable[[int], int]) -> int | None:
-    """What `module_of` answers for the number of the graph node that is running on this thread; None outside of a backward."""
+    """Return `module_of(number)` for the graph node that is running on this thread; None outside of a backward."""
     number = number_in_backward()
     return module_of(number) if number is not None else None
 
 
 def number_in_backward() -> int | None:
-    """The number of the graph node that is running on this thread; None outside of a backward."""
+    """Return the number of the graph node that is running on this thread; None outside of a backward."""
     node = running_node()
     return number_of(node) if node is not None else None
 
@@ -275,32 +287,32 @@ def _no_node() -> GraphNode | None:
 
 
 running_node: Callable[[], GraphNode | None] = getattr(torch._C, "_current_autograd_node", _no_node)
-"""The graph node that is running on this thread; None outside of a backward."""
+"""Returns the graph node that is running on this thread; None outside of a backward."""
 
 
 def has_stand_ins(module: torch.nn.Module) -> bool:
-    """Whether other tensors stand in for this module's parameters now, as `torch.func.functional_call` has it."""
+    """Return whether other tensors replace this module's parameters now, as in `torch.func.functional_call`."""
     first = next(module.parameters(), None)
     return first is not None and not isinstance(first, torch.nn.Parameter)
 
 
 def multi_tensor_norms(tensors: list[torch.Tensor], dtype: torch.dtype | None) -> list[torch.Tensor]:
-    """The L2 norm of each tensor, in as few kernels as there are devices and dtypes; what gradient clipping uses too."""
+    """Return the L2 norm of each tensor, in as few kernels as there are devices and dtypes. Gradient clipping does so too."""
     if dtype is None:
         return list(torch._foreach_norm(tensors, 2))
     return list(torch._foreach_norm(tensors, 2, dtype=dtype))
 
 
 def loss_scale(scaler: Any) -> torch.Tensor | None:
-    """The factor a GradScaler multiplies losses by, as a tensor on its device; None before its first use."""
+    """Return the factor by which a GradScaler multiplies losses, as a tensor on its device; None before its first use."""
     scale: torch.Tensor | None = getattr(scaler, "_scale", None)
     return scale
 
 
 def found_inf(optimizer: torch.optim.Optimizer) -> torch.Tensor | None:
-    """By what a fused optimizer decides whether it skips its step: a number that is not zero where a gradient is not finite.
+    """Return the number by which a fused optimizer decides to skip its step: not zero if a gradient is not finite.
 
-    GradScaler leaves `found_inf` on an optimizer that unscales by itself, while its step runs.
+    GradScaler sets `found_inf` on an optimizer that unscales by itself, while its step runs. None where it is not set.
     """
     found = getattr(optimizer, "found_inf", None)
     return found if isinstance(found, torch.Tensor) and found.numel() == 1 else None

@@ -1,8 +1,7 @@
-"""What stands behind torch's own hooks on saved tensors, by names that torch does not promise to keep: `save_on_cpu` and
-`torch.utils.checkpoint`.
+"""Read what torch's own hooks on saved tensors keep, those of `save_on_cpu` and `torch.utils.checkpoint`.
 
-A hooked `SavedTensor` holds in `data` what its pack hook has returned; it is looked at, and no hook is run. Where a name is
-missing nothing is said. Any thread.
+It uses names that torch does not promise to keep. A hooked `SavedTensor` holds in `data` what its pack hook has returned.
+The functions read it and run no hook. Where a name is missing they report nothing. Any thread.
 """
 
 from __future__ import annotations
@@ -32,19 +31,19 @@ _SMALLER = {
 
 
 def is_number(tensor: torch.Tensor) -> bool:
-    """Whether this is a Python number of the script's that autograd has made a tensor of, as in `x * 0.5`.
+    """Return whether this is a Python number of the script that autograd has converted to a tensor, as in `x * 0.5`.
 
-    Those few bytes are never shown to hooks on saved tensors. A number gives way to the type of any tensor, which one
-    that the script has made as a tensor does not (torch's rules of type promotion).
+    Hooks on saved tensors never receive those few bytes. A number adopts the dtype of any tensor, which a tensor that the
+    script has made does not (torch's rules of type promotion).
     """
     smaller = _SMALLER.get(tensor.dtype) if tensor.dim() == 0 and tensor.device.type == "cpu" else None
     return smaller is not None and torch.result_type(tensor, smaller) != tensor.dtype
 
 
 def copy_on_host(saved: Any) -> torch.Tensor | None:
-    """The copy that `torch.autograd.graph.save_on_cpu` keeps instead of a saved tensor; None if that is not its hook.
+    """Return the copy that `torch.autograd.graph.save_on_cpu` keeps instead of a saved tensor; None for another hook.
 
-    Its pack hook returns (the tensor's device, a copy in the host's memory). For a tensor of the CPU that is a copy with
+    Its pack hook returns (the tensor's device, a copy in the host's memory). For a CPU tensor that is a copy with
     `pin_memory`, else the tensor itself.
     """
     name = getattr(getattr(saved, "unpack_hook", None), "__qualname__", "")
@@ -58,10 +57,10 @@ def copy_on_host(saved: Any) -> torch.Tensor | None:
 def checkpointing_of(
     again: Callable[..., Any], tensors: Sequence[torch.Tensor], contexts: Callable[[], tuple[Any, Any]]
 ) -> AbstractContextManager[object]:
-    """Keep nothing of what autograd saves within this, and call `again(*tensors)` in backward instead.
+    """Return a context in which autograd saves no tensors, and for which backward calls `again(*tensors)` instead.
 
-    It is what `torch.utils.checkpoint.checkpoint` does around its call of a function (not reentrant, with `contexts` as its
-    `context_fn`), without frames of torch's between the caller and what runs within.
+    It does what `torch.utils.checkpoint.checkpoint` does around its call of a function (not reentrant, with `contexts` as
+    its `context_fn`), without frames of torch between the caller and the code within.
     """
     before: list[Any] = [again, True, contexts, "default", False]
     within: AbstractContextManager[object] = _checkpointing(*before, *_STOPS_EARLY, *tensors)
@@ -70,15 +69,15 @@ def checkpointing_of(
 
 _generator = getattr(checkpointing, "_checkpoint_without_reentrant_generator", None)
 can_checkpoint = _generator is not None
-"""Whether there is a `checkpointing_of`."""
+"""Whether `checkpointing_of` works in this version of torch."""
 _checkpointing: Any = contextmanager(_generator) if _generator is not None else None
 _STOPS_EARLY = [True] if _generator is not None and "early_stop" in signature(_generator).parameters else []
 
 
 def checkpoint_frame(saved: Any) -> Any | None:
-    """The checkpointed region (not a reentrant one) that a saved tensor will be computed again by; None if there is none.
+    """Return the non-reentrant checkpointed region that will recompute a saved tensor; None if there is none.
 
-    Its unpack hook is a closure around the frame, which is told by what it lists: `weak_holders`.
+    Its unpack hook is a closure around the region's frame, which is identified by its attribute `weak_holders`.
     """
     hook = getattr(saved, "unpack_hook", None)
     if not getattr(hook, "__qualname__", "").startswith(_CHECKPOINTING):
@@ -88,10 +87,10 @@ def checkpoint_frame(saved: Any) -> Any | None:
 
 
 def kept_by_frame(frame: Any) -> Iterator[torch.Tensor]:
-    """The tensors that a checkpointed region keeps: its function's arguments, by whatever way they are passed.
+    """Yield the tensors that a checkpointed region keeps: its function's arguments, however they are passed.
 
-    Newer releases list them in `saved_args`, older ones have a node that saves them; keyword arguments and those of a
-    `functools.partial` are in the closure of the function that computes the region again.
+    Newer releases list them in `saved_args`; older ones have a node that saves them. Keyword arguments and those of a
+    `functools.partial` are in the closure of the function that recomputes the region.
     """
     saved = getattr(frame, "saved_args", None)
     if saved is None:
@@ -123,34 +122,35 @@ def _among_arguments(value: Any) -> Iterator[torch.Tensor]:
 
 
 def holder_of(saved: Any) -> object | None:
-    """What a checkpointed region has in place of a saved tensor."""
+    """Return the object that a checkpointed region holds in place of a saved tensor."""
     holder: object | None = getattr(saved, "data", None)
     return holder
 
 
 def next_holder(frame: Any, group: Any) -> object | None:
-    """In whose place the region being computed again saves its next tensor, in the order of its forward."""
+    """Return the holder for the next tensor that a region being recomputed saves, in the order of its forward."""
     counter, holders = getattr(frame, "recomp_counter", None), getattr(frame, "weak_holders", ())
     place = counter.get(group, 0) if counter is not None else len(holders)
     return holders[place]() if place < len(holders) else None
 
 
 def recomputation_hook() -> Any | None:
-    """The class that hooks what is saved while a region is computed again, None where it is gone.
+    """Return the class that hooks the tensors saved while a region is recomputed, None where it is missing.
 
-    It is made with (a weak reference to the frame, the group), and has its pack hook as `pack_hook`.
+    Its constructor takes (a weak reference to the frame, the group), and its pack hook is `pack_hook`.
     """
     return getattr(checkpointing, "_recomputation_hook", None)
 
 
 _FRAMES = 40
-"""Between a module's call and the reentrant checkpoint around it there are fewer."""
+"""More frames than there are between a module's call and the reentrant checkpoint around it."""
 
 
 def reentrant_needs_gradient() -> bool | None:
-    """Whether an input of the reentrant checkpoint that this thread runs requires a gradient; None where it runs none.
+    """Return whether an input of the reentrant checkpoint that this thread runs requires a gradient.
 
-    It is known by the frame of its forward. Without such an input autograd records nothing, and torch warns of that.
+    None where the thread runs none. The checkpoint is found by the frame of its forward. Without such an input autograd
+    records nothing, and torch warns of that.
     """
     code = getattr(getattr(getattr(checkpointing, "CheckpointFunction", None), "forward", None), "__code__", None)
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - the only way to a caller's frame
@@ -164,5 +164,5 @@ def reentrant_needs_gradient() -> bool | None:
 
 
 def is_reentrant_checkpoint(node: Any) -> bool:
-    """Whether this node is a whole checkpointed region of the reentrant kind."""
+    """Return whether this node is a whole region of a reentrant checkpoint."""
     return type(node).__name__.startswith("CheckpointFunction")

@@ -1,8 +1,8 @@
-"""Whether a thread is still running, asked without any lock.
+"""Detect whether a thread is still running, without any lock.
 
-`sys._current_frames` must not be asked while threads train side by side. CPython 3.11 holds a lock of the interpreter within it
-and a garbage collection there may let another thread run that asks the same: both then wait for good. The storage of a thread
-is freed as the thread ends, and a weak reference into it tells.
+`sys._current_frames` must not be called while threads train side by side. CPython 3.11 holds a lock of the interpreter
+within it, and a garbage collection there may let another thread run that makes the same call: both then wait forever. A
+thread's local storage is freed as the thread ends, and a weak reference to an object in it shows that.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import weakref
 
 
 class _Token:
-    """Lives as long as the thread that made it."""
+    """An object that lives as long as the thread that made it."""
 
     __slots__ = ("__weakref__",)
 
@@ -21,7 +21,7 @@ _own = threading.local()
 
 
 class ThreadLife:
-    """The life of the thread that makes this object."""
+    """Tracks the life of the thread that constructs this object."""
 
     def __init__(self) -> None:
         token = getattr(_own, "token", None)
@@ -30,5 +30,5 @@ class ThreadLife:
         self._token = weakref.ref(token)
 
     def goes_on(self) -> bool:
-        """Whether the thread is still running. Any thread may ask."""
+        """Return whether the thread is still running. Any thread may call this."""
         return self._token() is not None
