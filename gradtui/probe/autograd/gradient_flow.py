@@ -1,6 +1,6 @@
 """Determine how far the gradient of a step came in the module tree: where backward ran, ended, never went, and why.
 
-Pure functions of what the walk over autograd's graph found, and of which modules ran in which grad mode. They are called on
+Functions of what the walk over autograd's graph found, and of which modules ran in which grad mode. They are called on
 the training thread, at sampled steps.
 """
 

@@ -177,8 +177,7 @@ class _Graph:
         return min(MAX_WAYS, sum(ways.get(node, 0) for node, before in self._before.items() if before is None))
 
     def onward(self, entry: GraphNode, target: Target) -> tuple[tuple[GradientHop, ...], int]:
-        """Return the path from an operation in the target to the nearest trainable parameter outside, and the parameter's
-        index."""
+        """Return the path from an operation in the target to the nearest trainable parameter outside it, and its index."""
         tree, own = target.tree, target.modules
         before: dict[GraphNode, GraphNode | None] = {entry: None}
         waiting = [entry]

@@ -60,8 +60,7 @@ class _Region:
 
 
 class _Walk:
-    """One walk: a loop that creates few objects. A graph has about four nodes per layer, and Python's collector counts along.
-    """
+    """Walks a graph in one loop with few objects: there are about four nodes per layer, and Python's collector counts along."""
 
     def __init__(self, trace: ModuleCallLog, known: KnownTensors) -> None:
         self._trace = trace
