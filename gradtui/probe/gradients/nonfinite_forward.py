@@ -27,7 +27,7 @@ class Origin:
     """The origin of a non-finite value."""
 
     kind: str
-    """What the tensor holds (`not_finite.NAN` and the like)."""
+    """What the tensor holds (`time_budget.NAN` and the like)."""
     module: int
     """Index of the module whose operation produced it; OUTSIDE if none."""
     last: int

@@ -13,7 +13,7 @@ from gradtui.probe.model import ModelRegistry, read_groups
 from gradtui.probe.torch_private.private_names import is_lazy
 
 Kinds = dict[int, str]
-"""Parameter index -> what is not finite in it (`not_finite.INF` and the like); -1 for parameters of no known model."""
+"""Parameter index -> what is not finite in it (`time_budget.INF` and the like); -1 for parameters of no known model."""
 
 
 class BadParameters:
