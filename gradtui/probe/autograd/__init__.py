@@ -1,6 +1,6 @@
-"""What autograd recorded in a sampled step.
+"""The autograd graph of a sampled step.
 
-This package owns the walk over the graph, the saved tensors by module, which parameters a backward reaches, and the path of a
+This package owns the walk over the graph, saved tensors by module, the parameters that a backward reaches, and the path of a
 gradient from the loss to a module.
 """
 

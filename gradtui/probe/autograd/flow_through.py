@@ -1,7 +1,7 @@
-"""Whether a gradient passes through the module of a frozen parameter, as far as the graphs of one step show it.
+"""Decide whether a gradient passes through the module of a frozen parameter, from the graphs of one step.
 
-A frozen parameter leaves no node in autograd's graph, and an addition of it saves nothing. So "no" needs evidence: the
-module ran as a module call, and none of its operations is in the graph. Where that evidence is missing the answer is None.
+A frozen parameter leaves no node in autograd's graph, and adding it to a tensor saves nothing. So "no" needs evidence: the
+module ran as a module call, and none of its operations is in the graph. Without that evidence the answer is None.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from gradtui.probe.model import ModuleTree
 from gradtui.protocol.vocabulary import StateReason
 
 _NO_FORWARD = getattr(nn.Module, "forward", None)
-"""What a container such as `nn.ParameterList` has as its forward: it is never called."""
+"""The `forward` of a container such as `nn.ParameterList`, which is never called."""
 
 Answer = tuple[bool | None, StateReason]
 
 
 class FlowThrough:
-    """Answers for each module; each answer is worked out once."""
+    """Decides for each module, and caches the answers."""
 
     def __init__(
         self, tree: ModuleTree, graphs: GraphsOfStep, called: Container[int], evaluated: Iterable[int]
     ) -> None:
-        """`called` are the modules that were called in the step, `evaluated` those whose whole subtree ran between steps."""
+        """Create it from the modules `called` in the step and the `evaluated` ones, whose whole subtree ran between steps."""
         self._tree = tree
         self._graphs = graphs
         self._called = called
@@ -38,7 +38,7 @@ class FlowThrough:
 
     @cached_property
     def _entered(self) -> set[int]:
-        """The modules that backward enters, with those that hold them."""
+        """The modules that backward enters, and their ancestors."""
         return self._ancestors.with_all(self._graphs.active | self._graphs.passing)
 
     @cached_property
@@ -46,7 +46,7 @@ class FlowThrough:
         return {place for place in self._ran_between if place not in self._entered}
 
     def through(self, module: int) -> Answer:
-        """Whether a gradient passes through this module to something outside it, and why that is unknown (None)."""
+        """Return whether a gradient passes through this module to something outside it, and why that is unknown (None)."""
         answer = self._known.get(module)
         if answer is None:
             answer = self._known[module] = self._find(module)
@@ -70,7 +70,7 @@ class FlowThrough:
         return self._by_caller(parent)
 
     def _by_caller(self, module: int) -> Answer:
-        """The answer for a module that was not called: the code of the nearest called module around it may have used it."""
+        """Return the answer for a module that was not called: the code of its nearest called ancestor may have used it."""
         for place in self._ancestors.up_from(module):
             if place in self._entered:
                 break

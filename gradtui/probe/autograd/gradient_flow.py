@@ -1,7 +1,7 @@
-"""How far the gradient of a step came in the module tree: where backward ran, where it ended, what it never entered, and why.
+"""Determine how far the gradient of a step came in the module tree: where backward ran, ended, never went, and why.
 
-Worked out from what the walk over autograd's graph found and from which modules ran in which grad mode. Functions of
-these; called on the training thread, on examined steps.
+Functions of what the walk over autograd's graph found, and of which modules ran in which grad mode. They are called on
+the training thread, at sampled steps.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from gradtui.protocol.vocabulary import ENTERED, GradMode, Reach
 
 @dataclass
 class GraphsOfStep:
-    """What the graphs of all backward passes of one step say together."""
+    """The combined results of the graphs of all backward passes of one step."""
 
     active: set[int] = field(default_factory=set)
     passing: set[int] = field(default_factory=set)
     compiled: set[int] = field(default_factory=set)
-    """Modules with an operation that stands for several modules' code, and that nothing takes apart."""
+    """Modules with an operation that represents the code of several modules and cannot be taken apart."""
     edges: set[tuple[int, int]] = field(default_factory=set)
     regions: dict[int, HiddenRegion] = field(default_factory=dict)
-    """Reentrant checkpoints by the number of their node, as long as their inside was not seen."""
+    """Reentrant checkpoints by the sequence number of their node, until their contents are known."""
 
     @property
     def opaque(self) -> set[int]:
@@ -35,7 +35,7 @@ class GraphsOfStep:
         return self.compiled | {region.module for region in self.regions.values()}
 
     def add(self, facts: GraphSummary) -> None:
-        """Take in one more backward."""
+        """Add the graph of one more backward."""
         self.active |= facts.active
         self.passing |= facts.passing
         self.compiled |= facts.opaque
@@ -43,7 +43,7 @@ class GraphsOfStep:
         self.regions |= facts.regions.hidden
 
     def add_region(self, number: int, inside: GraphSummary) -> None:
-        """Take in the graph that backward has made of a reentrant checkpoint."""
+        """Add the graph that backward has made of a reentrant checkpoint."""
         region = self.regions.pop(number)
 
         def own(module: int) -> int:
@@ -58,24 +58,24 @@ class GraphsOfStep:
         }
 
     def copy(self) -> GraphsOfStep:
-        """What is known by now."""
+        """Return a copy of the current results."""
         return GraphsOfStep({*self.active}, {*self.passing}, {*self.compiled}, {*self.edges}, {**self.regions})
 
 
 class Ancestors:
-    """Who holds whom in a tree."""
+    """Ancestors of the modules of a tree."""
 
     def __init__(self, tree: ModuleTree) -> None:
         self._parents = tree.parents
 
     def up_from(self, module: int) -> Iterator[int]:
-        """The module and all that hold it; nothing for what is outside."""
+        """Yield the module and its ancestors; nothing for OUTSIDE."""
         while module >= 0:
             yield module
             module = self._parents[module]
 
     def with_all(self, modules: Iterable[int]) -> set[int]:
-        """These modules and all that hold them."""
+        """Return these modules and all of their ancestors."""
         found: set[int] = set()
         parents = self._parents
         for module in modules:
@@ -86,7 +86,7 @@ class Ancestors:
 
 
 def reach_letters(tree: ModuleTree, graphs: GraphsOfStep, trace: ModuleCallLog, evaluated: Iterable[int]) -> str:
-    """A `Reach` letter for each module and what it holds. Roots that were `evaluated` between steps ran, with all in them."""
+    """Return a `Reach` letter for each module with its submodules. Roots `evaluated` between steps ran, with all in them."""
     ancestors = Ancestors(tree)
     entered = ancestors.with_all(graphs.active | graphs.passing | {place for _, place in graphs.edges})
     # A module of a frozen weight that another module's operation uses (the output projection of nn.MultiheadAttention).
@@ -108,7 +108,7 @@ def reach_letters(tree: ModuleTree, graphs: GraphsOfStep, trace: ModuleCallLog, 
 
 
 def ancestors_left(edges: Iterable[tuple[int, int]], ancestors: Ancestors) -> set[int]:
-    """The modules that some edge leads out of, with everything that they hold."""
+    """Return the modules that some edge leads out of, counting edges from their submodules."""
     left: set[int] = set()
     for begin, end in edges:
         around = set(ancestors.up_from(end))
@@ -120,18 +120,18 @@ def ancestors_left(edges: Iterable[tuple[int, int]], ancestors: Ancestors) -> se
 
 
 def is_hidden(module: int, opaque: set[int], ancestors: Ancestors) -> bool:
-    """Whether what a module did may be within an operation that stands for several modules' code."""
+    """Return whether a module's operations may be inside an operation that represents the code of several modules."""
     return bool(opaque) and (OUTSIDE in opaque or any(place in opaque for place in ancestors.up_from(module)))
 
 
 def grad_mode_letters(tree: ModuleTree, called: Mapping[int, str], evaluated: Mapping[int, str], reach: str) -> str:
-    """A `GradMode` letter for each module, from those that were `called` in a step and the roots that were `evaluated`."""
+    """Return a `GradMode` letter for each module, from the modules `called` in a step and the roots `evaluated`."""
     letters: list[str] = []
     for place, module in enumerate(tree.modules):
         own = called.get(place) or evaluated.get(place)
         above = letters[module.parent] if module.parent >= 0 else GradMode.NOT_RUN.value
         if reach and reach[place] == Reach.UNKNOWN.value:
-            # A reentrant checkpoint runs its modules under no_grad at first: that says nothing of what backward does.
+            # A reentrant checkpoint at first runs its modules under no_grad, which says nothing about backward.
             own = GradMode.UNKNOWN.value
         elif reach and reach[place] in ENTERED:
             own = GradMode.GRAD.value
@@ -140,7 +140,7 @@ def grad_mode_letters(tree: ModuleTree, called: Mapping[int, str], evaluated: Ma
 
 
 def gradient_bytes(tree: ModuleTree, device_type: str) -> tuple[int, ...]:
-    """Bytes that `.grad` holds, for each model."""
+    """Return the bytes that `.grad` holds, for each model."""
     gradients: dict[int, list[torch.Tensor]] = {model.root: [] for model in tree.models}
     roots, owners = tree.roots, tree.owners
     for index, tensor in tree.live_parameters():
@@ -151,7 +151,7 @@ def gradient_bytes(tree: ModuleTree, device_type: str) -> tuple[int, ...]:
 
 
 def training_flags(tree: ModuleTree) -> str:
-    """`Module.training` of each module, "1" or "0"; "-" for one that is gone."""
+    """Return `Module.training` of each module as "1" or "0"; "-" for a module that no longer exists."""
     flags = ["-"] * len(tree.modules)
     for place, module in tree.live_modules():
         flags[place] = "1" if module.training else "0"

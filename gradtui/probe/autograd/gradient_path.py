@@ -1,7 +1,7 @@
-"""The way of a gradient from the loss to one parameter or module, found in autograd's graph. Training thread.
+"""Find the path of a gradient from the loss to one parameter or module in autograd's graph. Training thread.
 
-The graph is gone through once, breadth first from the tensors that backward is called on, so the way that is found is one with
-the fewest operations. Whose operation a node is, is told by its number, as in `saved_tensors`. Nothing of the graph is kept.
+The graph is traversed once, breadth-first from the tensors that backward is called on, so the path found has the fewest
+operations. A node's sequence number determines its module, as in `saved_tensors`. Nothing of the graph is kept.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from gradtui.probe.torch_private.unwrap import plain_tensors
 from gradtui.protocol.vocabulary import MAX_WAYS, GradientHop
 
 MAX_OPERATIONS = 100_000
-"""A graph with more is gone through from the loss as far as this, which takes about half a second."""
+"""Maximum number of operations to traverse, starting from the loss, which takes about half a second."""
 _NAMES = 4
 
 _Goal = Callable[[GraphNode], bool]
@@ -35,27 +35,27 @@ _Goal = Callable[[GraphNode], bool]
 
 @dataclass(frozen=True)
 class Target:
-    """What a gradient is followed to, by its places in the tree."""
+    """The destination of the path, given by indices of the module tree."""
 
     tree: ModuleTree
     module: int
     parameter: int = -1
-    """-1 for the module itself."""
+    """Parameter index, or -1 for the module itself."""
 
     @property
     def modules(self) -> range:
-        """The module and what it holds; of a parameter the module that owns it."""
+        """The module and its submodules; for a parameter, the module that owns it."""
         count = self.tree.modules[self.module].subtree_modules if self.parameter < 0 else 1
         return range(self.module, self.module + count)
 
     def tensor(self) -> torch.Tensor | None:
-        """The parameter, as long as it is alive."""
+        """Return the parameter as long as it is alive."""
         return self.tree.parameter_refs[self.parameter]() if self.parameter >= 0 else None
 
 
 @dataclass(frozen=True)
 class Chain:
-    """What was found; see `GradientPathFound`, which has the same fields."""
+    """The result; see `GradientPathFound`, which has the same fields."""
 
     found: bool = False
     hops: tuple[GradientHop, ...] = ()
@@ -71,7 +71,7 @@ class Chain:
 def find_chain(
     roots: Iterable[torch.Tensor], trace: ModuleCallLog, target: Target, most: int = MAX_OPERATIONS
 ) -> Chain:
-    """The way from the tensors that backward is called on to `target`. Their graph must not be too deep (`graph_depth`)."""
+    """Find the path from the roots of a backward to `target`. Their graph must not be too deep (`graph_depth`)."""
     graph = _Graph([root.grad_fn for root in roots if root.grad_fn is not None], trace, most)
     tensor = target.tensor()
     hidden = graph.hides(target)
@@ -81,7 +81,7 @@ def find_chain(
     goal: _Goal = lambda node: graph.module_of(node) in own  # noqa: E731
     entry = graph.first(goal)
     if entry is None and tensor is not None:
-        # A frozen weight that another module's operation uses, as the output projection of nn.MultiheadAttention.
+        # A frozen weight that another module's operation uses, such as the output projection of nn.MultiheadAttention.
         goal = _user_of(tensor)
         entry = graph.first(goal)
     if entry is None:
@@ -114,11 +114,11 @@ def _user_of(tensor: torch.Tensor) -> _Goal:
 
 
 class _Graph:
-    """The operations behind some roots, and the leaves they end at."""
+    """The operations that some roots lead to, and the leaves they end at."""
 
     def __init__(self, roots: Sequence[GraphNode], trace: ModuleCallLog, most: int) -> None:
         self.following: dict[GraphNode, list[GraphNode]] = {}
-        """In the order they were come to; a leaf is followed by nothing."""
+        """Successors of each node in the order of traversal. A leaf has none."""
         self.whole = True
         self._trace = trace
         self._before: dict[GraphNode, GraphNode | None] = dict.fromkeys(roots)
@@ -140,15 +140,15 @@ class _Graph:
             level = coming
 
     def module_of(self, node: GraphNode) -> int:
-        """The module whose operation this is; OUTSIDE for a leaf, which is nobody's operation."""
+        """Return the module that ran this operation; OUTSIDE for a leaf, which is no module's operation."""
         return OUTSIDE if leaf_of(node) is not None else self._trace.module_of(number_of(node))
 
     def first(self, goal: _Goal) -> GraphNode | None:
-        """The node nearest the loss that fulfils `goal`."""
+        """Return the node nearest to the loss that satisfies `goal`."""
         return next((node for node in self.following if goal(node)), None)
 
     def way_to(self, node: GraphNode) -> list[GraphNode]:
-        """The nodes from the loss to this one."""
+        """Return the nodes from the loss to this one."""
         way: list[GraphNode] = []
         step: GraphNode | None = node
         while step is not None:
@@ -157,7 +157,7 @@ class _Graph:
         return way[::-1]
 
     def hops(self, way: Iterable[GraphNode]) -> tuple[GradientHop, ...]:
-        """Neighbours of one module together."""
+        """Return the path as hops, with adjacent nodes of one module merged."""
         found = []
         for module, nodes in groupby(way, self.module_of):
             listed = list(nodes)
@@ -166,18 +166,18 @@ class _Graph:
         return tuple(found)
 
     def count_ways(self, goal: _Goal) -> int:
-        """How many ways lead from the loss to the nodes that fulfil `goal`, each ending at the first of them it meets."""
+        """Return the number of paths from the loss to the nodes that satisfy `goal`. Each path ends at the first such node."""
         ways: dict[GraphNode, int] = {}
         leaves = [node for node in self.following if leaf_of(node) is not None]
         operations = [node for node in self.following if leaf_of(node) is None]
-        # An operation is recorded after those whose results it takes: what it leads to has a lower number.
+        # An operation is recorded after those whose results it takes, so its successors have lower sequence numbers.
         for node in [*leaves, *sorted(operations, key=number_of)]:
             count = 1 if goal(node) else sum(ways.get(each, 0) for each in self.following[node])
             ways[node] = min(count, MAX_WAYS)
         return min(MAX_WAYS, sum(ways.get(node, 0) for node, before in self._before.items() if before is None))
 
     def onward(self, entry: GraphNode, target: Target) -> tuple[tuple[GradientHop, ...], int]:
-        """From an operation in the target to the nearest trainable parameter outside of it, and the place of that."""
+        """Return the path from an operation in the target to the nearest trainable parameter outside it, and its index."""
         tree, own = target.tree, target.modules
         before: dict[GraphNode, GraphNode | None] = {entry: None}
         waiting = [entry]
@@ -198,12 +198,12 @@ class _Graph:
         return (), -1
 
     def hides(self, target: Target) -> bool:
-        """Whether what the target does may be within an operation that stands for several modules' code."""
+        """Return whether the target's operations may be inside an operation that represents the code of several modules."""
         hiding = {self.module_of(node) for node in self.following if hides_modules(node)}
         return OUTSIDE in hiding or any(module in hiding for module in _around(target))
 
     def as_far_as(self, target: Target, *, hidden: bool) -> Chain:
-        """The way to the first operation after the target ran, or to the first of a module that holds it."""
+        """Return the path to the first operation after the target ran, or to the first operation of its ancestors."""
         node = self.first(lambda node: self.module_of(node) in target.modules)
         ended = self._trace.ended(target.modules)
         if node is None and ended is not None:
@@ -211,7 +211,7 @@ class _Graph:
             node = min((node for node in operations if number_of(node) >= ended), key=number_of, default=None)
         hops = self.hops(self.way_to(node)) if node is not None else ()
         holders = set(_around(target)) - {target.module}
-        # What a module that holds it does with the results of several others is not told by the order of calls.
+        # The order of calls does not show what an ancestor does with the results of several other modules.
         end = next((place for place, hop in enumerate(hops, start=1) if hop.module in holders), len(hops))
         return Chain(hops=hops[:end], operations=len(self.following), whole=self.whole, hidden=hidden)
 

@@ -1,4 +1,4 @@
-"""What the models' tensors are to a walk over autograd's graph, and what one walk has found. Numbers and weak references."""
+"""What a walk over autograd's graph needs to know of the models' tensors, and its results. Numbers and weak references."""
 
 from __future__ import annotations
 
@@ -15,52 +15,53 @@ from gradtui.probe.runtime import ByIdentity
 
 @dataclass(frozen=True)
 class KnownTensors:
-    """What the walk is told of the models' tensors, by identity. Modules are places in the tree."""
+    """What the walk needs to know about the models' tensors, by identity. Modules are given by index."""
 
     excluded: Mapping[int, int]
-    """Storage key -> module, of what may be saved without being an activation: the owner of a frozen parameter, OUTSIDE
-    for trainable parameters and buffers."""
+    """Storage key -> module, for tensors that may be saved without being activations: the owner of a frozen parameter,
+    OUTSIDE for trainable parameters and buffers."""
     leaves: Mapping[int, Leaf]
-    """Trainable parameters by their id()."""
+    """Trainable parameters by `id()`."""
     home: torch.device | None = None
-    """What is on any other device is not counted; None counts all."""
+    """The only device whose tensors are counted; None counts all devices."""
     parents: Sequence[int] = ()
-    """By module: the one around it, -1 if there is none."""
+    """Parent index of each module, -1 if there is none."""
 
 
 class HiddenRegion(NamedTuple):
-    """A reentrant checkpoint: one operation in place of all that its modules did."""
+    """A reentrant checkpoint: a single operation in the graph for everything that its modules did."""
 
     module: int
-    """Whose code called it."""
+    """The module whose code called the checkpoint."""
     entered: frozenset[int]
-    """The modules that ran in it."""
+    """The modules that ran in the checkpoint."""
     leads_on: bool
-    """The gradient goes on from it to another operation or to a parameter."""
+    """Whether the gradient passes from it to another operation or to a parameter."""
 
 
 @dataclass
 class Regions:
-    """Checkpointed regions of one graph: parts of the forward that backward computes again."""
+    """Checkpointed regions of one graph: parts of the forward that backward recomputes."""
 
     inputs: dict[int, int] = field(default_factory=dict)
-    """Module -> bytes that the region keeps, under the innermost module that all of it is within."""
+    """Module -> bytes that its regions keep, under the innermost module that contains the whole region."""
     recomputed: dict[int, int | None] = field(default_factory=dict)
-    """Module -> bytes that backward has computed again so far and would otherwise have been kept; None as long as that was
-    not seen. A reentrant region's are under the innermost module that all of it is within."""
+    """Module -> bytes that backward has recomputed so far and that would otherwise have been kept; None until a recomputation
+    was seen. For a reentrant region, the module is the innermost one that contains the whole region."""
     holders: ByIdentity[object, int] = field(default_factory=ByIdentity)
-    """What stands in for a saved tensor -> the module whose operation would have saved it."""
+    """Placeholder of a saved tensor -> the module whose operation would have saved the tensor."""
     kept: dict[int, weakref.ref[Any]] = field(default_factory=dict)
-    """Storage key -> that storage as long as it is alive, of `inputs`: backward frees one region's and uses its memory anew."""
+    """Storage key -> storage of `inputs`, as long as it is alive: backward frees the storages of one region and reuses their
+    memory."""
     reentrant: dict[int, int] = field(default_factory=dict)
-    """Number of a reentrant region's node -> module."""
+    """Sequence number of a reentrant region's node -> module."""
     hidden: dict[int, HiddenRegion] = field(default_factory=dict)
-    """Likewise: what is known of it before backward runs it again."""
+    """Sequence number of a reentrant region's node -> what is known about the region before backward runs it again."""
 
 
 @dataclass
 class GraphSummary:
-    """What one walk found. Bytes count each storage once; parameters and buffers are left out."""
+    """Results of one walk. Bytes count each storage once and exclude parameters and buffers."""
 
     total: int = 0
     by_module: dict[int, int] = field(default_factory=dict)
@@ -69,29 +70,30 @@ class GraphSummary:
     passing: set[int] = field(default_factory=set)
     """Modules through which a gradient passes on to something outside them."""
     opaque: set[int] = field(default_factory=set)
-    """Modules with an operation that stands for several modules' code, as a compiled region. Reentrant checkpoints are
-    in `regions`."""
+    """Modules with an operation that represents the code of several modules, such as a compiled region. Reentrant checkpoints
+    are in `regions`."""
     upstream: dict[int, int] = field(default_factory=dict)
-    """Module -> the place of a trainable parameter whose gradient is computed through it: why autograd keeps anything there
-    beside what the module's own parameters need. The one that is fewest operations away from forward's end."""
+    """Module -> index of a trainable parameter whose gradient is computed through the module: the reason why autograd keeps
+    more there than the module's own parameters need. It is the one that is fewest operations away from the end of forward."""
     edges: set[tuple[int, int]] = field(default_factory=set)
-    """(module, module) where a gradient goes from the operations of one to those of another, or to its parameter."""
+    """(module, module) pairs where a gradient passes from an operation of one to an operation or parameter of the other."""
     storages: dict[int, int] = field(default_factory=dict)
-    """Storage key -> bytes, of what `total` counts. Numbers only: they tell nothing once the graph is freed."""
+    """Storage key -> bytes of what `total` counts. Only numbers: they mean nothing once the graph is freed."""
     offloaded: dict[int, int] = field(default_factory=dict)
-    """Storage key -> bytes, of the copies that `save_on_cpu` keeps in place of what the operations would have saved."""
+    """Storage key -> bytes of the copies that `save_on_cpu` keeps instead of what the operations would have saved."""
     references: dict[int, weakref.ref[Any]] = field(default_factory=dict)
-    """Storage key -> that storage as long as it is alive, of both: a graph that is kept keeps all of them."""
+    """Storage key -> storage, as long as it is alive, for `storages` and `offloaded`: a graph that is kept keeps all of them.
+    """
     regions: Regions = field(default_factory=Regions)
-    """What is checkpointed."""
+    """The checkpointed regions."""
     nodes: int = 0
     hooked: int = 0
-    """Saved tensors behind hooks (checkpointing, offloading), whose bytes are not known from here."""
+    """Number of saved tensors behind hooks (checkpointing, offloading), whose bytes are unknown from here."""
     is_whole: bool = True
-    """False where another model ran in this step that is not in this graph: its own may be alive beside it."""
+    """False if another model ran in this step that is not in this graph: its own graph may be alive at the same time."""
 
     def alive(self, apart_from: Iterable[int]) -> GraphSummary:
-        """Of a graph that may be gone by now its living storages; nothing if those are all held by others, as some are."""
+        """Return the living storages of a graph that may be freed; none if others hold all of those (`apart_from`)."""
         alive = {key for key, reference in self.references.items() if reference() is not None}
         if len(alive) == len(self.references):
             return self
@@ -103,13 +105,13 @@ class GraphSummary:
         )
 
     def joined(self, storages: Mapping[int, int]) -> GraphSummary:
-        """With what other graphs keep."""
+        """Return the summary with the storages of other graphs added."""
         return replace(self, storages={**self.storages, **storages}) if storages else self
 
     def freed(self) -> GraphSummary:
-        """What is kept once backward has freed this graph."""
+        """Return what is kept after backward has freed this graph."""
         return GraphSummary(is_whole=self.is_whole)
 
 
 NOTHING_KEPT = GraphSummary()
-"""Autograd keeps nothing. Not to be changed."""
+"""The summary of a graph that keeps nothing. Do not modify it."""

@@ -1,7 +1,7 @@
-"""Which module's code was running when autograd recorded an operation. Runs on the training thread, on examined steps.
+"""Log which module's code was running when autograd recorded an operation. Runs on the training thread, at sampled steps.
 
-Each node of the autograd graph carries the sequence number it was made with. Noting that number whenever a module begins or
-ends tells, by bisection, whose operation a node is: exact, and far cheaper than hooks on tensors or modules.
+Each node of the autograd graph carries the sequence number it was made with. The log stores that number whenever a module
+begins or ends, and finds the module of a node by bisection: exact, and far cheaper than hooks on tensors or modules.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gradtui.probe.torch_private.private_names import sequence_number
 from gradtui.probe.torch_private.saved_hooks import reentrant_needs_gradient
 from gradtui.protocol.vocabulary import GradMode
 
-# An enumeration's values by names of this module's own: this is asked at every module call of an examined step.
+# Enum values under module-level names: they are read at every module call of a sampled step.
 _GRAD, _NO_GRAD, _INFERENCE = GradMode.GRAD.value, GradMode.NO_GRAD.value, GradMode.INFERENCE.value
 _NOT_CHECKPOINTED = GradMode.NOT_CHECKPOINTED.value
 
@@ -29,7 +29,7 @@ OUTSIDE = -1
 
 @dataclass
 class ModuleCallLog:
-    """Where modules began and ended during a forward, in autograd's own numbering.
+    """The points where modules began and ended during a forward, as autograd sequence numbers.
 
     `numbers[i]` is the sequence number at the i-th boundary and `modules[i]` the module whose code runs from there on.
     """
@@ -37,10 +37,11 @@ class ModuleCallLog:
     numbers: list[int] = field(default_factory=list)
     modules: list[int] = field(default_factory=list)
     grad_modes: dict[int, str] = field(default_factory=dict)
-    """Module -> `GradMode` letter it was called under, in the order of first calls; one that was ever recorded counts so."""
+    """Module -> letter of the `GradMode` it was called under, in the order of first calls. `GRAD` takes precedence over other
+    calls."""
     _open: list[int] = field(default_factory=list)
     _modes: list[tuple[str, bool]] = field(default_factory=list)
-    """Of each that is running: its letter, and whether it is within a reentrant checkpoint."""
+    """For each running module: its letter, and whether it is within a reentrant checkpoint."""
 
     @property
     def now(self) -> int:
@@ -48,7 +49,7 @@ class ModuleCallLog:
         return self._open[-1] if self._open else OUTSIDE
 
     def entered(self, module: int) -> None:
-        """A module's forward begins."""
+        """Record that a module's forward begins."""
         self.numbers.append(sequence_number())
         self.modules.append(module)
         mode, inside = grad_mode(), False
@@ -60,7 +61,7 @@ class ModuleCallLog:
             self.grad_modes[module] = joined(self.grad_modes.get(module), mode)
 
     def left(self) -> None:
-        """The innermost module's forward ends."""
+        """Record that the innermost module's forward ends."""
         around = self._open
         if around:
             around.pop()
@@ -69,7 +70,7 @@ class ModuleCallLog:
         self.modules.append(around[-1] if around else OUTSIDE)
 
     def _without_grad(self) -> tuple[str, bool]:
-        """As `_modes`, of a module that is called under no_grad: a reentrant checkpoint runs its modules so at first."""
+        """Return the `_modes` entry of a module called under no_grad: a reentrant checkpoint at first runs its modules so."""
         if self._modes and (self._modes[-1][1] or self._modes[-1][0] == _NO_GRAD):
             return self._modes[-1]
         needs = reentrant_needs_gradient()
@@ -78,62 +79,64 @@ class ModuleCallLog:
         return _GRAD if needs else _NOT_CHECKPOINTED, True
 
     def module_of(self, number: int) -> int:
-        """The module whose code made the node with this sequence number."""
+        """Return the module whose code made the node with this sequence number."""
         place = bisect_right(self.numbers, number) - 1
         return self.modules[place] if place >= 0 else OUTSIDE
 
     def ended(self, modules: Container[int]) -> int | None:
-        """The number of the first operation after the last of these modules has run; None if none of them has."""
+        """Return the sequence number of the first operation after the last of these modules ran; None if none of them ran."""
         ran = [place for place, module in enumerate(self.modules) if module in modules]
         return self.numbers[min(ran[-1] + 1, len(self.numbers) - 1)] if ran else None
 
     def entered_within(self, number: int, module: int) -> set[int]:
-        """The modules that ran, without autograd recording, within the one operation of this number, called by `module`.
+        """Return the modules that ran, without recording, within the operation with this sequence number, called by `module`.
 
-        What follows it without recording either (an `Identity`) cannot be told from it.
+        Modules that run after it, also without recording (an `Identity`), cannot be distinguished from those within it.
         """
         places = slice(bisect_right(self.numbers, number), bisect_right(self.numbers, number + 1))
         ran = self.modules[places]
-        # After the last return to the caller comes what recorded the next operation.
+        # The last return to the caller is followed by the code that recorded the next operation.
         last = max((place for place, each in enumerate(ran) if each == module), default=0)
         return set(ran[:last]) - {module}
 
 
 def grad_mode() -> str:
-    """The `GradMode` letter of this moment on this thread. Inference mode switches recording off too, so it is asked first."""
+    """Return the current thread's `GradMode` letter. Inference mode also disables recording, so it is checked first."""
     if torch.is_inference_mode_enabled():
         return _INFERENCE
     return _GRAD if torch.is_grad_enabled() else _NO_GRAD
 
 
 def joined(before: str | None, now: str) -> str:
-    """The letter of a module that is called again."""
+    """Return the letter of a module that is called again."""
     return before if before == _GRAD else now
 
 
 Places = Mapping[int, tuple[int, "weakref.ref[nn.Module]"]]
-"""id of a module -> its place, and the module."""
+"""`id()` of a module -> its index and a weak reference to it."""
 
 
 class ModuleCallLogger:
-    """Fills one trace at a time, with what happens on the thread that began it."""
+    """Fills one log at a time with the module calls of the thread that began it."""
 
     __slots__ = ("_parents", "_places", "_thread", "_trace", "calls", "inside", "minds", "on", "passes")
 
     def __init__(self) -> None:
         self.on = False
-        """A trace is being filled."""
+        """A log is being filled."""
         self.passes = False
-        """Module calls matter to nobody: they are within an outermost one, and nothing is being traced.
+        """Module calls need no handling: they are within an outermost call, and no log is being filled.
 
-        Read by the wrapper around every module call: a plain attribute, because that is the hottest place there is.
+        The wrapper around every module call reads this. It is a plain attribute, because that wrapper is the hottest code of
+        gradtui.
         """
         self.inside = 0
-        """The thread that is listened to while it is within an outermost module call, else 0."""
+        """The id of the observed thread while it is within an outermost module call, else 0."""
         self.minds = False
-        """Some modules are called in another way, so that every call has to be looked at."""
+        """Some modules are called in another way, so that every call has to be checked."""
         self.calls: dict[int, tuple[weakref.ref[nn.Module], int]] = {}
-        """By id: each module that another module has called and that is no child of a known one, with the caller's place."""
+        """By `id()`: each module that another module has called and that is no child of a known module, with the caller's
+        index."""
         self._parents: Sequence[int] = ()
         self._trace = ModuleCallLog()
         self._places: Places = {}
@@ -141,15 +144,15 @@ class ModuleCallLogger:
 
     @property
     def trace(self) -> ModuleCallLog:
-        """What is being filled; an empty one while that is nothing."""
+        """The log that is being filled; an empty one if there is none."""
         return self._trace
 
     def begin(self, places: Places, onto: ModuleCallLog | None = None, parents: Sequence[int] = ()) -> ModuleCallLog:
-        """Begin a new trace, or go on with `onto`.
+        """Begin a new log, or continue with `onto`.
 
         Args:
-            places: of each known module by its id(), as `ModuleTree.module_index`.
-            onto: an earlier trace of the same modules.
+            places: the index of each known module by its `id()`, as `ModuleTree.module_index`.
+            onto: an earlier log of the same modules.
             parents: by module, the index of its parent; without them `calls` stays empty.
         """
         if onto is None:
@@ -161,15 +164,15 @@ class ModuleCallLogger:
         return self._trace
 
     def stop(self) -> None:
-        """Trace no further. The trace so far belongs to whoever began it."""
+        """Stop logging. The log so far belongs to the caller that began it."""
         self.on = False
         self.passes = self.inside != 0 and not self.minds
         self._trace, self._places = ModuleCallLog(), {}
 
     def entered(self, now: int, module: nn.Module) -> None:  # noqa: ARG002 - as every callback of a hook
-        """A module is called."""
+        """Handle the beginning of a module call."""
         if self.on and get_ident() == self._thread:
-            # As `ModuleTree.place_of`, without a call.
+            # Inlined `ModuleTree.place_of`.
             known, caller = self._places.get(id(module)), self._trace.now
             place = known[0] if known is not None and known[1]() is module else OUTSIDE
             if caller >= 0 and self._parents and (place < 0 or self._parents[place] < 0):
@@ -177,6 +180,6 @@ class ModuleCallLogger:
             self._trace.entered(place)
 
     def left(self, now: int) -> None:  # noqa: ARG002
-        """The module that was entered last has returned or raised."""
+        """Handle the end of the innermost module call, whether it returned or raised."""
         if self.on and get_ident() == self._thread:
             self._trace.left()

@@ -1,8 +1,9 @@
-"""What checkpointed regions compute again, seen while backward does it. Only on steps that are looked at.
+"""Measure what checkpointed regions recompute while backward runs. Only at sampled steps.
 
-A region that is not reentrant saves its tensors anew in the order of its forward, through a hook of torch's own that is
-listened to: so each is known by the place that waits for it. A reentrant one runs a backward of its own within backward, and
-that graph is read as any other. Runs on the thread that backward runs on, which on a device is one of the engine's.
+A non-reentrant region saves its tensors again in the order of its forward, through one of torch's own hooks, which is
+wrapped: so each tensor is identified by the placeholder that waits for it. A reentrant region runs a backward of its own
+within backward, and that graph is read like any other. Runs on the thread that runs backward: for a device, one of the
+engine's threads.
 """
 
 from __future__ import annotations
@@ -27,26 +28,26 @@ from gradtui.probe.torch_private.saved_hooks import next_holder, recomputation_h
 from gradtui.probe.torch_private.unwrap import plain_tensors
 
 _NOTHING = GraphSummary()
-"""No graph: nothing is added to it, since nothing is heard then."""
+"""Placeholder for no graph. Nothing is added to it, since recomputation is not recorded then."""
 
 
 class Recomputation:
-    """Adds up, under `facts.regions.recomputed` of one graph, what its backward computes again."""
+    """Adds up, in `facts.regions.recomputed` of one graph, what its backward recomputes."""
 
     def __init__(self, charge: Callable[[int], None]) -> None:
         self.on = False
         """A backward over a graph with checkpointed regions may be running."""
         self._charge = charge
         self.traces = False
-        """Modules that run again within backward are traced: there are reentrant regions."""
+        """Modules that run again within backward are logged, since there are reentrant regions."""
         self._facts = _NOTHING
         self._known = KnownTensors({}, {})
         self._trace, self._graphs, self._thread = ModuleCallLog(), GraphsOfStep(), 0
         self._seen: ByIdentity[object, set[int]] = ByIdentity()
-        """Storages that each region has saved anew. Regions may use the same memory, one by one."""
+        """Storages that each region has saved again. Regions may use the same memory one after the other."""
 
     def expect(self, facts: GraphSummary, known: KnownTensors, trace: ModuleCallLog, graphs: GraphsOfStep) -> None:
-        """Backward over this graph is about to run; of reentrant regions `graphs` is told what is in them."""
+        """Prepare for a backward over this graph. The contents of reentrant regions are added to `graphs`."""
         self._facts = facts
         self._known = known
         self._trace, self._graphs, self._thread = trace, graphs, get_ident()
@@ -55,7 +56,7 @@ class Recomputation:
         self.traces = bool(facts.regions.hidden)
 
     def stop(self) -> None:
-        """Nothing more is wanted of that graph."""
+        """Stop recording that graph."""
         if self._facts is _NOTHING:
             return
         self.on = self.traces = False
@@ -63,7 +64,7 @@ class Recomputation:
         self._trace, self._graphs, self._thread = ModuleCallLog(), GraphsOfStep(), 0
 
     def saved(self, tensor: torch.Tensor, frame: Any, group: Any) -> None:
-        """A region that is not reentrant is about to save this tensor anew."""
+        """Handle a tensor that a non-reentrant region is about to save again."""
         began = perf_counter_ns()
         holder = next_holder(frame, group) if frame is not None else None
         module = self._facts.regions.holders.get(holder) if holder is not None else None
@@ -80,7 +81,7 @@ class Recomputation:
         self._charge(perf_counter_ns() - began)
 
     def nested(self, outputs: Any) -> None:
-        """A backward within backward is about to run on these: that of a reentrant region, if it is one."""
+        """Handle a backward within backward on `outputs`, if it is that of a reentrant region."""
         began = perf_counter_ns()
         number = number_in_backward()
         if number is not None:
@@ -89,7 +90,8 @@ class Recomputation:
 
     def _nested(self, number: int, outputs: Any) -> None:
         module = self._facts.regions.reentrant.get(number)
-        # Another thread (one of the engine's, for a device) has numbers of its own, and its modules are not traced.
+        # Another thread (one of the engine's, for a device) has its own sequence numbers, and its modules are not
+        # logged.
         is_traced = number in self._graphs.regions and get_ident() == self._thread
         if module is None and not is_traced:
             return
@@ -107,7 +109,7 @@ class Recomputation:
             self._add(module, found.total)
 
     def _is_kept(self, key: int) -> bool:
-        """Whether this is a parameter, a buffer or what a region keeps: that is not computed again."""
+        """Return whether this is a parameter, a buffer or an input that a region keeps, none of which is recomputed."""
         kept = self._facts.regions.kept.get(key)
         return key in self._known.excluded or (kept is not None and kept() is not None)
 
@@ -117,14 +119,14 @@ class Recomputation:
 
 
 def install(hooks: HookSet, recomputation: Recomputation) -> None:
-    """Listen to what is saved anew; where torch has no such hook, what a region computes again stays unknown."""
+    """Wrap the hook through which tensors are saved again. Without that hook in torch, recomputation stays unknown."""
     hook = recomputation_hook()
     if hook is not None:
         hooks.patch(hook, "__init__", lambda original: _init(original, hooks, recomputation))
 
 
 def tell_nested(hooks: HookSet, recomputation: Recomputation, outputs: Any) -> None:
-    """A backward that the script's own does not end with is about to run: one within another, or a compiler's."""
+    """Report a backward that does not end the script's own: one within another, or a compiler's."""
     if hooks.active and recomputation.on:
         hooks.guard("recomputation", recomputation.nested, outputs)
 

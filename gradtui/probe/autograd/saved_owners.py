@@ -1,8 +1,8 @@
-"""What the autograd graph behind any tensors keeps, and by which module's operation it was saved. Any thread.
+"""Find what the autograd graph of any tensors keeps, and which module's operation saved it. Any thread.
 
-Unlike the walk at the beginning of a backward this one begins anywhere, at a moment when a part of the graph may be freed,
-and usually without a trace of the modules. Then a parameter that an operation takes tells the module, and for any other
-operation the one before it that does.
+Unlike the walk at the beginning of a backward, this one starts anywhere, possibly while part of the graph is being freed, and
+usually without a log of module calls. Then the module of an operation is the owner of a parameter that it takes; any other
+operation is assigned to the preceding operation that takes one.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from gradtui.probe.torch_private.graph_depth import deepest, is_too_deep
 from gradtui.probe.torch_private.private_names import GraphNode, leaf_of, number_of, saved_data, saved_tensors
 
 _BATCH = 1_000
-"""Nodes between two looks at the clock."""
+"""Number of nodes between two checks of the time limit."""
 
 
 class SavedOwners:
-    """Walks a graph once, then names the owners of what its nodes have saved."""
+    """Walks a graph once, then names the owners of the tensors that its nodes have saved."""
 
     def __init__(self, tree: ModuleTree, trace: ModuleCallLog | None) -> None:
         self._tree = tree
         self._trace = trace
         self._numbers: list[int] = []
         self._modules: list[int] = []
-        """The numbers of the operations that take a parameter, in order, and the modules that own it."""
+        """The sequence numbers of the operations that take a parameter, in order, and the modules that own it."""
         self.is_cut = False
-        """The last walk was ended before it had seen every node, or must not see them."""
+        """Whether the last walk ended before it had visited every node, or must not visit them."""
 
     def nodes_of(
         self, tensors: Iterable[torch.Tensor], is_late: Callable[[], bool] = lambda: False
     ) -> Iterator[GraphNode]:
-        """Every node behind these tensors, once; none where it would do harm to look at them (see `graph_depth`).
+        """Yield every node of the graphs of these tensors once; none if traversing them would do harm (see `graph_depth`).
 
-        They are yielded when all are known, so that names can be told, in the order of the forward: of several operations that
-        keep a storage, the first one claims it.
+        The nodes are yielded after all are known, so that they can be named, in the order of the forward: of several
+        operations that keep a storage, the first one claims it.
         """
         waiting: list[GraphNode] = []
         for tensor in tensors:
@@ -73,7 +73,7 @@ class SavedOwners:
         yield from sorted(seen, key=number_of)
 
     def saved_by(self, node: GraphNode) -> Iterator[tuple[torch.Tensor, str]]:
-        """(tensor, owner in words) of what this node keeps; nothing once it is freed, or where a hook stands before it."""
+        """Yield (tensor, owner in words) for what this node keeps; nothing if the node is freed or the tensor is hooked."""
         try:
             kept = [saved_data(saved) for saved in saved_tensors(node)]
         except Exception:  # noqa: BLE001 - a custom Function's that is freed
@@ -83,7 +83,7 @@ class SavedOwners:
                 yield data, f"saved for backward {self.words(node)}"
 
     def words(self, node: GraphNode) -> str:
-        """`in blocks.3.fc (AddmmBackward0)` where that is known, else `by GeluBackward0 after blocks.3.fc`."""
+        """Return `in blocks.3.fc (AddmmBackward0)` if that is known, else `by GeluBackward0 after blocks.3.fc`."""
         name, number = str(node.name()), number_of(node)
         if self._trace is not None:
             place = self._trace.module_of(number)

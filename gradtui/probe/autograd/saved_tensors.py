@@ -1,7 +1,7 @@
-"""What autograd keeps for backward, and where gradients flow, read from its graph without changing it.
+"""Read from the autograd graph, without changing it, what autograd keeps for backward and where gradients flow.
 
-At the beginning of a backward the graph is walked from the tensors backward was called on. Saved tensors are read through
-`_raw_saved_*`, which neither runs hooks nor unpacks; `saved_tensors_hooks` would count the same bytes but switch off
+At the beginning of a backward, the graph is walked from the tensors that backward was called on. Saved tensors are read
+through `_raw_saved_*`, which neither runs hooks nor unpacks. `saved_tensors_hooks` would count the same bytes, but disable
 autograd's in-place check.
 """
 
@@ -40,47 +40,48 @@ from gradtui.probe.torch_private.unwrap import PLAIN, plain_tensors
 
 
 def walk(roots: Iterable[torch.Tensor], trace: ModuleCallLog, known: KnownTensors) -> GraphSummary:
-    """Walk the graph that a backward on `roots` would run through; keeps nothing. Raises `TooDeepError` where it does harm."""
+    """Walk the graph of a backward on `roots`. Keeps nothing. Raises `TooDeepError` if walking would do harm."""
     return _Walk(trace, known).over(roots)
 
 
 _DOUBLE_BACKWARD = "BackwardBackward"
-"""Part of the names of the operations that `create_graph=True` records of a backward."""
+"""Part of the names of the operations that a backward with `create_graph=True` records."""
 
 
 @dataclass
 class _Region:
-    """A checkpointed region that is not reentrant."""
+    """A non-reentrant checkpointed region."""
 
     frame: Any
     number: int
-    """The lowest number of its operations."""
+    """The lowest sequence number of its operations."""
     modules: set[int] = field(default_factory=set)
-    """The modules whose operations are in it."""
+    """The modules that have operations in it."""
 
 
 class _Walk:
-    """One loop that makes few objects: a graph has some four nodes for each layer, and Python's collector counts along."""
+    """Walks a graph in one loop with few objects: there are about four nodes per layer, and Python's collector counts along."""
 
     def __init__(self, trace: ModuleCallLog, known: KnownTensors) -> None:
         self._trace = trace
         self._known = known
         self._facts = GraphSummary()
         self._regions: dict[int, _Region] = {}
-        """By the id() of the frame."""
+        """Regions by the `id()` of their frame."""
         self._first: dict[int, tuple[int, int]] = {}
-        """Storage key -> number and module of the operation that saved it first in the forward, which is charged with it."""
-        # Nodes are kept here while walking, because autograd makes their Python objects anew and reuses addresses.
+        """Storage key -> sequence number and module of the operation that saved it first in the forward. Its bytes count for
+        that module."""
+        # Keep nodes alive while walking, because autograd recreates their Python objects and reuses addresses.
         self._places: dict[GraphNode, int] = {}
-        """The module of each node seen: whose operation it is, or who owns the parameter."""
+        """The module of each visited node: the one that ran the operation, or that owns the parameter."""
         self._leaves: dict[GraphNode, Leaf] = {}
         self._visited: list[GraphNode] = []
         self._numbers: list[int] = []
-        """Of the nodes visited."""
+        """Sequence numbers of `_visited`."""
         self._following: list[GraphNode] = []
-        """What they lead to, one node after the other."""
+        """The successors of the visited nodes, concatenated."""
         self._ends: list[int] = [0]
-        """Where in `following` that of each ends, and that of the next begins."""
+        """Offsets into `_following`: where the successors of one node end and those of the next begin."""
 
     def over(self, roots: Iterable[torch.Tensor]) -> GraphSummary:
         places, leaves, module_of, ends = self._places, self._leaves, self._trace.module_of, self._ends
@@ -141,10 +142,10 @@ class _Walk:
             self._count(kept, number, module, following)
 
     def _charge_forward(self, node: GraphNode) -> None:
-        """Charge what the derivative of a backward keeps of a model's forward to the operation that used it there.
+        """Assign what a double backward keeps of a model's forward to the operation that used it there.
 
-        That operation saved it first, and may not be in this graph: with a gradient penalty the model's result is not. It is
-        the one that followed the operation that made the tensor. A model's result is followed by none of its own.
+        That operation saved it first, and may not be in this graph: with a gradient penalty the model's output is not. It is
+        the one that followed the operation that made the tensor. No operation of the model follows the model's output.
         """
         for tensor, maker in kept_by(node):
             if maker is None:
@@ -172,12 +173,13 @@ class _Walk:
                     if charged is None or number < charged[0]:
                         self._keep(tensor, key, number, module)
                 elif owner != OUTSIDE and any(self._is_beyond(next_node, owner) for next_node in following):
-                    # A frozen weight is kept for one purpose: to pass the gradient on to the operation's input. This also
-                    # tells of modules that never run themselves, such as the output projection of nn.MultiheadAttention.
+                    # A frozen weight is kept for one purpose: to pass the gradient on to the operation's input. This
+                    # also identifies modules that never run themselves, such as the output projection of
+                    # nn.MultiheadAttention.
                     facts.passing.add(owner)
 
     def _keep(self, tensor: torch.Tensor, key: int, number: int, module: int) -> None:
-        """Count a storage once, and charge the earliest of the operations that keep it."""
+        """Count a storage once, for the earliest operation that keeps it."""
         facts, charged = self._facts, self._first.get(key)
         if charged is not None:
             if number < charged[0]:
@@ -192,7 +194,7 @@ class _Walk:
         self._first[key] = number, module
 
     def _look_behind_hooks(self, saved: Any, number: int, module: int) -> None:
-        """A saved tensor is hooked (or already freed): what stands in for it, where those hooks are known ones."""
+        """Handle a saved tensor that is hooked (or already freed): read the placeholder of known hooks."""
         facts = self._facts
         facts.hooked += 1
         if getattr(saved, "unpack_hook", None) is None:
@@ -236,7 +238,7 @@ class _Walk:
         inputs[module] = inputs.get(module, 0) + sum(sizes.values())
 
     def _around(self, modules: set[int]) -> int:
-        """The innermost module that all of these are within."""
+        """Return the innermost module that contains all of these modules."""
         chains = [self._chain(module) for module in modules]
         shared = set.intersection(*(set(chain) for chain in chains))
         return next((module for module in chains[0] if module in shared), OUTSIDE)
@@ -248,15 +250,16 @@ class _Walk:
         return chain
 
     def _is_beyond(self, node: GraphNode, module: int) -> bool:
-        """Whether this is an operation, or a parameter that is not the module's own."""
+        """Return whether this is an operation, or a parameter that is not the module's own."""
         own = self._leaves.get(node)
         return own is None or own.module != module
 
     def _follow(self) -> None:
-        """Where the gradient goes from each module, and a parameter of another one that it reaches through it.
+        """Find where the gradient goes from each module, and a parameter of another module that it reaches through it.
 
-        An operation is recorded after those whose results it takes, so in the order of their numbers every node comes after
-        what it leads to. Two parameters of different modules are carried along, so that one of them is another module's.
+        An operation is recorded after those whose results it takes, so in the order of sequence numbers every node comes
+        after its successors. Two parameters of different modules are carried along, so that one of them belongs to another
+        module.
         """
         nodes, numbers, all_following, ends = self._visited, self._numbers, self._following, self._ends
         upstream, edges, places = self._facts.upstream, self._facts.edges, self._places

@@ -1,6 +1,6 @@
 """Values of gradients: norms, statistics, histograms and non-finite numbers.
 
-This package owns the sampling of gradient norms, and what clipping, loss scaling and accumulation do to them.
+This package owns the sampling of gradient norms and the handling of clipping, loss scaling and gradient accumulation.
 """
 
 from gradtui.probe.gradients import clipping, rounded_updates

@@ -1,6 +1,6 @@
-"""What gradients were before the script clipped them: its call of torch's clipping function tells, at no cost.
+"""Record the gradient norm before clipping, from the script's calls of torch's clipping functions, at no cost.
 
-`clip_grad_norm_` returns the total norm from before, `clip_grads_with_norm_` is given it. Runs on the training thread.
+`clip_grad_norm_` returns the total norm before clipping; `clip_grads_with_norm_` receives it. Runs on the training thread.
 """
 
 from __future__ import annotations
@@ -17,62 +17,62 @@ from gradtui.own_frames import hide
 from gradtui.probe.runtime import HookSet
 
 NAMES = ("clip_grad_norm_", "clip_grads_with_norm_")
-"""Functions of `torch.nn.utils`, of which some torch has not every one. Clipping by value has no norm to tell."""
+"""Functions of `torch.nn.utils`; some versions of torch lack one. Clipping by value has no norm to record."""
 
 
 @dataclass(frozen=True)
 class Clipping:
-    """One call: the total L2 norm from before it, and what it was to be at most."""
+    """One clipping call: the total L2 norm before it, and the maximum norm it was given."""
 
     total: torch.Tensor
     threshold: float | None
-    """None where it is a tensor, which would have to be waited for on a device."""
+    """None if the maximum is a tensor, since reading it would wait for a device."""
 
 
 class Clippings:
-    """The calls since the last step of an optimizer, on steps whose gradients are measured."""
+    """The clipping calls since the last optimizer step, on steps whose gradients are measured."""
 
     def __init__(self, coming: Callable[[], None] = lambda: None) -> None:
-        """`coming` is called before each, on steps whose gradients are measured."""
+        """Create an empty record. `coming` runs before each clipping call, on steps whose gradients are measured."""
         self.on = False
         self.done: Callable[[], None] = lambda: None
-        """Called after each, likewise."""
+        """Callback after each clipping call, on the same steps."""
         self.coming = coming
         self._calls: list[Clipping] = []
 
     def begin(self, *, on: bool) -> None:
-        """A step begins; listen if it is measured."""
+        """Begin a step; record clipping calls if `on`."""
         self.on = on
         self._calls.clear()
 
     def saw(self, total: object, threshold: object, norm_type: object) -> None:
-        """The script has clipped. Only L2 norms are told."""
+        """Record a clipping call. Only L2 norms are recorded."""
         if isinstance(total, torch.Tensor) and total.numel() == 1 and norm_type in (2, 2.0):
             known = float(threshold) if isinstance(threshold, (int, float)) else None
             self._calls.append(Clipping(total.detach(), known))
 
     @property
     def only(self) -> Clipping | None:
-        """What the gradients were clipped by, None unless there was exactly one call.
+        """The clipping call; None unless there was exactly one.
 
-        Several may be about different parameters or the same ones again: their norms do not add up.
+        Several calls may concern different parameters or the same ones again, so their norms do not add up.
         """
         return self._calls[0] if len(self._calls) == 1 else None
 
     def take(self) -> Clipping | None:
-        """The same, of an optimizer: what follows is another one's."""
+        """Return `only` for an optimizer's step, and clear the calls: later ones belong to another optimizer."""
         only, self._calls = self.only, []
         return only
 
 
 def install(hooks: HookSet, clippings: Clippings) -> None:
-    """Listen to torch's clipping functions, under both names by which a script may import them."""
+    """Wrap torch's clipping functions, under both names by which a script may import them."""
     owners = [owner for owner in (nn.utils, getattr(nn.utils, "clip_grad", None)) if owner is not None]
     for name in NAMES:
         wrappers: list[Callable[..., Any]] = []
 
         def wrap(original: Callable[..., Any], wrappers: list[Callable[..., Any]] = wrappers) -> Callable[..., Any]:
-            # One wrapper for both names: the script may compare them.
+            # Use one wrapper for both names: the script may compare them.
             wrappers.append(_listening(original, hooks, clippings))
             return wrappers[0]
 
@@ -87,7 +87,7 @@ def _listening(original: Callable[..., Any], hooks: HookSet, clippings: Clipping
 
     @functools.wraps(original)
     def clip(parameters: Any, max_norm: Any, *args: Any, **kwargs: Any) -> Any:
-        # Nothing may be read before this test: while dynamo traces, whatever is read becomes a guard.
+        # Nothing may be read before this test: while dynamo traces, every value read becomes a guard.
         if is_dynamo():
             return original(parameters, max_norm, *args, **kwargs)
         if hooks.active and clippings.on:

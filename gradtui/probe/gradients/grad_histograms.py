@@ -1,8 +1,8 @@
-"""How the elements of watched gradients are spread: a histogram of each on examined steps, for the parameters a viewer chose.
+"""Compute histograms of watched gradients at sampled steps, for the parameters that the user has selected.
 
-A bin is a power of two, read from the exponent (`torch.frexp`), so nothing is rounded. Half precision is widened piece by
-piece. What one step looks at is bounded: `MAX_ELEMENTS` of all watched parameters together, of larger ones a sample. On a
-device by one asynchronous copy that is polled (not yet confirmed on a device). Runs on the training thread.
+Each bin is a power of two, read from the exponent (`torch.frexp`), so nothing is rounded. Half precision is widened piece by
+piece. The work per step is bounded: at most `MAX_ELEMENTS` over all watched parameters, and larger gradients are subsampled.
+A device uses one asynchronous copy that is polled (not yet confirmed on a device). Runs on the training thread.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from gradtui.probe.torch_private.host_copy import HostCopy
 from gradtui.protocol.histogram import BINS, LOWEST, MAX_WATCHED, GradientHistogram
 
 MAX_ELEMENTS = 1 << 20
-"""Elements that are looked at in one step, shared out evenly; a gradient with more than its share is sampled."""
+"""Maximum number of elements per sampled step, shared evenly; a gradient with more than its share is subsampled."""
 SAMPLE_SHARE = 4
-"""A sample takes this part of the share: elements far apart cost more than neighbours."""
+"""The subsample has 1/`SAMPLE_SHARE` of the share: elements far apart cost more than adjacent ones."""
 _PIECE = 1 << 16
 _RING = 4
-"""Looks that may be under way on a device; with so many, the next step is not looked at."""
+"""Maximum number of histogram copies under way on a device; at this number the next step is not sampled."""
 _SMALLER, _FIRST, _LARGER, _ZERO, _NAN, _INF = 0, 1, BINS + 1, BINS + 2, BINS + 3, BINS + 4
 _KINDS = BINS + 5
-"""Below the first bin, the bins, beyond the last, and what has no size. After them the positive ones are counted."""
+"""Kinds: below the first bin, the bins, above the last bin, zero, NaN, Inf. The count of positive elements follows."""
 
 Deliver = Callable[[int, tuple[GradientHistogram, ...]], None]
-"""Called with a step and the histograms that were taken in it."""
+"""Callback that receives a step and its histograms."""
 
 _Described = tuple[int, int, int, int, bool]
-"""Place in the tree, elements, stored and seen ones, and whether it is a shard."""
+"""Parameter index, number of elements, of stored and of sampled elements, and whether the gradient is a shard."""
 
 
 class GradHistograms:
-    """Takes histograms of what is watched and delivers them when they have arrived."""
+    """Computes histograms of the watched gradients and delivers them when they arrive."""
 
     def __init__(self, deliver: Deliver) -> None:
         self.dropped = 0
-        """Steps not looked at because the device had not finished the looks before."""
+        """Number of steps not sampled because the device had not finished earlier histograms."""
         self._deliver = deliver
         self._paths: tuple[str, ...] = ()
         self._places: frozenset[int] | None = None
@@ -51,21 +51,21 @@ class GradHistograms:
 
     @property
     def is_asked(self) -> bool:
-        """Whether somebody has begun to watch and waits for a first look."""
+        """Whether the user has begun to watch parameters and waits for a first histogram."""
         return self._asked > 0
 
     @property
     def is_under_way(self) -> bool:
-        """Whether there is anything to poll for."""
+        """Whether any copy is under way."""
         return bool(self._under_way)
 
     def watch(self, paths: tuple[str, ...], round_length: int) -> None:
-        """Watch these parameters in place of others; the next measured steps, a round of them, look in any case."""
+        """Watch these parameters instead of others. The next measured steps, one round of them, are always sampled."""
         self._paths, self._places = paths[:MAX_WATCHED], None
         self._asked = round_length if paths else 0
 
     def places(self, tree: ModuleTree) -> frozenset[int]:
-        """Where in the tree the watched parameters are; a name of a tied one counts too."""
+        """Return the indices of the watched parameters. Any name of a tied parameter matches."""
         if self._places is None:
             wanted = set(self._paths)
             found = (at for at, info in enumerate(tree.parameters) if wanted and not wanted.isdisjoint(info.names))
@@ -73,12 +73,12 @@ class GradHistograms:
         return self._places
 
     def tree_changed(self) -> None:
-        """Parameters have other places now."""
+        """Discard everything under way: parameters have new indices."""
         self._places = None
         self._under_way.clear()
 
     def before_step(self, step: int, applied: Sequence[tuple[int, torch.Tensor]], scale: torch.Tensor | None) -> None:
-        """Look at the watched ones of the parameters, given as (place, parameter), whose gradients are applied as `step`.
+        """Compute histograms of the watched parameters in `applied`: (index, parameter) pairs that `step` updates.
 
         `scale` is a loss scaler's factor that is still in the gradients.
         """
@@ -110,16 +110,16 @@ class GradHistograms:
         self.poll()
 
     def poll(self) -> None:
-        """Deliver what a device has finished; never waits."""
+        """Deliver the histograms that a device has finished. Never waits."""
         while self._under_way and self._under_way[0][2].is_there:
             step, described, copy = self._under_way.popleft()
             self._deliver(step, tuple(_histograms(described, copy.values())))
 
 
 def _sizes(gradient: torch.Tensor, share: int) -> tuple[torch.Tensor, int, int] | None:
-    """The elements to look at (of complex ones a row of two each), how many are stored and how many there are.
+    """Return the elements to count, and the numbers of stored elements and of all elements; None if there are none.
 
-    None where there are none.
+    Complex elements are rows of two numbers.
     """
     if would_wait(gradient):
         return None
@@ -129,7 +129,7 @@ def _sizes(gradient: torch.Tensor, share: int) -> tuple[torch.Tensor, int, int] 
     flat = in_memory_order(plain)
     rows = flat.view(-1, 2) if gradient.is_complex() else flat.view(-1)
     stored = rows.shape[0]
-    # Of a shard only what is here counts; what a sparse gradient does not store is zero.
+    # Of a shard, only the local elements count. Elements that a sparse gradient does not store are zero.
     elements = stored if gradient.layout is torch.strided else gradient.numel()
     if stored > share:
         rows = rows[:: _stride(stored, max(1, share // SAMPLE_SHARE))]
@@ -137,7 +137,7 @@ def _sizes(gradient: torch.Tensor, share: int) -> tuple[torch.Tensor, int, int] 
 
 
 def _stride(count: int, wanted: int) -> int:
-    """How far apart the elements of a sample are: no divisor of the whole, or they would all be of the same columns."""
+    """Return the stride of the subsample. It does not divide the size: else all elements would come from the same columns."""
     stride = -(-count // wanted)
     while math.gcd(stride, count) > 1:
         stride += 1
@@ -145,7 +145,7 @@ def _stride(count: int, wanted: int) -> int:
 
 
 def _counts(rows: torch.Tensor, scale: torch.Tensor | None) -> torch.Tensor:
-    """How many are of each kind, and how many are positive: `_KINDS + 1` whole numbers."""
+    """Return the count of each kind, followed by the count of positive elements: `_KINDS + 1` integers."""
     total: torch.Tensor | None = None
     for piece in torch.split(rows, _PIECE):
         values = piece if piece.dtype in (torch.float32, torch.float64) else piece.float()
@@ -160,22 +160,22 @@ def _counts(rows: torch.Tensor, scale: torch.Tensor | None) -> torch.Tensor:
 
 
 def _kinds(values: torch.Tensor) -> torch.Tensor:
-    """The kind of each element."""
-    # |g| = m * 2**e with 1/2 <= m < 1, so 2**(e - 1) is the power of two that it begins with.
+    """Return the kind of each element."""
+    # |g| = m * 2**e with 1/2 <= m < 1, so the bin of |g| begins at 2**(e - 1).
     kinds = (torch.frexp(values).exponent - (LOWEST + 1) + _FIRST).clamp_(_SMALLER, _LARGER)
-    # frexp says nothing of what has no exponent.
+    # `frexp` defines no exponent for zero, Inf and NaN.
     kinds.masked_fill_(values == 0, _ZERO)
     kinds.masked_fill_(values.isinf(), _INF)
     return kinds.masked_fill_(values.isnan(), _NAN)
 
 
 def _of_each_kind(kinds: torch.Tensor) -> torch.Tensor:
-    # On a device bincount waits for it, and histc is refused under deterministic algorithms.
+    # On a device `bincount` waits, and `histc` raises an error under deterministic algorithms.
     return torch.bincount(kinds, minlength=_KINDS) if kinds.device.type == "cpu" else by_sorting(kinds)
 
 
 def by_sorting(kinds: torch.Tensor) -> torch.Tensor:
-    """How often each kind occurs, told without waiting for a device and the same under deterministic algorithms."""
+    """Return the count of each kind, without waiting for a device and with the same result under deterministic algorithms."""
     ends = torch.arange(1, _KINDS + 1, device=kinds.device, dtype=kinds.dtype)
     below = torch.searchsorted(kinds.sort().values, ends)
     return torch.diff(below, prepend=below.new_zeros(1))
@@ -186,7 +186,7 @@ def _histograms(described: Sequence[_Described], values: Sequence[int]) -> Itera
         row = values[place * (_KINDS + 1) : (place + 1) * (_KINDS + 1)]
         absent = elements - stored
         if seen < stored:
-            # What is not stored is known without looking, and must not outweigh a sample.
+            # Elements that are not stored are zero without sampling, and must not outweigh the subsample.
             absent = absent * seen // stored
         yield GradientHistogram(
             parameter=at,

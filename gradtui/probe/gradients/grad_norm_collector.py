@@ -1,4 +1,4 @@
-"""Which gradients are measured when, and what is told of them: the meter's schedule. Runs on the training thread."""
+"""Decide at which steps gradients are measured, and emit the results as events. Runs on the training thread."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ from gradtui.protocol.histogram import GradientHistogram
 from gradtui.protocol.vocabulary import GradientStats
 
 _ROWS_NS = 100_000_000
-"""Norms of single parameters are sent at most this often; the total is sent with every reading."""
+"""Minimum nanoseconds between two events with per-parameter norms. The total is sent with every reading."""
 _AFTER_A_CHANGE = 8
-"""Steps measured whatever they cost when the models have changed."""
+"""Steps measured regardless of cost after the models have changed."""
 _ALL_ROWS = 32
-"""They are all sent for this many readings at the start of a run."""
+"""Number of readings at the start of a run that all include per-parameter norms."""
 
 
 class GradNormCollector:
     """Measures the gradients that an optimizer applies, and the loss they came from."""
 
     _without_room = 0
-    """Steps and micro-steps not measured because a device had no memory left."""
+    """Number of steps and micro-steps not measured because a device had no free memory."""
 
     def __init__(
         self,
@@ -58,15 +58,15 @@ class GradNormCollector:
         aside: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self.is_due = True
-        """Whether the present step is measured."""
+        """Whether the current step is measured."""
         self._wanted = True
-        """It is measured for the sake of an examination, which bears its cost."""
+        """The current step is sampled, and the sampled step accounts for the cost of measuring."""
         self._is_free = True
-        """Its cost is not the cadence's."""
+        """The sampling schedule of norms does not account for the cost of this measurement."""
         self._newest = 0
         """The step that was measured last."""
         self._late = 0
-        """A step whose gradients were read after it, when they may have been set to zero."""
+        """A step whose gradients were read after its end, when the script may have set them to zero."""
         self.epochs = epochs
         by_hand = partial(self.measure, optimizer=None, has_run=True)
         self.by_hand = ManualSteps(self._all_gradients, by_hand, self._saw_first, self._tell)
@@ -82,15 +82,15 @@ class GradNormCollector:
         self._statistics = GradStats(self._deliver_figures)
         self._watched = GradHistograms(self._deliver_histograms)
         self._devices: set[int] = set()
-        """CUDA devices that the last gradients were on."""
+        """CUDA device indices of the last gradients."""
         self._guard = guard
         self._times = times
         self._aside = aside
         self._cadence = cadence
         self._reading_ns = 0
-        """What reading the loss and the norms of the present step has taken."""
+        """Nanoseconds spent reading the loss and the norms of the current step."""
         self._loss: torch.Tensor | HostCopy | None = None
-        """Of the present step. Its memory is not the script's."""
+        """The loss of the current step, in memory that does not belong to the script."""
         self._scalers: weakref.WeakSet[Any] = weakref.WeakSet()
         self._scaled_by: weakref.ref[Any] | None = None
         self._rows_at = 0
@@ -100,17 +100,17 @@ class GradNormCollector:
 
     @property
     def every(self) -> int:
-        """Norms are measured every so many steps."""
+        """The interval, in steps, at which norms are measured."""
         return 1 if self._every_step else self._cadence.every
 
     @property
     def _every_step(self) -> bool:
-        """A person asked for something that needs every step, whatever it costs."""
+        """Whether the user requested something that needs every step, regardless of cost."""
         return self.micro_steps.on or self.bad_steps.pauses
 
     @property
     def dropped(self) -> int:
-        """Steps and micro-steps not measured because a device had not finished the readings before, or had no room for them."""
+        """Number of steps and micro-steps not measured because a device was busy with earlier readings or had no memory."""
         dropped = self._meter.dropped + self._statistics.dropped + self._watched.dropped
         return self._without_room + dropped + self.micro_steps.dropped
 
@@ -120,20 +120,24 @@ class GradNormCollector:
         return any(scaler.is_enabled() for scaler in self._scalers)
 
     def on_scaler(self, scaler: Any) -> None:
-        """A GradScaler was made."""
+        """Register a new GradScaler."""
         self._scalers.add(scaler)
 
     def on_scaling(self, scaler: Any) -> None:
-        """A GradScaler multiplies a loss of this step; it is shown without that factor."""
+        """Record that a GradScaler multiplies a loss of this step. The loss is shown without that factor."""
         self._scaled_by = weakref.ref(scaler)
         if not self._scalers:
-            # It was made before the probe came in.
+            # The scaler was constructed before the probe was installed.
             self._scalers.add(scaler)
 
     def begin_step(self, executed: int, *, wanted: bool, expected: bool, waits: bool = False) -> None:
-        """The step after so many executed ones begins. The last step of an epoch is measured early: it may be that of the run.
+        """Begin the step after `executed` steps. The last step of an epoch is measured early: it may be the last of the run.
 
-        `wanted`: it is examined; `expected`: the person will look at it; `waits`: it is too early for any other measurement.
+        Args:
+            executed: number of steps executed so far.
+            wanted: the step is sampled.
+            expected: the user will look at the step.
+            waits: it is too early for any other measurement.
         """
         if self.is_due:
             self._cadence.record_cost(
@@ -152,9 +156,9 @@ class GradNormCollector:
         self.poll()
 
     def steps_until_due(self, executed: int) -> int:
-        """How many steps after the one that follows `executed` ones are not to be measured; negative if that one is.
+        """Return how many steps after the next one are not to be measured; negative if the next one is.
 
-        Behind a loss scaler each is looked at: it may be left out.
+        Behind a loss scaler every step needs a check, since it may be skipped.
         """
         if self.is_due or self.is_scaled or self._every_step:
             return -1
@@ -162,16 +166,16 @@ class GradNormCollector:
         return min(steps_until_due, steps_until_due if left is None else left - 1)
 
     def _ends_epoch_within(self, executed: int) -> int | None:
-        """How many steps after the next one the last step of an epoch comes that is to be measured. None if there is none."""
+        """Return how many steps after the next one an epoch ends whose last step is to be measured; None if there is none."""
         left = self.epochs.steps_left
         if left is None or self._view.round_length > 1:
             return None
         steps = self.epochs.steps
-        # Of short epochs not each.
+        # Not every epoch is measured if epochs are short.
         return left + steps * math.ceil(self._cadence.too_early(executed + left, steps) / steps)
 
     def poll(self) -> None:
-        """Send the readings that a device has finished."""
+        """Deliver the readings that a device has finished."""
         self._meter.poll()
         if self._times.under_way:
             self._guard("device times", self._times.poll)
@@ -182,18 +186,18 @@ class GradNormCollector:
             self._guard("gradient histograms", self._watched.poll)
 
     def wait(self) -> None:
-        """Wait for a device: a person wants the run to be held at the first step that is not finite."""
+        """Wait for the device, since the user wants to pause the run at the first step that is not finite."""
         self._guard("gradient norms", self._meter.finish)
         self._guard("first bad step", self.bad_steps.finish)
 
     def watch(self, paths: tuple[str, ...]) -> None:
-        """Look closely at these parameters from now on, and at the next step in any case."""
+        """Collect histograms of these parameters from now on, and measure the next step in any case."""
         self._watched.watch(paths, self._view.round_length)
         if paths:
             self._cadence.force(self._view.round_length)
 
     def on_loss(self, outputs: Any) -> None:
-        """Backward is called on this; it is copied to the host at once."""
+        """Read the loss from the tensors that backward is called on. It is copied to the host immediately."""
         began = perf_counter_ns()
         self._see_loss(outputs)
         self._reading_ns += perf_counter_ns() - began
@@ -212,7 +216,7 @@ class GradNormCollector:
         self._guard("first bad step", partial(self.bad_steps.on_loss, is_scaled=scaled), loss, outputs)
 
     def on_backward_post(self, step: int) -> None:
-        """A backward that serves `step` has ended."""
+        """Measure the micro-step after a backward that accumulates for `step`."""
         if not self.micro_steps.on:
             return
         with self._aside():
@@ -227,7 +231,7 @@ class GradNormCollector:
     def measure(self, step: int, optimizer: Optimizer | None, *, has_run: bool = False) -> None:
         """Measure the gradients that `optimizer` (None: the script itself) applies as `step`.
 
-        `has_run`: see `measure_after`. Nothing is measured where the script would see our operations.
+        `has_run`: see `measure_after`. Nothing is measured where the script would observe gradtui's operations.
         """
         began = perf_counter_ns()
         with self._aside():
@@ -236,8 +240,8 @@ class GradNormCollector:
         self._reading_ns += perf_counter_ns() - began
 
     def measure_late(self, step: int, optimizer: Optimizer | None) -> None:
-        """Measure the newest step, which is over, if nobody has: its gradients may still be there."""
-        # A fused optimizer leaves its gradients scaled.
+        """Measure the newest step after its end if it was not measured: its gradients may still be there."""
+        # A fused optimizer does not unscale its gradients.
         is_still_scaled = self.is_scaled and getattr(optimizer, "_step_supports_amp_scaling", False)
         if step <= self._newest or is_still_scaled:
             return
@@ -247,7 +251,7 @@ class GradNormCollector:
 
     def _measure(self, step: int, optimizer: Optimizer | None, has_run: bool) -> None:
         self._newest = step
-        # A script without an optimizer has not updated the weights when its backward has ended.
+        # A script without an optimizer has not yet updated the weights when its backward ends.
         has_moved = has_run and optimizer is not None
         self._guard("first bad step", partial(self.bad_steps.measuring, has_run=has_moved), step, optimizer)
         applied = self._applied_by(optimizer)
@@ -272,23 +276,23 @@ class GradNormCollector:
                 self._guard("gradient histograms", self._watched.before_step, step, known, scale)
 
     def measure_after(self, step: int, optimizer: Optimizer | None) -> None:
-        """As `measure`, where what moves the parameters is over or is not a step of an optimizer's."""
+        """Measure as `measure` does, after the parameters were updated or without an optimizer's step."""
         self.measure(step, optimizer, has_run=True)
 
     def _clipped(self) -> None:
-        """The script has clipped its gradients, which are those of a step by hand or of an optimizer's."""
+        """Handle a clipping call, of a step without an optimizer or before an optimizer's step."""
         if self.by_hand.step:
             self.by_hand.clipped()
             self._statistics.after_step()
 
     def end_by_hand(self) -> None:
-        """What follows a step without an optimizer begins."""
-        # Other figures than norms would be of what the script has left, such as zeros.
+        """End a step without an optimizer, when whatever follows it begins."""
+        # Statistics other than norms would describe what the script has left in `.grad`, such as zeros.
         self._wanted = False
         self.by_hand.end()
 
     def stepped(self) -> None:
-        """A step has ended, executed or not."""
+        """End the step, whether it was executed or skipped."""
         self._loss = self._scaled_by = None
         self.micro_steps.on_step_post()
         if not self._statistics.is_open and not self.bad_steps.pauses:
@@ -304,7 +308,7 @@ class GradNormCollector:
                 self._guard("gradient figures", self._statistics.after_step)
 
     def tree_changed(self, moved: IndexMapping) -> None:
-        """Parameters have other places now; the norms of those that were listed before stay known."""
+        """Apply new parameter indices. The norms of parameters that were listed before remain known."""
         self._cadence.force(_AFTER_A_CHANGE)
         self.latest.tree_changed(moved)
         self._meter.tree_changed(moved)
@@ -314,12 +318,12 @@ class GradNormCollector:
         self.by_hand.tree_changed(moved)
 
     def finish(self) -> None:
-        """The run is over: send what is still to be sent."""
+        """Deliver the remaining readings at the end of the run."""
         self._loss = None
         self.catch_up()
 
     def catch_up(self) -> None:
-        """Send what is still on its way, and the last rows if they were held back. May wait for the device."""
+        """Deliver the readings under way and any per-parameter norms that were held back. May wait for the device."""
         self._meter.finish()
         self._guard("micro-steps", self.micro_steps.finish)
         if (last := self._unsent) is not None:
@@ -347,12 +351,12 @@ class GradNormCollector:
         return found
 
     def _applied_by(self, optimizer: Optimizer | None) -> list[tuple[int, torch.Tensor]]:
-        """(place, -1 if it is of no known model; parameter)."""
+        """Return (index, parameter) of the parameters that are updated; the index is -1 for parameters of no known model."""
         tree = self._view.tree
         if optimizer is None:
             return list(tree.live_parameters())
         places, references = tree.parameter_index.get, tree.parameter_refs
-        # As `ModuleTree.owns`, in one go.
+        # Inlined `ModuleTree.owns`.
         return [
             (place if place >= 0 and references[place]() is parameter else -1, parameter)
             for group in optimizer.param_groups
@@ -368,7 +372,7 @@ class GradNormCollector:
             self._tell(reading)
 
     def _saw_first(self, reading: GradNormSample) -> None:
-        """A reading has arrived, the only one of its step or that of what backward has left."""
+        """Handle the first reading of a step without an optimizer: the gradients as backward left them."""
         self._guard("first bad step", self.bad_steps.read, reading)
         self.latest.update(reading)
 

@@ -1,8 +1,8 @@
-"""Gradient norms of a step: one multi-tensor norm per device and dtype, one host read, never waited for on CUDA.
+"""Compute the gradient norms of a step: one multi-tensor norm per device and dtype, and one copy to the host.
 
-L2 norms, `sqrt(sum |g|^2)` over all elements of a gradient, as `torch.nn.utils.clip_grad_norm_` computes them. Half
-precision gradients accumulate in float32. On CUDA the stacked norms go to pinned memory by an asynchronous copy, which is
-polled at later steps; where too many are still under way a step is left out, and counted (not yet confirmed on a device).
+These are L2 norms, `sqrt(sum |g|^2)` over all elements of a gradient, as `torch.nn.utils.clip_grad_norm_` computes them. Half
+precision gradients accumulate in float32. On CUDA an asynchronous copy moves the stacked norms to pinned memory, and later
+steps poll it. A step is skipped and counted while too many copies are under way (not yet confirmed on a device).
 """
 
 from __future__ import annotations
@@ -23,37 +23,37 @@ from gradtui.probe.torch_private.host_copy import HostCopy
 from gradtui.probe.torch_private.private_names import multi_tensor_norms
 
 _RING = 8
-"""Readings that may be under way on a device. With so many, the next step is not measured: were the oldest given up instead, a
-script that runs further ahead of its device than this would never see one arrive."""
+"""Maximum number of readings under way on a device. At this number the next step is not measured. Dropping the oldest reading
+instead would mean that a script that runs further ahead of its device never receives one."""
 _HALF = (torch.float16, torch.bfloat16)
 _REAL = (torch.float32, torch.float64, *_HALF)
 _STRIDED = torch.strided
 _PIECE = 1 << 16
-"""Elements of which the CPU adds up the squares in one go."""
+"""Elements per piece when the CPU sums squares."""
 _CHUNK, _CHUNK_BYTES = 1 << 16, 8
-"""Elements of a chunk of a multi-tensor kernel on a device, and what its norm takes at most."""
+"""Elements per chunk of a multi-tensor kernel on a device, and the maximum bytes of a chunk's norm."""
 _LARGE = 1 << 22
-"""Elements from which on a gradient on a device is grouped with other large ones: 64 of a kernel's chunks."""
+"""Number of elements (64 chunks of a kernel) above which a gradient on a device is grouped with other large gradients."""
 
 
 @dataclass(frozen=True)
 class GradNormSample:
-    """Norms of one step. `norms` holds (parameter index, norm); `loss` is None if it was not a single number."""
+    """Norms and loss of one step. `norms` holds (parameter index, norm); `loss` is None if it was not a single number."""
 
     step: int
     total: float | None
     loss: float | None
     norms: list[tuple[int, float]]
     before_clipping: float | None = None
-    """The total before the script clipped, None if it did not."""
+    """The total norm before the script clipped; None if it did not clip."""
     clipped_at: float | None = None
-    """What the script clipped it at."""
+    """The maximum norm that the script clipped to."""
     is_applied: bool = True
-    """False where the script may have changed the gradients since, before it applied them."""
+    """False if the script may have changed the gradients between this reading and its update."""
 
 
 def moved_reading(reading: GradNormSample, moved: IndexMapping) -> GradNormSample | None:
-    """The reading by the new places of its parameters; None if none of them is listed any longer."""
+    """Return the reading with the new indices of its parameters, or None if none of them is still listed."""
     places = moved.of_places([place for place, _ in reading.norms])
     return None if places is None else replace(reading, norms=[*zip(places, (norm for _, norm in reading.norms))])
 
@@ -73,11 +73,11 @@ class _UnderWay:
 
 
 class GradNorms:
-    """Measures the gradients it is given and hands out readings as they become available."""
+    """Measures the norms of given gradients and delivers readings as they become available."""
 
     def __init__(self, deliver: Callable[[GradNormSample], None]) -> None:
         self.dropped = 0
-        """Steps not measured because the device had not finished the readings before."""
+        """Number of steps not measured because the device had not finished earlier readings."""
         self._deliver = deliver
         self._under_way: deque[_UnderWay] = deque()
 
@@ -91,8 +91,8 @@ class GradNorms:
     ) -> None:
         """Measure the gradients of `step`, given as (parameter index, gradient).
 
-        `loss` is one number, on its way if it comes from a device. `scale` is what a loss scaler has multiplied the gradients
-        by, if the optimizer takes that out itself; `clipping` what the script has clipped them by.
+        `loss` is a single number; a loss from a device is passed as a copy under way. `scale` is the factor by which a loss
+        scaler has multiplied the gradients, if the optimizer itself divides it out. `clipping` is the script's clipping call.
         """
         if self._under_way:
             self.poll()
@@ -100,7 +100,8 @@ class GradNorms:
             self.dropped += 1
             return
         with torch.no_grad():
-            # A norm for each of thousands of gradients would have the collector go through all objects of the process.
+            # Creating norms for thousands of gradients would trigger Python's collector, which would visit all objects
+            # of the process.
             collects = gc.isenabled()
             gc.disable()
             try:
@@ -118,16 +119,16 @@ class GradNorms:
             plain = [[loss.reshape(())]] if isinstance(loss, torch.Tensor) else []
             if not scaled and loss is None:
                 return
-            # The step's one host read, but for a loss on a device.
+            # The only host copy of the step, except for a loss on a device.
             copy = HostCopy(_joined(scaled, plain, scale)) if scaled or plain else None
-        # The total itself is not held on to: it is the script's.
+        # Do not keep the total: it belongs to the script.
         clipped_at = clipping.threshold if clipping is not None else None
         apart = loss if isinstance(loss, HostCopy) else None
         self._under_way.append(_UnderWay(step, indices, bool(plain), clipping is not None, clipped_at, copy, apart))
         self.poll()
 
     def tree_changed(self, moved: IndexMapping) -> None:
-        """Parameters have other places now. A reading stays with its parameters, and is dropped with the last of them."""
+        """Apply new parameter indices. A reading is dropped if none of its parameters is still listed."""
         under_way, self._under_way = self._under_way, deque()
         for reading in under_way:
             places = moved.of_places(reading.indices)
@@ -136,17 +137,17 @@ class GradNorms:
                 self._under_way.append(reading)
 
     def poll(self) -> None:
-        """Deliver the readings that a device has finished; never waits."""
+        """Deliver the readings that a device has finished. Never waits."""
         while self._under_way:
             ready = self._under_way[0]
-            # Asked without a call, but for that of the copy: this is done at each step.
+            # Attributes instead of calls, except for the copy: this runs at each step.
             if not ((ready.copy is None or ready.copy.is_there) and (ready.loss is None or ready.loss.is_there)):
                 return
             self._under_way.popleft()
             self._deliver(_reading(ready, ready.copy.values() if ready.copy is not None else []))
 
     def finish(self) -> None:
-        """Deliver what is still under way; may wait for the device, since the run is over."""
+        """Deliver the remaining readings at the end of the run. May wait for the device."""
         if self._under_way:
             newest = self._under_way[-1]
             for copy in (newest.copy, newest.loss):
@@ -166,16 +167,16 @@ def _reading(ready: _UnderWay, values: list[float]) -> GradNormSample:
 
 def _total(norms: list[float]) -> float:
     total = math.hypot(*norms)
-    # To `hypot` anything with Inf in it is Inf.
+    # `math.hypot` returns Inf if any argument is Inf, even if another is NaN.
     return math.nan if total == math.inf and any(map(math.isnan, norms)) else total
 
 
 def _joined(
     scaled: list[list[torch.Tensor]], plain: list[list[torch.Tensor]], scale: torch.Tensor | None
 ) -> torch.Tensor:
-    """Numbers as one tensor of one dimension. Those of one list share device and dtype; the `scaled` are divided by `scale`.
+    """Return all numbers as a 1-D tensor. Each list shares device and dtype; the `scaled` lists are divided by `scale`.
 
-    Where all are of one device and dtype this is a single operation: each costs more than its numbers on short steps.
+    If all have one device and dtype, this is a single operation: on short steps each operation costs more than its numbers.
     """
     lists = scaled + plain
     values: list[torch.Tensor] = []
@@ -196,10 +197,10 @@ def _joined(
 
 
 def unscaled(values: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
-    """These numbers without a loss scaler's factor.
+    """Return `values` divided by a loss scaler's factor.
 
-    Of numbers on the host and a factor on a device the result is on the device: a copy of the factor would be read before it
-    has arrived, or waited for.
+    If the numbers are on the host and the factor is on a device, the result is on the device. A host copy of the factor would
+    either be read before it arrives, or require waiting.
     """
     if values.is_cpu and not scale.is_cpu:
         values = values.to(scale.device, non_blocking=True)
@@ -207,7 +208,7 @@ def unscaled(values: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
 
 
 def _norms(gradients: list[tuple[int, torch.Tensor]]) -> list[tuple[list[int], list[torch.Tensor]]]:
-    """Parameter indices and, in the same order, their norms, for each device and dtype."""
+    """Return parameter indices and, in the same order, their norms, for each device and dtype."""
     groups: dict[tuple[torch.device, torch.dtype, bool], tuple[list[int], list[torch.Tensor]]] = {}
     apart: list[tuple[list[int], list[torch.Tensor]]] = []
     for index, gradient in gradients:
@@ -217,7 +218,8 @@ def _norms(gradients: list[tuple[int, torch.Tensor]]) -> list[tuple[list[int], l
                 apart.append(([index], [norm_of_repeated(gradient)]))
                 continue
             plain = plain_gradient(gradient)
-        # A multi-tensor norm on a device takes scratch for as many chunks as its largest tensor has, for every tensor.
+        # On a device, a multi-tensor norm allocates, for every tensor, scratch for as many chunks as its largest tensor
+        # has.
         key = plain.device, plain.dtype, plain.numel() > (_PIECE if plain.is_cpu else _LARGE)
         group = groups.get(key)
         if group is None:
@@ -238,7 +240,10 @@ def _norms(gradients: list[tuple[int, torch.Tensor]]) -> list[tuple[list[int], l
 def _multi_tensor_norms(
     tensors: list[torch.Tensor], dtype: torch.dtype | None, *, in_batches: bool
 ) -> list[torch.Tensor]:
-    """The norms, in batches whose scratch is no larger than a piece: for each tensor as many chunks as the largest one has."""
+    """Return the norms, in batches whose scratch memory is at most `PIECE_BYTES`.
+
+    The scratch memory of a batch holds, for each tensor, as many chunks as its largest tensor has.
+    """
     if not in_batches:
         return multi_tensor_norms(tensors, dtype)
     norms: list[torch.Tensor] = []
@@ -254,7 +259,7 @@ def _multi_tensor_norms(
 
 
 def norm_of(tensor: torch.Tensor) -> torch.Tensor:
-    """The L2 norm of one real dense tensor, as a tensor of no dimensions."""
+    """Return the L2 norm of one real dense tensor as a 0-D tensor."""
     if tensor.device.type == "cpu" and tensor.numel() > _PIECE:
         return _norm_in_pieces(tensor)
     norm: torch.Tensor = torch.linalg.vector_norm(tensor, dtype=torch.float32 if tensor.dtype in _HALF else None)
@@ -262,15 +267,15 @@ def norm_of(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def wide(device: torch.device) -> torch.dtype:
-    """What norms are joined in: Apple's devices have nothing wider than float32."""
+    """Return the dtype in which norms are combined. MPS devices support nothing wider than float32."""
     return torch.float32 if device.type == "mps" else torch.float64
 
 
 def _norm_in_pieces(tensor: torch.Tensor) -> torch.Tensor:
-    """The L2 norm of a large CPU tensor, from those of its pieces: as fast as in one go, and as exact as float32 allows.
+    """Return the L2 norm of a large CPU tensor from its pieces: as fast as one call, and as exact as float32 allows.
 
-    In one go the CPU kernel adds up in float32: 1.4 % too little at 134 million elements, 20 % in float16. Asked for another
-    accumulation type it is 25 times slower than converting each piece while it is in the cache.
+    A single call of the CPU kernel accumulates in float32: the result is 1.4 % too small at 134 million elements, and 20 % in
+    float16. With another accumulation dtype it is 25 times slower than converting each piece while it is in the cache.
     """
     pieces = torch.split(in_memory_order(tensor).view(-1), _PIECE)
     if tensor.dtype in _HALF:
@@ -282,7 +287,7 @@ def _norm_in_pieces(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def in_memory_order(tensor: torch.Tensor) -> torch.Tensor:
-    """The same elements with the largest stride first: a norm does not ask for their order. Copies only if it must."""
+    """Return the same elements with the largest stride first, since norms do not depend on order. Copies only if necessary."""
     if tensor.is_contiguous():
         return tensor
     order = sorted(range(tensor.dim()), key=tensor.stride, reverse=True)
@@ -290,13 +295,13 @@ def in_memory_order(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def plain_gradient(gradient: torch.Tensor) -> torch.Tensor:
-    """A real dense tensor whose L2 norm is the gradient's: the values of a sparse one, the shard of a distributed one."""
+    """Return a real dense tensor with the gradient's L2 norm: the values of a sparse one, the shard of a distributed one."""
     to_local = getattr(gradient, "to_local", None)
     if to_local is not None:
-        # `full_tensor()` would be a collective: a deadlock if only one rank measures.
+        # `full_tensor()` would be a collective, and deadlock if only one rank measures.
         gradient = to_local()
     if gradient.layout is torch.sparse_coo:
-        # Indices may repeat, and only coalescing adds up what belongs together.
+        # Indices may repeat, and only `coalesce` sums the values of equal indices.
         gradient = gradient.coalesce().values()
     elif gradient.layout is not torch.strided:
         gradient = gradient.values() if hasattr(gradient, "crow_indices") else gradient.to_dense()

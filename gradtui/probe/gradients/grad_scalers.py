@@ -1,4 +1,4 @@
-"""What the script's GradScalers do: the factor in its losses, and the steps they leave out. Runs on the training thread."""
+"""Record what the script's GradScalers do: the scale of its losses, and skipped steps. Runs on the training thread."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from gradtui.probe.torch_private.host_copy import HostCopy
 from gradtui.probe.torch_private.private_names import found_inf, operations_are_observed
 
 _MAX_UNDER_WAY = 64
-"""Answers of a device that may be under way. A step beyond counts as executed."""
+"""Maximum number of `found_inf` copies under way. Any further step counts as executed."""
 
 
 def is_on_cuda(tensor: torch.Tensor) -> bool:
-    """Whether a copy to the host is asynchronous. From other devices nothing is read: that would wait for them."""
+    """Return whether a copy to the host is asynchronous. Other devices are not read: reading them would wait."""
     return tensor.is_cuda
 
 
 class GradScalers:
-    """Hears from every enabled `GradScaler`; `left_out` is called with the time and the optimizer of each step left out."""
+    """Receives the calls of every enabled `GradScaler`; `left_out` receives the time and optimizer of each skipped step."""
 
     def __init__(
         self,
@@ -39,12 +39,12 @@ class GradScalers:
         self._left_out = left_out
         self._passed_on = False
         self.under_way: deque[tuple[int, HostCopy]] = deque()
-        """Places of fused optimizers that have run a step, and whether they skipped it."""
+        """Indices of fused optimizers that have run a step, and whether they skipped it."""
 
     def skips(self, optimizer: Optimizer) -> bool:
-        """Whether the step that the optimizer has just run was skipped by a loss scaler's word.
+        """Return whether the optimizer skipped the step that it has just run because of a loss scaler's `found_inf`.
 
-        A fused optimizer decides that on the device, within its kernel. Such a step is counted as executed until `poll`.
+        A fused optimizer decides that on the device, within its kernel. Such a step counts as executed until `poll`.
         """
         found = found_inf(optimizer)
         if found is None or found.device.type == "cpu":
@@ -54,36 +54,36 @@ class GradScalers:
         return False
 
     def poll(self) -> None:
-        """Correct the counts of steps by what a device has said since. Never waits."""
+        """Correct the step counts by the results that have arrived from a device. Never waits."""
         while self.under_way and self.under_way[0][1].is_there:
             place, copy = self.under_way.popleft()
             if any(copy.values()):
                 self._counter.was_skipped(place, is_newest=not self.under_way)
 
     def finish(self) -> None:
-        """As `poll`, at the end of the run: may wait for the device."""
+        """Poll at the end of the run. May wait for the device."""
         if self.under_way:
             self.under_way[-1][1].wait()
         self.poll()
 
     def passed_on(self) -> None:
-        """An optimizer's own step has run: a `GradScaler.step` around it has not left it out."""
+        """Record that an optimizer's own step has run: an enclosing `GradScaler.step` has not skipped it."""
         self._passed_on = True
 
     def made(self, now: int, scaler: Any) -> None:  # noqa: ARG002 - as every callback of a hook
-        """A GradScaler was constructed."""
+        """Register a new GradScaler."""
         self._norms.on_scaler(scaler)
 
     def scaled(self, now: int, scaler: Any) -> None:  # noqa: ARG002
-        """`GradScaler.scale` is called on what will be passed to backward."""
+        """Record that `GradScaler.scale` is called on a tensor that backward will be called on."""
         self._norms.on_scaling(scaler)
 
     def stepping(self, now: int) -> None:  # noqa: ARG002
-        """`GradScaler.step` is called; it may leave the optimizer's step out."""
+        """Handle the beginning of `GradScaler.step`, which may skip the optimizer's step."""
         self._passed_on = False
 
     def stepped(self, now: int, optimizer: Optimizer) -> None:
-        """It returned."""
+        """Handle the return of `GradScaler.step`."""
         if not self._passed_on:
             self._norms.bad_steps.left_out = True
             self._left_out(now, optimizer)

@@ -1,8 +1,8 @@
-"""More of a gradient than its norm, and how far the step moves its parameter: on examined steps, for some parameters each.
+"""Compute gradient statistics and update-to-weight ratios at sampled steps, for some of the parameters in each.
 
-The update-to-weight ratio is the L2 norm of what the step adds to a parameter over that of the parameter. It is that of a
-sample of at most `SAMPLE` elements: to keep all of them from before the step would take as much memory as the model. Only
-reads; on a device by one asynchronous copy that is polled (not yet confirmed on a device). Runs on the training thread.
+The update-to-weight ratio is the L2 norm of what the step adds to a parameter over that of the parameter. It is computed from
+at most `SAMPLE` elements: keeping all elements from before the step would take as much memory as the model. This module only
+reads; a device uses one asynchronous copy that is polled (not yet confirmed on a device). Runs on the training thread.
 """
 
 from __future__ import annotations
@@ -23,31 +23,31 @@ from gradtui.probe.torch_private.host_copy import HostCopy
 from gradtui.protocol.vocabulary import GradientStats
 
 MAX_PARAMETERS = 64
-"""Parameters that are looked at in one step; the next such step goes on with those that follow."""
+"""Maximum number of parameters per sampled step; the next sampled step continues with those that follow."""
 MAX_ELEMENTS = 1 << 26
-"""Elements that are looked at in one step, more only where a single parameter has more."""
+"""Maximum number of elements per sampled step, exceeded only if a single parameter has more."""
 SAMPLE = 512
 _SMALL = 4_096
-"""Elements of a parameter that is looked at together with others."""
+"""Maximum number of elements of a parameter that is processed together with others."""
 _RING = 8
-"""Looks that may be under way on a device; with so many, the next step is not looked at."""
+"""Maximum number of samples under way on a device; at this number the next step is not sampled."""
 _HALF = (torch.float16, torch.bfloat16)
 
 Deliver = Callable[[int, tuple[GradientStats, ...]], None]
-"""Called with a step and the figures of the parameters that were looked at in it."""
+"""Callback that receives a step and the statistics of its sampled parameters."""
 
 
 @dataclass
 class _Looked:
-    """What was seen of some parameters in one step, on its way to the host: nothing of ours stays on a device."""
+    """Statistics of some parameters at one step, under way to the host. gradtui keeps nothing on the device."""
 
     step: int
     parameters: list[tuple[int, int, int]]
-    """Place in the tree, number of elements, and how many of them the gradient stores."""
+    """Parameter index, number of elements, and number of elements that the gradient stores."""
     numbers: HostCopy
-    """A column of them for each parameter, row by row."""
+    """One column per parameter, stored row by row."""
     before: HostCopy | None
-    """Samples of all parameters one after the other; None where the step was over."""
+    """Concatenated samples of all parameters; None if the step was already over."""
     after: HostCopy | None = None
 
     @property
@@ -56,24 +56,24 @@ class _Looked:
 
 
 class GradStats:
-    """Takes figures before a step, completes them after it, and delivers them when they have arrived."""
+    """Computes statistics before a step, completes them after it, and delivers them when they arrive."""
 
     def __init__(self, deliver: Deliver) -> None:
         self.dropped = 0
-        """Steps not looked at because the device had not finished the looks before."""
+        """Number of steps not sampled because the device had not finished earlier samples."""
         self._deliver = deliver
         self._next = 0
-        """The place of the parameter to go on with."""
+        """The parameter index to continue with."""
         self._open: tuple[_Looked, list[torch.Tensor]] | None = None
         self._under_way: deque[_Looked] = deque()
 
     @property
     def is_open(self) -> bool:
-        """Whether figures of the present step wait for its end."""
+        """Whether statistics of the current step are waiting for its end."""
         return self._open is not None
 
     def tree_changed(self) -> None:
-        """Parameters have other places now."""
+        """Discard everything under way: parameters have new indices."""
         self._next, self._open = 0, None
         self._under_way.clear()
 
@@ -85,10 +85,14 @@ class GradStats:
         has_run: bool,
         always: Set[int] = frozenset(),
     ) -> None:
-        """Look at some of the parameters, given as (place, parameter), whose gradients are applied as `step`.
+        """Sample some of the parameters, given as (index, parameter), whose gradients are applied as `step`.
 
-        `scale` is a loss scaler's factor that is still in the gradients; `has_run` says that the step is over. Those at the
-        places `always` are among them every time.
+        Args:
+            step: the step.
+            applied: (index, parameter) pairs.
+            scale: a loss scaler's factor that is still in the gradients.
+            has_run: whether the step is over.
+            always: indices of parameters that are sampled every time.
         """
         self._open = None
         self.poll()
@@ -107,11 +111,11 @@ class GradStats:
         self._open = _Looked(step, sizes, numbers, before), parameters
 
     def after_step(self) -> None:
-        """The step has run, or was left out."""
+        """Complete the statistics after the step, whether it was executed or skipped."""
         if self._open is None:
             return
         (looked, parameters), self._open = self._open, None
-        # The step may have taken what room there was: an optimizer makes its state in its first one.
+        # The step may have used up the free memory: an optimizer creates its state in its first step.
         if looked.before is not None and all(devices_with_room(parameters).values()):
             with torch.no_grad():
                 looked.after = HostCopy(_samples(parameters))
@@ -119,17 +123,17 @@ class GradStats:
         self.poll()
 
     def poll(self) -> None:
-        """Deliver what a device has finished; never waits."""
+        """Deliver the statistics that a device has finished. Never waits."""
         while self._under_way and self._under_way[0].is_there:
             looked = self._under_way.popleft()
             self._deliver(looked.step, tuple(sorted(_figures(looked), key=attrgetter("parameter"))))
 
     def _chosen(self, applied: Sequence[tuple[int, torch.Tensor]], always: Set[int]) -> list[tuple[int, torch.Tensor]]:
-        """Those that are looked at always, and those whose turn it is, round after round."""
+        """Return the parameters in `always`, followed by those whose turn it is, round-robin."""
         chosen: list[tuple[int, torch.Tensor]] = []
         elements = 0
         for place, parameter in _in_turn(applied, self._next, always):
-            # Asked in this order, and not of all: there may be many, of which these few are looked at.
+            # Check in this order and only as far as necessary: there may be many parameters, of which few are sampled.
             if not _can_be_looked_at(parameter):
                 continue
             elements += parameter.numel()
@@ -167,13 +171,13 @@ def _can_be_looked_at(parameter: torch.Tensor) -> bool:
 
 
 def _stored(parameter: torch.Tensor) -> torch.Tensor:
-    """What its gradient stores."""
+    """Return the elements that the parameter's gradient stores."""
     gradient = parameter.grad
     return parameter.detach()[:0] if gradient is None else plain_gradient(gradient)
 
 
 def _joined(parts: Sequence[torch.Tensor]) -> torch.Tensor:
-    """One tensor of one dimension, on the device where the first of them is that is on any."""
+    """Return one 1-D tensor, on the first device that is not the CPU if there is one."""
     home = next((part.device for part in parts if not part.is_cpu), parts[0].device)
     kind = wide(home)
     if len({(part.device, part.dtype) for part in parts}) == 1:
@@ -182,12 +186,12 @@ def _joined(parts: Sequence[torch.Tensor]) -> torch.Tensor:
 
 
 def _kind(parameter: torch.Tensor) -> tuple[torch.device, torch.dtype, bool]:
-    """What parameters have in common whose numbers are worked out together."""
+    """Return the key by which parameters are grouped for computation."""
     return parameter.device, parameter.dtype, _is_small(parameter)
 
 
 def _alike_together(chosen: list[tuple[int, torch.Tensor]]) -> list[list[tuple[int, torch.Tensor]]]:
-    """Those of a kind in one list each. To put their numbers in another order on a device would wait for it."""
+    """Group the parameters by `_kind`. Reordering their numbers on a device would wait for it."""
     groups: dict[object, list[tuple[int, torch.Tensor]]] = {}
     for each in chosen:
         groups.setdefault(_kind(each[1]), []).append(each)
@@ -195,7 +199,7 @@ def _alike_together(chosen: list[tuple[int, torch.Tensor]]) -> list[list[tuple[i
 
 
 def _table(groups: list[list[tuple[int, torch.Tensor]]], scale: torch.Tensor | None) -> torch.Tensor:
-    """A row for each of the `_numbers`, one after the other: stacked by row, which takes far fewer operations."""
+    """Return the rows of `_numbers` concatenated. Stacking by row takes far fewer operations."""
     columns = []
     for group in groups:
         members = [parameter for _, parameter in group]
@@ -214,11 +218,11 @@ def _table(groups: list[list[tuple[int, torch.Tensor]]], scale: torch.Tensor | N
 
 _ROWS = 7
 _SCALED = slice(2, 6)
-"""The rows of the table that have a loss scaler's factor in them."""
+"""Rows of the table that contain a loss scaler's factor."""
 
 
 def _numbers(parameter: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """How many elements of its gradient are not zero, not finite; smallest, largest, mean, norm; and its own norm."""
+    """Return counts of nonzero and non-finite gradient elements; gradient min, max, mean, norm; and the parameter's norm."""
     gradient, weights = _stored(parameter), plain_gradient(parameter.detach())
     mean = gradient.mean(dtype=torch.float32 if gradient.dtype in _HALF else None)
     return (
@@ -231,13 +235,13 @@ def _numbers(parameter: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 
 def _is_small(parameter: torch.Tensor) -> bool:
-    """Whether asking for its numbers costs more than working them out. On the CPU only: segments are told from the host."""
+    """Return whether launching the operations costs more than running them. CPU only: segment lengths come from the host."""
     stored = _stored(parameter)
     return stored.is_cpu and parameter.is_cpu and max(stored.numel(), parameter.numel()) <= _SMALL
 
 
 def _numbers_at_once(parameters: list[torch.Tensor]) -> list[torch.Tensor]:
-    """The `_numbers` of small parameters, by row, in as many operations for all as for one. In float64."""
+    """Return the `_numbers` of small parameters by row, in float64, with as many operations for all as for one."""
     gradients, lengths = _end_to_end([_stored(each) for each in parameters])
     weights, weight_lengths = _end_to_end([plain_gradient(each.detach()) for each in parameters])
 
@@ -257,15 +261,15 @@ def _numbers_at_once(parameters: list[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def _end_to_end(tensors: list[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
-    """The elements of all, one tensor after the other, and how many each has."""
+    """Return the concatenated elements of all tensors, and the number of elements of each."""
     lengths = torch.tensor([each.numel() for each in tensors], dtype=torch.int64, device="cpu")
     return _joined([in_memory_order(each) for each in tensors]), lengths
 
 
 def _counts(gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """How many elements are not zero, and how many are NaN or infinite: not zero when taken from themselves.
+    """Return how many elements are nonzero, and how many are NaN or infinite (`x - x` is not zero).
 
-    In pieces: on a device `count_nonzero` first makes a bool of every element.
+    Works in pieces: on a device `count_nonzero` first creates a bool for every element.
     """
     pieces = torch.split(in_memory_order(gradient).view(-1), max(1, PIECE_BYTES // gradient.element_size()))
     nonzero = [torch.count_nonzero(piece) for piece in pieces]
@@ -278,7 +282,7 @@ def _sum(counts: list[torch.Tensor]) -> torch.Tensor:
 
 
 def _samples(parameters: list[torch.Tensor]) -> torch.Tensor:
-    """At most `SAMPLE` elements of each, evenly spread, one after the other."""
+    """Return at most `SAMPLE` evenly spaced elements of each parameter, concatenated."""
     parts = []
     for parameter in parameters:
         flat = in_memory_order(plain_gradient(parameter.detach())).view(-1)
@@ -313,7 +317,7 @@ def _ratios(looked: _Looked) -> list[float | None]:
         return [None] * len(looked.parameters)
     lengths = [-(-elements // -(-elements // SAMPLE)) for _, elements, _ in looked.parameters]
     before, after = looked.before.tensor(), looked.after.tensor()
-    # On the host by now, and read together: one conversion, not two for each parameter.
+    # Both copies are on the host. Process them together: one conversion instead of two per parameter.
     squares = torch.cat((before, after - before)).to(torch.float64).square()
     sizes = torch.tensor(lengths + lengths, dtype=torch.int64, device="cpu")
     norms = torch.segment_reduce(squares, "sum", lengths=sizes).sqrt().view(2, -1).tolist()

@@ -1,4 +1,4 @@
-"""The newest gradient norm of each listed parameter, and the step that it is of. Training thread."""
+"""Keep the newest gradient norm of each listed parameter and the step it belongs to. Training thread."""
 
 from __future__ import annotations
 
@@ -7,37 +7,37 @@ from gradtui.probe.model import IndexMapping, ModelRegistry
 
 
 class LatestNorms:
-    """Norms by place of the parameter. On a device they are one reading old."""
+    """Gradient norms by parameter index. On a device they lag by one reading."""
 
     def __init__(self, view: ModelRegistry) -> None:
         self.by_place: dict[int, float] = {}
-        """Place of a parameter -> its norm, as its optimizer applied it last; -1 stands for those of no listed model."""
+        """Parameter index -> norm when its optimizer last applied it. Index -1 stands for parameters of no listed model."""
         self._read_at: dict[int, int] = {}
-        """Place of a parameter -> the step that its norm is of."""
+        """Parameter index -> step of its norm."""
         self._view = view
 
     def tree_changed(self, moved: IndexMapping) -> None:
-        """Parameters have other places now; the norms of those that were listed before stay known."""
+        """Apply new parameter indices. The norms of parameters that were listed before remain known."""
         self.by_place = moved.of_parameters(self.by_place)
         self._read_at = moved.of_parameters(self._read_at)
 
     def update(self, reading: GradNormSample) -> None:
-        """Take the norms of a reading."""
+        """Store the norms of a reading."""
         self.by_place.update(reading.norms)
 
     def applied(self, reading: GradNormSample) -> None:
-        """Likewise, of gradients as they were applied."""
+        """Store the norms of a reading of applied gradients, and its step."""
         self.by_place.update(reading.norms)
         self._read_at |= dict.fromkeys([place for place, _ in reading.norms], reading.step)
 
     def forget(self, place: int) -> None:
-        """The parameter has no gradient any longer."""
+        """Remove the norm of a parameter that no longer has a gradient."""
         self.by_place.pop(place, None)
 
     def forget_frozen(self) -> None:
-        """Drop the norms of parameters that are frozen now and belong to no optimizer: they are from an earlier stage.
+        """Remove the norms of parameters that are frozen now and belong to no optimizer: they are from an earlier stage.
 
-        Where an optimizer owns the parameter, its next step shows whether there is a gradient.
+        If an optimizer owns the parameter, its next step shows whether there is a gradient.
         """
         references = self._view.tree.parameter_refs
         frozen = {
@@ -56,11 +56,11 @@ class LatestNorms:
                 del self.by_place[place]
 
     def rows(self) -> tuple[float | None, ...]:
-        """The norms of all parameters. Those of other optimizers keep what their own last step had."""
+        """Return the norms of all parameters. Parameters of other optimizers keep the norm of their own last step."""
         return tuple(map(self.by_place.get, range(len(self._view.tree.parameters))))
 
     def steps(self, step: int) -> tuple[int | None, ...] | None:
-        """The steps that the rows are of; None where all are of `step`."""
+        """Return the step of each norm in `rows`; None if all belong to `step`."""
         if set(map(self._read_at.get, self.by_place)) <= {step}:
             return None
         places = range(len(self._view.tree.parameters))

@@ -1,8 +1,8 @@
-"""The gradients that a script without an optimizer applies: it may clip them between their backward and its own update.
+"""Read the gradients that a script without an optimizer applies. It may clip them between backward and its own update.
 
-They are read when backward ends, since many scripts clear them right after the update. They are read again when a clipping
-function of torch has run, and at the end of the step (the next forward, backward or `zero_grad`) where they are still there
-and have changed: every change of a tensor in place counts up its version. Runs on the training thread.
+Gradients are read when backward ends, since many scripts clear them right after the update. They are read again after a
+clipping function of torch has run, and at the end of the step (the next forward, backward or `zero_grad`) if they still exist
+and have changed: every in-place change of a tensor increments its version. Runs on the training thread.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from gradtui.probe.gradients.grad_norms import GradNormSample, moved_reading
 from gradtui.probe.model import IndexMapping
 
 _MAX_OPEN = 16
-"""Steps whose readings have not arrived from a device yet."""
+"""Maximum number of steps whose readings have not arrived from a device."""
 
 
 class _End(Enum):
-    """What has become of the gradients since they were read, when the step ends."""
+    """What has happened to the gradients between their reading and the end of the step."""
 
     SAME = "unchanged"
     CHANGED_ONCE = "each was changed in place once"
@@ -32,21 +32,24 @@ class _End(Enum):
 
 @dataclass
 class _Step:
-    """One step whose norms have not been handed out."""
+    """One step whose norms have not been delivered."""
 
     readings: list[GradNormSample] = field(default_factory=list)
     expected: int = 0
-    """How many readings were begun."""
+    """Number of readings begun."""
     end: _End | None = None
     seen: list[tuple[weakref.ref[torch.Tensor], int]] = field(default_factory=list)
-    """The gradients as they were read last, and their versions."""
+    """The gradients at the last reading, and their versions."""
 
 
 class ManualSteps:
-    """Keeps the readings of a step until it ends, and hands out the one of what was applied.
+    """Keeps the readings of a step until it ends, and delivers the reading of the applied gradients.
 
-    `gradients` gives the gradients there are, and `measure` reads those of a step. `first` gets the reading as backward left
-    the gradients, `deliver` the one of what was applied.
+    Args:
+        gradients: returns the existing gradients.
+        measure: starts a reading of a step's gradients.
+        first: receives the reading of the gradients as backward left them.
+        deliver: receives the reading of the applied gradients.
     """
 
     def __init__(
@@ -57,12 +60,12 @@ class ManualSteps:
         deliver: Callable[[GradNormSample], None],
     ) -> None:
         self.step = 0
-        """The step that has not ended, 0 if there is none."""
+        """The step that has not ended; 0 if there is none."""
         self._gradients, self._measure, self._first, self._deliver = gradients, measure, first, deliver
         self._steps: dict[int, _Step] = {}
 
     def on_backward_post(self, step: int) -> None:
-        """The backward of this step has ended."""
+        """Begin a step when its backward has ended, and read its gradients."""
         self.end()
         self.step = step
         self._steps[step] = _Step()
@@ -71,12 +74,12 @@ class ManualSteps:
         self._read()
 
     def clipped(self) -> None:
-        """A clipping function of torch has run."""
+        """Read the gradients again after a clipping function of torch has run."""
         if self.step:
             self._read()
 
     def end(self) -> None:
-        """What follows the step begins, or the run is over."""
+        """End the step, because the next one begins or the run is over."""
         if not self.step:
             return
         open_step = self._steps[self.step]
@@ -88,7 +91,7 @@ class ManualSteps:
         self._settle(number)
 
     def tree_changed(self, moved: IndexMapping) -> None:
-        """Parameters have other places now. A step stays open while a parameter that it was read of is listed."""
+        """Apply new parameter indices. A step remains open while a parameter of each of its readings is listed."""
         for number, step in list(self._steps.items()):
             readings = [moved_reading(reading, moved) for reading in step.readings]
             step.readings = [reading for reading in readings if reading is not None]
@@ -98,7 +101,7 @@ class ManualSteps:
             self.step = 0
 
     def takes(self, reading: GradNormSample) -> bool:
-        """A reading has arrived. Says whether it is of a step by hand: then it is kept."""
+        """Handle a reading. Return whether it belongs to a step without an optimizer; if so, it is kept."""
         open_step = self._steps.get(reading.step)
         if open_step is None:
             return False
@@ -123,7 +126,7 @@ class ManualSteps:
         loss = open_step.readings[0].loss
         is_applied = open_step.end is not _End.GONE
         if earlier and not last.total and earlier[-1].total:
-            # Set to zero after the update.
+            # The gradients were set to zero after the update.
             is_applied = open_step.end is not _End.CHANGED
             last = earlier[-1]
         self._deliver(replace(last, loss=loss, is_applied=is_applied))

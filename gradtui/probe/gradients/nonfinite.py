@@ -1,8 +1,8 @@
-"""The first step with NaN or Inf: in which phase, module and parameter they appeared. Runs on the training thread.
+"""Find the first step with NaN or Inf, and the phase, module and parameter they appeared in. Runs on the training thread.
 
-On the CPU a loss can be read as backward begins, before its graph is freed: then weights, batch and graph are looked at, for
-`_SECONDS` of the whole run at most. On a device everything comes from the readings that are made anyway, some steps late, and
-what they do not tell is not told (not yet confirmed on a device).
+On the CPU a loss can be read as backward begins, before its graph is freed. Then weights, batch and graph are checked, for at
+most `_SECONDS` of the whole run. On a device all results come from readings that are made anyway, some steps late; what they
+do not contain is not reported (not yet confirmed on a device).
 """
 
 from __future__ import annotations
@@ -32,42 +32,43 @@ from gradtui.protocol.vocabulary import Phase
 
 _SECONDS = 2.0
 _MOST = 20
-"""So many times of a run are told of."""
+"""Maximum number of reports per run."""
 _UNDER_WAY = 8
-"""Readings that may be on their way from a device, and more."""
+"""At least the maximum number of readings under way from a device."""
 
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What else is known of a step, and who can hold the run."""
+    """Context of a step, and the callback that can pause the run."""
 
     counter: StepCounter
     tracer: ModuleCallLogger
     batch: Callable[[], Iterable[torch.Tensor]]
-    """The tensors of the step's batch, none where nobody noted them."""
+    """Return the tensors of the step's batch; empty if they were not recorded."""
     hold: Callable[[PauseAtBadStep], bool]
-    """Holds the run at the next boundary as the command asked; False where it must not be held, and the command is rejected."""
+    """Pause the run at the next boundary as the command requested. Returns False if pausing is not allowed, and the command
+    is rejected."""
 
 
 class _Measured(NamedTuple):
-    """A step whose gradients are measured."""
+    """A step whose gradients are being measured."""
 
     is_left_out: bool
-    """A loss scaler leaves it out, if they are not finite."""
+    """A loss scaler skips the step if its gradients are not finite."""
     optimizer: weakref.ref[object] | None
-    """None where the script updates its parameters itself."""
+    """None if the script updates its parameters itself."""
 
 
 class NonFiniteDetector:
-    """Tells of each time that values stop being finite, and may hold the run then."""
+    """Reports each time that values stop being finite, and may pause the run then."""
 
     def __init__(self, emit: Callable[[Event], None], clock: RunClock, view: ModelRegistry) -> None:
         self.pauses = False
-        """The run is to be held at the next bad step. Until then every step is measured."""
+        """Whether to pause the run at the next step that is not finite. Until then every step is measured."""
         self._wish = PauseAtBadStep(0)
-        """The command that asked for it."""
+        """The command that requested the pause."""
         self.left_out = False
-        """What is measured next is a step that a loss scaler leaves out: Inf in its gradients is how it finds its scale."""
+        """The next measured step is one that a loss scaler skips: Inf in the gradients is how it finds its scale."""
         self.around: Surroundings | None = None
         self._emit = emit
         self._clock = clock
@@ -79,18 +80,19 @@ class NonFiniteDetector:
         self._last_finite: int | None = None
         self._left_s = _SECONDS
         self._finite_losses = 0
-        """Of the present step."""
+        """Number of finite losses in the current step."""
         self._before_step: int | None = None
-        """The step whose gradients are being measured, while its weights are still those that it began with."""
+        """The step whose gradients are being measured, as long as its weights are unchanged."""
         self._under_way: dict[int, _Measured] = {}
-        """By step, whose readings have not arrived yet."""
+        """Steps whose readings have not arrived yet."""
         self._bad_of: weakref.ref[object] | None = None
-        """The optimizer whose gradients were not finite last. While it lives, a finite step of another is no end."""
+        """The optimizer with the most recent non-finite gradients. While it is alive, a finite step of another optimizer does
+        not end the non-finite period."""
         self._clipped: Kinds = {}
-        """The gradients that were not finite before the script clipped them."""
+        """Gradients that were not finite before the script clipped them."""
 
     def set_pause(self, command: PauseAtBadStep) -> CommandResult:
-        """The command. Raises `CommandRefused`."""
+        """Apply the command. Raises `CommandRefused`."""
         if command.on == self.pauses:
             raise NothingToDo("it does so already" if command.on else "it would not pause there anyway")
         if command.on and self._is_bad:
@@ -100,18 +102,18 @@ class NonFiniteDetector:
         return CommandResult(now if command.on else "no longer pauses at the first NaN or Inf", ())
 
     def tree_changed(self, moved: IndexMapping) -> None:
-        """Parameters and modules have other places now."""
+        """Apply new indices of parameters and modules."""
         self._parameters.tree_changed()
         self._weights.tree_changed(moved)
         self._clipped = {}
 
     def on_loss(self, loss: torch.Tensor, outputs: Any, *, is_scaled: bool) -> None:
-        """Backward is about to run on `outputs`; `loss` is what it is without a loss scaler's factor."""
+        """Check the loss as backward begins on `outputs`; `loss` has no loss scaler's factor."""
         if self._is_bad or loss.device.type != "cpu":
             return
         kind = kind_of(loss.item())
         if kind == FINITE or (is_scaled and kind != NAN):
-            # The factor itself may have made Inf of the loss, which then goes unharmed.
+            # The loss scaler's factor may have turned a finite loss into Inf, which then does no harm.
             self._finite_losses += 1
             return
         began = perf_counter()
@@ -121,16 +123,16 @@ class NonFiniteDetector:
         self._tell(found)
 
     def clipping(self) -> None:
-        """The script is about to clip gradients. They are looked at on the CPU, in steps whose module calls are noted."""
+        """Check the gradients before the script clips them: on the CPU, at steps whose module calls are logged."""
         around = self.around
         if around is None or not around.tracer.on or self._is_bad or self._left_s <= 0 or operations_are_observed():
             return
         self._clipped = self._parameters.gradients(Look(self._left_s))
 
     def measuring(self, step: int, optimizer: object, *, has_run: bool = False) -> None:
-        """The gradients of this step are about to be measured. `has_run`: the step may have changed the weights already."""
+        """Prepare to measure the gradients of this step. `has_run`: the step may already have changed the weights."""
         self._before_step = None if has_run else step
-        # A fused optimizer takes the scaler's word itself, and does nothing where that is "not finite".
+        # A fused optimizer reads the scaler's `found_inf` itself, and does nothing if that is set.
         is_left_out = self.left_out or getattr(optimizer, "found_inf", None) is not None
         self._under_way[step] = _Measured(is_left_out, weakref.ref(optimizer) if optimizer is not None else None)
         self.left_out = False
@@ -138,7 +140,7 @@ class NonFiniteDetector:
             del self._under_way[next(iter(self._under_way))]
 
     def read(self, reading: GradNormSample) -> None:
-        """A reading of loss and gradients has arrived."""
+        """Handle a reading of loss and gradients."""
         measured = self._under_way.pop(reading.step, _Measured(False, None))
         loss = FINITE if reading.loss is None else kind_of(reading.loss)
         total = FINITE if reading.total is None else kind_of(reading.total)
@@ -153,7 +155,7 @@ class NonFiniteDetector:
             return
         self._bad_of = measured.optimizer
         if loss != FINITE:
-            # Only from a device: weights and graph are others by now.
+            # Only from a device: weights and graph have changed by now.
             self._tell(replace(self._event(reading.step, loss, None, exact=False), earliest=self._after_finite))
             return
         found = self._backward(reading)
@@ -161,12 +163,12 @@ class NonFiniteDetector:
             self._tell(found)
 
     def _ends_with(self, measured: _Measured) -> bool:
-        """Whether a finite step of this kind ends what was not finite."""
+        """Return whether this finite step ends the non-finite period."""
         bad = self._bad_of() if self._bad_of is not None else None
         return bad is None or (measured.optimizer is not None and measured.optimizer() is bad)
 
     def stepped(self) -> None:
-        """A step has ended, executed or not."""
+        """End the step, whether it was executed or skipped."""
         around, self._finite_losses, self._clipped, self._before_step = self.around, 0, {}, None
         if around is None:
             return
@@ -179,7 +181,7 @@ class NonFiniteDetector:
                 self._weights.measure(around.counter.steps, live, None)
 
     def finish(self) -> None:
-        """Read the weights that were measured last; may wait for a device."""
+        """Read the most recently measured weights. May wait for a device."""
         self._weights.finish()
 
     def _weights_read(self, reading: GradNormSample) -> None:
@@ -191,15 +193,15 @@ class NonFiniteDetector:
             self._tell(replace(found, exact=is_sure and self._last_finite == reading.step))
 
     def _weights_before(self, look: Look) -> NonFiniteFound | None:
-        """Weights that are not finite before backward has run: what the loss comes from."""
+        """Report weights that were not finite before backward, and therefore caused the loss."""
         steps, (bad, _) = self._steps(), self._parameters.weights(look)
         if self._finite_losses:
-            # The closure of an optimizer that moves the weights between its calls.
+            # An optimizer's closure: the optimizer changes the weights between its calls.
             return self._of_weights(bad, steps + 1, Phase.OPTIMIZER)
         return self._began_bad(bad, steps + 1)
 
     def _began_bad(self, bad: Kinds, step: int) -> NonFiniteFound | None:
-        """What is said of `step` where these weights were not finite as it began. None if there are none."""
+        """Return the report for `step` if these weights were not finite as it began; None if there are none."""
         if step == 1:
             return self._of_weights(bad, 1, Phase.LOAD)
         if self._last_finite == step - 1:
@@ -209,7 +211,7 @@ class NonFiniteDetector:
 
     @property
     def _after_finite(self) -> int:
-        """The step after the last one that was measured and found finite."""
+        """The step after the last one that was measured and finite."""
         return (self._last_finite or 0) + 1
 
     def _of_weights(self, bad: Kinds, step: int, phase: Phase | None) -> NonFiniteFound | None:
@@ -253,7 +255,7 @@ class NonFiniteDetector:
         bad, is_sure = self._parameters.of_reading(reading, lambda parameter: parameter.grad, look)
         if not bad:
             return None
-        # Once an optimizer has applied NaN, its gradients are NaN at every step.
+        # After an optimizer has applied NaN, its gradients are NaN at every step.
         weights, are_known = self._parameters.weights(look) if self._before_step == reading.step else ({}, False)
         self._left_s -= perf_counter() - began
         if weights:

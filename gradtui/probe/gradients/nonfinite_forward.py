@@ -1,8 +1,9 @@
-"""Where in a forward the first NaN or Inf came from, read once from the autograd graph before backward frees it.
+"""Find where in a forward the first NaN or Inf originated, by reading the autograd graph before backward frees it.
 
-Autograd keeps many inputs and results of operations. Whose result a kept tensor is tells its `grad_fn`; the earliest
-operation with a bad result is taken, and where what came before it was not kept, everything that it may have come from.
-Runs on the training thread; nothing is kept, and what is hooked (checkpointing, offloading) is not unpacked.
+Autograd saves many inputs and results of operations; the `grad_fn` of a saved tensor identifies the operation that made it.
+The search reports the earliest operation with a non-finite result. If the inputs of that operation were not saved, it reports
+all operations that the value may have come from. Runs on the training thread. It keeps nothing, and does not unpack tensors
+behind hooks (checkpointing, offloading).
 """
 
 from __future__ import annotations
@@ -23,26 +24,26 @@ from gradtui.probe.torch_private.saved_origins import kept_by
 
 @dataclass(frozen=True)
 class Origin:
-    """Where it came from."""
+    """The origin of a non-finite value."""
 
     kind: str
-    """What it holds (`not_finite.NAN` and the like)."""
+    """What the tensor holds (`time_budget.NAN` and the like)."""
     module: int
-    """Place of the module whose operation gave it, OUTSIDE of any."""
+    """Index of the module whose operation produced it; OUTSIDE if none."""
     last: int
-    """Place of the last module that it may have come from: the same one where it is known."""
+    """Index of the last module that it may have come from; equal to `module` if the origin is known."""
     is_input: bool = False
-    """It was in what the module was given from outside of the graph: a batch, or what ran without autograd."""
+    """The value was in an input of the module from outside the graph: a batch, or the result of code without autograd."""
     is_exact: bool = True
-    """False where the module may be one nearby: nobody noted which module ran when, or there was no time for all."""
+    """False if the origin may be a nearby module: module calls were not logged, or time ran out."""
 
 
 def find_origin(
     roots: Iterable[torch.Tensor], loss: str, tree: ModuleTree, trace: ModuleCallLog | None, look: Look
 ) -> Origin | None:
-    """The origin of a loss that is not finite; None where there was no time to look, or the graph is too deep for it.
+    """Return the origin of a non-finite loss; None if time ran out or the graph is too deep.
 
-    `loss` says what it is. Without a `trace` modules are known by the parameters that operations use.
+    `loss` says what kind of value it is. Without a `trace`, operations are assigned to modules by the parameters they use.
     """
     return _Search(tree, trace, look).over([root.grad_fn for root in roots if root.grad_fn is not None], loss)
 
@@ -53,14 +54,14 @@ class _Search:
         self._look = look
         owned = (*tree.live_parameters(), *buffers_of(tree))
         self._own = {_storage(each) for _, each in owned} - {None}
-        """Weights were looked at before, and statistics show what a module was given."""
+        """Storage keys to skip. Weights were checked before, and the running statistics reflect a module's inputs."""
         self._trace = trace
         self._owners: list[tuple[int, int]] = []
-        """(number, module) of the operations that use a parameter, in order; only without a trace."""
+        """(sequence number, module) of the operations that use a parameter, in order; only without a trace."""
         self._results: dict[GraphNode, str] = {}
-        """What the result of an operation holds, as far as it was kept."""
+        """What the result of each operation holds, as far as it was saved."""
         self._inputs: list[tuple[int, str]] = []
-        """(number of the operation, what it holds) of tensors that no operation of the graph made."""
+        """(sequence number of the operation, what the tensor holds) for tensors that no operation of the graph made."""
 
     def over(self, roots: list[GraphNode], loss: str) -> Origin | None:
         known = _nodes(roots)
@@ -80,7 +81,7 @@ class _Search:
         return None if self._look.is_over else self._back_from(roots, loss)
 
     def _earliest(self, kinds: Collection[str]) -> Origin | None:
-        """The earliest of what is that bad."""
+        """Return the earliest origin of a value of these kinds."""
         results = [(number_of(node), node) for node, kind in self._results.items() if kind in kinds]
         inputs = [each for each in self._inputs if each[1] in kinds]
         first = min(results, key=lambda each: each[0], default=None)
@@ -93,7 +94,7 @@ class _Search:
         return self._back_from([first[1]], self._results[first[1]])
 
     def _back_from(self, start: list[GraphNode], kind: str) -> Origin:
-        """The operations that a bad result may have come from: back to those whose results were kept and are well."""
+        """Return the range of operations that a bad result may come from, back to those with saved, finite results."""
         suspects, waiting = set(start), list(start)
         while waiting:
             for node, _ in waiting.pop().next_functions:
@@ -137,7 +138,7 @@ class _Search:
 
 
 def _nodes(roots: list[GraphNode]) -> set[GraphNode] | None:
-    """Every operation of the graph; None where it would do harm to look at them (see `graph_depth`)."""
+    """Return every operation of the graph; None if traversing it would do harm (see `graph_depth`)."""
     seen, waiting, most = set(roots), list(roots), deepest()
     is_known = False
     while waiting:
@@ -153,7 +154,7 @@ def _nodes(roots: list[GraphNode]) -> set[GraphNode] | None:
 
 
 def _storage(tensor: torch.Tensor) -> int | None:
-    """The identity of a tensor's storage; None for what has none of its own (sparse tensors, wrappers)."""
+    """Return the key of a tensor's storage; None if it has no storage of its own (sparse tensors, wrappers)."""
     try:
         return storage_key(tensor)
     except (NotImplementedError, RuntimeError):

@@ -1,4 +1,4 @@
-"""Which parameters hold NaN or Inf, in weights or gradients, and which of them is nearest to the loss. Training thread."""
+"""Find the parameters with NaN or Inf in weights or gradients, and which of them is nearest to the loss. Training thread."""
 
 from __future__ import annotations
 
@@ -13,47 +13,47 @@ from gradtui.probe.model import ModelRegistry, read_groups
 from gradtui.probe.torch_private.private_names import is_lazy
 
 Kinds = dict[int, str]
-"""Place of a parameter -> what is not finite in it (`not_finite.INF` and the like); -1 for those of no known model."""
+"""Parameter index -> what is not finite in it (`time_budget.INF` and the like); -1 for parameters of no known model."""
 
 
 class BadParameters:
-    """Looks at the parameters of the models in view."""
+    """Checks the parameters of the listed models."""
 
     def __init__(self, view: ModelRegistry) -> None:
         self._view = view
         self._called: Collection[int] = ()
-        """The modules in the order of first calls, of the step whose calls were noted last."""
+        """Modules in the order of their first calls, from the last step whose calls were logged."""
 
     def tree_changed(self) -> None:
-        """Modules have other places now."""
+        """Forget the order of calls: modules have new indices."""
         self._called = ()
 
     def saw_calls(self, modules: Collection[int]) -> None:
-        """The modules that were called in a step, in the order of first calls."""
+        """Record the modules that were called in a step, in the order of first calls."""
         self._called = modules
 
     def live(self) -> list[tuple[int, torch.Tensor]]:
-        """(place, parameter) of those that have elements."""
+        """Return (index, parameter) of the parameters that have elements."""
         return [
             (place, each) for place, each in self._view.tree.live_parameters() if not is_lazy(each) and each.numel()
         ]
 
     def weights(self, look: Look) -> tuple[Kinds, bool]:
-        """Those whose weights are not finite, and whether all weights could be read."""
+        """Return the parameters whose weights are not finite, and whether all weights could be read."""
         kinds = {place: look.at(each) for place, each in self.live()}
         return {place: kind for place, kind in kinds.items() if kind}, None not in kinds.values()
 
     def gradients(self, look: Look) -> Kinds:
-        """Those whose gradients are not finite."""
+        """Return the parameters whose gradients are not finite."""
         kinds = {place: look.at(each.grad) for place, each in self.live() if each.grad is not None}
         return {place: kind for place, kind in kinds.items() if kind}
 
     def of_reading(
         self, reading: GradNormSample, tensor_of: Callable[[torch.Tensor], torch.Tensor | None], look: Look
     ) -> tuple[Kinds, bool]:
-        """Those whose norms say so, and whether that is sure. `tensor_of` gives what was measured of a parameter.
+        """Return the parameters with non-finite norms, and whether that is certain. `tensor_of` returns the measured tensor.
 
-        A norm is infinite too where the squares of finite values are beyond float32: the values are asked, where they can be.
+        A norm is also infinite if the squares of finite values overflow float32, so the values are checked where possible.
         """
         bad: Kinds = {}
         is_sure = True
@@ -69,17 +69,17 @@ class BadParameters:
         return bad, is_sure
 
     def nearest(self, bad: Kinds) -> int | None:
-        """The one of them that is nearest to the loss: of the module that was called last. None if all are unknown."""
+        """Return the parameter nearest to the loss: of the module that was called last. None if all are unknown."""
         known = [place for place in bad if place >= 0]
         called = {module: number for number, module in enumerate(self._called)}
         return max(known, key=lambda place: (self._order(place, called), place), default=None)
 
     def path(self, place: int) -> str:
-        """Its path."""
+        """Return the path of a parameter."""
         return self._view.tree.parameters[place].path
 
     def learning_rate(self, place: int) -> float | None:
-        """Of the group that it is in; None where that is not known, or lies on a device."""
+        """Return the learning rate of the parameter's group; None if it is unknown or on a device."""
         parameter, optimizers = self._at(place), self._view.live_optimizers()
         for optimizer, groups in zip(optimizers, read_groups(optimizers)):
             for group, settings in zip(optimizer.param_groups, groups):
@@ -92,7 +92,8 @@ class BadParameters:
         return references[place]() if 0 <= place < len(references) else None
 
     def _order(self, place: int, called: Mapping[int, int]) -> int:
-        # A module that is not called itself (the output projection of an attention) goes with the one that holds it.
+        # A module that is not called itself (the output projection of an attention) takes the order of its nearest
+        # called ancestor.
         tree = self._view.tree
         module = tree.parameters[place].module
         while module not in called and module >= 0:
@@ -101,10 +102,10 @@ class BadParameters:
 
 
 def of_clipped(bad: Kinds, before: float | None, seen: Mapping[int, str]) -> tuple[Kinds, bool]:
-    """What of the gradients was bad before clipping, where `seen` says so, and whether that is known.
+    """Return which gradients were not finite before clipping (those in `seen`, if any), and whether that is known.
 
-    Clipping multiplies by a threshold over the total: where that is NaN all gradients become NaN, where it is Inf they become
-    zeros, and NaN where they were Inf.
+    Clipping multiplies by a threshold divided by the total norm. If the total is NaN, all gradients become NaN. If it is Inf,
+    gradients become zero, and NaN where they were Inf.
     """
     if seen:
         return dict(seen), True

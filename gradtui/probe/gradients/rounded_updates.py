@@ -1,7 +1,7 @@
-"""Whether a parameter of half precision is too coarse for the updates that its optimizer would make.
+"""Detect half-precision parameters that are too coarse for the updates of their optimizer.
 
-A value of magnitude w has neighbours about `eps * w` away. An update below half of that distance is rounded away, at every
-step. Worked out when a person unfreezes parameters, on the training thread, with one read of a few numbers.
+The values next to a value of magnitude w are about `eps * w` away. An update below half of that distance is rounded away at
+every step. Computed on the training thread when the user unfreezes parameters, with one read of a few numbers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gradtui.probe.torch_private.private_names import is_wrapper, multi_tensor_n
 
 _HALF = (torch.float16, torch.bfloat16)
 _STEP_IS_RATE = ("Adam", "AdamW", "NAdam", "RAdam", "Adamax")
-"""Torch's own optimizers that move every element by about the learning rate, whatever the size of its gradient."""
+"""PyTorch optimizers that change every element by about the learning rate, regardless of the size of its gradient."""
 
 
 class _Rounded(NamedTuple):
@@ -38,9 +38,9 @@ class _Rounded(NamedTuple):
 def warning(
     chosen: Mapping[int, torch.Tensor], tree: ModuleTree, optimizers: Sequence[Optimizer], norms: Mapping[int, float]
 ) -> str:
-    """What to say where most updates of these parameters would be rounded away; empty where they would not, or nobody knows.
+    """Return a warning if most updates of these parameters would be rounded away; empty if not, or if that is unknown.
 
-    `norms` has the gradient norms of parameters that train, by place: what a gradient is like here is judged by them.
+    `norms` maps the indices of training parameters to gradient norms, from which a typical gradient is estimated.
     """
     half = [tensor for tensor in chosen.values() if tensor.dtype in _HALF and tensor.numel() and not is_wrapper(tensor)]
     if not half or operations_are_observed():
@@ -53,7 +53,7 @@ def warning(
     try:
         magnitudes = _magnitudes(owned)
     except RuntimeError:
-        # No room on the device, it may be: the command has been carried out all the same.
+        # Possibly no memory on the device. The command has been applied anyway.
         return ""
     for tensor, magnitude in zip(owned, magnitudes):
         update = _update(*owners[id(tensor)], gradient)
@@ -74,7 +74,7 @@ def _words(rounded: Sequence[_Rounded], count: int) -> str:
 
 
 def _magnitudes(tensors: Sequence[torch.Tensor]) -> list[float]:
-    """The root mean square of each, from one read for each device."""
+    """Return the root mean square of each tensor, with one read per device."""
     found: dict[int, float] = {}
     for device in {tensor.device for tensor in tensors}:
         there = [tensor for tensor in tensors if tensor.device == device]
@@ -90,7 +90,7 @@ def _norms(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def _update(optimizer: Optimizer, group: Mapping[str, Any], gradient: float | None) -> float | None:
-    """How far a step moves an element, about; None where that is not known."""
+    """Return about how far a step moves an element; None if that is unknown."""
     rate = group.get("lr")
     if isinstance(rate, torch.Tensor):
         rate = rate.item() if rate.device.type == "cpu" else None
@@ -105,7 +105,7 @@ def _update(optimizer: Optimizer, group: Mapping[str, Any], gradient: float | No
 
 
 def _distance(dtype: torch.dtype, magnitude: float) -> float:
-    """From a value of this magnitude to the next one."""
+    """Return the distance from a value of this magnitude to the next one."""
     limits = torch.finfo(dtype)
     exponent = math.floor(math.log2(magnitude)) if magnitude > 0 else 0
     return float(limits.eps) * max(2.0**exponent, float(limits.tiny))

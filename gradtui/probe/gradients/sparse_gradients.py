@@ -1,7 +1,7 @@
-"""Sparse gradients whose indices may repeat (`nn.Embedding(sparse=True)`): their norm without waiting for a device.
+"""Compute norms of sparse gradients with repeated indices (`nn.Embedding(sparse=True)`) without waiting for a device.
 
-`coalesce` adds up what belongs together, and waits for the device to learn how many indices differ. Not yet confirmed on a
-device.
+`coalesce` sums the values of equal indices, and waits for the device to learn how many distinct indices there are. Not yet
+confirmed on a device.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from gradtui.probe.memory import PIECE_BYTES
 
 
 def would_wait(gradient: torch.Tensor) -> bool:
-    """Whether to coalesce this tensor would wait for a device."""
+    """Return whether coalescing this tensor would wait for a device."""
     return gradient.layout is torch.sparse_coo and not gradient.is_coalesced() and gradient.device.type != "cpu"
 
 
 def norm_of_repeated(gradient: torch.Tensor) -> torch.Tensor:
-    """The L2 norm of a sparse tensor whose indices may repeat. Every size is known to the host, so nothing waits."""
+    """Return the L2 norm of a sparse tensor whose indices may repeat. The host knows every size, so nothing waits."""
     indices, values = gradient._indices(), gradient._values()  # noqa: SLF001 - the public names want a coalesced tensor
     values = torch.view_as_real(values.resolve_conj()) if values.is_complex() else values
     if values.dtype in (torch.float16, torch.bfloat16):
@@ -37,7 +37,7 @@ def norm_of_repeated(gradient: torch.Tensor) -> torch.Tensor:
 
 
 def _number_of_each(indices: torch.Tensor, sizes: torch.Size) -> torch.Tensor:
-    """The same number for equal columns of `indices`, different ones for others, from 0."""
+    """Return a number for each column of `indices`, from 0: equal columns have equal numbers."""
     places = indices[0]
     for dimension, size in enumerate(sizes[1:], start=1):
         places = places * size + indices[dimension]

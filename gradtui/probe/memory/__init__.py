@@ -1,7 +1,7 @@
-"""Bytes: how many are allocated, and who holds them.
+"""Memory: how many bytes are allocated, and what holds them.
 
-This package owns the memory counters of each device, the breakdown by category at phase ends, the memory profile of one step,
-and the report of an out-of-memory error.
+This package owns the memory counters of each device, the memory breakdown at phase ends, the memory profile of one step, and
+the report of an out-of-memory error.
 """
 
 from gradtui.probe.memory.batch_storages import BatchStorages

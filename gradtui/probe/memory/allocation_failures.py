@@ -1,6 +1,6 @@
-"""Which exceptions say that an allocation failed, and what they tell of it. Any thread.
+"""Recognize exceptions that report a failed allocation, and parse their messages. Any thread.
 
-Python and NumPy raise MemoryError; torch raises `torch.OutOfMemoryError` for a device's allocator, and a bare RuntimeError
+Python and NumPy raise MemoryError. PyTorch raises `torch.OutOfMemoryError` for a device's allocator, and a bare RuntimeError
 from the CPU's ("[enforce fail at alloc_cpu.cpp …] … DefaultCPUAllocator: can't allocate memory: you tried to allocate N
 bytes"), from a driver ("CUDA error: out of memory"), from Metal ("MPS backend out of memory") and from cuBLAS's handle.
 """
@@ -32,12 +32,12 @@ _REQUESTED = re.compile(
 _GPU = re.compile(r"\bGPU (\d+)")
 _POWERS: dict[str, int] = {unit: 1 << 10 * power for power, unit in enumerate("bkmgtpe")}
 _LONGEST = 400
-"""Characters of a message that are kept."""
+"""Maximum number of characters of a message that are kept."""
 
 
 @dataclass(frozen=True)
 class AllocationFailure:
-    """One failed allocation: where (`cpu`, `cuda:1`), the message's first line, and the bytes asked for if that tells."""
+    """One failed allocation: the device (`cpu`, `cuda:1`), the message's first line, and the requested bytes if known."""
 
     device: str
     message: str
@@ -45,7 +45,7 @@ class AllocationFailure:
 
 
 def allocation_failure(error: BaseException | None) -> AllocationFailure | None:
-    """What `error` says of a failed allocation; None if it speaks of something else."""
+    """Return the failed allocation that `error` reports; None if it reports something else."""
     if isinstance(error, MemoryError):
         return _read(str(error), "cpu")
     if not isinstance(error, RuntimeError) or isinstance(error, RecursionError):
@@ -68,5 +68,5 @@ def _requested(text: str) -> int | None:
     if found is None:
         return None
     number, factor = found[1], _POWERS[found[2][0].lower()]
-    # Through a float a count above 2⁵³ would be another one.
+    # Converting a count above 2⁵³ to float would change it.
     return int(number) * factor if number.isdigit() else int(float(number) * factor)

@@ -1,9 +1,9 @@
-"""Every storage that is made and freed while a step runs: its memory from within, operation by operation.
+"""Log every storage that is allocated and freed while a step runs, operation by operation.
 
-CPU tensors have no allocator that keeps a peak, so the operations themselves are watched, on single steps that are asked for
-or sampled: a `TorchDispatchMode` sees each one's outputs, and a weak reference tells when a storage is freed. What a kernel
-allocates and frees while it runs (a convolution's workspace) is not seen. Runs on the training thread, which on the CPU also
-runs backward.
+CPU tensors have no allocator that records a peak, so gradtui observes the operations themselves, on single steps that are
+requested or sampled: a `TorchDispatchMode` receives the outputs of each one, and a weak reference reports when a storage is
+freed. What a kernel allocates and frees while it runs (a convolution's workspace) is not observed. Runs on the training
+thread, which on the CPU also runs backward.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from gradtui.probe.torch_private.operation_mode import OperationMode, below_oper
 from gradtui.probe.torch_private.private_names import is_wrapper
 
 MAX_EVENTS = 400_000
-"""Allocations and frees that are followed in one step; beyond that the trace ends early and says so."""
+"""Maximum number of allocations and frees logged in one step; beyond that the log ends early and `is_whole` is False."""
 
 _NO_TENSORS = frozenset({int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout, torch.Size})
 
 
 @dataclass(slots=True)
 class Allocation:
-    """One storage. `born` and `died` are places on the curve, `died` -1 while it is alive."""
+    """One storage. `born` and `died` are indices into the curve; `died` is -1 while it is alive."""
 
     nbytes: int
     module: int
-    """The module whose operation made it, as a place in the tree."""
+    """The index of the module whose operation made it."""
     made: bool
-    """An operation made it; otherwise it was there before anybody saw it, and `born` is where it was first seen."""
+    """Whether a logged operation made it. Otherwise it existed before, and `born` is where it was first observed."""
     born: int
     died: int = -1
     kind: str | None = None
-    """The memory category it belongs to, where that is known."""
+    """The memory category it belongs to, if known."""
 
 
 class _Followed(weakref.ref[Any]):
-    """A storage that is alive, and what is known of it."""
+    """A weak reference to a living storage, with its entry in the log."""
 
     __slots__ = ("allocation", "key")
     allocation: Allocation
@@ -50,9 +50,9 @@ class _Followed(weakref.ref[Any]):
 
 
 class AllocationLog(OperationMode):
-    """Live bytes on one kind of device after every operation that changed them.
+    """Records live bytes on one device type after every operation that changed them.
 
-    `total` is what was allocated when the trace began; `module_now` tells whose code is running.
+    `total` is what was allocated when the log began; `module_now` returns the module whose code is running.
     """
 
     def __init__(self, device_type: str, total: int, module_now: Callable[[], int]) -> None:
@@ -60,15 +60,15 @@ class AllocationLog(OperationMode):
         self.curve: list[int] = [total]
         """Bytes after each change."""
         self.modules: list[int] = [module_now()]
-        """The module that was running at each."""
+        """The module that was running at each change."""
         self.allocations: list[Allocation] = []
         self.operations = 0
         self.own_ns = 0
-        """What following them has taken, beside what torch needs to show them to us."""
+        """Nanoseconds that logging has taken, without the time that torch needs to dispatch operations to it."""
         self.failure: Exception | None = None
-        """A mistake of ours; nothing is followed any further."""
+        """An exception of gradtui's own code. Nothing is logged after it."""
         self.is_whole = True
-        """False if there were more events than are followed."""
+        """False if there were more events than `MAX_EVENTS`."""
         self._device_type = device_type
         self._on_cpu = device_type == "cpu"
         self._module_now = module_now
@@ -78,7 +78,7 @@ class AllocationLog(OperationMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Run the operation, and note what storages it has made."""
+        """Run the operation, and log the storages that it has made."""
         self.operations += 1
         began = perf_counter_ns()
         self._look_at(args, is_new=False)
@@ -88,18 +88,18 @@ class AllocationLog(OperationMode):
         try:
             result = func(*args, **kwargs) if kwargs else func(*args)
         except BaseException as error:
-            # Without us the operation would have been called by torch's own C++ code, not by a frame of torch's Python.
+            # Without the mode, torch's C++ code would have called the operation, not a frame of torch's Python code.
             error.__traceback__ = below_operator_call(error.__traceback__)
             raise
         returned = perf_counter_ns()
-        # What an operation writes in place is an argument that it returns.
+        # An in-place operation returns the argument that it writes.
         if result is not None and not (args and result is args[0]):
             self._look_at((result,), is_new=True)
         self.own_ns += perf_counter_ns() - returned + called - began
         return result
 
     def _look_at(self, values: Iterable[Any], *, is_new: bool) -> None:
-        """Follow what is among the arguments or results of an operation; what fails in that never reaches the operation."""
+        """Log the arguments or results of an operation. An exception in here never reaches the operation."""
         if self.failure is not None:
             return
         live = self._live
@@ -121,18 +121,21 @@ class AllocationLog(OperationMode):
             self.failure = error
 
     def know(self, tensor: torch.Tensor, kind: str, module: int) -> None:
-        """Say what a tensor's storage is. One that no operation made counts in the total already, until it is freed."""
+        """Set the category and module of a tensor's storage.
+
+        A storage that no operation made counts in the total already, until it is freed.
+        """
         allocation = self._follow(tensor, is_new=False)
         if allocation is not None:
             allocation.kind, allocation.module = kind, module
 
     def measured(self, total: int) -> None:
-        """The allocator says that so much is allocated now: make up for what no operation told of (NumPy, loss functions)."""
+        """Correct the curve to the allocator's total: it includes what no operation reported (NumPy, loss functions)."""
         if total != self.curve[-1]:
             self._note(total - self.curve[-1], self._module_now())
 
     def close(self) -> None:
-        """Follow nothing any further. The numbers stay."""
+        """Stop logging. The results stay."""
         self._live.clear()
 
     def _follow_all(self, values: Iterable[Any], *, is_new: bool) -> None:
@@ -169,7 +172,7 @@ class AllocationLog(OperationMode):
         return allocation
 
     def _when_freed(self) -> Callable[[weakref.ref[Any]], None]:
-        # A callback that held the trace would keep it alive as long as the script's tensors.
+        # A callback that referred to the log would keep it alive as long as the script's tensors.
         trace = weakref.ref(self)
 
         def freed(followed: weakref.ref[Any]) -> None:

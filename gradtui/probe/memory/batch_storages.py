@@ -1,7 +1,7 @@
-"""The storages of a step's batches: arguments of the outermost model calls, and what a DataLoader has given.
+"""Record the storages of a step's batches: arguments of the outermost model calls, and batches from a DataLoader.
 
-Only of steps that are looked at, and by weak references: a storage is no longer counted when the script has let go of it.
-Runs on the training thread.
+Only at sampled steps, and by weak references: a storage no longer counts when the script has released it. Runs on the
+training thread.
 """
 
 from __future__ import annotations
@@ -20,39 +20,39 @@ from gradtui.probe.torch_private.private_names import is_being_traced
 from gradtui.probe.torch_private.unwrap import plain_tensors
 
 _MAX_VALUES = 10_000
-"""Values of one batch that are looked at, lists of plain numbers included."""
+"""Maximum number of values of one batch that are visited, including lists of plain numbers."""
 
 _MAX_STORAGES = 10_000
-"""Storages that are remembered of one step."""
+"""Maximum number of storages that are recorded per step."""
 
 
 class _Reference(weakref.ref[Any]):
-    """A weak reference to a storage that knows the type of its elements."""
+    """A weak reference to a storage that knows the dtype of its elements."""
 
     __slots__ = ("dtype",)
     dtype: torch.dtype
 
 
 class BatchStorages:
-    """What the script's models work on in the present step, as far as it is alive."""
+    """The living input storages of the script's models in the current step."""
 
     def __init__(self) -> None:
         self.on = True
-        """The present step is looked at, or the first has not begun: arguments of model calls are wanted."""
+        """Whether to record the arguments of model calls: the current step is sampled, or the first has not begun."""
         self.from_iterator: Callable[[Any], None] = lambda _: None
-        """Called with the iterator of a DataLoader that has given a batch."""
+        """Callback that receives the iterator of a DataLoader that has returned a batch."""
         self._next: dict[int, _Reference] = {}
-        """Of what came last: the next step may begin with it."""
+        """Storages of the newest batch, with which the next step may begin."""
         self._of_step: dict[int, _Reference] = {}
 
     def begin(self, *, on: bool) -> None:
-        """A step begins that is looked at, or is not."""
+        """Begin a step; `on` if it is sampled."""
         self.on = on
         self._of_step = self._next if on else {}
         self._next = {}
 
     def fetched(self, now: int, batch: Any, iterator: Any = None) -> None:  # noqa: ARG002 - as every callback of a hook
-        """A DataLoader has given a batch by this iterator."""
+        """Record a batch that a DataLoader has returned by this iterator."""
         if iterator is not None:
             self.from_iterator(iterator)
         self._next = _storages(batch)
@@ -60,23 +60,23 @@ class BatchStorages:
             self._add(self._next)
 
     def given(self, now: int, arguments: Any) -> None:  # noqa: ARG002
-        """An outermost model call has these arguments. It may be what a step begins with."""
+        """Record the arguments of an outermost model call. A step may begin with it."""
         found = _storages(arguments)
         if len(self._next) > _MAX_STORAGES:
-            # An evaluation before the first step may be long. A step begins with what came last of it.
+            # An evaluation before the first step may be long. A step begins with its last arguments.
             self._next = {}
         self._next |= found
         self._add(found)
 
     def alive(self) -> Iterator[Any]:
-        """The storages of the step's batches that somebody still holds."""
+        """Yield the storages of the step's batches that are still alive."""
         for reference in self._of_step.values():
             storage = reference()
             if storage is not None:
                 yield storage
 
     def tensors(self) -> Iterator[torch.Tensor]:
-        """The same as tensors of one dimension, which share that memory."""
+        """Yield the same storages as 1-D tensors that share their memory."""
         for reference in self._of_step.values():
             storage = reference()
             if storage is not None:
@@ -90,9 +90,9 @@ class BatchStorages:
 
 
 def _storages(values: Any) -> dict[int, _Reference]:
-    """The storages of the tensors in a batch, however it is nested, by their keys.
+    """Return the storages of the tensors in a batch by their keys, however the batch is nested.
 
-    Results of operations that autograd records are no batch: one model's output that goes into another.
+    Results of operations that autograd records do not count as a batch: they are one model's output that goes into another.
     """
     if is_being_traced():
         return {}
@@ -106,7 +106,7 @@ def _storages(values: Any) -> dict[int, _Reference]:
             waiting.extend(_parts(value))
         elif value.grad_fn is None:
             for tensor in plain_tensors(value):
-                # What torch.func puts around a tensor has no storage of its own, and raises.
+                # A torch.func wrapper of a tensor has no storage of its own, and raises.
                 with suppress(NotImplementedError):
                     storage = tensor.untyped_storage()
                     found[storage._cdata] = reference = _Reference(storage)  # noqa: SLF001 - as `storage_key`
@@ -115,7 +115,7 @@ def _storages(values: Any) -> dict[int, _Reference]:
 
 
 def _parts(value: Any) -> list[Any]:
-    """What a container holds; nothing that the script's own classes define is called."""
+    """Return the values of a container, without calling anything that the script's own classes define."""
     if isinstance(value, list):
         return list(islice(list.__iter__(value), _MAX_VALUES))
     if isinstance(value, tuple):
@@ -123,6 +123,6 @@ def _parts(value: Any) -> list[Any]:
     if isinstance(value, dict):
         return list(islice(dict.values(value), _MAX_VALUES))
     if isinstance(value, UserDict) or (is_dataclass(value) and not isinstance(value, type)):
-        # The first is what tokenizers return. A dataclass with slots has no such dictionary, and is passed over.
+        # Tokenizers return a `UserDict`. A dataclass with slots has no `__dict__`, and is skipped.
         return list(islice(getattr(value, "__dict__", {}).values(), _MAX_VALUES))
     return []

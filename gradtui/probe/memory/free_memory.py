@@ -1,4 +1,4 @@
-"""Whether a device has memory left for gradtui's own operations. Training thread. Not yet confirmed on a device.
+"""Check whether a device has memory left for gradtui's own operations. Training thread. Not yet confirmed on a device.
 
 Near the memory limit an allocation by gradtui could make the caching allocator return all its free blocks to the driver and
 count a failed allocation, or take the memory that the script needs next. gradtui allocates small blocks only (at most
@@ -12,14 +12,14 @@ from collections.abc import Iterable
 import torch
 
 PIECE_BYTES = 1 << 20
-"""What an operation of ours takes at most: up to this size the allocator hands blocks out of segments of 2 MiB."""
+"""Maximum bytes of a gradtui operation. Up to this size the allocator takes blocks from segments of 2 MiB."""
 _NEEDED = 4 << 20
 _MARGIN = 64 << 20
-"""What the driver must have left where we would make the allocator take more: the script's next segments fit too."""
+"""Free bytes that the driver must have before gradtui may make the allocator grow: the script's next segments must fit too."""
 
 
 def has_room(devices: Iterable[int]) -> bool:
-    """Whether each of these CUDA devices has room for a measurement. Where that is unknown the answer is yes."""
+    """Return whether each of these CUDA devices has room for a measurement. The answer is yes if that is unknown."""
     for device in devices:  # noqa: SIM110 - a generator would be one call more where there is no device
         if not _has_room(device):
             return False
@@ -27,7 +27,7 @@ def has_room(devices: Iterable[int]) -> bool:
 
 
 def devices_with_room(tensors: Iterable[torch.Tensor]) -> dict[torch.device, bool]:
-    """Of the CUDA devices of some tensors: whether each has room for a measurement."""
+    """Return, for each CUDA device of some tensors, whether it has room for a measurement."""
     devices = {tensor.device for tensor in tensors if tensor.is_cuda}
     return {device: has_room((device.index,)) for device in devices}
 
@@ -37,7 +37,7 @@ def _has_room(device: int) -> bool:
         stats = torch.cuda.memory_stats_as_nested_dict(device)
         if _bytes(stats, "reserved", "small_pool") - _bytes(stats, "active", "small_pool") >= _NEEDED:
             return True
-        # About 20 µs, and asked only where the allocator has no small blocks left.
+        # Takes about 20 µs, and runs only if the allocator has no small blocks left.
         free, total = torch.cuda.mem_get_info(device)
         share = getattr(torch.cuda, "get_per_process_memory_fraction", None)
         allowed = (int(total * share(device)) if share is not None else total) - _bytes(stats, "reserved", "all")

@@ -1,8 +1,8 @@
-"""Graphs that are alive although the present backward does not reach them: collected losses, recorded evaluations.
+"""Find graphs that are alive although the current backward does not reach them: collected losses, recorded evaluations.
 
-They are looked for from the tensors that Python's collector knows, only where bytes have appeared that no category explains,
-and within a budget. What is found is held by weak references to the saved storages: a graph keeps all of them or none.
-Training thread.
+The search starts from the tensors known to Python's collector. It runs only if bytes have appeared that no category explains,
+and within a budget. Results are held by weak references to the saved storages: a graph keeps all of them or none. Training
+thread.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from gradtui.protocol.vocabulary import MemoryBytes, Phase
 
 SEARCH_NS = 250_000_000
 _SEARCH_SHARE = 0.005
-"""Searches may take this long together, plus this share of the time, as those for models may."""
+"""Searches may take this long in total, plus this share of the elapsed time, as searches for models may."""
 _ONE_SEARCH_NS = 100_000_000
-"""A search that takes longer ends with what it has found."""
+"""A search that takes longer ends with its results so far."""
 MIN_BYTES = 1 << 20
 _MIN_SHARE = 0.005
-"""Of the total. Fewer unexplained bytes are no reason to search."""
+"""Share of the total. Fewer unexplained bytes do not start a search."""
 _CALLS_KEPT = 4_096
 
 
@@ -49,10 +49,10 @@ class _Graph:
     """What the operations between two calls of root modules have saved."""
 
     call: int
-    """Number of the first operation of its call, -1 where the call was not noted."""
+    """Sequence number of the first operation of its call; -1 if the call was not recorded."""
     step: int
     is_alone: bool
-    """No other call can have been between this one and the next one that was noted."""
+    """No other call can have occurred between this one and the next recorded one."""
     storages: dict[int, int] = field(default_factory=dict)
     references: list[weakref.ref[Any]] = field(default_factory=list)
 
@@ -71,34 +71,34 @@ class Living:
 
 
 class LiveGraphs:
-    """Remembers when root modules were called, and finds whose graphs are alive."""
+    """Records when root modules were called, and finds whose graphs are alive."""
 
     def __init__(self) -> None:
         self._numbers: list[int] = []
         self._steps: list[int] = []
-        """The calls that were noted: the number of the next operation, and the step."""
+        """The step of each recorded call; `_numbers` has the sequence number of its next operation."""
         self._graphs: list[_Graph] = []
         self._explained: dict[Phase, int] = {}
         """Bytes in no category after the last search at the end of a phase."""
         self._is_cut = False
-        """The last search ended before it had seen everything."""
+        """Whether the last search ended before it was complete."""
         self._began = perf_counter_ns()
         self._searched_ns = 0
 
     def called(self, step: int) -> None:
-        """A root module is called in this step while autograd records."""
+        """Record that a root module is called in this step while autograd records."""
         self._numbers.append(sequence_number())
         self._steps.append(step)
         if len(self._numbers) > 2 * _CALLS_KEPT:
             del self._numbers[:_CALLS_KEPT], self._steps[:_CALLS_KEPT]
 
     def storages(self) -> dict[int, int]:
-        """Key -> bytes of what the graphs keep that are still alive."""
+        """Return key -> bytes of the storages that living graphs keep."""
         self._graphs = [graph for graph in self._graphs if graph.is_alive()]
         return {key: size for graph in self._graphs for key, size in graph.storages.items()}
 
     def living(self, apart_from: Container[int] = ()) -> Living:
-        """The graphs that keep anything beside these storages."""
+        """Return the graphs that keep anything except these storages."""
         size = sum(size for key, size in self.storages().items() if key not in apart_from)
         graphs = [graph for graph in self._graphs if any(key not in apart_from for key in graph.storages)]
         if not graphs:
@@ -107,7 +107,7 @@ class LiveGraphs:
         return Living(len(graphs), at_least, graphs[0].step, size)
 
     def is_wanted(self, phase: Phase, held: MemoryBytes) -> bool:
-        """Whether a search may explain what is in no category at the end of a phase."""
+        """Return whether a search could explain bytes that are in no category at the end of a phase."""
         if held.other is None or held.total is None:
             return False
         return phase in (Phase.OPTIMIZER, Phase.EVAL) and held.other - self._explained.get(phase, 0) >= max(
@@ -115,20 +115,20 @@ class LiveGraphs:
         )
 
     def may_search(self) -> bool:
-        """Whether the budget allows for a search of all objects."""
+        """Return whether the budget allows a search of all objects."""
         return self._searched_ns <= SEARCH_NS + _SEARCH_SHARE * (perf_counter_ns() - self._began)
 
     def explained(self, phase: Phase, held: MemoryBytes) -> None:
-        """What is in no category at the end of a phase is there for another reason."""
+        """Record that the uncategorized bytes at the end of a phase have another reason than graphs."""
         phases = (Phase.OPTIMIZER, Phase.EVAL) if phase is Phase.LOAD else (phase,)
         self._explained.update(dict.fromkeys(phases, held.other or 0))
 
     def search(
         self, tree: ModuleTree, step: int, apart_from: Container[int], home: torch.device, *, young: bool
     ) -> None:
-        """Find the graphs that keep anything on the models' device beside these storages.
+        """Find the graphs that keep anything on the models' device except these storages.
 
-        A `young` search looks only at objects made lately, which costs next to nothing, and adds what it finds.
+        A `young` search visits only recently created objects, which costs next to nothing, and adds what it finds.
         """
         began = perf_counter_ns()
         graphs = {graph.call: graph for graph in self._graphs if graph.is_alive()} if young else {}
@@ -157,7 +157,7 @@ class LiveGraphs:
 
 
 class _Kinds(dict[type, bool]):
-    """Which types are tensors: the type is asked, since a proxy of the script's might answer by running code."""
+    """Caches which types are tensors. It checks the type, because a proxy of the script's might answer by running code."""
 
     def __missing__(self, kind: type) -> bool:
         is_tensor = self[kind] = issubclass(kind, torch.Tensor)
@@ -171,11 +171,11 @@ def _tensors(*, young: bool) -> list[torch.Tensor]:
 
 
 def _saved(node: GraphNode, home: torch.device) -> list[tuple[Any, int]]:
-    """The storages that a node keeps, with their keys; none once it is freed."""
-    # What a custom Function kept is gone once it is freed, and functorch's wrappers have no storage.
+    """Return the storages that a node keeps, with their keys; none once it is freed."""
+    # What a custom Function kept no longer exists once it is freed, and functorch's wrappers have no storage.
     with contextlib.suppress(Exception):
         kept = [data for saved in saved_tensors(node) if (data := saved_data(saved)) is not None]
-        # A stand-in of a compiler's calls itself a tensor of this device, and its storage is of none.
+        # A compiler's placeholder reports this device as its own, but its storage is on none.
         return [
             (storage, storage_key(plain))
             for tensor in kept

@@ -1,4 +1,4 @@
-"""Who holds how many bytes, at the end of a phase. Each storage counts once, under the first category that claims it."""
+"""Compute the memory breakdown at the end of a phase. Each storage counts once, under the first category that claims it."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from gradtui.protocol.vocabulary import MemoryBytes
 
 @dataclass(frozen=True)
 class PartialBreakdown:
-    """What a ledger has found before it is known what autograd keeps: sizes in bytes, and storages by their keys."""
+    """A memory breakdown without what autograd keeps: sizes in bytes, and storages by their keys."""
 
     parameters: int
     buffers: int
     gradients: int
     optimizer_state: int
     on_host: int
-    """What of these lives on the host while the models' home is a device."""
+    """Bytes of these on the host while the models are on a device."""
     claimed: frozenset[int]
     """The storages of the above."""
     batches: Mapping[int, int]
-    """Key -> bytes of those of the batches."""
+    """Key -> bytes of the storages of the batches."""
     total: int | None
     on_device: bool
 
     def divided(self, kept: GraphSummary | None, *, knows_batches: bool = True) -> MemoryBytes:
-        """All of it, with what autograd keeps; None where that is not known."""
+        """Return the complete breakdown. `kept` is what autograd keeps; None leaves the bytes saved for backward unknown."""
         saved = _unclaimed(kept.storages, self.claimed) if kept is not None else None
         input_ = _unclaimed(self.batches, kept.storages if kept is not None else ()) if knows_batches else None
         taken = self.claimed.union(self.batches, kept.storages if kept is not None else ())
@@ -61,38 +61,38 @@ def _unclaimed(storages: Mapping[int, int], claimed: Container[int]) -> int:
 
 
 class _StateKey(NamedTuple):
-    """The optimizers whose state was counted, and how many entries each had."""
+    """The optimizers whose state was counted, and the number of entries of each."""
 
     optimizers: list[weakref.ref[Optimizer]]
     entries: list[int]
     waiting: int
 
     def is_same(self, other: _StateKey) -> bool:
-        """Whether these are the same objects with as many entries."""
+        """Return whether these are the same objects with the same number of entries."""
         here, there = ([reference() for reference in key.optimizers] for key in (self, other))
         return [*map(id, here)] == [*map(id, there)] and None not in here and self[1:] == other[1:]
 
 
 class MemoryAccountant:
-    """Takes the bytes of every category, and remembers between two takings what cannot have changed."""
+    """Computes the bytes of every category, and caches between two calls what cannot have changed."""
 
     def __init__(self, cpu: MemoryCounter) -> None:
         self.allocator = cpu
         self.device_index = 0
-        """Torch's number of the CUDA device that most of the models' bytes are on; 0 as long as there is none."""
+        """Index of the CUDA device that holds most of the models' bytes; 0 as long as there is none."""
         self.home = torch.device("cpu")
-        """Where most of the models' bytes are: only what is there is counted."""
+        """The device that holds most of the models' bytes. Only tensors on it count."""
         self._cpu = cpu
         self._before: Reading = cpu.read()
         self._optimizer_state: tuple[_StateKey, tuple[int, int]] | None = None
 
     @property
     def total(self) -> int | None:
-        """The total at the beginning of the present phase."""
+        """The total at the beginning of the current phase."""
         return self._before.total
 
     def follow(self, tree: ModuleTree) -> str | None:
-        """Take totals from where most of the models' bytes are; the device's name if that has changed."""
+        """Read totals from the device that holds most of the models' bytes. Return its name if it has changed, else None."""
         sizes: dict[torch.device, int] = {}
         for index, tensor in tree.live_parameters():
             sizes[tensor.device] = sizes.get(tensor.device, 0) + tree.parameters[index].bytes
@@ -102,14 +102,14 @@ class MemoryAccountant:
             return None
         self.home = home
         self.allocator = self._cpu if home.type == "cpu" else device_allocator(home)
-        # Not read yet: the first reading tells the peak since the process began, which is that of loading.
+        # Do not read yet: the first reading returns the peak since the process began, which is the peak of loading.
         self._before, self._optimizer_state = Reading(None, None), None
         return torch.cuda.get_device_name(home) if home.type == "cuda" else home.type
 
     def excluded_storages(self, tree: ModuleTree) -> dict[int, int]:
-        """Storages of parameters and buffers, which autograd may save without their being activations, by their keys.
+        """Return the keys of storages of parameters and buffers, which autograd may save without their being activations.
 
-        With the place of the owner of a frozen one, OUTSIDE for all others.
+        Each key maps to the index of the owner of a frozen parameter, or OUTSIDE for all others.
         """
         count = self._count()
         count.add([tensor for _, tensor in tree.live_parameters()])
@@ -126,7 +126,7 @@ class MemoryAccountant:
         return StorageCount(self.allocator.device_type, index=self.home.index)
 
     def begin_phase(self) -> Peak:
-        """A phase begins: its peak is counted from here. The peak since the reading before."""
+        """Begin a phase, whose peak counts from here. Return the peak since the previous reading."""
         reading = self.allocator.read()
         ended = self._peak(reading)
         self._before = reading
@@ -141,11 +141,16 @@ class MemoryAccountant:
         stepped: bool,
         waiting: Iterable[object] = (),
     ) -> tuple[PartialBreakdown, int | None, bool]:
-        """What is held now, the phase's peak, and whether that peak is exact.
+        """Return the partial breakdown, the phase's peak, and whether that peak is exact.
 
-        `batches` are the storages of the step's batches; `stepped` says that an optimizer has just run, so its state is
-        looked at anew. `waiting` is optimizer state that is kept outside of the optimizers. Where the allocator keeps no
-        peak of its own, the peak is the larger of the phase's two ends: a lower bound.
+        Args:
+            tree: the module tree.
+            optimizers: the living optimizers.
+            batches: the storages of the step's batches.
+            stepped: an optimizer has just run, so its state is counted again.
+            waiting: optimizer state that is kept outside of the optimizers.
+
+        If the allocator records no peak, the peak is the larger total of the phase's two ends: a lower bound.
         """
         reading = self.allocator.read()
         home = self.allocator.device_type
@@ -174,14 +179,14 @@ class MemoryAccountant:
         known = [total for total in (self._before.total, reading.total) if total is not None]
         ends = max(known, default=None)
         if reading.peak is not None and self._before.peak is not None and reading.peak > self._before.peak:
-            # The run's highest point was raised within this phase, so it is this phase's peak.
+            # The peak of the run rose within this phase, so it is this phase's peak.
             return reading.peak, True
         return ends, False
 
     def _state_bytes(
         self, optimizers: list[Optimizer], waiting: list[object], count: StorageCount, *, stepped: bool
     ) -> tuple[int, int]:
-        """Bytes at the models' home and, if that is a device, on the host."""
+        """Return the bytes on the models' device and, if that is not the CPU, on the host."""
         key = _StateKey(
             [weakref.ref(optimizer) for optimizer in optimizers], [len(o.state) for o in optimizers], len(waiting)
         )
@@ -191,7 +196,7 @@ class MemoryAccountant:
         size = count.add(tensor for state in states for tensor in state_tensors(state))
         host = 0
         if self.allocator.device_type != "cpu":
-            # An optimizer counts its steps in tensors of one element, which stay on the host by default.
+            # An optimizer counts its steps in one-element tensors, which stay on the host by default.
             tensors = (tensor for state in states for tensor in state_tensors(state))
             host = StorageCount("cpu").add(tensor for tensor in tensors if tensor.dim() > 0)
         self._optimizer_state = (key, (size, host))
@@ -199,7 +204,7 @@ class MemoryAccountant:
 
 
 def _parameters(tree: ModuleTree, optimizers: Iterable[Optimizer]) -> list[torch.Tensor]:
-    """The parameters of the models, and what else the optimizers own."""
+    """Return the parameters of the models, and any others that the optimizers own."""
     found = [tensor for reference in tree.parameter_refs if (tensor := reference()) is not None]
     known = set(map(id, found))
     groups = [group["params"] for optimizer in optimizers for group in optimizer.param_groups]

@@ -1,4 +1,4 @@
-"""Where the total of allocated bytes comes from: the CUDA caching allocator, glibc's malloc, or the process's resident size."""
+"""Read the total of allocated bytes from the CUDA caching allocator, glibc's malloc, or the process's resident size."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ from gradtui.samplers.cuda_allocator import counter, counts_no_requests
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Allocated bytes now, and the highest since the run began where the allocator keeps that. None where not known."""
+    """Allocated bytes now, and the peak since the run began if the allocator records one. None if unknown."""
 
     total: int | None
     peak: int | None
     since_last: bool = False
-    """`peak` is the highest since the reading before (the first time: since the process began), and exact."""
+    """Whether `peak` is exact and counts from the previous reading (for the first reading, from the start of the process)."""
 
 
 class MemoryCounter(Protocol):
-    """A source of totals for tensors on one kind of device."""
+    """A source of totals for tensors on one type of device."""
 
     name: str
-    """Shown as the source of the figures."""
+    """Name of the source, as shown to the user."""
     device_type: str
-    """The `torch.device.type` of the tensors it holds."""
+    """The `torch.device.type` of the tensors it counts."""
     exact: bool
 
     def read(self) -> Reading:
-        """The total now; cheap enough for a phase boundary, no device synchronisation."""
+        """Return the total now. Cheap enough for a phase boundary; no device synchronization."""
         ...
 
 
 class CudaAllocator:
-    """`requested_bytes` of one device in the caching allocator: what was asked for, before rounding.
+    """Reads `requested_bytes` of one device from the caching allocator: the bytes requested, before rounding.
 
-    These are counters that the allocator keeps anyway: nothing is launched or waited for. Where the script's readings are
-    protected, each reading of ours begins a new peak. With several devices in use this is the one that most of the models'
-    bytes are on: the peaks of several could not be added up, since each may have been reached at another time. Not yet
-    confirmed on a device.
+    The allocator maintains these counters anyway: nothing is launched or waited for. If the script's readings are protected,
+    each reading by gradtui begins a new peak. With several devices in use, this is the one that holds most of the models'
+    bytes: peaks of several devices do not add up, since each may have been reached at another time. Not yet confirmed on a
+    device.
     """
 
     device_type = "cuda"
@@ -53,36 +53,36 @@ class CudaAllocator:
     def __init__(self, index: int = 0, peaks: PeakCounters | None = None) -> None:
         several = torch.cuda.device_count() > 1
         self.name = f"CUDA allocator of device {index}" if several else "CUDA allocator"
-        """With the device's number where there are several."""
+        """Includes the device index if there are several devices."""
         self._index = index
         self._peaks = peaks if peaks is not None else peak_counters.of_this_process
 
     def read(self) -> Reading:
-        """Requested bytes now and at most; unknown where another allocator was put in its place that keeps no statistics."""
+        """Return requested bytes and their peak; unknown if another allocator without statistics is in use."""
         try:
             taken = self._peaks.take(self._index) if torch.cuda.is_initialized() else None
             stats = taken if taken is not None else torch.cuda.memory_stats_as_nested_dict(self._index)
         except RuntimeError:
             return Reading(None, None)
-        # Where requests are not counted, what is allocated is the same but for its rounding.
+        # If requests are not counted, allocated bytes are the same except for rounding.
         requested = counter(stats, "allocated" if counts_no_requests(stats) else "requested")
         return Reading(requested.get("current", 0), requested.get("peak", 0), since_last=taken is not None)
 
 
 class MetalAllocator:
-    """What torch has allocated on an Apple GPU; it keeps no peak. Not yet confirmed on a device."""
+    """Reads the bytes that torch has allocated on an Apple GPU, which has no peak counter. Not yet confirmed on a device."""
 
     name = "MPS allocator"
     device_type = "mps"
     exact = True
 
     def read(self) -> Reading:
-        """Bytes of the tensors there now."""
+        """Return the bytes of the tensors on the GPU."""
         return Reading(torch.mps.current_allocated_memory(), None)
 
 
 class UnmeasuredAllocator:
-    """For tensors on a kind of device whose totals nobody here knows how to read: they stay unknown."""
+    """For tensors on a device type whose totals gradtui cannot read: they stay unknown."""
 
     name = "not measured"
     exact = False
@@ -91,7 +91,7 @@ class UnmeasuredAllocator:
         self.device_type = device_type
 
     def read(self) -> Reading:
-        """Nothing."""
+        """Return an unknown total."""
         return Reading(None, None)
 
 
@@ -114,10 +114,10 @@ class _MallInfo2(ctypes.Structure):
 
 
 class MallocAllocator:
-    """Bytes handed out by glibc's malloc since this object was made: heap in use plus blocks mapped on their own.
+    """Reads the bytes that glibc's malloc has allocated since this object was made: heap in use plus separately mapped blocks.
 
-    CPU tensors live there, and so does whatever else the script allocates through malloc (NumPy arrays, large Python
-    objects). Raises OSError or AttributeError where the C library has no `mallinfo2` (glibc 2.33 and later have it).
+    CPU tensors are allocated there, and so is everything else that the script allocates through malloc (NumPy arrays, large
+    Python objects). Raises OSError or AttributeError if the C library has no `mallinfo2` (glibc 2.33 and later have it).
     """
 
     name = "CPU malloc"
@@ -130,7 +130,7 @@ class MallocAllocator:
         self._before = self._in_use()
 
     def read(self) -> Reading:
-        """Bytes in use now; malloc keeps no peak."""
+        """Return the bytes in use now; malloc records no peak."""
         return Reading(self._in_use() - self._before, None)
 
     def _in_use(self) -> int:
@@ -139,7 +139,7 @@ class MallocAllocator:
 
 
 class ResidentAllocator:
-    """Resident bytes of the process beyond those it began with: an estimate, since freed memory may stay resident."""
+    """Reads the growth of the process's resident bytes: an estimate, since freed memory may stay resident."""
 
     name = "CPU resident"
     device_type = "cpu"
@@ -150,24 +150,24 @@ class ResidentAllocator:
         self._before = self._process.memory_info().rss
 
     def read(self) -> Reading:
-        """Resident bytes now."""
+        """Return the growth of resident bytes."""
         return Reading(self._process.memory_info().rss - self._before, None)
 
 
 def device_allocator(device: torch.device) -> MemoryCounter:
-    """The source of totals for tensors on an accelerator."""
+    """Return the source of totals for tensors on an accelerator."""
     if device.type == "cuda":
         return CudaAllocator(device.index or 0)
     return MetalAllocator() if device.type == "mps" else UnmeasuredAllocator(device.type)
 
 
 def cpu_allocator() -> MemoryCounter:
-    """The best source of totals for CPU tensors on this machine."""
+    """Return the best source of totals for CPU tensors on this machine."""
     try:
         allocator = MallocAllocator()
     except (OSError, AttributeError, TypeError):
         return ResidentAllocator()
-    # A preloaded malloc (jemalloc, tcmalloc) leaves glibc's own counters standing still.
+    # With a preloaded malloc (jemalloc, tcmalloc), glibc's own counters do not change.
     before = allocator.read().total or 0
     sample = torch.empty(1 << 20, dtype=torch.uint8, device="cpu")
     grown = (allocator.read().total or 0) - before

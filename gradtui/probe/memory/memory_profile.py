@@ -1,4 +1,4 @@
-"""What one traced step says: where memory was highest, who held it then, and how high it was in each module. Pure."""
+"""Compute the results of a profiled step: the peak, who held memory then, and the peak of each module. Pure functions."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ CURVE_POINTS = 512
 _MAX_HOLDINGS = 12
 
 _KINDS = {Phase.FORWARD: "activations", Phase.BACKWARD: "temporaries", Phase.OPTIMIZER: "temporaries"}
-"""What is made in a phase and belongs to nothing that is known: a forward's result waits for backward, as a rule."""
+"""Default category of what is made in a phase and belongs to nothing known. A forward's result usually waits for backward."""
 
 
 @dataclass(frozen=True)
 class PhaseMark:
-    """A phase begins at this place on the curve."""
+    """The index on the curve at which a phase begins."""
 
     place: int
     phase: Phase
 
 
 def phase_at(marks: Sequence[PhaseMark], place: int) -> Phase:
-    """The phase in which a place on the curve lies."""
+    """Return the phase that contains an index of the curve."""
     at = bisect_right([mark.place for mark in marks], place) - 1
     return marks[at].phase if at >= 0 else Phase.OTHER
 
@@ -34,9 +34,9 @@ def phase_at(marks: Sequence[PhaseMark], place: int) -> Phase:
 def holdings(
     allocations: Iterable[Allocation], place: int, total: int, marks: Sequence[PhaseMark]
 ) -> tuple[Holding, ...]:
-    """Who holds the bytes at a place on the curve, largest first, by category and module, and what nobody is known to hold.
+    """Return who holds the bytes at an index of the curve, by category and module, largest first, then the unexplained rest.
 
-    Beyond the largest so many, a category's are added up under no module.
+    Beyond the `_MAX_HOLDINGS` largest, the bytes of a category are added up under no module.
     """
     sums: dict[tuple[str, int], list[int]] = {}
     for allocation in allocations:
@@ -65,9 +65,9 @@ def _kind(allocation: Allocation, marks: Sequence[PhaseMark]) -> str:
 
 
 def highest_by_module(curve: Sequence[int], modules: Sequence[int], parents: Sequence[int]) -> tuple[int | None, ...]:
-    """The highest total while each module ran, what it contains included; None for one that did not run.
+    """Return the highest total while each module or its submodules ran; None for a module that did not run.
 
-    `modules[i]` is the innermost module running at `curve[i]`, `parents[m]` the module around m (-1: none).
+    `modules[i]` is the innermost module running at `curve[i]`, `parents[m]` the parent of module m (-1: none).
     """
     highest: list[int | None] = [None] * len(parents)
     own: dict[int, int] = {}
@@ -83,6 +83,6 @@ def highest_by_module(curve: Sequence[int], modules: Sequence[int], parents: Seq
 
 
 def thinned(curve: Sequence[int], points: int = CURVE_POINTS) -> tuple[int, ...]:
-    """The highest value of each of at most so many stretches of equal length, in order; the peak is always one of them."""
+    """Return the maximum of each of at most `points` stretches of equal length, in order. The peak is always one of them."""
     stretch = -(-len(curve) // points)
     return tuple(max(curve[at : at + stretch]) for at in range(0, len(curve), stretch))

@@ -1,4 +1,4 @@
-"""Which steps are taken apart: a few as the budget allows, and those a person asks for. Runs on the training thread."""
+"""Decide which steps are profiled: a few as the budget allows, and those the user requests. Runs on the training thread."""
 
 from __future__ import annotations
 
@@ -16,30 +16,31 @@ from gradtui.protocol.events import StepMemoryProfiled
 from gradtui.protocol.vocabulary import Phase
 
 _FIRST = 2
-"""The first step makes the optimizer's state, and only in the next one all there ever is comes together."""
+"""The first step creates the optimizer's state, so only the next one has all memory in use at once."""
 _DISPATCH_NS = 6_000
-"""An estimate of what it takes torch to show one operation to Python and to tell of what it frees, beside what we do with it:
-5 µs with a mode that only passes operations on, 6 to 10 with ours (the steps of `benchmarks/memory.py`, two busy cores)."""
+"""Estimated nanoseconds that torch takes to dispatch one operation to Python and to report what it frees, without gradtui's
+own work: 5 µs with a mode that only passes operations on, 6 to 10 with gradtui's (the steps of `benchmarks/memory.py`, two
+busy cores)."""
 
 
 class MemoryProfileSchedule:
-    """Begins and ends a `MemoryProfiler`; at most one at a time. `charge` is told the nanoseconds that one has cost.
+    """Begins and ends a `MemoryProfiler`, at most one at a time. `charge` receives the nanoseconds that one has cost.
 
-    Without a `cadence` only those are taken apart that a person asks for.
+    Without a `cadence`, only steps that the user requests are profiled.
     """
 
     def __init__(self, cadence: SamplingSchedule | None, view: ModelRegistry, charge: Callable[[int], None]) -> None:
         self.current: MemoryProfiler | None = None
-        """The step that is being taken apart."""
+        """The profiler of the current step, if it is profiled."""
         self._cadence = cadence
         self._view = view
         self._charge = charge
         self._asked = False
         self._unpaid = 0.0
-        """Seconds that the last one has cost, as long as the cadence has not been told."""
+        """Cost of the last profile in seconds, until it is recorded in the schedule."""
 
     def ask(self, device_type: str) -> str | None:
-        """Take the next step apart; why not, in words, if that cannot be."""
+        """Request a profile of the next step. Return the reason, in words, if that is impossible."""
         if device_type != "cpu":
             return f"operations can be followed on the CPU only, and the models are on {device_type}"
         if something_is_compiled():
@@ -48,7 +49,7 @@ class MemoryProfileSchedule:
         return None
 
     def is_due(self, executed: int, device_type: str, *, only_asked: bool = False) -> bool:
-        """Whether to take the step after `executed` ones apart; with `only_asked` only where a person has asked for it."""
+        """Return whether to profile the step after `executed` steps; with `only_asked`, only if the user has requested it."""
         if device_type != "cpu" or something_is_compiled() or operations_are_observed():
             return False
         if self._cadence is None or executed < _FIRST or only_asked:
@@ -56,7 +57,7 @@ class MemoryProfileSchedule:
         return self._cadence.is_due(executed, wanted=self._asked)
 
     def steps_until_due(self, executed: int, device_type: str, *, only_asked: bool = False) -> int:
-        """How many steps in a row after the one that follows `executed` ones are not taken apart."""
+        """Return how many steps in a row after the next one are not profiled."""
         if self._asked:
             return 0
         if self._cadence is None or device_type != "cpu" or something_is_compiled() or only_asked:
@@ -64,23 +65,23 @@ class MemoryProfileSchedule:
         return 0 if executed < _FIRST else self._cadence.steps_until_due(executed)
 
     def begin(self, modules: ModuleCallLog, device_type: str, total: int) -> None:
-        """A step begins that is taken apart."""
+        """Begin a step that is profiled."""
         self._asked = False
         self.current = MemoryProfiler(self._view.tree, modules, self._view.live_optimizers(), device_type, total)
 
     def enter(self) -> None:
-        """The script calls forward, backward or an optimizer's step."""
+        """Handle the beginning of the script's call of forward, backward or an optimizer's step."""
         if self.current is not None:
             self.current.enter()
 
     def leave(self) -> None:
-        """That call has ended."""
+        """Handle the end of that call."""
         if self.current is not None:
             self.current.leave()
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Within this nothing is followed: an optimizer that steps within backward is measured while that is taken apart."""
+        """Pause profiling within this context: an optimizer may step, and be measured, within a profiled backward."""
         tracer = self.current
         paused = tracer is not None and tracer.pause()
         try:
@@ -90,12 +91,12 @@ class MemoryProfileSchedule:
                 tracer.resume()
 
     def phase(self, phase: Phase) -> None:
-        """A phase begins."""
+        """Record that a phase begins."""
         if self.current is not None:
             self.current.phase(phase)
 
     def finish_step(self, at: float, step: int) -> StepMemoryProfiled | None:
-        """The step is over: what it says, None if it was not taken apart."""
+        """End the step. Return its profile, or None if it was not profiled."""
         if self.current is None:
             return None
         said = self.current.finish(at, step)
@@ -103,7 +104,7 @@ class MemoryProfileSchedule:
         return said
 
     def drop(self) -> None:
-        """Follow nothing any further: the tree is another, or the run is over."""
+        """Stop profiling: the module tree has changed, or the run is over."""
         tracer, self.current = self.current, None
         if tracer is not None:
             tracer.abandon()
@@ -112,7 +113,10 @@ class MemoryProfileSchedule:
             self._unpaid += cost / 1e9
 
     def settle(self, cost: float) -> bool:
-        """All that was done in the step before took so many seconds. Says whether it was taken apart, and bears that cost."""
+        """Record the cost of a profile. Return whether the step before was profiled, and thus accounts for its cost.
+
+        `cost` is that of everything that was done in the step before, in seconds.
+        """
         unpaid, self._unpaid = self._unpaid, 0.0
         if not unpaid or self._cadence is None:
             return False

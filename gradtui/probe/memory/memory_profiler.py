@@ -1,8 +1,8 @@
-"""Takes one step apart: an `AllocationLog` from the step's first forward to its end, and what it says. Training thread only.
+"""Profile one step with an `AllocationLog`, from the step's first forward to its end. Training thread only.
 
-The trace is on within the script's own calls of forward, backward and the optimizer's step, and nowhere between them: a mode
-that stayed on across code of the script's could be in the way of the script's own. What comes in between (the loss, mostly) is
-made up for from the allocator's total when backward begins.
+The log is active only within the script's own calls of forward, backward and the optimizer's step: a mode that stayed active
+across the script's code could interfere with the script's own modes. What happens in between (mostly the loss) is added from
+the allocator's total when backward begins.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from gradtui.protocol.vocabulary import Phase
 
 
 class MemoryProfiler:
-    """One step that is being taken apart."""
+    """Profiles one step."""
 
     def __init__(
         self, tree: ModuleTree, modules: ModuleCallLog, optimizers: Iterable[Optimizer], device_type: str, total: int
@@ -38,60 +38,60 @@ class MemoryProfiler:
         self._name_all()
 
     def phase(self, phase: Phase) -> None:
-        """This phase begins."""
+        """Record that this phase begins."""
         self._marks.append(PhaseMark(len(self._trace.curve) - 1, phase))
 
     @property
     def own_ns(self) -> int:
-        """Nanoseconds that following has taken so far."""
+        """Nanoseconds that logging has taken so far."""
         return self._trace.own_ns
 
     @property
     def operations(self) -> int:
-        """How many operations were followed."""
+        """Number of operations logged."""
         return self._trace.operations
 
     def enter(self) -> None:
-        """A call of the script's begins whose operations are followed; it may be within another (a step in backward)."""
+        """Begin to log a call of the script's. It may be within another one (an optimizer's step within backward)."""
         self._depth += 1
         self._trace.enter()
 
     def leave(self) -> None:
-        """It has ended."""
+        """End the call."""
         self._depth -= 1
         if self._depth <= 0:
             self._trace.leave()
             self._depth = 0
 
     def pause(self) -> bool:
-        """Follow nothing until `resume`; False if nothing is followed now, or that cannot be helped."""
+        """Stop logging until `resume`. Return False if nothing is being logged, or logging cannot be stopped."""
         return self._trace.is_on and self._trace.leave()
 
     def resume(self) -> None:
-        """Go on after a pause."""
+        """Continue after a pause."""
         self._trace.enter()
 
     def abandon(self) -> None:
-        """Follow nothing any further, and say nothing."""
+        """Stop logging, without a result."""
         self._trace.leave()
         self._trace.close()
 
     def measured(self, total: int | None) -> None:
-        """What the allocator says is allocated now."""
+        """Correct the curve to the allocator's total."""
         if total is not None:
             self._trace.measured(total)
 
     def highest_since(self, place: int) -> int:
-        """The highest total since a place on the curve."""
+        """Return the highest total since an index of the curve."""
         return max(self._trace.curve[place:])
 
     @property
     def place(self) -> int:
-        """Where on the curve the step is now."""
+        """The current index on the curve."""
         return len(self._trace.curve) - 1
 
     def finish(self, at: float, step: int) -> StepMemoryProfiled:
-        """The step is over: what it says. Nothing is followed any further. Raises what has failed while it was followed."""
+        """End logging and return the profile of the step. Raises any exception that logging has caught."""
         self._trace.leave()
         if self._trace.failure is not None:
             raise self._trace.failure

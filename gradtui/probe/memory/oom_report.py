@@ -1,9 +1,10 @@
-"""The black box: when an allocation fails, who held the memory is written down at once, whatever becomes of the run.
+"""Write an out-of-memory report as soon as an allocation fails, whatever becomes of the run.
 
-A failure is seen where the script's exceptions pass through our wrappers (forward, backward, a scaler's step, the DataLoader,
-an optimizer's making), where one ends the script, and, on CUDA, by the allocator's observer before anything is raised. What a
-script catches itself elsewhere on the CPU (within `Optimizer.step`, say) is not seen. Runs on the thread whose allocation
-failed. It keeps nothing of the script's: neither the exception nor a frame, tensor or module.
+A failure is detected as an exception of the script passes one of gradtui's wrappers (forward, backward, a scaler's step, the
+DataLoader, an optimizer's construction), as it ends the script, or, on CUDA, by the allocator's observer before anything is
+raised. Failures that a script catches itself elsewhere on the CPU (within `Optimizer.step`, for example) are not detected.
+Runs on the thread whose allocation failed. Keeps nothing of the script's: neither the exception nor a frame, tensor or
+module.
 """
 
 from __future__ import annotations
@@ -37,12 +38,12 @@ if TYPE_CHECKING:
     from gradtui.probe.probe import Probe
 
 MAX_FILES = 5
-"""So many failures of a run are looked at and written down, and the one that ends it. Of the others each that is a power of
-two is told, without bytes: a script may try and fail all the time."""
+"""Number of failures of a run that get a full report in a file, besides the one that ends the run. Of later failures, only
+those whose number is a power of two are reported, without bytes: a script may retry all the time."""
 
 
 class OomReporter:
-    """Tells of each failed allocation of a probe's run, and writes the first ones down."""
+    """Reports failed allocations of a probe's run, and writes the first ones to files."""
 
     def __init__(
         self, probe: Probe, cpu: MemoryCounter, recent: RecentEvents, write_file: WriteFile | None = None
@@ -54,16 +55,16 @@ class OomReporter:
         self._told = ReportedFailures()
         self._count = 0
         self._announced = False
-        """The observer has told of a failure whose exception has not been seen yet."""
+        """The observer has reported a failure whose exception has not arrived yet."""
         self._busy = allocate_lock()
         probe.hooks.raised = self.raised
         _observe(self)
 
     def raised(self, error: BaseException, ends: bool = False) -> None:
-        """An exception of the script's passes by, or `ends` the script. Anything but a failed allocation is left alone."""
+        """Handle an exception that passes a wrapper or `ends` the script. Anything but a failed allocation is ignored."""
         failure = allocation_failure(error)
         if failure is None and error.__cause__ is not None:
-            # A script's own exception, raised from it.
+            # An exception of the script's own, raised from it.
             error = error.__cause__
             failure = allocation_failure(error)
         if failure is None:
@@ -82,7 +83,7 @@ class OomReporter:
         self._told.note(error, looked=looked)
 
     def allocation_failed(self, device: int, requested: int, on_device: int, free: int) -> None:  # noqa: ARG002
-        """The CUDA allocator is about to raise. Nothing may be raised into it. A failure of our own is not the script's."""
+        """Handle a failure that the CUDA allocator is about to raise. Must not raise. Ignores gradtui's own allocations."""
         if self._probe.hooks.active and self._probe.hooks.running != get_ident():
             self._announced = True
             self._tell(AllocationFailure(f"cuda:{device}", "", requested), self._running)
@@ -90,9 +91,9 @@ class OomReporter:
     def _tell(
         self, failure: AllocationFailure, path: Callable[[], str | None], *, is_new: bool = True, ends: bool = False
     ) -> bool:
-        """Tell of a failure if it is one of those that are told; whether it was looked at."""
+        """Report a failure if its number is one of those to report. Return whether the report is a full one."""
         hooks = self._probe.hooks
-        # Two threads may fail at once; and what is done here allocates too.
+        # Two threads may fail at the same time, and this code allocates too.
         if not self._busy.acquire(blocking=False):
             return False
         try:
@@ -143,7 +144,7 @@ class OomReporter:
 
     def _total(self, device: torch.device) -> int | None:
         if device.type == "cuda":
-            # The ledger's allocator would begin a new peak with this reading.
+            # The breakdown's allocator would begin a new peak with this reading.
             reading = read_allocator(device.index or 0)
             return reading.allocated if reading.requested is None else reading.requested
         return (self._cpu if device.type == "cpu" else device_allocator(device)).read().total
@@ -175,17 +176,17 @@ class OomReporter:
             return None
         tree = self._probe.view.tree
         place = tree.place_of(module)
-        # A loss function, or a model that was never seen before: its class says more than nothing.
+        # For a loss function, or a model that is not listed, the class is better than nothing.
         return tree.modules[place].path if place >= 0 else type(module).__name__
 
 
 _boxes: weakref.WeakSet[OomReporter] = weakref.WeakSet()
-"""Those that the allocator's observer tells, of which all but one belong to runs that are over."""
+"""Reporters that receive the observer's calls. All but one belong to runs that are over."""
 _is_observed: list[bool] = []
 
 
 def _observe(box: OomReporter) -> None:
-    """Have the allocator's observer tell this black box for as long as there is one."""
+    """Register this reporter with the allocator's observer for as long as it exists."""
     _boxes.add(box)
     if not _is_observed:
         _is_observed.append(True)

@@ -1,9 +1,9 @@
-"""Peaks of single phases from an allocator that keeps one peak for the whole run, without the script's noticing. Any thread.
+"""Measure the peak of each phase with an allocator that keeps one peak per run, without affecting the script. Any thread.
 
-A peak can only be told for a phase if the counter is reset when the phase begins, and the script may read the same counter
-(`torch.cuda.max_memory_allocated`, `torch.accelerator.max_memory_allocated`, `memory_summary`, …). So before each reset of
-ours the peaks are folded into maxima of our own, and whoever reads the counters gets the larger of the two; a reset of the
-script's clears the fold. What another thread allocates and frees between our reading and our reset, within a microsecond, is
+The peak of a phase can only be read if the counter is reset when the phase begins, and the script may read the same counter
+(`torch.cuda.max_memory_allocated`, `torch.accelerator.max_memory_allocated`, `memory_summary`, …). So before each of its
+resets, gradtui folds the peaks into maxima of its own, and readers get the larger of the two; a reset by the script clears
+the fold. Allocations that another thread makes and frees between gradtui's reading and its reset, within a microsecond, are
 in neither. Not yet confirmed on a device.
 """
 
@@ -22,29 +22,29 @@ from gradtui.probe.torch_private.peak_functions import PeakFunctions, Stats, cud
 
 
 class PeakCounters:
-    """The peak counters of all devices, which may be reset for us without being reset for the script."""
+    """Peak counters of all devices, which gradtui can reset without resetting them for the script."""
 
     def __init__(self) -> None:
-        # Entered anew where a signal handler of the script's reads a peak while one is being taken.
+        # Reentrant: a signal handler of the script's may read a peak while one is being read.
         self._lock = threading.RLock()
         self._read: Callable[[int], Stats] | None = None
         self._reset: Callable[[int], None] | None = None
         self._others: list[Callable[[int], Stats]] = []
-        """Readers that were not yet compared with the first one."""
+        """Readers that have not yet been compared with the first one."""
         self._folded: dict[int, Stats] = {}
-        """By device: the peaks since the script's last reset, as far as they are gone from the counters."""
+        """By device: the peaks since the script's last reset that are no longer in the counters."""
         self._before_reset: dict[int, Stats] = {}
-        """By device: the peaks since our last reset, as far as a reset of the script's has taken them."""
+        """By device: the peaks since gradtui's last reset that a reset by the script has cleared."""
 
     @property
     def protects(self) -> bool:
-        """Whether the script's readings are protected, so that a reset of ours does no harm."""
+        """Whether the script's readings are protected, so that gradtui's resets do no harm."""
         return self._read is not None
 
     def protect(self, functions: PeakFunctions | None) -> None:
         """Protect the script's readings for good; without `functions` nothing is ever reset.
 
-        There is no way back, since what was folded would be lost to the script: only for a process that is ours to the end.
+        This cannot be undone, since the script would lose what was folded: only for a process that gradtui runs to its end.
         """
         if functions is None or self.protects:
             return
@@ -57,14 +57,14 @@ class PeakCounters:
         call_in_forked_children(self._let_go)
 
     def _let_go(self) -> None:
-        """In a forked child: who held the lock may not be there to release it."""
+        """Replace the lock in a forked child: the thread that held it may not exist there to release it."""
         self._lock = threading.RLock()
 
     def take(self, device: int) -> Stats | None:
-        """The statistics of a device, with the peaks since the last `take`; from here on they begin anew.
+        """Return the statistics of a device, with the peaks since the last `take`, and reset the peaks.
 
         The first time they are the peaks since the process began. None if nothing is protected. Raises what the allocator
-        raises (RuntimeError where it keeps no statistics).
+        raises (RuntimeError if it keeps no statistics).
         """
         with self._lock:
             stats = self._fold(device)
@@ -76,7 +76,7 @@ class PeakCounters:
 
     @contextmanager
     def apart(self, devices: Iterable[int]) -> Iterator[None]:
-        """Within this we allocate for a moment what is to be in no peak, neither one the script reads nor one of a phase."""
+        """Keep gradtui's temporary allocations in this context out of all peaks: the script's and those of phases."""
         known = set(devices) if self.protects else set()
         with self._lock, suppress(RuntimeError):
             for device in known:
@@ -92,7 +92,7 @@ class PeakCounters:
                         self._reset(device)
 
     def _fold(self, device: int) -> Stats | None:
-        """Read a device and keep its peaks, so that it can be reset; None where that must not be."""
+        """Read a device and keep its peaks, so that it can be reset; None if resetting is not allowed."""
         if self._read is None:
             return None
         stats = self._read(device)
@@ -104,7 +104,7 @@ class PeakCounters:
         return stats
 
     def _are_all_covered(self, device: int, stats: Stats) -> bool:
-        """Whether the first reader tells every peak that the others tell: what it does not tell could not be folded."""
+        """Return whether the first reader has every peak that the others have: a peak it lacks could not be folded."""
         while self._others:
             try:
                 more = _paths(self._others[-1](device)) - _paths(stats)
@@ -139,7 +139,7 @@ class PeakCounters:
         return leave_to_python(hide(reset), and_all_it_calls=True)
 
     def _peaks_so_far(self, device: int) -> Stats | None:
-        """The peaks since our last reset of a device, None where they cannot be read."""
+        """Return the peaks since gradtui's last reset of a device; None if they cannot be read."""
         with suppress(Exception):
             if self._read is not None:
                 peaks, before = _peaks(self._read(device)), self._before_reset.get(device)
@@ -148,16 +148,16 @@ class PeakCounters:
 
 
 of_this_process = PeakCounters()
-"""The counters of the CUDA allocator, of which a process has one set. Protected by `protect_this_process`, else never reset."""
+"""The CUDA allocator's counters, of which a process has one set. Never reset unless `protect_this_process` was called."""
 
 
 def protect_this_process() -> None:
-    """Keep the script's readings of the CUDA allocator right to the end of the process, whatever we reset."""
+    """Keep the script's readings of the CUDA allocator correct until the process ends, whatever gradtui resets."""
     of_this_process.protect(cuda_peak_functions())
 
 
 def _peaks(stats: Stats) -> Stats:
-    """The same nesting with nothing but the peaks."""
+    """Return the same nesting with only the peaks."""
     found: Stats = {}
     for key, value in stats.items():
         if isinstance(value, dict):
@@ -170,7 +170,7 @@ def _peaks(stats: Stats) -> Stats:
 
 
 def _paths(stats: Stats, above: tuple[str, ...] = ()) -> set[tuple[str, ...]]:
-    """Where in the nesting there is a peak."""
+    """Return the paths of the peaks within the nesting."""
     found: set[tuple[str, ...]] = set()
     for key, value in stats.items():
         if isinstance(value, dict):
@@ -181,7 +181,7 @@ def _paths(stats: Stats, above: tuple[str, ...] = ()) -> set[tuple[str, ...]]:
 
 
 def _larger(stats: Stats, folded: Stats) -> Stats:
-    """These statistics, with each peak at least what was folded."""
+    """Return these statistics, with each peak at least as large as the folded one."""
     result: Stats = {}
     for key, value in stats.items():
         known = folded.get(key)

@@ -1,4 +1,4 @@
-"""The ledger at the end of each phase: taken, completed with what autograd keeps, and told. Runs on the training thread."""
+"""Compute the memory breakdown at phase ends, add what autograd keeps, and emit it. Runs on the training thread."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from gradtui.protocol.vocabulary import MemoryBytes, Phase
 
 
 class PhaseMemory:
-    """Tells what is held at the end of the phases of examined steps, each once a step."""
+    """Emits the memory breakdown at the end of each phase of a sampled step, once per phase and step."""
 
     def __init__(
         self,
@@ -36,48 +36,49 @@ class PhaseMemory:
         self.batches = BatchStorages()
         self.graphs = LiveGraphs()
         self._living = Living()
-        """What was told of those last."""
+        """The living graphs that were emitted last."""
         self._emit = emit
         self._clock = clock
         self._view = view
         self._counter = counter
         self._traces = traces
         self._phase_place = 0
-        """Where on the traced step's curve the present phase began."""
+        """Index on the profiled step's curve where the current phase began."""
         self._kept: GraphSummary | None = NOTHING_KEPT
-        """What autograd keeps now; None while that is not known."""
+        """What autograd keeps now; None while that is unknown."""
         self._peaks = PhasePeaks()
         self._step = 0
-        """The newest step that was examined."""
+        """The newest sampled step."""
         self._ran: Iterable[int] = ()
-        """Places of the modules that have run in it, or were evaluated since."""
+        """Indices of the modules that have run in it, or were evaluated since."""
         self._told: set[Phase] = set()
-        """The phases of the present step that have been told of."""
+        """The phases of the current step that were emitted."""
         self._was_gradient = False
-        """The backward that was told of was a `torch.autograd.grad`, whose graph nobody has looked at."""
+        """The emitted backward was a `torch.autograd.grad`, whose graph was not walked."""
         self._unsettled: list[tuple[MemoryMeasured, PartialBreakdown, int]] = []
-        """Taken between forward and backward, and how far autograd had come: what it keeps is known when backward begins."""
+        """Breakdowns from between forward and backward, with autograd's sequence number then. What autograd keeps is known
+        only when backward begins."""
 
     @property
     def device_type(self) -> str:
-        """Of the tensors that are counted."""
+        """Device type of the tensors that are counted."""
         return self.ledger.allocator.device_type
 
     def tree_changed(self, phase: Phase) -> None:
-        """The models are others now, perhaps on another device; `phase` is the one that is running."""
+        """Handle a change of the models, which may be on another device now; `phase` is the one that is running."""
         self._ran = ()
         device = self.ledger.follow(self._view.tree)
         if device is None:
             return
         self._peaks = PhasePeaks()
         if phase is not Phase.LOAD:
-            # The device's first reading tells of the whole run before.
+            # The device's first reading covers the whole run so far.
             self.begin_phase()
             self._peaks.read_within((None, False))
         self._emit(DeviceFound(self._clock.at(), self._counter.steps, device, self.ledger.allocator.name))
 
     def begin_step(self, *, listening: bool) -> None:
-        """A step begins that is told of, within a phase whose beginning was seen only if we were `listening` then."""
+        """Begin a sampled step within a phase. The beginning of that phase was observed only if hooks were `listening` then."""
         self._step = self._counter.steps + 1
         self._told.clear()
         self._was_gradient = False
@@ -85,15 +86,18 @@ class PhaseMemory:
         self._peaks.begin_step(self.begin_phase(), listening=listening)
 
     def follow(self, modules: Iterable[int]) -> None:
-        """The places of the modules that run from now on are added to these."""
+        """Set the collection to which the indices of modules are added as they run."""
         self._ran = modules
 
     def begin_phase(self) -> Peak:
-        """A phase begins. The peak since the reading before."""
+        """Begin a phase. Return the peak since the previous reading."""
         return self.ledger.begin_phase()
 
     def on_backward_pre(self, facts: GraphSummary, *, keeps_graph: bool, within: Phase) -> None:
-        """The forward ends here for the ledger: what autograd keeps is known only now. `within` is the phase that goes on."""
+        """Handle the beginning of backward, where the forward ends for the breakdown. `within` is the phase that continues.
+
+        Only now is it known what autograd keeps.
+        """
         self._kept = facts
         self.settle(facts)
         if self._was_gradient:
@@ -106,16 +110,16 @@ class PhaseMemory:
             self._traces.current.measured(self.ledger.total)
 
     def forward_left(self) -> None:
-        """Something comes between forward and backward: what autograd keeps by now is known only when backward begins."""
+        """Handle a forward that backward does not follow directly: what autograd keeps is known only when backward begins."""
         self._kept = None
         self._peaks.forward_left(self.begin_phase())
 
     def skipped(self) -> None:
-        """A phase has ended that nobody tells of."""
+        """Handle the end of a phase that is not emitted."""
         self._peaks.skipped()
 
     def passed_over(self, phase: Phase) -> None:
-        """A phase of an examined step has ended that must not be looked at."""
+        """Handle the end of a phase of a sampled step in which no breakdown may be computed."""
         self._peaks.of(phase, self.begin_phase())
 
     def began_within(self) -> None:
@@ -123,7 +127,7 @@ class PhaseMemory:
         self._peaks.read_within(self.begin_phase())
 
     def take(self, phase: Phase, *, stepped: bool) -> Peak:
-        """Tell of a phase, once in a step. The peak since the reading before."""
+        """Emit the breakdown of a phase, once per step. Return the peak since the previous reading."""
         if phase not in self._told:
             self._told.add(phase)
             if phase is Phase.BACKWARD:
@@ -136,7 +140,7 @@ class PhaseMemory:
         return part
 
     def tell(self, phase: Phase, kept: GraphSummary | None, *, stepped: bool = False) -> Peak:
-        """Take the ledger at the end of a phase, where autograd keeps `kept`. The peak since the reading before."""
+        """Compute and emit a phase's breakdown, where autograd keeps `kept`. Return the peak since the previous reading."""
         optimizers = self._view.live_optimizers()
         waiting = [entries for _, entries in self._view.joined.states()]
         taking, highest, is_exact = self.ledger.take(
@@ -144,14 +148,14 @@ class PhaseMemory:
         )
         peak, peak_exact = self._peaks.of(phase, (highest, is_exact))
         if self._traces.current is not None:
-            # What a kernel itself allocates is not seen, so this is a lower bound too, if a much closer one.
+            # What a kernel itself allocates is not observed, so this is also a lower bound, but a much closer one.
             if not peak_exact:
                 peak = max(peak or 0, self._traces.current.highest_since(self._phase_place))
             self._phase_place = self._traces.current.place
         whole = kept
         if kept is not None:
             kept = kept.alive([*taking.claimed, *taking.batches])
-        # Where a part of a graph is alive, what is may also be held by the script.
+        # If only part of a graph is alive, the script may hold that part.
         known = kept is not None and kept.is_whole and (kept is whole or not kept.storages)
         # Before the first step no batch is known, and there may be none yet.
         held, explained = self._held(phase, taking, kept, knows_batches=self.batches.on or phase is Phase.LOAD)
@@ -169,7 +173,7 @@ class PhaseMemory:
     def _held(
         self, phase: Phase, taking: PartialBreakdown, kept: GraphSummary | None, *, knows_batches: bool
     ) -> tuple[MemoryBytes, bool]:
-        """What is held, with the graphs that backward does not reach; and whether all of those are known to be alive."""
+        """Return the breakdown with graphs that backward does not reach, and whether all of those are known to be alive."""
         others = self.graphs.storages()
         held = taking.divided(kept and kept.joined(others), knows_batches=knows_batches)
         if phase is Phase.LOAD:
@@ -177,7 +181,7 @@ class PhaseMemory:
         if kept is None or not self.graphs.is_wanted(phase, held):
             return held, not others
         is_explained = False
-        # The output of an evaluation is young. All objects are looked at only where those do not explain it.
+        # The output of an evaluation is young. Search all objects only if young ones do not explain the bytes.
         for young in (True, False) if phase is Phase.EVAL else (False,):
             if not young and not self.graphs.may_search():
                 break
@@ -196,7 +200,7 @@ class PhaseMemory:
         if taken.phase not in (Phase.OPTIMIZER, Phase.EVAL):
             return
         living = self.graphs.living(taking.claimed)
-        # The output of the evaluation itself is still there when it ends.
+        # The output of the evaluation itself is still alive when it ends.
         if living != self._living and (taken.phase is Phase.OPTIMIZER or living.forwards > 1):
             self._living = living
             self._emit(GraphsAlive(taken.at, taken.step, **asdict(living)))
@@ -213,7 +217,7 @@ class PhaseMemory:
         self._emit(taken)
 
     def settle(self, kept: GraphSummary | None) -> None:
-        """Emit the ledgers that waited for what autograd keeps: exact if it has recorded nothing since."""
+        """Emit the breakdowns that waited for what autograd keeps: exact if it has recorded nothing since."""
         unsettled, self._unsettled = self._unsettled, []
         for taken, taking, number in unsettled:
             if kept is not None:

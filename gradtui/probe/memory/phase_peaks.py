@@ -1,4 +1,4 @@
-"""The peak of a phase that is read in parts: readings fall within phases too, and a phase may come more than once a step.
+"""Combine the peak of a phase from several readings: readings also fall within phases, and a phase may repeat in a step.
 
 Training thread.
 """
@@ -11,53 +11,53 @@ from gradtui.protocol.events import MemoryMeasured
 from gradtui.protocol.vocabulary import Phase
 
 Peak = tuple["int | None", bool]
-"""The highest total between two readings in bytes, and whether that is exact or a lower bound."""
+"""The highest total between two readings in bytes, and whether it is exact or a lower bound."""
 
 
 class PhasePeaks:
-    """What is known so far of the peaks of one step's phases."""
+    """The known parts of the peaks of one step's phases."""
 
     def __init__(self) -> None:
         self._present: Peak | None = None
-        """Of the phase that is running, up to the last reading."""
+        """Peak of the running phase, up to the last reading."""
         self._forward: Peak | None = None
-        """Of the forward, if something came between it and backward: what it keeps can only be told then."""
+        """Peak of the forward, if something came between it and backward: what it keeps is known only when backward begins."""
         self._told: dict[Phase, MemoryMeasured] = {}
 
     def begin_step(self, before: Peak, *, listening: bool) -> None:
-        """A step that is examined begins, within a phase whose beginning was seen only if we were `listening` then."""
+        """Begin a sampled step within a phase. The beginning of that phase was observed only if hooks were `listening` then."""
         self._present = before if listening else (None, False)
         self._forward = None
         self._told.clear()
 
     def read_within(self, part: Peak) -> None:
-        """The running phase was read, and goes on."""
+        """Record a reading within the running phase, which continues."""
         self._present = part
 
     def skipped(self) -> None:
-        """The running phase ended, and nobody will tell of it."""
+        """Discard the peak of a phase that is not emitted."""
         self._present = None
 
     def forward_left(self, part: Peak) -> None:
-        """A forward ended that is told of only when backward begins."""
+        """Record the end of a forward that is emitted only when backward begins."""
         self._forward, self._present = _joined(self._forward, _joined(self._present, part)), None
 
     def of(self, phase: Phase, part: Peak) -> Peak:
-        """The peak of a phase that has ended, the last part of it included."""
+        """Return the peak of a phase that has ended, including its last part."""
         known, self._present = _joined(self._present, part), None
         if phase is Phase.FORWARD:
-            # The gradients of the step before may have been there when it ended, and be gone when backward begins.
+            # The gradients of the previous step may have existed when it ended, and be freed when backward begins.
             known, self._forward = _joined(self._forward, known), None
         return known
 
     def told(self, ledger: MemoryMeasured) -> None:
-        """This was emitted in the present step."""
+        """Record a breakdown emitted in the current step."""
         self._told[ledger.phase] = ledger
 
     def once_more(self, phase: Phase, part: Peak) -> MemoryMeasured | None:
-        """The phase came again in the same step (gradients are accumulated): its ledger with the higher peak, if it is.
+        """Return a repeated phase's breakdown with the higher peak (gradients are accumulated); None if the peak is not higher.
 
-        Only exact peaks are told a second time; None for any other.
+        Only exact peaks are emitted again; None for any other.
         """
         (peak, exact), ledger = self.of(phase, part), self._told.get(phase)
         if ledger is None or not exact or not ledger.peak_exact or peak is None or peak <= (ledger.peak or 0):

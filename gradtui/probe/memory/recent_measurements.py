@@ -1,4 +1,4 @@
-"""The measurements that were emitted last, for a look back. Runs on whatever thread emits them."""
+"""Keep the most recently emitted measurements for reports. Runs on whatever thread emits them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _KEPT = 32
 
 
 class RecentEvents:
-    """Passes events on, and remembers the newest ledgers, losses and norms. Plain numbers: nothing of the script's."""
+    """Passes events on, and keeps the newest memory breakdowns, losses and norms. Plain numbers: nothing of the script's."""
 
     def __init__(self, emit: Callable[[Event], None]) -> None:
         self._emit = emit
@@ -25,12 +25,12 @@ class RecentEvents:
         if isinstance(event, MemoryMeasured) and event.phase in _PHASES:
             self._kept.append(event)
         elif isinstance(event, GradientsMeasured):
-            # All it has of each parameter would be much, and of no use here.
+            # Per-parameter values would take much memory, and are not needed here.
             self._kept.append(GradientsMeasured(event.at, event.step, event.total, event.loss, None))
         elif isinstance(event, ModelsFound):
             self._kept.clear()
         self._emit(event)
 
     def newest(self) -> tuple[Event, ...]:
-        """What is remembered, oldest first. Any thread."""
+        """Return the kept events, oldest first. Any thread."""
         return tuple(self._kept.copy())

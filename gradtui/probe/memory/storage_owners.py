@@ -1,8 +1,9 @@
-"""Every storage that can be found, and who holds it: looked for only when memory has run out. Any thread; nothing is kept.
+"""Find every storage and its owner, only when memory has run out. Any thread; nothing is kept.
 
-Parameters, buffers, gradients and optimizer state are known by name. What autograd saved is found from every tensor that
-Python's collector knows, by the graph behind it: when a forward fails these are the local variables of its frames. All other
-tensors the collector knows are listed without an owner. Tensors that only C++ holds stay unseen, so they are part of *other*.
+Parameters, buffers, gradients and optimizer state are known by name. What autograd saved is found through the graph behind
+every tensor that Python's collector knows: when a forward fails, these are the local variables of its frames. All other
+tensors that the collector knows are listed without an owner. Tensors that only C++ holds are not found, so they are part of
+*other*.
 """
 
 from __future__ import annotations
@@ -24,17 +25,17 @@ from gradtui.probe.torch_private.unwrap import plain_tensors
 from gradtui.protocol.vocabulary import HeldStorage
 
 _SECONDS = 1.0
-"""Looking takes no longer than this, but for listing what the collector knows (some 20 ms for a million objects)."""
+"""The search takes at most this long, not counting the list of objects that the collector knows (some 20 ms for a million)."""
 
 _LISTED = 20
 _UNKNOWN = "not known"
 _BATCH = 1_000
-"""Objects between two looks at the clock."""
+"""Number of objects between two checks of the time limit."""
 
 
 @dataclass
 class Owners:
-    """What was found, each storage once, under the first owner that claims it."""
+    """The storages found, each once, under the first owner that claims it."""
 
     categories: tuple[tuple[str, int], ...]
     largest: tuple[HeldStorage, ...]
@@ -51,7 +52,7 @@ class _Search:
     whole: bool = True
 
     def claim(self, tensor: torch.Tensor, owner: str, category: str) -> None:
-        """The storages of this tensor are this owner's, if they are nobody's yet."""
+        """Assign the storages of this tensor to this owner, unless they already have one."""
         for plain in plain_tensors(tensor):
             if not self._is_here(plain.device) or is_wrapper(plain):
                 continue
@@ -82,9 +83,9 @@ def find(
     *,
     seconds: float = _SECONDS,
 ) -> Owners:
-    """Look for everything that is held on a device, or on all of its kind where it has no index.
+    """Find everything that is held on a device, or on all devices of its type if it has no index.
 
-    `trace` tells which module ran when, if that was noted.
+    `trace` maps operations to modules, if module calls were logged.
     """
     search = _Search(device, perf_counter() + seconds)
     if not is_being_traced():
@@ -128,19 +129,19 @@ def _named(search: _Search, tree: ModuleTree, optimizers: list[Optimizer]) -> No
 
 
 def _tensors(search: _Search) -> list[torch.Tensor]:
-    """The tensors that the collector knows."""
+    """Return the tensors that the collector knows."""
     found: list[torch.Tensor] = []
     kinds: dict[type, bool] = {}
     try:
         objects = gc.get_objects()
     except MemoryError:
-        # Not even room for a list.
+        # No memory even for a list.
         search.whole = False
         return found
     for begin in range(0, len(objects), _BATCH):
         if search.is_late():
             break
-        # The type is asked, not the object: a proxy of the script's might answer by running code.
+        # Check the type, not the object: a proxy of the script's might answer by running code.
         for each in objects[begin : begin + _BATCH]:
             kind = type(each)
             is_tensor = kinds.get(kind)
