@@ -1,4 +1,4 @@
 """The screens and dialogs.
 
-Its modules are imported by file: the first paint imports the dashboard only.
+Importers name each module: the first paint imports the dashboard only.
 """
