@@ -7,17 +7,17 @@ import select
 
 
 class TerminalWriter:
-    """As much of a text file as Textual's writer thread needs.
+    """The part of a text file's interface that Textual's writer thread needs.
 
-    A terminal that is gone takes everything silently: an error would end the writer thread, and the full queue behind it
-    would then block the screen's thread for good.
+    Writes to a terminal that is gone are discarded silently: an error would end the writer thread, and its full queue would
+    then block the UI thread for good.
     """
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
 
     def write(self, text: str) -> int:
-        """Write all of `text`, waiting for a terminal that is slow."""
+        """Write all of `text`, waiting if the terminal is slow."""
         data = memoryview(text.encode("utf-8", errors="replace"))
         while data:
             try:
@@ -29,12 +29,12 @@ class TerminalWriter:
         return len(text)
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: no output is buffered."""
 
     def fileno(self) -> int:
-        """The terminal's descriptor."""
+        """Return the terminal's descriptor."""
         return self._descriptor
 
     def isatty(self) -> bool:
-        """A terminal it is."""
+        """Return True."""
         return True
