@@ -1,4 +1,4 @@
 """The screens and dialogs.
 
-Importers name each module: the first paint imports the dashboard only.
+Its modules are imported individually: the first paint imports the dashboard only.
 """
