@@ -12,7 +12,7 @@ class AnnouncingApp(DialogsApp):
     """The part of the app that turns events into notifications and dialog changes."""
 
     def announce(self, event: Event) -> None:
-        """Notify the user about an event that was just applied, where it should not go unnoticed."""
+        """Notify the user about an event that was just applied, if needed, and update the dialogs that depend on it."""
         if isinstance(event, CommandRejected):
             if isinstance(event.command, TraceStep):
                 self.close_step_dialog()

@@ -92,7 +92,7 @@ def legend_line(state: RunState, step: int | None, row: RowNorms | None, width: 
 
 
 def micro_step_line(state: RunState, width: int) -> list[Line]:
-    """Return the norms accumulated after each micro-step, or the first and the last of them if not all fit.
+    """Return the norms accumulated after each micro-step; if not all fit, the first and the last, or the last only.
 
     Empty while the user does not follow micro-steps.
     """

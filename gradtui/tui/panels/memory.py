@@ -35,7 +35,7 @@ _BY_VALUE = (
 """Phases in the order in which they keep their row if not all fit. The first three make up a step."""
 
 _MIN_PHASES = 3
-"""This many phases have a row before the numbers of the parts get any."""
+"""If fewer rows than this would remain for the phases, the parts are shown without their numbers."""
 
 _BETWEEN: Span = (" · ", "muted")
 

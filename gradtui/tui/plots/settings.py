@@ -74,7 +74,7 @@ class Choices:
             self.changes += 1
 
     def pin(self, tree: TreeState, row: int | None) -> str | None:
-        """Pin or unpin the row; return a sentence that says why it cannot be pinned, if so."""
+        """Pin or unpin the row. Return a sentence that says why it cannot be pinned, else None."""
         if row is None or not self.view.pins:
             return None
         path = selection_of(tree, row).name

@@ -44,7 +44,7 @@ MEANINGS: dict[ParameterState, str] = {
 def why_so(state: RunState, index: int, *, chained: bool = False) -> str | None:
     """Explain why this parameter is in its state, as far as known; None if the meaning of the state says everything.
 
-    `chained` says that the path of its gradient is shown too, which says where that ends and why.
+    With `chained` the path of its gradient is shown too, which says where the gradient ends and why.
     """
     tree, kind = state.tree, state_of(state.tree, index)
     if kind is ParameterState.UNKNOWN and is_evaluated_only(state, model_of(tree, tree.parameters[index].module)):

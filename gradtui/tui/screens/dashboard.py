@@ -111,7 +111,7 @@ class Dashboard(Screen[None]):
     # Drawing
 
     def visible_parts(self) -> list[str]:
-        """The visible parts, in the order in which they are drawn if all are due."""
+        """Return the visible parts, in the order in which they are drawn if all are due."""
         shown = ["tree", *(name for name in PANELS if self._is_shown(name))]
         return [*shown, "memory_curve"] if self._is_shown("memory") else shown
 
@@ -133,7 +133,7 @@ class Dashboard(Screen[None]):
             (self.tree_view if part == "tree" else self._panel(part)).show_failure(error)
 
     def tables(self) -> list[tuple[str, Table]]:
-        """The name and the data of each visible plot."""
+        """Return the name and the data of each visible plot."""
         from gradtui.tui.plots.norms import norm_table
         from gradtui.tui.plots.options import Look
 

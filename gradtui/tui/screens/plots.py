@@ -110,7 +110,7 @@ class PlotScreen(ModalScreen[None]):
         return to_watch(self._state.tree, (*look.pinned, *chosen) if self._choices.view.pins else chosen)
 
     def visible_parts(self) -> list[str]:
-        """The visible parts: there is only "plots"."""
+        """Return the visible parts: there is only "plots"."""
         return ["plots"]
 
     def draw_header(self, facts: HeaderFacts) -> None:

@@ -95,7 +95,7 @@ class ThreadDriver(LinuxDriver):
         return not self._drawing and not in_foreground(self.fileno)
 
     def write(self, data: str) -> None:
-        """Draw, unless another job has the terminal."""
+        """Draw while this driver holds the terminal; otherwise there is nothing to draw on."""
         if self._drawing:
             super().write(data)
 

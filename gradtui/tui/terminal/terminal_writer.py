@@ -22,7 +22,7 @@ class TerminalWriter:
         while data:
             try:
                 data = data[os.write(self._descriptor, data) :]
-            except BlockingIOError:  # somebody who shares the terminal made it non-blocking
+            except BlockingIOError:  # another process that shares the terminal made it non-blocking
                 select.select([], [self._descriptor], [], 1.0)
             except OSError:
                 break
@@ -36,5 +36,5 @@ class TerminalWriter:
         return self._descriptor
 
     def isatty(self) -> bool:
-        """Return True."""
+        """Return True, because the descriptor is a terminal's."""
         return True

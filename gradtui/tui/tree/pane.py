@@ -45,7 +45,7 @@ def _matching(rows: int) -> str:
 
 
 def tree_title(state: RunState, trainable: int | None, width: int) -> str:
-    """The size of the models and how much of them is trainable, in more words if the frame is wide enough."""
+    """Describe the size of the models and how much of them is trainable, in more words if the frame is wide enough."""
     tree = state.tree
     if not tree.parameters:
         return ""

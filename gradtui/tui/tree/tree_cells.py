@@ -111,7 +111,7 @@ class TreeCells:
         return spans
 
     def _mark(self, row: int) -> Span:
-        """The symbol before the saved bytes of a module: checkpointed, or with a pending change of checkpointing."""
+        """Return the symbol before the saved bytes of a module: checkpointed, or with a pending change of checkpointing."""
         if self.asked and self.tree.modules[row].path in self.asked:
             return RECOMPUTED, "pending"
         again = self.totals.recomputed(row) or row in self.tree.checkpointed

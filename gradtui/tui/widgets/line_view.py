@@ -88,7 +88,7 @@ class LineView(Widget):
                 self._strips.pop(y, None)
                 first = y if first is None else first
             elif first is not None:
-                # Refresh adjacent lines together: each step of Textual's compositing iterates over all regions.
+                # Refresh adjacent lines together, because every step of Textual's refresh handles each region.
                 self.refresh(Region(0, first, size.width, y - first))
                 first = None
 
