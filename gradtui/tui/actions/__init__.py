@@ -1,4 +1,4 @@
-"""What keys do.
+"""The actions that keys trigger.
 
 This package owns the table of actions, from which key bindings, the footer, the help screen and the command palette are made.
 """

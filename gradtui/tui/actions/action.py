@@ -1,4 +1,4 @@
-"""What one thing a person can do is: its keys, its words, and who handles it. Pure."""
+"""The declaration of one user action: its keys, its texts, and which object handles it. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Scope = Literal["app", "dashboard", "tree", "plots"]
 GROUPS = ("Training", "Model", "Moving", "Screen", "Plots")
 
 UP_DOWN, LEFT_RIGHT, PLUS_MINUS = "up_down", "left_right", "plus_minus"
-"""Stand for two keys together."""
+"""Pseudo-keys that stand for two keys in the footer."""
 
 _KEY_NAMES = {
     UP_DOWN: "↑↓",
@@ -36,28 +36,28 @@ _KEY_NAMES = {
 
 @dataclass(frozen=True)
 class Action:
-    """One thing a person can do."""
+    """One action of the user."""
 
     id: str
     keys: tuple[str, ...]
-    """Keys as Textual names them; the first one is shown."""
+    """Key names as in Textual; the first one is shown."""
     title: str
-    """What it is called in the command palette."""
+    """Its name in the command palette."""
     help: str
     """A sentence for the help and the command palette."""
     group: str
     scope: Scope
     footer: int = 0
-    """Place in the footer, from 1, the most important first; 0 keeps it out."""
+    """Position in the footer, from 1 (the most important); 0 leaves it out."""
     label: str = ""
-    """The word in the footer."""
+    """Its label in the footer."""
     mouse: str = ""
-    """How the mouse does the same."""
+    """How to do the same with the mouse."""
     priority: bool = False
-    """Whether the key works while text is being typed and over a dialog."""
+    """Whether the key also works while the user types text, and over a dialog."""
     in_palette: bool = True
     shown_key: str = ""
-    """The key of the footer, where that is not the first one."""
+    """The key shown in the footer, if it is not the first one."""
 
     @property
     def key_text(self) -> str:
@@ -66,15 +66,15 @@ class Action:
 
     @property
     def all_keys(self) -> str:
-        """Every key for it; what has none is found among the commands."""
+        """Every key of the action; without keys, `ctrl+p`, because the command palette lists it."""
         return ", ".join(map(key_name, self.keys)) or "ctrl+p"
 
     @property
     def all_help(self) -> str:
-        """What it does, and how the mouse does the same."""
+        """The help sentence, followed by how to do the same with the mouse."""
         return f"{self.help} Mouse: {self.mouse}." if self.mouse else self.help
 
 
 def key_name(key: str) -> str:
-    """A key as a person reads it: `/`, `ctrl+p`."""
+    """Return a key as shown to the user: `/`, `ctrl+p`."""
     return _KEY_NAMES.get(key, key)

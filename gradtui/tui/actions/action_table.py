@@ -1,6 +1,6 @@
-"""Everything a person can do, declared once: key bindings, footer, command palette and help all come from this table.
+"""The table of all user actions, from which the key bindings, footer, command palette and help are made.
 
-An action named `x` is the method `action_x` of whatever its scope names.
+An action with the id `x` is the method `action_x` of the object that its scope names.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which actions mean something where: key bindings, the footer, the headings of the help; from the table of all actions."""
+"""Makes the key bindings, the footer and the groups of the help from the table of all actions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FOOTERS: dict[str, tuple[Action, ...]] = {
     "output": (replace(_ONE_DOWN, label="scroll"), _BACK),
     "events": (replace(_ONE_DOWN, label="scroll"), _BACK),
 }
-"""What the keys do first of all while a panel has them, by the panel's id."""
+"""Footer actions that come first while a panel has the focus, by the panel's id."""
 
 _TYPING = (
     Action("keep_filter", ("enter",), "", "", "Model", "dashboard", label="keep the filter"),
@@ -29,7 +29,7 @@ _TYPING = (
 
 
 def bindings(scope: Scope) -> list[BindingType]:
-    """The key bindings of whatever handles the actions of a scope."""
+    """Return the Textual key bindings for the object that handles the actions of a scope."""
     return [
         Binding(",".join(action.keys), action.id, action.title, show=False, priority=action.priority, id=action.id)
         for action in ACTIONS
@@ -43,10 +43,10 @@ _OVER = (RunStatus.ENDED, RunStatus.INTERRUPTED, RunStatus.FAILED)
 
 
 def footer_actions(focused: str | None = None, status: RunStatus = RunStatus.RUNNING) -> list[Action]:
-    """Actions of the footer that mean something now, the most important first.
+    """Return the footer actions that apply now, the most important first.
 
     Args:
-        focused: id of the widget that has the keys.
+        focused: id of the widget that has the focus.
         status: what the run is doing.
     """
     if focused == "filter":
@@ -60,6 +60,6 @@ def footer_actions(focused: str | None = None, status: RunStatus = RunStatus.RUN
 
 
 def by_group(actions: Iterable[Action] = ACTIONS) -> list[tuple[str, list[Action]]]:
-    """Actions under the headings of the help, those with a key first."""
+    """Group the actions under the headings of the help; within a group, those with a key come first."""
     listed = sorted(actions, key=lambda action: not action.keys)
     return [(group, [action for action in listed if action.group == group]) for group in GROUPS]

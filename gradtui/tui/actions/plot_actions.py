@@ -1,4 +1,4 @@
-"""What a person can do while the plots fill the screen; part of the table of all actions. Pure."""
+"""The actions of the plots screen; part of the table of all actions. Pure."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _BY_ID = {action.id: action for action in PLOT_ACTIONS}
 
 
 def plot_footer(view: View, others: tuple[Action, ...]) -> list[Action]:
-    """The keys that mean something in a view, the most important first; `others` mean the same on every screen."""
+    """Return the footer actions that apply in a view, the most important first. `others` apply on every screen."""
     ids = ["next_view", "row_down"]
     ids += ["pan_on", "zoom_in"] if view.axis else []
     ids += ["change_scale"]

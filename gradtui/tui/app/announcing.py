@@ -1,4 +1,4 @@
-"""What the app does at once about an event, so that the person need not look for it. UI thread."""
+"""Notify the user about events as they arrive, and update the dialogs that depend on them. UI thread."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from gradtui.tui.explanations.announcements import announcement
 
 
 class AnnouncingApp(DialogsApp):
-    """An app of one run that says what happens."""
+    """The part of the app that turns events into notifications and dialog changes."""
 
     def announce(self, event: Event) -> None:
-        """Say what an event that was just taken in should not leave to be found."""
+        """Notify the user about an event that was just applied, if needed, and update the dialogs that depend on it."""
         if isinstance(event, CommandRejected):
             if isinstance(event.command, TraceStep):
                 self.close_step_dialog()
@@ -27,5 +27,5 @@ class AnnouncingApp(DialogsApp):
 
     @property
     def _reads_events(self) -> bool:
-        """Whether the end of the events is in sight: a notice would lie over the line that says the same."""
+        """Whether the newest event lines are visible. A notification would cover the line with the same text."""
         return self.screen is self._dashboard and self._dashboard.shows_newest_events

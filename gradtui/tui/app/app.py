@@ -1,7 +1,7 @@
-"""The dashboard as an application: drains events into a `RunState`, draws within a budget, and turns keys into commands.
+"""The Textual application: applies events to a `RunState`, redraws within a CPU budget, and turns keys into commands.
 
-Runs on the UI thread. It knows nothing of torch, of the probe or of how the script is run: events come from a source,
-commands go to a sink, and the two could as well belong to a recording or to another machine.
+Runs on the UI thread. It does not depend on torch, on the probe or on how the script runs. Events come from a source and
+commands go to a sink; both could also belong to a recording or to another machine.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ from gradtui.tui.widgets import KeyBar
 T = TypeVar("T")
 
 _BATCH = 10_000
-"""Events applied in one go."""
+"""The maximum number of events applied per call of `drain`."""
 
 
 class GradtuiApp(LiveActions, LookingApp, FreezingApp, AnnouncingApp, KeysInOrder):
-    """The dashboard of one run. Its return value says how the person left: "stop", "leave" or "ended".
+    """The dashboard of one run. The app's return value says how the user left: "stop", "leave" or "ended".
 
     Args:
         source: where events come from.
         sink: where commands go.
-        log: the script's output, None where it is not captured.
-        ui_budget: the share of one core that drawing may take, a fraction of 1.
-        refresh_hz: looks at the source a second; 0 leaves it to calls of `pump`.
+        log: the script's output, None if it is not captured.
+        ui_budget: the share of one core that the UI thread may use, a fraction of 1.
+        refresh_hz: how many times per second the app polls the source; 0 means only when `pump` is called.
         interrupt: sends the script what Ctrl+C sends.
-        pictures: draws the curves; a plotter of its own by default.
+        pictures: draws the curves; the app creates its own plotter by default.
     """
 
     TITLE = "gradtui"
@@ -101,7 +101,7 @@ class GradtuiApp(LiveActions, LookingApp, FreezingApp, AnnouncingApp, KeysInOrde
 
     @property
     def dashboard(self) -> Dashboard:
-        """The main screen, whatever dialog may lie over it."""
+        """The main screen, even if a dialog covers it."""
         return self._dashboard
 
     def get_default_screen(self) -> Screen[None]:
@@ -113,7 +113,7 @@ class GradtuiApp(LiveActions, LookingApp, FreezingApp, AnnouncingApp, KeysInOrde
 
     def on_mount(self) -> None:
         if self._hz > 0:
-            # An interval, not a chain of one-shot timers: those are lost when the loop wakes up late.
+            # An interval, not a chain of one-shot timers: those are lost when the event loop wakes up late.
             self._timer = self.set_interval(1 / self._hz, self._tick)
 
     def on_unmount(self) -> None:
@@ -127,7 +127,7 @@ class GradtuiApp(LiveActions, LookingApp, FreezingApp, AnnouncingApp, KeysInOrde
             return
         self._drain()
         if self.run_state.ended is not None and is_in_background(self):
-            # Nobody sees the end of the run here: the process ends as any job does.
+            # In the background the user does not see the end of the run, so the process ends like any other job.
             self.exit("ended")
             return
         self._draw_header()
@@ -142,7 +142,7 @@ class GradtuiApp(LiveActions, LookingApp, FreezingApp, AnnouncingApp, KeysInOrde
         self._draw_dialog()
 
     def pump(self) -> None:
-        """Apply what has arrived and draw everything that is in sight: one look without a clock."""
+        """Apply all events that have arrived and redraw everything visible, regardless of timers and intervals."""
         self._drain()
         self._draw_header()
         for part in self._front.visible_parts():
@@ -150,7 +150,7 @@ class GradtuiApp(LiveActions, LookingApp, FreezingApp, AnnouncingApp, KeysInOrde
         self._draw_dialog()
 
     def look(self, at: Callable[[RunState], T]) -> T:
-        """Return what `at` makes of the state, with all events that have arrived."""
+        """Apply all events that have arrived and return `at(state)`."""
         self._drain()
         return at(self.run_state)
 
@@ -169,17 +169,17 @@ class GradtuiApp(LiveActions, LookingApp, FreezingApp, AnnouncingApp, KeysInOrde
                 self._governor.hurry("plots")
         tree = self.run_state.tree
         if tree.version != structure:
-            # Places of modules and parameters have moved: the next key must not meet rows of the old structure.
+            # Indexes of modules and parameters have changed: the next key must not act on rows of the old structure.
             self._dashboard.draw("tree")
         elif is_classified(tree) and not is_known:
-            # Until now its rows say that nothing is known.
+            # Until now the rows show their states as unknown.
             self._governor.hurry("tree")
         if not asked <= self.run_state.pending.keys():
-            # What has been answered must not stand there as pending, however seldom these are drawn.
+            # An answered command must not still be shown as pending, however long the redraw intervals are.
             self._governor.touched()
             self._draw_now("tree", "events")
         if has_ledger(self.run_state) != is_measured:
-            # Until now the panel says that it waits for this.
+            # Until now the panel says that it waits for the memory breakdown.
             self._governor.hurry("memory")
 
     def _draw_header(self) -> None:
@@ -190,7 +190,7 @@ class GradtuiApp(LiveActions, LookingApp, FreezingApp, AnnouncingApp, KeysInOrde
             self._dashboard.draw(part)
         self._draw_header()
 
-    # What the person does
+    # User input
 
     async def on_event(self, event: events.Event) -> None:
         if isinstance(event, (events.Key, events.MouseEvent)):
@@ -218,7 +218,7 @@ class GradtuiApp(LiveActions, LookingApp, FreezingApp, AnnouncingApp, KeysInOrde
         await self.run_action(action.id, targets[action.scope])
 
     def request(self, made: requests.Make | requests.Refusal) -> None:
-        """Send what was asked for, or say why it is not."""
+        """Send a command, or notify the user why it was refused."""
         if isinstance(made, requests.Refusal):
             self.notify(made.reason, timeout=4, markup=False)
             return
@@ -232,7 +232,7 @@ class GradtuiApp(LiveActions, LookingApp, FreezingApp, AnnouncingApp, KeysInOrde
                 key = f"  {action.key_text}" if action.keys else ""
                 yield SystemCommand(action.title + key, action.help, partial(self._perform, action))
 
-    # Actions beside those of `live_actions` and `dialogs`; what each does is told in `action_table.ACTIONS`
+    # Actions beside those of `live_actions` and `dialogs`; `action_table.ACTIONS` describes each
 
     def action_toggle_light(self) -> None:
         self.theme = LIGHT_THEME.name if self.current_theme.dark else DARK_THEME.name

@@ -1,6 +1,6 @@
-"""What the app does about its dialogs: opening them, keeping their text new, and leaving. UI thread.
+"""The dialogs of the app: opening them, updating their text, and leaving the app. UI thread.
 
-Each is imported when it is first opened: the first paint does not wait for it.
+Each dialog is imported when it first opens, so that the first paint does not wait for the import.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _RUNS = (RunStatus.RUNNING, RunStatus.LOADING, RunStatus.RESUMING)
 
 
 class DialogsApp(App[str]):
-    """An app of one run with the actions `trace_step`, `explain`, `help` and `leave`."""
+    """The part of the app with the actions `trace_step`, `explain`, `help` and `leave`."""
 
     run_state: RunState
     _sink: CommandSink
@@ -34,11 +34,11 @@ class DialogsApp(App[str]):
     _pictures: Pictures
 
     def request(self, made: requests.Make | requests.Refusal) -> None:
-        """Send a command, or say why there is none."""
+        """Send a command, or notify the user why it was refused."""
         raise NotImplementedError
 
     def close_step_dialog(self) -> None:
-        """What it waits for will not come."""
+        """Close the step dialog, because the memory profile it waits for will not arrive."""
         from gradtui.tui.screens.step import StepDialog
 
         if isinstance(self.screen, StepDialog):
@@ -81,7 +81,7 @@ class DialogsApp(App[str]):
             self.push_screen(LeaveDialog(), self._leave)
 
     def change_leave_dialog(self) -> None:
-        """The run has ended: an open question whether to leave says so."""
+        """Update an open leave dialog after the run has ended."""
         from gradtui.tui.screens.leave import LeaveDialog
 
         for screen in self.screen_stack:
@@ -97,7 +97,7 @@ class DialogsApp(App[str]):
         if answer == "stop":
             self.run_state.note_submitted(self._sink.submit(StopTraining))
         elif run_status(self.run_state) not in _RUNS:
-            # Without the screen nobody could let a held run go on.
+            # Without the screen, the user could not resume a paused run.
             self.run_state.note_submitted(self._sink.submit(Resume))
         self.exit(answer)
 

@@ -1,4 +1,4 @@
-"""What the app does about choosing what trains, and about writing down what was done. UI thread."""
+"""The freeze dialog and the export of the schedule. UI thread."""
 
 from __future__ import annotations
 
@@ -15,14 +15,17 @@ if TYPE_CHECKING:
 
 
 class FreezingApp(App[str]):
-    """An app of one run with the actions `freeze` and `export_schedule`."""
+    """The part of the app with the actions `freeze` and `export_schedule`."""
 
     run_state: RunState
     save_schedule: Callable[[RunState], str] | None = None
-    """Writes down what was done to the run and says where; raises OSError. None where there is no place for files."""
+    """Writes the schedule of the run's changes to a file and returns a sentence that says where.
+
+    Raises OSError. None if there is no directory for files.
+    """
 
     def request(self, made: requests.Make | requests.Refusal) -> None:
-        """Send a command, or say why there is none."""
+        """Send a command, or notify the user why it was refused."""
         raise NotImplementedError
 
     def action_freeze(self) -> None:

@@ -1,4 +1,4 @@
-"""The actions that send a command: each is a line in a table, with the request or the question that makes it. UI thread."""
+"""The actions that send a command, as tables from an action's id to the function or form that makes it. UI thread."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ REQUESTS: dict[str, Callable[[RunState, int | None], Make | Refusal]] = {
     "stop_training": lambda state, _: live_requests.stop(state),
     "undo": lambda state, _: live_requests.undo(state),
 }
-"""Id of an action -> what makes its command from the run and the row under the cursor."""
+"""Maps an action's id to the function that makes its command from the run state and the row under the cursor."""
 
 QUESTIONS = ("run_steps", "run_to", "set_group", "save_checkpoint")
-"""Ids of the actions that ask first; each is the name of its question in `questions`, which is imported when it is asked."""
+"""Ids of the actions that first ask for values. Each is the name of a function in `questions`, imported on first use."""
 
 
 class LiveActions:
-    """`action_x` of every x in `REQUESTS` and `QUESTIONS`, for the application."""
+    """Has a method `action_x` for every x in `REQUESTS` and `QUESTIONS`. `GradtuiApp` inherits from it."""
 
 
 def _requesting(name: str) -> Callable[[GradtuiApp], None]:

@@ -1,6 +1,6 @@
-"""What the app does about the plots: opening them, watching what they show, writing down what is in sight. UI thread.
+"""The plots screen and the export of plots: opening, watching the plotted parameters, writing files. UI thread.
 
-What only the plots need is imported when they are opened: the first paint does not wait for it.
+Modules that only the plots need are imported when the plots open, so that the first paint does not wait for them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Front(Protocol):
-    """What fills the screen under any dialog, and is drawn part by part."""
+    """The screen below any dialog, drawn part by part: the dashboard or the plots."""
 
     def visible_parts(self) -> list[str]: ...
     def draw(self, part: str) -> None: ...
@@ -34,17 +34,17 @@ class Front(Protocol):
 
 
 class LookingApp(App[str]):
-    """An app of one run with plots, and the action `export`."""
+    """The part of the app that opens the plots, with the action `export`."""
 
     run_state: RunState
     write_file: WriteFile | None = None
-    """Makes a file beside the run's log; None where there is no place for files."""
+    """Creates a file beside the run's log; None if there is no directory for files."""
     _sink: CommandSink
     _dashboard: Dashboard
     _pictures: Pictures
     _watched: tuple[str, ...] = ()
     _awaits_look = False
-    """What was asked for has not come yet: it is shown as soon as it does."""
+    """Whether the histograms of newly watched parameters are still awaited; the plot is redrawn as soon as they arrive."""
 
     def on_gradient_panel_plots_wanted(self) -> None:
         if self._plots is None:
@@ -58,7 +58,7 @@ class LookingApp(App[str]):
         self._watch(self._plots.watches if self._plots is not None else ())
 
     def on_unmount(self) -> None:
-        # Training may go on without a screen: nobody looks any more.
+        # Training may go on without a screen, and then no plot needs the watched parameters.
         self._watch(())
 
     def _plots_closed(self, _: None) -> None:
@@ -67,14 +67,14 @@ class LookingApp(App[str]):
             self._dashboard.draw(part)
 
     def _watch(self, paths: tuple[str, ...]) -> None:
-        """Have these parameters looked at closely. It is no change of the run, and nobody waits for the answer."""
+        """Ask the probe for detailed measurements of these parameters. This does not change the run and needs no answer."""
         if paths != self._watched and self.run_state.ended is None:
             self._watched, self._awaits_look = paths, bool(paths)
             self._sink.submit(lambda number: Watch(number, paths))
 
     @property
     def _plots(self) -> PlotScreen | None:
-        """The plots, if they are open."""
+        """The plots screen, None if it is closed."""
         return self._opened if self._opened is not None and self._opened in self.screen_stack else None
 
     @property
@@ -91,7 +91,7 @@ class LookingApp(App[str]):
 
     _chosen: Choices | None = None
     _opened: PlotScreen | None = None
-    """The plots as they were opened last."""
+    """The plots screen opened last, which may be closed by now."""
 
     def action_export(self) -> None:
         from gradtui.tui.plots.export_files import export

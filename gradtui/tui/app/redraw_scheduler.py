@@ -1,9 +1,10 @@
-"""When each part of the screen is drawn, so that the UI thread takes no more than a share of the time. Runs on the UI thread.
+"""Decides when to redraw each part of the screen, so that the UI thread stays within its share of CPU time. UI thread.
 
-Drawing in the same process holds the interpreter lock, so training loses what the UI thread takes, and more where its steps are
-short: it waits for the lock and then finds its caches emptied. The governor counts the CPU time of the whole thread between
-two ticks, painting and writing included, and charges it to the part that was drawn in the first of them. Each part has a
-shortest interval; while all of them together would cost more than the budget, every interval is stretched by the same factor.
+The UI thread holds the interpreter lock (GIL) while it draws, so training loses at least the time that the UI thread takes.
+It loses more if its steps are short: it waits for the lock and then finds its caches emptied. The governor measures the CPU
+time of the whole thread between two ticks, including painting and writing, and charges it to the part drawn in the first of
+the two. Each part has a minimum interval. If all parts together would cost more than the budget, one factor stretches every
+interval.
 """
 
 from __future__ import annotations
@@ -14,31 +15,31 @@ from dataclasses import dataclass
 
 _SMOOTHING = 0.25
 _SHARE_SECONDS = 10.0
-"""Time over which the measured share is averaged."""
+"""Seconds over which the measured share is averaged."""
 _DEAR = 0.01
 MAX_STRETCH = 32.0
 MAX_TICK = 5.0
 OFTEN_SECONDS = 3.0
-"""How long an answer is looked for without regard to the budget: more than most steps take."""
+"""How many seconds the app polls for an answer regardless of the budget: longer than most steps take."""
 
 
 @dataclass
 class Part:
-    """A part of the screen: the shortest time between two drawings, and what a drawing costs."""
+    """A part of the screen: the minimum time between two redraws, in seconds, and the cost of one redraw."""
 
     name: str
     interval: float
     cost: float = 0.0
-    """CPU seconds, a moving mean."""
+    """CPU seconds per redraw, a moving average."""
     due: float = 0.0
 
 
 class Governor:
-    """Chooses what to draw and when to look again.
+    """Chooses which part to redraw, and when the next tick is due.
 
     Args:
-        budget: the share of one core that the UI thread may take, a fraction of 1; 0 or less means no limit.
-        tick: seconds between two looks while nothing is stretched.
+        budget: the share of one core that the UI thread may use, a fraction of 1; 0 or less means no limit.
+        tick: seconds between two ticks while nothing is stretched.
         wall, cpu: clocks in seconds; `cpu` must count the calling thread only.
     """
 
@@ -62,17 +63,17 @@ class Governor:
         self._share: float | None = None
 
     def add(self, name: str, interval: float) -> None:
-        """Make a part known; parts that are due at the same time are drawn in the order they were added."""
+        """Add a part. Parts that are due at the same time are drawn in the order in which they were added."""
         self._parts[name] = Part(name, interval)
 
     @property
     def share(self) -> float | None:
-        """The measured share of wall time that the UI thread was on the CPU lately; None before the second tick."""
+        """The share of recent wall time that the UI thread was on the CPU; None before the second tick."""
         return self._share
 
     @property
     def stretch(self) -> float:
-        """The factor by which every interval is longer than it would be without a budget."""
+        """The factor by which the budget lengthens every interval, from 1 to `MAX_STRETCH`."""
         if self._budget <= 0:
             return 1.0
         load = (self._idle_cost or 0.0) / self._tick + sum(part.cost / part.interval for part in self._parts.values())
@@ -80,25 +81,25 @@ class Governor:
 
     @property
     def delay(self) -> float:
-        """Seconds from one tick to the next."""
+        """Seconds from one tick to the next, at most `MAX_TICK`."""
         return min(MAX_TICK, self._tick * self.stretch)
 
     def touched(self) -> None:
-        """Say that the person did something: what it cost is shown, but not held against any part."""
+        """Record that the user did something. Its CPU time counts towards `share`, but not towards the cost of a part."""
         self._touched = True
 
     def hurry(self, name: str) -> None:
-        """Make a part due at the next look, however long intervals are stretched."""
+        """Make a part due at the next tick, regardless of the stretched intervals."""
         self._parts[name].due = 0.0
         self._due = 0.0
 
     def look_often(self) -> None:
-        """Look at every tick for a while, since somebody waits for an answer; parts are drawn no more often for it."""
+        """Run every tick for `OFTEN_SECONDS`, because the user waits for an answer. Parts are not redrawn more often."""
         self._often_until = self._wall() + OFTEN_SECONDS
         self._due = 0.0
 
     def begin(self) -> bool:
-        """Start a tick and account for the time since the last one; False if it is too early for another."""
+        """Start a tick and account for the time since the last one. Return False if the next tick is not due yet."""
         wall = self._wall()
         if wall < self._due:
             return False
@@ -107,7 +108,7 @@ class Governor:
             self._account(wall - self._last[0], cpu - self._last[1])
         self._last = wall, cpu
         self._touched, self._drawn = False, None
-        # A tick that comes a little early must count: the caller looks at fixed times.
+        # A tick that comes slightly early must count, because the caller calls at fixed times.
         delay = self._tick if wall < self._often_until else self.delay
         self._due = wall + delay - self._tick / 2
         return True
@@ -120,18 +121,18 @@ class Governor:
         if self._touched:
             return
         part = self._drawn
-        # What the cheapest tick took is what a tick takes when it draws nothing but the header.
+        # The cheapest tick gives the cost of a tick that draws nothing but the header.
         idle = min(spent, _DEAR if self._idle_cost is None else self._idle_cost)
         if part is None:
             self._idle_cost = idle + _SMOOTHING * (min(spent, _DEAR) - idle)
             return
         self._idle_cost = idle
-        # One dear drawing (a first model, a garbage collection) must not slow the screen for long.
+        # One expensive redraw (a first model, a garbage collection) must not slow the screen for long.
         own = min(spent - idle, max(_DEAR, 3 * part.cost))
         part.cost = own if part.cost == 0 else part.cost + _SMOOTHING * (own - part.cost)
 
     def choose(self, visible: Iterable[str]) -> str | None:
-        """The visible part that has been due for longest, None if none is; it counts as drawn now."""
+        """Return the visible part that has been due for longest and count it as drawn now; None if no part is due."""
         now = self._wall()
         waiting = [self._parts[name] for name in visible if self._parts[name].due <= now]
         if not waiting:

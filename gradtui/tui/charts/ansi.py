@@ -1,7 +1,7 @@
-"""Coloured terminal text, as plotext emits it, to runs of text and style key. Pure.
+"""Parses coloured terminal text, as plotext emits it, into runs of text and style key. Pure.
 
-plotext 6 emits one foreground colour of the 256-colour palette ("38;5;N"), one background and a reset at every change
-of colour. The colours it is given are numbers of style keys ("inks"), so the foreground is all that counts here.
+plotext 6 emits one foreground colour of the 256-colour palette ("38;5;N"), one background and a reset at every change of
+colour. gradtui gives it numbers of style keys ("inks") as colours, so only the foreground matters here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import lru_cache
 from gradtui.tui.charts.request import PLAIN, Line, Run
 
 FIRST_INK = 16
-"""The palette number of the first style key: the sixteen below are the basic colours, which have other sequences."""
+"""The palette number of the first style key: the sixteen numbers below are the basic colours, which have other sequences."""
 
 LAST_INK = 255
 
@@ -22,9 +22,9 @@ _UNCHANGED, _RESET = -1, -2
 
 
 def parse(text: str, keys: Sequence[str]) -> tuple[Line, ...]:
-    """Lines of runs; ink `FIRST_INK + i` has the style key `keys[i]`.
+    """Parse text into lines of runs; ink `FIRST_INK + i` has the style key `keys[i]`.
 
-    Other sequences and control characters are dropped. Blanks join the run before them: they show no style.
+    Other sequences and control characters are dropped. Blanks are joined to the run before them, because they show no style.
     """
     return tuple(_line(line, keys) for line in text.removesuffix("\n").split("\n"))
 
@@ -54,7 +54,7 @@ def _line(line: str, keys: Sequence[str]) -> Line:
 
 @lru_cache(maxsize=512)
 def _ink(parameters: str) -> int:
-    """The index of the style key that an SGR sequence switches to; or whether it resets it, or says nothing of it."""
+    """Return the index of the style key that an SGR sequence selects, `_RESET` for another colour, or `_UNCHANGED`."""
     ink = _UNCHANGED
     codes = [int(code) if code.isdigit() else -1 for code in re.split("[;:]", parameters or "0")]
     while codes:

@@ -1,7 +1,7 @@
-"""Our own drawing of a chart in braille dots: the picture while plotext has none to offer. Pure, about a millisecond.
+"""Draws a chart in braille dots while plotext has no picture for it. Pure, takes about a millisecond.
 
-A dot column is one integer whose bits are its dots, so that a vertical stroke costs one shift however long it is; its
-hexadecimal digits are then the half cells of the column.
+A dot column is one integer whose bits are its dots, so that a vertical stroke of any length costs one shift. Its hexadecimal
+digits are the half cells of the column.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Cell = tuple[str, str]
 
 
 def draw(chart: Chart) -> tuple[Line, ...]:
-    """The lines of a chart: canvas, axes and tick labels, without the header."""
+    """Return the lines of a chart: canvas, axes and tick labels, without the header."""
     cells = canvas(chart)
     if not chart.layout.framed:
         return tuple(_runs(row) for row in cells)
@@ -32,7 +32,7 @@ def draw(chart: Chart) -> tuple[Line, ...]:
 
 
 def canvas(chart: Chart) -> list[list[Cell]]:
-    """The cells between the axes, row by row from the top."""
+    """Return the cells between the axes, row by row from the top."""
     columns, rows = chart.layout.columns, chart.layout.rows
     grid: list[list[Cell]] = [[_BLANK] * columns for _ in range(rows)]
     if columns < 1:
@@ -53,14 +53,15 @@ def canvas(chart: Chart) -> list[list[Cell]]:
 
 
 def mark_key(mark: Mark) -> str:
-    """The style key of a mark: what is not finite alarms, a zero on a log scale has its curve's colour."""
+    """Return the style key of a mark: `ALARM` for values that are not finite; a zero on a log scale has its curve's colour."""
     return mark.color if mark.kind == "nonpositive" else ALARM
 
 
 def _stroke(polyline: Polyline, rows: int, dots: list[int]) -> None:
     """Set the dots along a polyline, one connected stroke in every dot column that it crosses; bit 0 is the lowest dot."""
     most_x, most_y = len(dots) - 1, rows * DOTS_DOWN - 1
-    # Counted from the top as in plotext, so that a flat line on the border of two dots is the same in both pictures.
+    # Levels are counted from the top as in plotext, so that a flat line on the border of two dots is the same in both
+    # pictures.
     points = [
         (min(int(x * DOTS_ACROSS), most_x), most_y - min(int((rows - y) * DOTS_DOWN), most_y))
         for x, y in zip(polyline.xs, polyline.ys)
@@ -80,7 +81,7 @@ def _stroke(polyline: Polyline, rows: int, dots: list[int]) -> None:
 
 
 def _beyond(reached: int, target: int) -> int:
-    """The dot after `reached` on the way to `target`."""
+    """Return the dot after `reached` towards `target`."""
     return reached + (target > reached) - (target < reached)
 
 
@@ -90,7 +91,7 @@ def _span(one: int, other: int) -> int:
 
 
 def _paint(grid: list[list[Cell]], dots: Sequence[int], own: Sequence[int], color: str) -> None:
-    """Put the cells in which a curve has dots of its own into the grid, together with the dots of the curves below."""
+    """Draw the cells in which a curve has dots into the grid, together with the dots of the curves below it."""
     rows = len(grid)
     for column in range(len(own) // DOTS_ACROSS):
         left, right = own[2 * column], own[2 * column + 1]
@@ -127,7 +128,7 @@ def _below(ticks: Sequence[CellTick], columns: int) -> tuple[Line, Line]:
 
 
 def _runs(cells: Iterable[Cell]) -> Line:
-    """Neighbours of one style joined; a blank joins what stands before it, for it shows no style."""
+    """Join adjacent cells of one style; a blank is joined to the cells before it, because it shows no style."""
     runs: list[Run] = []
     text: list[str] = []
     key = PLAIN
@@ -142,9 +143,10 @@ def _runs(cells: Iterable[Cell]) -> Line:
 
 
 def _half_cells() -> dict[tuple[str, str], str]:
-    """The braille character for each pair of half columns, four dots each, the lowest dot in bit 0 of a hexadecimal digit.
+    """Return the braille character for each pair of half columns, four dots each.
 
-    Unicode numbers the dots of U+2800 down the left half, then the right, with the lowest row added last.
+    The lowest dot is bit 0 of a hexadecimal digit. Unicode numbers the dots of U+2800 down the left half, then the right, with
+    the lowest row added last.
     """
     left_bits, right_bits = (0x40, 0x04, 0x02, 0x01), (0x80, 0x20, 0x10, 0x08)
     characters = {}

@@ -1,7 +1,7 @@
-"""A chart: what is left of a request once its series are safe to draw. Plain data, the same for all drawers.
+"""A chart: the drawable data of a request, which every drawer accepts as it is. Plain data.
 
-Canvas coordinates are floats: x from 0 (left edge) to `layout.columns`, y from 0 (bottom edge) to `layout.rows`, so no
-drawer ever sees a number from the script.
+Canvas coordinates are floats: x from 0 (left edge) to `layout.columns`, y from 0 (bottom edge) to `layout.rows`, so no drawer
+ever gets a number from the script.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from gradtui.tui.charts.layout import Layout
 MarkKind = Literal["nan", "inf", "-inf", "nonpositive"]
 
 GLYPHS: dict[MarkKind, str] = {"nan": "×", "inf": "▲", "-inf": "▼", "nonpositive": "▼"}
-"""The character of each mark; only `inf` stands on the upper edge."""
+"""The character of each mark. Only `inf` is placed on the upper edge."""
 
 LONE_POINT = "•"
-"""A point with no neighbour to draw a line to; one braille dot would be overlooked."""
+"""The character of a point with no neighbour to connect to, because a single braille dot is easy to miss."""
 
 MARK_NAMES: dict[MarkKind, str] = {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf", "nonpositive": "≤ 0"}
 
@@ -40,7 +40,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Mark:
-    """A value that has no place on the y axis: a character in a canvas column, on the upper or the lower edge."""
+    """A value without a position on the y axis: a character in a canvas column, on the upper or the lower edge."""
 
     column: int
     kind: MarkKind
@@ -57,7 +57,7 @@ class CellTick:
 
 @dataclass(frozen=True)
 class Chart:
-    """Everything that is drawn below the header. Later curves and marks lie over earlier ones."""
+    """Everything below the header. Later curves and marks are drawn over earlier ones."""
 
     layout: Layout
     curves: tuple[Curve, ...]
@@ -67,11 +67,11 @@ class Chart:
 
 
 def lone_cell(polyline: Polyline, layout: Layout) -> tuple[int, int]:
-    """The cell of a polyline that is a single point: column from the left, row from the top."""
+    """Return the cell of a polyline with a single point: column from the left, row from the top."""
     column, row = int(polyline.xs[0]), int(layout.rows - polyline.ys[0])
     return min(column, layout.columns - 1), min(row, layout.rows - 1)
 
 
 def label_start(tick: CellTick, columns: int) -> int:
-    """The first column of an x tick label: centred under its tick, as far as the edges let it be."""
+    """Return the first column of an x tick label: centred under its tick as far as the edges allow."""
     return max(0, min(tick.cell - (len(tick.label) - 1) // 2, columns - len(tick.label)))

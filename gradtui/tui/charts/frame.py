@@ -1,4 +1,4 @@
-"""What stands around a drawing, whoever drew it: the header with title and legend, the name of the x axis. UI thread."""
+"""The frame around a drawing, for every drawer: the header with title and legend, and the name of the x axis. UI thread."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MARKS_IN_LEGEND: tuple[MarkKind, ...] = ("nan", "inf", "-inf", "nonpositive")
 
 
 def compose(request: PlotRequest, chart: Chart, body: Sequence[Line], source: Source) -> Picture:
-    """The whole picture from the lines that a drawer made of the chart."""
+    """Return the whole picture from the lines that a drawer made of the chart."""
     lines = list(body)
     if chart.layout.framed:
         name = fitted(request.x_label, LABEL_WIDTH)
@@ -30,7 +30,7 @@ def compose(request: PlotRequest, chart: Chart, body: Sequence[Line], source: So
 
 
 def header(request: PlotRequest, chart: Chart) -> Line:
-    """Title on the left, legend on the right: as many entries as fit, and how many did not."""
+    """Return the title on the left and the legend on the right: the entries that fit, and the number of those that do not."""
     width = max(request.width, 0)
     entries = list(_legend(request, chart))
     title = fitted(request.title, width if not entries else max(width // 2, width - _GAP - _width(entries)))
@@ -41,7 +41,7 @@ def header(request: PlotRequest, chart: Chart) -> Line:
 
 
 def fitted(text: str, width: int) -> str:
-    """`text` as one line of at most `width` cells without control characters; an ellipsis stands for what was cut."""
+    """Return `text` as one line of at most `width` cells without control characters; an ellipsis replaces what was cut."""
     plain = "".join(character if character.isprintable() else " " for character in text)
     if cell_len(plain) <= width:
         return plain
@@ -49,7 +49,7 @@ def fitted(text: str, width: int) -> str:
 
 
 def without_start(line: Line, count: int) -> Line:
-    """A line without its first `count` characters, which must be one cell wide each."""
+    """Return a line without its first `count` characters, which must be one cell wide each."""
     runs = []
     for text, key in line:
         if len(text) > count:

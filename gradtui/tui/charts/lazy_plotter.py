@@ -1,4 +1,4 @@
-"""The plotter, imported and made when the first picture is asked for: the first paint has none. On the UI thread."""
+"""A plotter that is imported and created for the first picture, because the first paint has none. UI thread."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class LazyPlotter:
         self._plotter: Plotter | None = None
 
     def picture(self, key: str, request: PlotRequest) -> Picture:
-        """The best picture there is now."""
+        """Return the best picture available now."""
         if self._plotter is None:
             from gradtui.tui.charts.plotter import Plotter
 
@@ -26,7 +26,7 @@ class LazyPlotter:
         return self._plotter.picture(key, request)
 
     def close(self) -> None:
-        """Give up the server. Every picture is a braille drawing afterwards."""
+        """Disconnect from the server. Every picture is a braille drawing afterwards."""
         if self._plotter is not None:
             self._plotter.close()
         elif self._server is not None:

@@ -1,4 +1,4 @@
-"""How charts travel to the plot server and texts back: numbered messages with a length in front. Pure.
+"""The messages to and from the plot server: a number, a length, and a chart or a text. Pure.
 
 Both ends import this module, so it must not import Textual, Rich or plotext.
 """
@@ -16,16 +16,16 @@ from gradtui.tui.charts.request import ALARM, AXIS, TICK
 
 _HEADER = Struct(">II")
 MAX_MESSAGE = 1 << 24
-"""Bytes. A longer one is no message of ours."""
+"""Bytes. A longer message does not come from gradtui."""
 
 Pen = tuple[int, list[float], list[float]]
 Stamp = tuple[int, str, list[float], list[float]]
 
 
 class Drawing(TypedDict):
-    """What the server gets: a canvas of `columns` x `rows` cells with y upwards, and everything on it in these units.
+    """The request to the server: a canvas of `columns` x `rows` cells with y upwards, and everything on it in these units.
 
-    Colours are ink numbers. `pens` are polylines, `stamps` single characters; stamps lie on top.
+    Colours are ink numbers. `pens` are polylines, `stamps` single characters; stamps are drawn on top.
     """
 
     columns: int
@@ -39,14 +39,14 @@ class Drawing(TypedDict):
 
 
 def style_keys(chart: Chart) -> tuple[str, ...]:
-    """The style keys of a chart in the order of their ink numbers."""
+    """Return the style keys of a chart in the order of their ink numbers."""
     colors = (curve.color for curve in chart.curves)
     keys = dict.fromkeys((AXIS, TICK, ALARM, *colors, *(mark.color for mark in chart.marks)))
     return tuple(keys)[: LAST_INK - FIRST_INK + 1]
 
 
 def drawing_of(chart: Chart, label_width: int) -> Drawing:
-    """A chart as the server needs it; y labels are padded to `label_width`, which keeps the axis in place."""
+    """Convert a chart to the server's format. Y labels are padded to `label_width`, which keeps the axis in place."""
     columns, rows = chart.layout.columns, chart.layout.rows
     inks = {key: FIRST_INK + i for i, key in enumerate(style_keys(chart))}
     pens: list[Pen] = []
@@ -75,29 +75,29 @@ def drawing_of(chart: Chart, label_width: int) -> Drawing:
 
 
 def encode_drawing(drawing: Drawing) -> bytes:
-    """JSON, as short as can be."""
+    """Encode a drawing as compact JSON. Raises ValueError for a number that is not finite."""
     return json.dumps(drawing, separators=(",", ":"), allow_nan=False).encode()
 
 
 def decode_drawing(payload: bytes) -> Drawing:
-    """Raises ValueError for anything that is not JSON."""
+    """Decode a drawing. Raises ValueError for anything that is not JSON."""
     drawing: Drawing = json.loads(payload)
     return drawing
 
 
 def packed(number: int, payload: bytes) -> bytes:
-    """A message; numbers are below 2**32."""
+    """Return a message; `number` must be below 2**32."""
     return _HEADER.pack(number, len(payload)) + payload
 
 
 class MessageReader:
-    """Cuts a stream of bytes back into messages."""
+    """Splits a stream of bytes into messages."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[tuple[int, bytes]]:
-        """The messages that `data` completes. Raises ValueError where the stream cannot be ours."""
+        """Yield the messages that `data` completes. Raises ValueError if the stream cannot come from gradtui."""
         self._buffer += data
         while len(self._buffer) >= _HEADER.size:
             number, length = _HEADER.unpack_from(self._buffer)
@@ -112,5 +112,5 @@ class MessageReader:
 
 
 def _short(values: tuple[float, ...]) -> list[float]:
-    """Hundredths of a cell are finer than any dot."""
+    """Round to hundredths of a cell, which is finer than any dot."""
     return [round(value, 2) for value in values]

@@ -1,4 +1,4 @@
-"""What the panels with a curve need of a plotter, and the request that they hold on to between two new ones. UI thread."""
+"""What panels with a curve need of a plotter, and the request that they keep between two updates. UI thread."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from gradtui.tui.charts.request import Picture, PlotRequest
 
 
 class Pictures(Protocol):
-    """Where pictures of curves come from."""
+    """A source of pictures of curves."""
 
     def picture(self, key: str, request: PlotRequest) -> Picture:
-        """The best picture there is now."""
+        """Return the best picture available now."""
         ...
 
 
 class HeldRequest:
-    """A request that is made anew when it is asked for, or when the size of its place changed.
+    """Keeps a panel's request until `renew` is called or the size changes.
 
-    In between the same one is shown again, which costs next to nothing and brings the picture that has been drawn meanwhile.
+    Until then the same request is shown again, which costs almost nothing and also shows a picture that has arrived in the
+    meantime.
     """
 
     def __init__(self) -> None:
@@ -31,7 +32,7 @@ class HeldRequest:
         self._due = True
 
     def request(self, width: int, height: int, make: Callable[[int, int], PlotRequest | None]) -> PlotRequest | None:
-        """The request to show in a place of this size; None where there is nothing to draw."""
+        """Return the request for an area of this size; None if there is nothing to draw."""
         held = self._request
         if self._due or held is None or (held.width, held.height) != (width, height):
             self._request, self._due = make(width, height), False

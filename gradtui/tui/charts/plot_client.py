@@ -1,6 +1,6 @@
-"""Asks the plot server for pictures: sends the newest chart of each panel, and takes in the answers. On the UI thread.
+"""The client of the plot server: sends the newest chart of each panel, and receives the pictures. UI thread.
 
-Nothing here waits. The caller draws by itself whenever there is no picture here: before the first answer, while an answer is
+Nothing here blocks. The caller draws by itself whenever the client has no picture: before the first answer, while an answer is
 late, and for the rest of the run once the server has ended.
 """
 
@@ -22,7 +22,7 @@ from gradtui.tui.charts.request import Line, Picture, PlotRequest
 _READ_SIZE = 1 << 16
 
 MAX_ANSWER_SECONDS = 2.0
-"""After this long without an answer the pictures on hand are too old to be shown."""
+"""Seconds without an answer after which the client's pictures are too old to be shown."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class _Order:
     chart: Chart
 
     def has_layout_of(self, other: _Order) -> bool:
-        """Whether a picture of one may stand in for the other for a moment: only the numbers differ."""
+        """Whether a picture of one may temporarily replace one of the other, because only the numbers differ."""
         return self._layout() == other._layout()
 
     def _layout(self) -> tuple[object, ...]:
@@ -52,7 +52,7 @@ class _Order:
         )
 
     def picture(self, text: str) -> Picture | None:
-        """The picture made from the server's answer; None where it does not have the requested size."""
+        """Return the picture made from the server's answer; None if it does not have the requested size."""
         lines = parse(text, style_keys(self.chart))
         height = self.request.height - self.chart.layout.header
         if len(lines) != height or any(_length(line) != self.request.width for line in lines):
@@ -68,7 +68,7 @@ class _InFlight:
 
 
 class PlotClient:
-    """The training process's end of the connection to a plot server. No method raises, and none waits.
+    """The training process's end of the connection to a plot server. No method raises or blocks.
 
     A copy in a forked process does nothing.
     """
@@ -87,11 +87,11 @@ class PlotClient:
 
     @property
     def is_connected(self) -> bool:
-        """Whether pictures may still come."""
+        """Whether pictures may still arrive."""
         return self._connection is not None
 
     def submit(self, key: str, request: PlotRequest, chart: Chart) -> None:
-        """Ask for a picture of a sanitised request. Of each key only the newest waits."""
+        """Request a picture of a sanitised request. Of each key only the newest request waits."""
         if self._connection is None or os.getpid() != self._owner:
             return
         order = _Order(key, request, chart)
@@ -102,7 +102,7 @@ class PlotClient:
         self._exchange()
 
     def latest(self, key: str) -> Picture | None:
-        """The newest picture of a key, with the layout that was submitted last."""
+        """Return the newest picture of a key if it has the layout of the newest request and no answer is late, else None."""
         if os.getpid() != self._owner:
             return None
         self._exchange()
@@ -110,12 +110,12 @@ class PlotClient:
         return None if is_late else self._pictures.get(key)
 
     def close(self) -> None:
-        """Give up the connection. There are no pictures afterwards."""
+        """Close the connection. There are no pictures afterwards."""
         if os.getpid() == self._owner:
             self._disconnect()
 
     def _exchange(self) -> None:
-        """Take in what has come and send what waits."""
+        """Receive the pending answers and send the next request."""
         if self._connection is None or not (self._in_flight or self._pending):
             return
         try:
@@ -131,7 +131,7 @@ class PlotClient:
             self._disconnect()
 
     def _flush(self) -> None:
-        """Write what the socket takes. Raises OSError where the server has ended."""
+        """Write as much as the socket accepts. Raises OSError if the server has ended."""
         while self._unsent and self._connection is not None:
             try:
                 self._unsent = self._unsent[self._connection.send(self._unsent) :]
@@ -139,7 +139,7 @@ class PlotClient:
                 return
 
     def _receive(self) -> None:
-        """Raises OSError or EOFError where the server has ended, ValueError where an answer is malformed."""
+        """Read answers. Raises OSError or EOFError if the server has ended, ValueError if an answer is malformed."""
         while self._connection is not None:
             try:
                 data = self._connection.recv(_READ_SIZE)

@@ -1,9 +1,9 @@
 """The process that draws plots with plotext. The supervisor forks it before there are threads, and before torch is imported.
 
 plotext's C++ code can abort the process that calls it, and its foreign calls would compete for the GIL of the training process.
-The server is a child of the supervisor, so a script that waits for any child (`os.wait()`) meets only its own. It leaves no
-trace in the terminal or in the run: it has a session of its own, no core dumps, low priority and bounded memory. It ends when a
-drawing takes too long, when its socket closes, or when the supervisor is gone.
+The server is a child of the supervisor, so a script that waits for any child (`os.wait()`) gets only its own. It affects
+neither the terminal nor the run: it has its own session, no core dumps, low priority and limited memory. It ends when a drawing
+takes too long, when its socket closes, or when the supervisor is gone.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _HIGHEST_DESCRIPTOR = 1 << 16
 
 
 class PlotServer:
-    """A running plot server, as the supervisor and the training process see it."""
+    """A handle of a running plot server, for the supervisor and the training process."""
 
     def __init__(self, connection: socket.socket, pid: int) -> None:
         self.connection = connection
-        """Takes drawings and returns texts (`messages`); non-blocking."""
+        """The socket that takes drawings and returns texts (see `messages`); non-blocking."""
         self.pid = pid
         connection.setblocking(False)
 
@@ -46,7 +46,7 @@ class PlotServer:
             draw: draws one drawing; plotext by default, imported with the first drawing.
 
         Returns:
-            The server, or None where the process cannot be forked.
+            The server, or None if the process cannot be forked.
         """
         try:
             ours, theirs = (socket.socket(fileno=move_aside(end.detach())) for end in socket.socketpair())
@@ -59,7 +59,7 @@ class PlotServer:
         return cls(ours, pid)
 
     def end(self) -> None:
-        """End and reap the server, whoever else holds the socket. Only in the process that started it."""
+        """End and reap the server, even if other processes hold the socket. Only in the process that started it."""
         self.connection.close()
         with contextlib.suppress(OSError):
             os.kill(self.pid, signal.SIGKILL)
@@ -81,10 +81,10 @@ def _run(connection: socket.socket, parent: int, draw: Callable[[Drawing], str])
 
 
 def _restrain() -> None:
-    # Neither keys nor a closed terminal are meant for this process.
+    # Signals of keys or of a closed terminal must not reach this process.
     os.setsid()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # The signal mask is inherited, and the alarm that ends a drawing out of hand must get through.
+    # The signal mask is inherited, and the alarm that ends a slow drawing must get through.
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     with contextlib.suppress(OSError):
@@ -96,7 +96,7 @@ def _restrain() -> None:
 
 
 def serve(connection: socket.socket, parent: int, draw: Callable[[Drawing], str]) -> None:
-    """Answer each message with a text of the same number; an empty text says that the drawing failed.
+    """Answer each message with a text of the same number; an empty text means that the drawing failed.
 
     Returns when the socket closes, or when the parent is no longer the process `parent`.
     """

@@ -1,6 +1,6 @@
-"""A drawing made by plotext 6: the only file that knows plotext. Runs in the plot server, whose figure is nobody else's.
+"""Draws with plotext 6; the only file that uses plotext. Runs in the plot server, where nothing else uses plotext's figure.
 
-Everything used here is plotext's public interface as of 6.1; there, sizes are clamped to the terminal unless
+Everything used here is plotext's public interface as of 6.1. In that version, sizes are clamped to the terminal unless
 `terminal.limit` says otherwise, and limits aligned to the "edge" span the canvas from its first to its last dot.
 """
 
@@ -16,7 +16,7 @@ _LOWER_LEFT, _UPPER_RIGHT = 0, 1
 
 
 def _prepare() -> None:
-    """Set up, once, what all drawings share: two thin axes, no legend, no colours but the inks."""
+    """Set up once what all drawings share: two thin axes, no legend, no colours except the inks."""
     plotext.terminal.limit(False, False)
     figure = plotext.figure
     figure.canvas("default")
@@ -27,7 +27,7 @@ def _prepare() -> None:
 
 
 def draw(drawing: Drawing) -> str:
-    """Lines of coloured text: canvas, axes and tick labels. Coordinates must be finite and inside the canvas."""
+    """Return lines of coloured text: canvas, axes and tick labels. Coordinates must be finite and inside the canvas."""
     figure = plotext.figure
     figure.clear.data()
     label_width = max(len(label) for _, label in drawing["y_ticks"])

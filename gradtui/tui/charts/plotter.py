@@ -1,4 +1,4 @@
-"""Draws curves for the panels at once: by plotext where its picture has come, else in braille. On the UI thread."""
+"""Draws curves for the panels without waiting: by plotext if its picture has arrived, else in braille. UI thread."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ class _Panel:
 
 
 class Plotter:
-    """Pictures for any number of panels, told apart by key. Nothing here waits or raises."""
+    """Draws pictures for any number of panels, each with its own key. No method blocks or raises."""
 
     def __init__(self, server: PlotServer | None = None) -> None:
-        """Ask `server` for plotext's pictures; without one every picture is a braille drawing."""
+        """Use the pictures of `server`; without a server every picture is a braille drawing."""
         self._client = PlotClient(server)
         self._panels: dict[str, _Panel] = {}
 
     def picture(self, key: str, request: PlotRequest) -> Picture:
-        """The best picture there is now.
+        """Return the best picture available now.
 
-        A plotext picture may be of the request before this one; call again when the screen next ticks, which is cheap
-        while the request is the same, until the picture stays the same object. `Picture.source` tells who drew it.
+        A plotext picture may belong to the previous request. Call again at the next tick of the screen (cheap for an unchanged
+        request) until the same object is returned again. `Picture.source` says which drawer made it.
         """
         panel = self._panels.get(key)
         if panel is None or panel.request != request:
@@ -47,10 +47,10 @@ class Plotter:
         return panel.own
 
     def close(self) -> None:
-        """Give up the plot server. Every picture is a braille drawing afterwards."""
+        """Disconnect from the plot server. Every picture is a braille drawing afterwards."""
         self._client.close()
 
 
 def _fit_for_plotext(chart: Chart) -> bool:
-    """plotext gets axes with ticks and at least one value; what is smaller or emptier is ours to draw."""
+    """Whether plotext draws the chart: it needs axes with ticks and at least one value. Others are drawn in braille."""
     return chart.layout.framed and bool(chart.y_ticks)

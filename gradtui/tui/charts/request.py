@@ -1,12 +1,12 @@
-"""What a panel asks of the plotting package and what it gets back: frozen plain data. On the UI thread."""
+"""The request and the picture that panels and drawers exchange: frozen plain data. UI thread."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
-# Style keys of all that is not a curve; a curve's key is its series' `color`. The widget maps keys to styles, so that a
-# change of theme needs no new drawing.
+# Style keys of everything except curves; a curve's key is its series' `color`. The widget maps keys to styles, so that
+# a change of theme needs no new drawing.
 AXIS = "axis"
 TICK = "tick"
 TITLE = "title"
@@ -28,8 +28,8 @@ Line = tuple[Run, ...]
 class Series:
     """One curve: `ys[i]` at step `xs[i]`.
 
-    A y of None is a gap; NaN, Inf and, on a log scale, zero and below become marks on the edge.
-    `color` is any text the widget can turn into a style; it comes back as the style key of the curve's runs.
+    A y of None is a gap; NaN, Inf and, on a log scale, values of zero or below become marks on the edge. `color` is any text
+    that the widget can turn into a style; it is returned as the style key of the curve's runs.
     """
 
     label: str
@@ -40,11 +40,11 @@ class Series:
 
 @dataclass(frozen=True)
 class PlotRequest:
-    """Series to be drawn into `width` x `height` terminal cells.
+    """Series to draw into `width` x `height` terminal cells.
 
     With `unit="bytes"` the y axis counts in powers of 1024; `from_zero` keeps zero on a linear y axis. `title` and the
-    legend share the first row, which is left out when both are empty; `x_label` stands before the labels of the x axis
-    (7 cells of room).
+    legend share the first row, which is left out if both are empty. `x_label` is placed before the labels of the x axis,
+    in at most 7 cells.
     """
 
     width: int
@@ -56,16 +56,16 @@ class PlotRequest:
     unit: Unit = ""
     from_zero: bool = False
     x_limits: tuple[float, float] | None = None
-    """The x axis reaches at least from the one to the other."""
+    """The x axis covers at least this range."""
     view: str = ""
-    """A picture of another view never stands in for this one while it is being drawn."""
+    """While a new picture is being drawn, an older one replaces it only if it has the same view."""
 
 
 @dataclass(frozen=True)
 class Picture:
-    """`height` lines of runs whose texts are `width` cells together.
+    """`height` lines of runs; the texts of a line add up to `width` cells.
 
-    The same picture comes as the same object, so a widget may make its strips once and keep them by identity.
+    An unchanged picture is returned as the same object, so a widget may make its strips once and cache them by identity.
     """
 
     width: int

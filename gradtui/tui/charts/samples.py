@@ -1,6 +1,6 @@
-"""A series' numbers sorted out: finite points in order of x, and the values that have no place on the axis. Pure.
+"""Separates a series into finite points, ordered by x, and the values that have no position on the axis. Pure.
 
-Takes anything a float can be, and what Python lets pass for one: integers beyond the floats, numpy scalars, None.
+Accepts any float, and what Python accepts as one: integers beyond the range of floats, numpy scalars, None.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from gradtui.tui.charts.ticks import LARGEST
 
 @dataclass(frozen=True)
 class Samples:
-    """Points with finite coordinates of at most `LARGEST` in size, x ascending; on a log scale every y is positive.
+    """A series' points: finite, at most `LARGEST` in magnitude, x ascending; on a log scale every y is positive.
 
-    `outliers` are the x and kind of the values that became marks, `gaps` the x of everything that interrupts the curve
-    (the outliers and the unknown values); both ascend.
+    `outliers` are the x and kind of the values that became marks. `gaps` are the x of everything that interrupts the curve
+    (outliers and unknown values). Both ascend.
     """
 
     color: str
@@ -31,7 +31,7 @@ class Samples:
 
 
 def samples_of(series: Series, scale: Scale) -> Samples:
-    """Sort out one series. Points whose x is not finite are dropped; equal x stay in their order."""
+    """Separate one series. Points whose x is not finite are dropped; points with equal x keep their order."""
     count = min(len(series.xs), len(series.ys))
     xs, ys = _floats(series.xs[:count]), _floats(series.ys[:count])
     if _all_drawable(xs, ys, scale):
@@ -54,8 +54,8 @@ def samples_of(series: Series, scale: Scale) -> Samples:
 
 
 def _all_drawable(xs: list[float], ys: list[float], scale: Scale) -> bool:
-    """Whether the series can be taken as it is, found at the speed of C: the usual case."""
-    # A sum is finite only if every term is; one that overflows sends harmless data the long way, which is safe too.
+    """Whether the series can be used unchanged, which is the usual case; checked by builtins at the speed of C."""
+    # A sum is finite only if every term is. A sum that overflows sends harmless data the slow way, which is safe too.
     if not xs or not isfinite(sum(xs)) or not isfinite(sum(ys)):
         return False
     smallest = 1 / LARGEST if scale == "log" else -LARGEST
@@ -87,7 +87,7 @@ def _clamped(value: float) -> float:
 
 
 def _kind(y: float, scale: Scale) -> MarkKind | None:
-    """The mark a value needs, None where it can be drawn."""
+    """Return the kind of mark that a value needs, None if it can be drawn."""
     if isnan(y):
         return "nan"
     if not isfinite(y):

@@ -1,7 +1,6 @@
-"""A request made safe to draw: a chart whose every number is finite and inside the canvas, two a column at most. Pure.
+"""Makes a chart from a request: every number is finite and inside the canvas, with at most two points per dot column. Pure.
 
-plotext aborts its process on one NaN and rasterises a line before it clips it, so nothing but a chart may ever reach
-it.
+plotext aborts its process on one NaN and rasterises a line before it clips it, so it must get nothing but charts.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ from gradtui.tui.charts.samples import Samples, samples_of
 from gradtui.tui.charts.ticks import LARGEST, Axis, linear_axis, log_axis, step_axis
 
 DOT_COLUMNS = 2
-"""Dots side by side in a braille cell: points are thinned to two in each such column."""
+"""Dots side by side in a braille cell. Points are thinned to two in each such dot column."""
 
 
 @dataclass(frozen=True)
 class _Projection:
-    """From an axis' numbers to cells."""
+    """Maps an axis' numbers to cells."""
 
     lower: float
     scale: float
@@ -35,10 +34,10 @@ class _Projection:
         return _Projection(axis.lower, cells / (axis.upper - axis.lower), cells)
 
     def place(self, values: Sequence[float]) -> tuple[float, ...]:
-        """Canvas coordinates, clipped to the canvas."""
+        """Return canvas coordinates, clipped to the canvas."""
         lower, scale, most = self.lower, self.scale, float(self.cells)
         places = [(value - lower) * scale for value in values]
-        # The limits hold all values: only a rounded last digit can lie outside.
+        # The axis limits include all values, so only a rounding error can lie outside.
         if min(places) < 0.0 or max(places) > most:
             places = [min(max(place, 0.0), most) for place in places]
         return tuple(places)
@@ -48,7 +47,7 @@ class _Projection:
 
 
 def sanitise(request: PlotRequest) -> Chart:
-    """The chart of a request. Raises nothing, whatever the series hold."""
+    """Return the chart of a request. Does not raise, whatever the series contain."""
     layout = layout_of(request)
     every = [samples_of(series, request.y_scale) for series in request.series]
     if layout.columns < 1 or layout.rows < 1 or not any(samples.xs or samples.outliers for samples in every):
@@ -75,7 +74,7 @@ def _x_axis(every: Sequence[Samples], layout: Layout, limits: tuple[float, float
 
 
 def _y_axis(every: Sequence[Samples], request: PlotRequest, layout: Layout) -> Axis | None:
-    """None where no value can be drawn: an axis without values has no numbers to show."""
+    """Return None if no value can be drawn, because an axis without values has no numbers to show."""
     drawable = [samples.ys for samples in every if samples.ys]
     if not drawable:
         return None
@@ -86,7 +85,7 @@ def _y_axis(every: Sequence[Samples], request: PlotRequest, layout: Layout) -> A
 
 
 def _apart(ticks: Sequence[CellTick], columns: int) -> Iterator[CellTick]:
-    """The x ticks without those whose label, moved in from the edge, would touch the one before."""
+    """Yield the x ticks without those whose label, moved in from the edge, would touch the previous one."""
     free = 0
     for tick in ticks:
         start = label_start(tick, columns)
@@ -110,10 +109,9 @@ def _curve(samples: Samples, scale: Scale, across: _Projection, up: _Projection)
 
 
 def _stretches(samples: Samples, across: _Projection) -> Iterator[list[int]]:
-    """Indices of the points kept, one list for each stretch of the curve.
+    """Yield the indexes of the points to keep, one list for each stretch of the curve.
 
-    A gap interrupts the curve only where it leaves a column empty; narrower ones could not be seen, and would cost a
-    line each.
+    A gap interrupts the curve only if it leaves a column empty: narrower gaps would be invisible, and would cost a line each.
     """
     columns = thinning_columns(samples.xs, across)
     stretch: list[int] = []
@@ -126,17 +124,17 @@ def _stretches(samples: Samples, across: _Projection) -> Iterator[list[int]]:
 
 
 def thinning_columns(xs: Sequence[float], across: _Projection) -> list[int]:
-    """The dot column of each x, ascending like the xs."""
+    """Return the dot column of each x, ascending like the xs."""
     lower, scale, most = across.lower, across.scale * DOT_COLUMNS, across.cells * DOT_COLUMNS - 1
     columns = [int((x - lower) * scale) for x in xs]
-    # Only the right edge, which the last x can stand on exactly, lies beyond the last column.
+    # Only the right edge, where the last x can lie exactly, is beyond the last column.
     for i in range(bisect_right(columns, most), len(columns)):
         columns[i] = most
     return columns
 
 
 def _groups(columns: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """First and last index of each run of equal columns."""
+    """Yield the first and last index of each run of equal columns."""
     first = 0
     while first < len(columns):
         after = bisect_right(columns, columns[first], first)
@@ -145,13 +143,13 @@ def _groups(columns: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 
 def _interrupted(samples: Samples, index: int) -> bool:
-    """Whether a gap lies between the point at `index` and the one before."""
+    """Whether a gap lies between the point at `index` and the previous point."""
     gaps = samples.gaps
     return bisect_right(gaps, samples.xs[index - 1]) < bisect_left(gaps, samples.xs[index])
 
 
 def extremes(ys: Sequence[float], first: int, last: int) -> list[int]:
-    """Indices of the smallest and the largest of `ys[first..last]`, in order; both of two, the one of one."""
+    """Return the indexes of the smallest and the largest of `ys[first..last]`, in order; all indexes for one or two points."""
     if last - first < 2:
         return list(range(first, last + 1))
     column = ys[first : last + 1]

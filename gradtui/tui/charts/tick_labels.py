@@ -1,4 +1,4 @@
-"""The text of tick labels: one form for all ticks of an axis, short, never wider than asked. Pure."""
+"""The text of tick labels: one format for all ticks of an axis, short, within the requested width. Pure."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from math import floor, log10
 from gradtui.tui.charts.request import Unit
 
 _PLAIN_LENGTH, _PLAIN_SIZE = 5, 10_000
-"""A plain number up to this long and below this size is preferred to one with a suffix."""
+"""Plain numbers up to this length and below this size are preferred to numbers with a suffix."""
 
 _SI = (("", 1.0), ("k", 1e3), ("M", 1e6), ("G", 1e9), ("T", 1e12))
 _BINARY = (("B", 1.0), ("KiB", 2.0**10), ("MiB", 2.0**20), ("GiB", 2.0**30), ("TiB", 2.0**40), ("PiB", 2.0**50))
 
 
 def binary_unit(largest: float) -> tuple[str, float]:
-    """The unit in which `largest` bytes has at most three digits before the point, and its size in bytes."""
+    """Return the unit in which `largest` bytes has at most three digits before the point, and its size in bytes."""
     for name, size in _BINARY:
         if largest < 1000 * size:
             return name, size
@@ -23,9 +23,9 @@ def binary_unit(largest: float) -> tuple[str, float]:
 
 
 def number_labels(values: Sequence[float], step: float, width: int) -> list[str]:
-    """Labels of evenly spaced `values`, `step` apart: plain, else with an SI suffix, else with an exponent.
+    """Return labels of evenly spaced `values`, `step` apart: plain, else with an SI suffix, else with an exponent.
 
-    A `width` of 6, 7 with negative numbers, is always enough; where it cannot hold the difference, neighbours are equal.
+    A `width` of 6 (7 with negative numbers) is always enough. If it cannot hold the difference, adjacent labels are equal.
     """
     largest = max(map(abs, values), default=0.0)
     candidates: list[list[str]] = []
@@ -38,7 +38,7 @@ def number_labels(values: Sequence[float], step: float, width: int) -> list[str]
 
 
 def unit_labels(values: Sequence[float], step: float, unit: str, width: int) -> list[str]:
-    """Labels of evenly spaced `values`, which count `unit` (such as "MiB"), shortened where `width` asks for it."""
+    """Return labels of evenly spaced `values` in `unit` (such as "MiB"), with a shorter unit if `width` requires it."""
     for suffix in (f" {unit}", unit, unit[:1]):
         labels = _decimal(values, step, 1.0, suffix)
         if _longest(labels) <= width:
@@ -47,12 +47,12 @@ def unit_labels(values: Sequence[float], step: float, unit: str, width: int) -> 
 
 
 def power_label(mantissa: int, exponent: int) -> str:
-    """`mantissa * 10**exponent` as written on a log axis: "1e-3", "2e0"."""
+    """Return `mantissa * 10**exponent` as written on a log axis: "1e-3", "2e0"."""
     return f"{mantissa}e{exponent}"
 
 
 def fixed_unit(unit: Unit, largest: float) -> tuple[str, float]:
-    """The name and the size of the unit that y values are counted in; a size of 1 without a name for plain numbers."""
+    """Return the name and the size of the unit of y values; an empty name and a size of 1 for plain numbers."""
     return binary_unit(largest) if unit == "bytes" and largest < 1000 * _BINARY[-1][1] else ("", 1.0)
 
 

@@ -1,7 +1,7 @@
 """Limits and ticks of the axes. Pure.
 
-Limits are rounded outwards to round numbers, so that they change seldom while a curve grows. Every function takes
-finite numbers of at most 1e100 in size and returns limits that are apart, with at least one tick.
+Limits are rounded outwards to round numbers, so that they rarely change while a curve grows. Every function takes finite
+numbers of at most 1e100 in magnitude. It returns limits that differ, with at least one tick.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from gradtui.tui.charts.request import Unit
 from gradtui.tui.charts.tick_labels import fixed_unit, number_labels, power_label, unit_labels
 
 LARGEST = 1e100
-"""Values are clamped to this size, and smaller ones than its inverse count as zero."""
+"""Values are clamped to this magnitude, and smaller ones than its inverse count as zero."""
 
 _ROWS_PER_TICK = 2.5
 _MAX_TICKS = 10
 _MIN_ROWS_BETWEEN, _MIN_COLUMNS_BETWEEN = 2, 6
 _ROUNDING = 1e-9
 _MIN_RELATIVE_SPAN = 0.02
-"""A narrower range is widened: labels of `LABEL_WIDTH` could not tell its ticks apart."""
+"""A narrower range is widened, because labels of `LABEL_WIDTH` cells could not distinguish its ticks."""
 
 _MIN_RELATIVE_STEPS = 1e-14
 _MANTISSAS = (tuple(range(1, 10)), (1, 2, 5), (1, 3), (1,))
@@ -36,7 +36,7 @@ _Power = tuple[int, int]
 
 @dataclass(frozen=True)
 class Tick:
-    """A place on an axis, in the axis' own numbers (on a log axis: exponents of ten), and its label."""
+    """A position on an axis, in the axis' own numbers (on a log axis: exponents of ten), and its label."""
 
     value: float
     label: str
@@ -44,7 +44,7 @@ class Tick:
 
 @dataclass(frozen=True)
 class Axis:
-    """What an axis shows: from `lower` to `upper`, which differ, and ticks in between, ascending."""
+    """The range of an axis from `lower` to `upper`, which differ, and its ticks, ascending."""
 
     lower: float
     upper: float
@@ -52,7 +52,7 @@ class Axis:
 
 
 def linear_axis(low: float, high: float, rows: int, unit: Unit = "", from_zero: bool = False) -> Axis:
-    """A y axis over `rows` rows for values from `low` to `high`; with `from_zero` it reaches to zero."""
+    """Return a y axis over `rows` rows for values from `low` to `high`; with `from_zero` it includes zero."""
     if from_zero:
         low, high = min(low, 0.0), max(high, 0.0)
     low, high = _opened(low, high)
@@ -72,7 +72,7 @@ def linear_axis(low: float, high: float, rows: int, unit: Unit = "", from_zero: 
 
 
 def log_axis(low: float, high: float, rows: int) -> Axis:
-    """A y axis over `rows` rows for values whose logarithms to base 10 go from `low` to `high`."""
+    """Return a y axis over `rows` rows for values whose logarithms to base 10 range from `low` to `high`."""
     first, last = _round_down(low), _round_up(high)
     if first == last:
         first, last = _power_before(first), _power_after(last)
@@ -85,7 +85,7 @@ def log_axis(low: float, high: float, rows: int) -> Axis:
 
 
 def step_axis(low: float, high: float, columns: int) -> Axis:
-    """An x axis over `columns` columns from exactly `low` to `high`; a single step stands at its left end."""
+    """Return an x axis over `columns` columns from exactly `low` to `high`; a single step is placed at its left end."""
     least = max(max(abs(low), abs(high)) * _MIN_RELATIVE_STEPS, 1 / LARGEST)
     if high - low <= least:
         high = low + max(1.0, 2 * least)
@@ -101,7 +101,7 @@ def step_axis(low: float, high: float, columns: int) -> Axis:
 
 
 def _opened(low: float, high: float) -> tuple[float, float]:
-    """Limits far enough apart to be told apart by their labels; all next to zero becomes 0 to 1."""
+    """Widen limits until their labels can differ; values that are all close to zero give 0 to 1."""
     largest = max(abs(low), abs(high))
     if largest < 1 / LARGEST:
         return 0.0, 1.0
@@ -112,7 +112,7 @@ def _opened(low: float, high: float) -> tuple[float, float]:
 
 
 def _round_steps(least: float) -> Iterator[float]:
-    """1, 2 or 5 times a power of ten, ascending without end, from the first that is not below `least`."""
+    """Yield 1, 2 or 5 times a power of ten, ascending without end, from the first that is not below `least`."""
     exponent = floor(log10(least) + _ROUNDING)
     while True:
         for mantissa in (1, 2, 5):
@@ -148,7 +148,7 @@ def _exponent(power: _Power) -> float:
 
 
 def _power_ticks(lower: float, upper: float) -> Iterator[tuple[Tick, ...]]:
-    """Sets of ticks, from the densest to the sparsest."""
+    """Yield sets of ticks, from the densest to the sparsest."""
     decades = range(floor(lower - _ROUNDING), ceil(upper + _ROUNDING) + 1)
     if len(decades) <= 12:
         for mantissas in _MANTISSAS:
@@ -163,5 +163,5 @@ def _inside(lower: float, upper: float, powers: list[_Power]) -> tuple[Tick, ...
 
 
 def _distinct(ticks: tuple[Tick, ...]) -> tuple[Tick, ...]:
-    """The ticks without those whose label could not be told from the one before."""
+    """Return the ticks without those whose label equals the previous one."""
     return tuple(tick for i, tick in enumerate(ticks) if i == 0 or tick.label != ticks[i - 1].label)

@@ -1,4 +1,4 @@
-"""What a person should not have to look for, as a notice of some seconds. Pure."""
+"""Makes the notifications about events that the user should not miss. Pure."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ _ANSWERED = (
     VerifyFreeze,
     ZeroGradients,
 )
-"""Commands whose answer says more than the screen shows anyway."""
+"""Commands whose result says more than the screen shows anyway."""
 
 
 @dataclass(frozen=True)
 class Announcement:
-    """A notice."""
+    """The text of a notification."""
 
     text: str
     title: str = ""
@@ -56,9 +56,9 @@ class Announcement:
 
 
 def announcement(state: RunState, event: Event) -> Announcement | None:
-    """What is said of an event that was just taken into the state, if anything."""
+    """Return the notification for an event that was just applied to the state, None if there is none."""
     if isinstance(event, CommandRejected):
-        # The log says what was refused too, which the event alone does not.
+        # The log also says which command was refused, which the event alone does not.
         said = next((entry.text for entry in reversed(state.log) if entry.kind == "rejected"), event.reason)
         return Announcement(said, "Refused", "warning")
     if isinstance(event, FreezeVerified) and event.moved:

@@ -1,7 +1,7 @@
-"""What the driver says and torch does not: every part of a device's memory in a sentence, with its number. Pure.
+"""Explains every part of a device's memory, in a sentence with its size: what the driver reports and torch does not. Pure.
 
-What is said of the caching allocator is in its own notes: blocks are multiples of 512 bytes, and a remainder that is too small
-stays with its block (https://docs.pytorch.org/docs/stable/notes/cuda.html#memory-management).
+The source for the caching allocator is its notes: blocks are multiples of 512 bytes, and a remainder that is too small stays
+with its block (https://docs.pytorch.org/docs/stable/notes/cuda.html#memory-management).
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ MEANINGS: dict[PartName, str] = {
         "driver does not tell this one's share, as in a container with process numbers of its own."
     ),
 }
-"""What each part is, as it goes on after its size."""
+"""The explanation of each part, as the text that follows its size."""
 
 
 def device_facts(state: RunState) -> list[Fact]:
-    """Where the driver's figure goes, part by part; one fact where there is no CUDA device in use."""
+    """Divide the driver's figure into parts, one fact each; a single fact if no CUDA device is in use."""
     sample, found = state.device, reconcile(state.device)
     if sample is None or found is None:
         return [Fact("device", (("No CUDA device is in use.", "text"),))]

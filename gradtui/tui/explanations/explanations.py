@@ -1,4 +1,4 @@
-"""What a row is, what happens to it and why, in sentences with the numbers they rest on. Pure."""
+"""Explains a row, what happens to it and why, in sentences with the numbers behind them. Pure."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from gradtui.tui.tree import buffer_at
 
 
 def explain(state: RunState, row: int) -> list[Fact]:
-    """Everything there is to say about a row of the tree (see `tree_rows`)."""
+    """Return every fact about a row of the tree (see `tree_rows`)."""
     buffer = buffer_at(state.tree, row)
     if buffer is not None:
         return _buffer(state, buffer)
@@ -150,7 +150,7 @@ def _module(state: RunState, index: int) -> list[Fact]:
 
 
 def _whole_run(state: RunState, module: ModuleInfo) -> list[Fact]:
-    """Of the root of a model: what is of the run as a whole."""
+    """Return the facts about the whole run; only for the root of a model."""
     if module.parent >= 0:
         return []
     everything = range(len(state.tree.parameters)) if len(state.tree.models) > 1 else range(0)
@@ -190,7 +190,7 @@ def _module_words(state: RunState, index: int) -> str:
 
 
 def _recomputed(state: RunState, index: int) -> list[Fact]:
-    """What is checkpointed there: computed again in backward rather than kept."""
+    """Describe the activations that checkpointed regions recompute in backward instead of saving them."""
     found, saved = recomputed_bytes(state.tree, index), state.tree.saved
     if found is None or saved is None:
         return []
@@ -202,7 +202,7 @@ def _recomputed(state: RunState, index: int) -> list[Fact]:
 
 
 def _height(state: RunState, index: int) -> list[Fact]:
-    """How high memory was while the module ran, where a step was taken apart."""
+    """Describe the highest memory while the module ran, if a step has been profiled."""
     step = state.traced
     height = step.highest[index] if step is not None else None
     if step is None or height is None:

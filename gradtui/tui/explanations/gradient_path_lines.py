@@ -1,4 +1,4 @@
-"""The way of a gradient from the loss to a row, as a sentence and one line for each module or stack of blocks. Pure."""
+"""Describes the path of a gradient from the loss to a row: a sentence, and one line per module or stack of blocks. Pure."""
 
 from __future__ import annotations
 
@@ -33,27 +33,27 @@ from gradtui.tui.rendering import (
 _LABEL = "chain"
 _LETTERS = 3
 _NAME_WIDTH, _NOTE_WIDTH = 16, 24
-"""Where there is not room for both the first gets this at least, else the second."""
+"""If both columns do not fit, the name gets at least this width, else the note."""
 _FOLDED = 3
-"""So many blocks that follow each other are one line."""
+"""This many consecutive blocks are folded into one line."""
 _PASSED_MODULES = frozenset({ParameterState.FLOW_THROUGH.value})
 _HAS_GRADIENT = (ParameterState.TRAINED, ParameterState.ZERO, ParameterState.NOT_FINITE, ParameterState.ORPHAN)
 
 
 @dataclass(frozen=True)
 class _Stop:
-    """One line of the chain."""
+    """One line of the path."""
 
     name: str
     letters: str = ""
     note: str = ""
     mark: str = "↓"
     short_note: str = ""
-    """Stands for the note where that does not fit."""
+    """Replaces the note if that does not fit."""
 
 
 def chain_facts(state: RunState, row: int) -> list[Fact]:
-    """How the gradient comes to a row (a module's index, or a parameter's inverted); nothing where nobody asked."""
+    """Describe the gradient path to a row (a module's index, or a parameter's inverted index); empty if not requested."""
     tree = state.tree
     path = tree.parameters[~row].path if row < 0 else tree.modules[row].path
     chain = tree.chains.get(path)
@@ -108,7 +108,7 @@ def _sentence(state: RunState, chain: GradientPathFound) -> str:
 
 
 def _trains(tree: TreeState, module: int) -> bool:
-    """Whether the gradient reaches parameters of the module or of what it holds."""
+    """Whether the gradient reaches parameters of the module or of its descendants."""
     unreached = ParameterState.UNREACHED.value
     within = subtree(tree.modules[module])
     return any(tree.trainable[place] == "1" and tree.states[place] != unreached for place in within)
@@ -182,7 +182,7 @@ def _stops(state: RunState, chain: GradientPathFound) -> Iterator[_Stop]:
 
 
 def _folded(state: RunState, hops: Iterable[GradientHop], chain: GradientPathFound) -> Iterator[_Stop]:
-    """A line for each hop; stacks of blocks that are alike are one line, but for the block that it is about."""
+    """Yield a line per hop. A stack of similar blocks is one line, except for the block that contains the target."""
     tree, within = state.tree, chain.module if chain.parameter < 0 and chain.found else None
     own = _block(tree, chain.module)
     for key, group in groupby(hops, lambda hop: _block_kind(tree, hop.module, own)):
@@ -212,7 +212,7 @@ def _mark(tree: TreeState, module: int, within: int | None) -> str:
 
 
 def _block(tree: TreeState, module: int) -> int:
-    """The outermost module around this one whose name is a number, as those of lists and sequences are; -1 without any."""
+    """Return the outermost enclosing module whose name is a number, as in ModuleList and Sequential; -1 if there is none."""
     found = -1
     while module >= 0:
         if tree.modules[module].name.isdigit():
@@ -222,7 +222,7 @@ def _block(tree: TreeState, module: int) -> int:
 
 
 def _block_kind(tree: TreeState, module: int, own: int) -> tuple[int, str, str] | None:
-    """What blocks that are one line have in common; None for what is in no block, or in the block `own`."""
+    """Return the key by which blocks are folded into one line; None outside any block, or in the block `own`."""
     block = _block(tree, module)
     if block in (-1, own):
         return None
@@ -231,7 +231,7 @@ def _block_kind(tree: TreeState, module: int, own: int) -> tuple[int, str, str] 
 
 
 def _letters(tree: TreeState, module: int) -> str:
-    """The distinct states of a module's own parameters, or of all in it where it has none of its own."""
+    """Return the distinct states of a module's own parameters, or of its whole subtree if it has none of its own."""
     info: ModuleInfo = tree.modules[module]
     own = range(info.first_parameter, info.first_parameter + info.own_parameters)
     where = own or subtree(info)
@@ -239,9 +239,9 @@ def _letters(tree: TreeState, module: int) -> str:
 
 
 def _norm(state: RunState, parameter: int) -> tuple[str, str, str]:
-    """The note, mark and short note of a parameter that the gradient reaches.
+    """Return the note, mark and short note of a parameter that the gradient reaches.
 
-    The note says its norm, and the share of its square in the square of the norm of all gradients. The shares add up to 100 %.
+    The note has the norm, and the share of its square in the squared norm of all gradients. The shares add up to 100 %.
     """
     tree = state.tree
     norm = joint_norm((tree.norms[parameter],)) if tree.norms is not None else None

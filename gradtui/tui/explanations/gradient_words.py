@@ -1,4 +1,4 @@
-"""What a gradient looked like beyond its norm, in sentences. Pure."""
+"""Describes gradients beyond their norm, in sentences. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gradtui.tui.rendering import norm_text
 
 
 def norms_awaited(state: RunState) -> str:
-    """What will fill the plot, or why nothing will."""
+    """Say when gradient norms will be available, or why there will be none."""
     if state.ended is not None:
         if has_trained(state):
             return "The script ended before a gradient norm was measured."
@@ -26,25 +26,25 @@ def norms_awaited(state: RunState) -> str:
 
 
 def gradient_words(state: RunState, parameter: int) -> str | None:
-    """Extremes, mean and zeros of the gradient of the parameter at this place; None if nobody looked."""
+    """Describe extremes, mean and zeros of the gradient of the parameter with this index; None if it was not sampled."""
     step, figures = state.tree.figures.get(parameter, (0, None))
     return _gradient(figures, f"step {step:,}") if figures is not None else None
 
 
 def update_words(state: RunState, parameter: int) -> str | None:
-    """How large the parameter is and how far a step moves it; None if nobody looked."""
+    """Describe the norm of the parameter and how far a step moves it; None if it was not sampled."""
     step, figures = state.tree.figures.get(parameter, (0, None))
     return _update(figures, f"step {step:,}") if figures is not None else None
 
 
 def joint_gradient_words(state: RunState, parameters: range) -> str | None:
-    """As `gradient_words`, of several parameters together: a module's."""
+    """As `gradient_words`, for several parameters together, such as those of a module."""
     joint = aggregated_stats(state.tree, parameters)
     return _gradient(joint, _coverage(joint, joint.tensors)) if joint is not None else None
 
 
 def joint_update_words(state: RunState, parameters: range) -> str | None:
-    """As `update_words`, of several parameters together."""
+    """As `update_words`, for several parameters together."""
     joint = aggregated_stats(state.tree, parameters)
     if joint is None:
         return None
@@ -72,14 +72,14 @@ def _update(figures: GradientStats | AggregatedStats, when: str) -> str:
 
 
 def _coverage(joint: AggregatedStats, tensors: int) -> str:
-    """Of how many tensors, and when they were looked at."""
+    """Say how many tensors the numbers cover, and in which steps they were sampled."""
     first, last = joint.first_step, joint.last_step
     steps = f"step {last:,}" if first == last else f"steps {first:,} to {last:,}"
     return f"{tensors:,} of {joint.of:,} tensors, {steps}"
 
 
 def shard_words(info: ParameterInfo) -> str | None:
-    """That only a part of the tensor is here; None for one that is whole."""
+    """Say that this process holds only a shard of the tensor; None for a whole tensor."""
     if info.local_count is None:
         return None
     return (
@@ -89,7 +89,7 @@ def shard_words(info: ParameterInfo) -> str | None:
 
 
 def micro_step_words(state: RunState) -> str | None:
-    """What had accumulated after each micro-step of the last step; None if nobody follows them."""
+    """Return the norms accumulated after each micro-step of the last step; None if micro-steps are not followed."""
     step, norms = state.micro_norms.last()
     if not norms:
         return "waiting for the next one" if state.micro_norms.on else None
@@ -97,13 +97,13 @@ def micro_step_words(state: RunState) -> str | None:
 
 
 def adding_up_words(state: RunState) -> str | None:
-    """The same as a sentence, while somebody follows them."""
+    """Return the same as a sentence, while micro-steps are followed."""
     words = micro_step_words(state) if state.micro_norms.on else None
     return f"The norm of all gradients after each micro-step, before clipping: {words}." if words is not None else None
 
 
 def joined(norms: Sequence[float | None]) -> str:
-    """One after the other; None for those that are left out."""
+    """Join norms by arrows; None stands for norms that are left out."""
     return " → ".join("…" if norm is None else norm_text(norm).strip() for norm in norms)
 
 

@@ -1,4 +1,4 @@
-"""What the driver says that is held on the device, as a bar of parts with their numbers. UI thread; pure."""
+"""The driver's figure of the device's memory as a bar, and its parts with their sizes. UI thread; pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROLES: dict[PartName, str] = {
     "context": "device-context",
     "outside": "device-outside",
 }
-"""The role of each part's colour."""
+"""The colour role of each part."""
 
 _PATTERNS: dict[PartName, str] = dict(zip(ROLES, "█▒█░▓·"))
 _NAMES: dict[PartName, str] = {"context": "context, libraries", "outside": "all outside torch"}
@@ -26,7 +26,7 @@ _MIN_BAR = 4
 
 
 def device_lines(state: RunState, width: int, *, colour: bool) -> list[Line]:
-    """A heading, the bar with the driver's figure, and the parts in as many columns as fit; nothing without a device."""
+    """Return a heading, the bar with the driver's figure, and the parts in as many columns as fit; empty without a device."""
     found = reconcile(state.device)
     if found is None:
         return []
@@ -38,7 +38,7 @@ def device_lines(state: RunState, width: int, *, colour: bool) -> list[Line]:
 
 
 def heading(found: Reconciliation, width: int) -> str:
-    """Whose memory the bar is, in as many words as fit."""
+    """Say whose memory the bar shows, in as many words as fit."""
     if found.scope == "process":
         texts = (
             "this process on the device, as the driver (nvidia-smi) sees it",
@@ -55,7 +55,7 @@ def heading(found: Reconciliation, width: int) -> str:
 
 
 def sample(name: PartName, *, colour: bool) -> str:
-    """The character that a part's bar is made of."""
+    """Return the character that a part's bar is made of."""
     return FULL if colour else _PATTERNS[name]
 
 

@@ -1,4 +1,4 @@
-"""One step taken apart, in lines and as a curve: where memory was highest, who held it, and how it went up and down. Pure."""
+"""The memory profile of one step as lines and a curve: where the peak was, which tensors held it, and its course. Pure."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _KIND_ROLES = {"temporaries": "muted"}
 _KIND_NAMES = {"optimizer_state": "optimizer"}
 _BYTES_WIDTH, _SHARE_WIDTH, _KIND_WIDTH = 9, 7, 13
 _PLACES = 3
-"""So many modules are named for each kind."""
+"""How many modules are named for each kind."""
 
 
 def step_lines(state: RunState, width: int) -> list[Line]:
-    """What a step says in words and numbers; nothing before there is one."""
+    """Describe the memory profile of the newest profiled step; empty if there is none."""
     step = state.traced
     if step is None:
         return []
@@ -33,14 +33,14 @@ def step_lines(state: RunState, width: int) -> list[Line]:
 
 
 def waiting_lines(state: RunState, width: int) -> list[Line]:
-    """That the step which was asked for has not ended yet."""
+    """Say that the requested step has not ended yet."""
     held = " Training is held: esc, then n runs one step." if state.paused else ""
     words = f"Every allocation of the next step is followed. Waiting for it to end.{held}"
     return [*wrap(((words, "muted"),), width), BLANK]
 
 
 def closing_lines(width: int) -> list[Line]:
-    """What the figures leave out."""
+    """Say what the figures leave out."""
     words = (
         "In the order of the step's allocations and frees. What a kernel allocates and frees while it runs (a "
         "convolution's workspace) is not seen."
@@ -49,7 +49,7 @@ def closing_lines(width: int) -> list[Line]:
 
 
 def step_request(step: StepMemoryProfiled, width: int, height: int) -> PlotRequest:
-    """The curve, in a colour for each phase; where one ends the next begins."""
+    """Return the request for the curve, with one colour per phase; each phase begins where the previous one ends."""
     ends = [place for _, place in step.phases[1:]] + [len(step.curve) - 1]
     parts: dict[Phase, list[float | None]] = {}
     for (phase, begin), end in zip(step.phases, ends):
@@ -71,7 +71,7 @@ def _path(state: RunState, module: int) -> str:
 
 
 def _holdings(state: RunState, step: StepMemoryProfiled, width: int) -> list[Line]:
-    """Each kind with its sum, and where most of it is."""
+    """Return each kind with its sum, and the modules that hold most of it."""
     by_kind: dict[str, list[Holding]] = {}
     for holding in step.holdings:
         by_kind.setdefault(holding.kind, []).append(holding)

@@ -1,7 +1,7 @@
-"""The norms of one parameter or subtree over the window of rows that is kept. Pure.
+"""The norms of one parameter or subtree over the kept rows of norms. Pure.
 
-A subtree may hold 100,000 parameters, so what was joined once is remembered, and one call joins no more than a set number
-of norms: the newest rows first, the rest in the calls that follow.
+A subtree may have 100,000 parameters. Joined norms are therefore cached, and one call joins a limited number of norms: the
+newest rows first, the others in later calls.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from gradtui.state.series import RowHistory, joint_norm
 
 CELLS_A_CALL = 200_000
 TOTAL_ROLE, CLIP_ROLE = "curve-1", "curve-3"
-"""Of the total, and of what it was before clipping."""
+"""Roles of the total norm and of the total before clipping."""
 
 
 class NormCurve:
-    """The curve of the parameters `first:last`; a change of either, or of the listing of the models, starts it anew."""
+    """The curve of the parameters `first:last`. A change of the range or of the listing of the models restarts it."""
 
     def __init__(self, cells: int = CELLS_A_CALL) -> None:
         self._cells = cells
@@ -23,8 +23,8 @@ class NormCurve:
         self._known: dict[int, float | None] = {}
 
     def points(self, history: RowHistory, first: int, last: int) -> tuple[list[int], list[float | None]]:
-        """Steps and joint norms, oldest first; None where no parameter of the range had a gradient."""
-        # Each listing of the models has a history of its own, in which the same places are of other parameters.
+        """Return steps and joint norms, oldest first; None where no parameter of the range had a gradient."""
+        # Each listing of the models has its own history, in which the same indexes belong to other parameters.
         if self._history is not history or self._range != (first, last):
             self._history, self._range, self._known = history, (first, last), {}
         budget, known = self._cells, {}

@@ -1,4 +1,4 @@
-"""Which optimizer owns a parameter, what its group is set to, and how many bytes it keeps for it. Pure."""
+"""Describes which optimizer has a parameter, the settings of its param group, and the bytes of its state. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gradtui.tui.rendering import Fact, bytes_text, printable, said
 
 
 def optimizer_facts(state: RunState, parameter: int) -> list[Fact]:
-    """All of it, for one parameter."""
+    """Return these facts for one parameter."""
     facts = said("optimizer", _owner_words(state, parameter))
     for place in optimizers_of(state, parameter):
         facts += said("", group_words(state, place, parameter))
@@ -25,14 +25,14 @@ def _owner_words(state: RunState, parameter: int) -> str:
         return "In no optimizer, so no step moves it."
     names = ", ".join(f"{state.optimizers[i].type_name} (number {i + 1})" for i in owners)
     name = names if len(state.optimizers) > 1 else state.optimizers[owners[0]].type_name
-    # A freeze takes nothing out of an optimizer: momentum and averages stay, and so do their bytes.
+    # A freeze removes nothing from an optimizer: momentum and averages stay, and so do their bytes.
     return (
         f"In {name}, which keeps the state it has for it." if state.tree.trainable[parameter] == "0" else f"In {name}."
     )
 
 
 def group_words(state: RunState, optimizer: int, parameter: int) -> str | None:
-    """The group of that optimizer that the parameter is in; None where that is not known."""
+    """Describe the optimizer's param group that contains the parameter; None if unknown."""
     info = state.optimizers[optimizer]
     if len(info.group_of) != len(info.parameters):
         return None
@@ -54,7 +54,7 @@ def group_words(state: RunState, optimizer: int, parameter: int) -> str | None:
 
 
 def _setting_words(name: str, value: Setting) -> str:
-    """As the optimizer names it; a switch that is on by its name alone."""
+    """Return a setting under the optimizer's name for it; a flag that is True by its name alone."""
     if value is True:
         return printable(name)
     numbers = value if isinstance(value, tuple) else (value,)
@@ -63,7 +63,7 @@ def _setting_words(name: str, value: Setting) -> str:
 
 
 def state_bytes(state: RunState, path: str) -> list[Fact]:
-    """What optimizers keep for a row, in bytes, if that was asked for."""
+    """Say how many bytes optimizers keep for a row, if that was requested."""
     read = state.tree.optimizer_state.get(path)
     if read is None or not state.optimizers:
         return []

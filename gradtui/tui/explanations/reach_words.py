@@ -1,4 +1,4 @@
-"""How far backward comes with a module, what autograd keeps there and why, and how its models compare, in sentences. Pure."""
+"""Describes how far backward reaches in a module, what autograd saves there and why, and the run's models. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MODES = {
 
 
 def backward_words(state: RunState, index: int) -> str | None:
-    """Whether backward runs through a module, stops in it or never enters it, and why; None while that is not known."""
+    """Say whether and why backward runs through a module, stops in it or never enters it; None while that is unknown."""
     tree = state.tree
     reach = tree.reach
     if reach is None or not reach.reach:
@@ -47,7 +47,7 @@ def backward_words(state: RunState, index: int) -> str | None:
 
 
 def mode_words(state: RunState, index: int) -> str | None:
-    """Under which grad mode a module ran, and whether in train or eval mode; None while that is not known."""
+    """Say under which grad mode a module ran, and whether in train or eval mode; None while that is unknown."""
     reach = state.tree.reach
     words = _MODES.get(reach.grad_modes[index]) if reach is not None else None
     if reach is None or words is None:
@@ -56,7 +56,7 @@ def mode_words(state: RunState, index: int) -> str | None:
 
 
 def saved_words(state: RunState, index: int) -> str:
-    """What autograd saves for backward: of the module's own operations, and of its subtree where that is more; and why."""
+    """Say what autograd saves for backward in the module's own operations, and in its subtree if that is more; and why."""
     tree = state.tree
     saved, whole = tree.saved, saved_bytes(tree, index)
     if whole is None or saved is None:
@@ -96,7 +96,7 @@ _UNREACHED = ParameterState.UNREACHED.value
 
 
 def model_lines(state: RunState, index: int) -> list[tuple[str, str]]:
-    """(label, words) for the root of a model: what trains and runs how, and the same of models that are gone."""
+    """Return (label, words) for the root of a model: what trains and how it runs, and the same for models that are gone."""
     place = next((i for i, model in enumerate(state.tree.models) if model.root == index), None)
     if place is None:
         return []

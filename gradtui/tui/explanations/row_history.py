@@ -1,4 +1,4 @@
-"""How a row went so far: its gradient norms, how far steps moved it, and what was done to it. Pure."""
+"""The history of a row: its gradient norms, how far steps moved it, and every freeze and unfreeze. Pure."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from gradtui.tui.rendering import Fact, Line, norm_text, printable, said, sparkl
 
 _POINTS, _FEWEST = 32, 8
 _CELLS = 100_000
-"""Norms that are joined for one curve: a subtree with more parameters is left to the gradient panel."""
+"""The maximum number of norms joined for one curve: only the gradient panel shows a subtree with more parameters."""
 _TOGGLES = 8
 
 
 def norm_history(state: RunState, parameters: range) -> list[Fact]:
-    """The norms measured last, as a small curve; nothing before there are two."""
+    """Return the newest norms as a small curve; empty before there are two."""
     history = state.history
     if len(parameters) * _POINTS > _CELLS:
         return []
@@ -26,7 +26,7 @@ def norm_history(state: RunState, parameters: range) -> list[Fact]:
 
 
 def ratio_history(state: RunState, parameter: int) -> list[Fact]:
-    """The update ratios measured last, likewise."""
+    """Return the newest update ratios as a small curve."""
     ratios = state.tree.ratios.of(parameter)
     return _curve("ratio", ratios.steps[-_POINTS:], ratios.values[-_POINTS:])
 
@@ -47,7 +47,7 @@ def _curve(what: str, steps: Sequence[int], values: Sequence[float | None]) -> l
 
 
 def toggle_facts(state: RunState, parameters: range) -> list[Fact]:
-    """Every change of what trains there, the newest first."""
+    """Describe every freeze and unfreeze of these parameters, the newest first."""
     applied = toggles_of(state, parameters)
     if not applied:
         return said("toggled", "Never, as far as this screen knows.")

@@ -1,4 +1,4 @@
-"""What was found, applied, refused and verified, newest at the bottom. UI thread."""
+"""The events panel: the log of the run, newest entry at the bottom. UI thread."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ GLYPHS: dict[str, tuple[str, str]] = {
     "run": ("▶", "accent"),
     "model": ("◇", "muted"),
 }
-"""Glyph and role of each kind of entry."""
+"""Glyph and colour role of each kind of entry."""
 
 _STEP_WIDTH, _STEP_WIDTH_NARROW = 13, 9
 _ROOM_FOR_COLUMNS, _ROOM_FOR_TIME = 60, 80
 _MEMORY = 4_000
-"""Entries whose wrapped lines are remembered."""
+"""Number of entries whose wrapped lines are cached."""
 
 
 def entry_lines(entry: LogEntry, width: int) -> list[Line]:
-    """An entry, wrapped; lines after the first stand under its text."""
+    """Wrap an entry; continuation lines are indented to its text."""
     glyph, role = GLYPHS.get(entry.kind, ("·", "muted"))
     text_role = role if entry.kind in ("rejected", "moved", "not finite", "out of memory", "probe") else "text"
     if width < _ROOM_FOR_COLUMNS:
@@ -54,7 +54,7 @@ def entry_lines(entry: LogEntry, width: int) -> list[Line]:
 
 
 class EventsPanel(FollowedLines):
-    """The log of the run."""
+    """Shows the log of the run and the pending commands."""
 
     def __init__(self, state: RunState, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -65,7 +65,7 @@ class EventsPanel(FollowedLines):
         self._known: tuple[object, ...] = ()
 
     def update(self) -> None:
-        """Show what was added. While the person has scrolled up, the text holds still."""
+        """Show new entries. While the user has scrolled up, the text does not move."""
         if self.follows:
             self.redraw()
 

@@ -1,4 +1,4 @@
-"""Gradient norms over steps: the total, and the row under the tree's cursor. UI thread; `gradient_request` is pure."""
+"""The gradient norm panel: curves of the total and of the row under the cursor. UI thread; `gradient_request` is pure."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _ROOM_FOR_MEANING = 70
 
 
 def gradient_title(state: RunState) -> str:
-    """What the norms are, and how often they are taken."""
+    """Describe the norms and how often they are measured."""
     every, dropped = state.cost.norms_every, state.cost.readings_dropped
     often = "" if every <= 1 or state.ended is not None else f", every {every} steps"
     local = " of local shards" if state.tree.is_sharded else ""
@@ -46,7 +46,7 @@ def gradient_title(state: RunState) -> str:
 
 @dataclass(frozen=True)
 class RowNorms:
-    """What is drawn of the selected row."""
+    """The curve of the selected row."""
 
     name: str
     steps: Sequence[int]
@@ -54,11 +54,11 @@ class RowNorms:
 
 
 def gradient_request(state: RunState, row: RowNorms | None, width: int, height: int) -> PlotRequest:
-    """The curves to draw; whatever is not finite in them is the plotter's to mark."""
+    """Return the curves to draw. The plotter marks values that are not finite."""
     total, before = state.gradient_norm, state.before_clipping
     series = [_series(TOTAL_ROLE, total.steps, total.values)]
     if len(before):
-        # Drawn first, so that the total lies on top of it.
+        # The first series is drawn first, so that the total lies on top of it.
         series.insert(0, _series(CLIP_ROLE, before.steps, before.values))
     if row is not None:
         series.append(_series(ROW_ROLE, row.steps, row.values))
@@ -66,15 +66,16 @@ def gradient_request(state: RunState, row: RowNorms | None, width: int, height: 
 
 
 def step_shown(state: RunState) -> int | None:
-    """The step whose norms stand in the tree: totals are read more often. The newest one where the tree has none."""
+    """Return the step of the norms in the tree, because totals are measured more often. Without one, the newest step."""
     step, newest = state.tree.norms_step, state.gradient_norm.steps
     return step if total_norm_at(state, step) is not None else newest[-1] if newest else None
 
 
 def legend_line(state: RunState, step: int | None, row: RowNorms | None, width: int) -> Line:
-    """The curves' names and values at `step`. It is not left to the plotter: values in its labels would make every picture new.
+    """Return the curves' names and their values at `step`.
 
-    The step, and what the script clips, are named where there is room.
+    The plotter does not draw this legend: values in its labels would change the chart at every step. The step and the value
+    before clipping are shown if they fit.
     """
     spans: list[Span] = [(_SAMPLE, TOTAL_ROLE), ("total ", "muted"), (_steady(total_norm_at(state, step)), "text")]
     clipping = _clipping(state, step)
@@ -91,8 +92,10 @@ def legend_line(state: RunState, step: int | None, row: RowNorms | None, width: 
 
 
 def micro_step_line(state: RunState, width: int) -> list[Line]:
-    """What had accumulated after each micro-step, the first and the last where there is no room for all; nothing if nobody
-    follows them."""
+    """Return the norms accumulated after each micro-step; if not all fit, the first and the last, or the last only.
+
+    Empty while the user does not follow micro-steps.
+    """
     if not state.micro_norms.on:
         return []
     label = "micro-steps " if width < _ROOM_FOR_MEANING else "accumulated after each micro-step "
@@ -103,7 +106,7 @@ def micro_step_line(state: RunState, width: int) -> list[Line]:
 
 
 def _clipping(state: RunState, step: int | None) -> list[Span]:
-    """What the total was at `step` before the script clipped it, and at what; nothing if it does not clip."""
+    """Return the total at `step` before clipping, and the clipping threshold; empty if the script does not clip."""
     if not len(state.before_clipping):
         return []
     at = "" if state.clipped_at is None else f" at {state.clipped_at:g}"
@@ -120,7 +123,7 @@ def _steady(norm: float | None) -> str:
 
 
 def waiting_text(state: RunState) -> str:
-    """Why there is no curve yet, empty if there is something to draw."""
+    """Say why there is no curve yet; empty if there is something to draw."""
     return "" if len(state.gradient_norm) or len(state.history) else norms_awaited(state)
 
 
@@ -129,10 +132,10 @@ def _series(role: str, steps: Sequence[int], values: Sequence[float | None]) -> 
 
 
 class GradientPanel(LineView):
-    """The curves of the total and of the selected row."""
+    """The curves of the total gradient norm and of the selected row."""
 
     class PlotsWanted(Message):
-        """It was clicked."""
+        """The user clicked the panel."""
 
     def __init__(self, state: RunState, pictures: Pictures, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -140,7 +143,7 @@ class GradientPanel(LineView):
         self._pictures = pictures
         self._norms = NormCurve()
         self._curve = HeldRequest()
-        # What stands in the legend is of the moment at which the curves were made, and of the step whose norms are in the tree.
+        # The legend belongs to the time at which the curves were made, and to the step of the norms in the tree.
         self._row: RowNorms | None = None
         self._step: int | None = None
         self.selection: Selection | None = None
@@ -164,6 +167,6 @@ class GradientPanel(LineView):
         self.post_message(self.PlotsWanted())
 
     def redraw_curve(self) -> None:
-        """Repaint with new curves."""
+        """Redraw with new curves."""
         self._curve.renew()
         self.redraw()

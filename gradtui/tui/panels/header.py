@@ -1,4 +1,4 @@
-"""The first line of the screen: what runs, how far it is, and what watching it costs. UI thread; `header_line` is pure."""
+"""The first line of the screen: the script, its progress, and the overhead of gradtui. UI thread; `header_line` is pure."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _BRAND = " gradtui "
 
 @dataclass(frozen=True)
 class HeaderFacts:
-    """What the header shows beside the run itself."""
+    """What the header shows besides the run: the UI thread's share of one core, and the number of dropped events."""
 
     ui_share: float | None = None
     dropped: int = 0
@@ -56,7 +56,7 @@ class HeaderFacts:
 
 @dataclass(frozen=True)
 class _Layout:
-    """Which fields there are and how wide; it depends on the width alone, so nothing jumps when a value changes."""
+    """The fields of the header and their widths. They depend on the screen width alone, so values never move a field."""
 
     brand: bool = True
     script: int = 28
@@ -84,7 +84,7 @@ _REDUCTIONS: tuple[dict[str, object], ...] = (
 
 
 def header_line(state: RunState, facts: HeaderFacts, width: int) -> Line:
-    """The header in exactly `width` cells, without the least important fields where there is no room for all."""
+    """Return the header in exactly `width` cells, without the least important fields if not all fit."""
     left, right = _fields(state, facts, _layout_for(width))
     return spread(left, right, width)
 
@@ -133,7 +133,8 @@ def _status(state: RunState, *, apart: bool) -> Line:
         glyph, role = "✖", "error" if status is RunStatus.FAILED else "warning"
     if apart:
         return ((pad(f"{glyph} {label}", _STATUS_WIDTH), role),)
-    # While it runs, the phase says more than the word, and the glyph and its colour still say that it does.
+    # While the run goes on, the phase says more than the word "running", and the glyph and its colour still show that
+    # it runs.
     label = _phase(state) if status is RunStatus.RUNNING else label
     return ((pad(f"{glyph} {label}", 2 + _PHASE_WIDTH), role),)
 
@@ -148,7 +149,7 @@ def _script(state: RunState, width: int) -> Line:
 
 
 def _alarm(state: RunState, facts: HeaderFacts, width: int) -> Line:
-    """What stands in place of the script's name: events that were dropped, NaN or Inf as long as the newest values are so."""
+    """Return what replaces the script's name: the number of dropped events, or NaN or Inf while the newest values have it."""
     if facts.dropped:
         return ((pad(f"dropped {count_text(facts.dropped).strip()}", width), "warning"),)
     newest = (state.loss.last, state.gradient_norm.last)
@@ -158,7 +159,7 @@ def _alarm(state: RunState, facts: HeaderFacts, width: int) -> Line:
 
 
 def _steps(state: RunState, digits: int) -> Line:
-    """The step and the micro-steps; while `RunTo` is pending, the step that it runs to instead of the latter."""
+    """Return the step and the micro-steps. While `RunTo` is pending, its target step replaces the micro-steps."""
     runs_to = state.runs_to if state.ended is None else None
     second = state.micro_steps if runs_to is None else runs_to
     step, other = (steps_text(count, digits).strip() for count in (state.step, second))
@@ -183,7 +184,7 @@ def _cost(state: RunState, layout: _Layout) -> Line:
 
 
 class Header(LineView):
-    """The header line. `facts` is set before `redraw`."""
+    """The header line. Set `facts` before calling `redraw`."""
 
     def __init__(self, state: RunState, *, id: str | None = None) -> None:
         super().__init__(id=id)

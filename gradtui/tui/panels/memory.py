@@ -1,6 +1,6 @@
-"""Memory by phase: what is held at the end of each, the parts of one of them as numbers, and the totals over steps.
+"""The memory panel: bytes held at the end of each phase, the parts of one phase as numbers, and the totals over steps.
 
-UI thread; all but the widget is pure.
+UI thread; everything except the widget is pure.
 """
 
 from __future__ import annotations
@@ -27,30 +27,30 @@ from gradtui.tui.rendering import BLANK, DASH, Line, Span, bytes_text, fit, line
 from gradtui.tui.widgets import LineView
 
 MAIN_PHASES = (Phase.LOAD, Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)
-"""Phases that have a row from the start; the others get one when they are first seen."""
+"""Phases that have a row from the start. Other phases get a row when they are first measured."""
 
 _BY_VALUE = (
     Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER, Phase.ZERO_GRAD, Phase.LOAD, Phase.EVAL, Phase.DATA, Phase.OTHER,
 )  # fmt: skip
-"""Which phases keep their row longest where there is no room for all; a step is the first three."""
+"""Phases in the order in which they keep their row if not all fit. The first three make up a step."""
 
 _MIN_PHASES = 3
-"""So many phases have a row before there are numbers for the parts."""
+"""If fewer rows than this would remain for the phases, the parts are shown without their numbers."""
 
 _BETWEEN: Span = (" · ", "muted")
 
 MIN_CURVE_ROWS = 6
 
 _AS_HIGH = 0.98
-"""Of the highest peak: steps of one kind differ by less."""
+"""Fraction of the highest peak. The peaks of steps of one kind differ by less."""
 
 _WIDE = 50
-"""Columns from which on a CUDA device's parts, which are then told in few rows, come before the curve."""
+"""From this panel width on, the parts of a CUDA device, which then need few rows, take precedence over the curve."""
 
 
 @dataclass(frozen=True)
 class MemoryView:
-    """The text of the panel, the phase that each line belongs to, and how many rows below are left for the curve."""
+    """The lines of the panel, the phase of each line, and the number of rows left below for the curve."""
 
     lines: tuple[Line, ...]
     phases: tuple[Phase | None, ...]
@@ -58,7 +58,7 @@ class MemoryView:
 
 
 def memory_view(state: RunState, width: int, height: int, look: Look = Look()) -> MemoryView:  # noqa: B008 - frozen
-    """Lay the panel out: the phases and the numbers of the chosen one's parts, then notes and curve as there is room."""
+    """Lay out the panel: the phases, the numbers of the chosen phase's parts, then notes and curve as far as they fit."""
     chosen = chosen_phase(state, look.chosen)
     ledger = state.phases[chosen].last if chosen is not None else None
     if chosen is None or ledger is None:
@@ -80,22 +80,22 @@ def memory_view(state: RunState, width: int, height: int, look: Look = Look()) -
 
 
 def _device_block(state: RunState, width: int, room: int, look: Look) -> list[Line]:
-    """The parts of the driver's figure, below a blank line, where there is room: in a narrow panel only beside the curve."""
+    """Return the parts of the driver's figure after a blank line, if they fit; in a narrow panel only beside the curve."""
     block = device_lines(state, width, colour=look.colour)
     for_curve = MIN_CURVE_ROWS + 1 if room > MIN_CURVE_ROWS and width < _WIDE else 0
     return [BLANK, *block] if block and len(block) + 1 + for_curve <= room else []
 
 
 def has_ledger(state: RunState) -> bool:
-    """Whether any phase has been measured."""
+    """Whether the memory breakdown of any phase has been measured."""
     return any(record.last is not None for record in state.phases.values())
 
 
 def memory_title(state: RunState) -> str:
-    """Where the numbers come from, and whether one of them is an estimate."""
+    """Describe the source of the numbers, and whether one of them is an estimate."""
     source = state.started.ledger if state.started else ""
     ledgers = [record.last for record in state.phases.values() if record.last is not None]
-    # What is not known at all is a dash, and no estimate.
+    # A breakdown with unknown activations shows a dash for them; that is not an estimate.
     measured = [ledger for ledger in ledgers if ledger.held.activations is not None]
     if not measured:
         return source
@@ -103,20 +103,20 @@ def memory_title(state: RunState) -> str:
 
 
 def phases_shown(state: RunState) -> list[Phase]:
-    """The phases that have a row where there is room: the four of every training first, then whatever else was seen."""
+    """Return the phases that have a row if all fit: `MAIN_PHASES` first, then every other measured phase."""
     others = [p for p in Phase if p not in MAIN_PHASES and state.phases[p].last is not None]
     return [*MAIN_PHASES, *others]
 
 
 def chosen_phase(state: RunState, wanted: Phase | None) -> Phase | None:
-    """The phase whose parts are shown: the wanted one if it was measured, else that of a step which ends with most bytes."""
+    """Return the phase whose parts are shown: `wanted` if it was measured, else the fullest phase of a step at its end."""
     if wanted is not None and state.phases[wanted].last is not None:
         return wanted
     return fullest_phase(state, _BY_VALUE[:3]) or fullest_phase(state, _BY_VALUE)
 
 
 def next_phase(state: RunState, wanted: Phase | None, rows: int) -> Phase | None:
-    """The phase so many rows below the chosen one, among those that were measured."""
+    """Return the phase `rows` rows below the chosen one, among the measured phases."""
     measured = [phase for phase in phases_shown(state) if state.phases[phase].last is not None]
     chosen = chosen_phase(state, wanted)
     if chosen is None:
@@ -133,7 +133,7 @@ def _waiting(state: RunState, width: int) -> list[Line]:
 
 
 def _what_fits(state: RunState, chosen: Phase, width: int, room: int) -> tuple[list[Phase], list[Line]]:
-    """The phases and the notes to show in `room` rows, the most valuable first, in the order of the screen."""
+    """Select the phases and notes to show in `room` rows by importance, and return them in the order of the screen."""
     shown = phases_shown(state)
     seen = [chosen, *(p for p in _BY_VALUE if p in shown and p is not chosen and state.phases[p].last is not None)]
     unseen = [phase for phase in shown if state.phases[phase].last is None]
@@ -148,7 +148,7 @@ def _what_fits(state: RunState, chosen: Phase, width: int, room: int) -> tuple[l
 
 
 def _graphs_line(state: RunState) -> list[Line]:
-    """Graphs that the script holds although no backward has reached them."""
+    """Describe autograd graphs that the script keeps alive although no backward has reached them."""
     graphs = state.graphs
     if graphs is None or not graphs.forwards:
         return []
@@ -167,7 +167,10 @@ def _peak_line(state: RunState) -> list[Line]:
 
 
 def _peak_owner(state: RunState, phase: Phase, peak: int) -> str:
-    """Where in the model it was, if the step that was taken apart last was as high: an earlier model's may be higher."""
+    """Return the module of the peak, if the step profiled last was about as high.
+
+    The highest peak so far may be that of an earlier model.
+    """
     step = state.traced
     if step is None or step.peak_phase is not phase or step.peak_module < 0 or step.peak < _AS_HIGH * peak:
         return ""
@@ -201,7 +204,7 @@ def _of(total: int | None) -> str:
 
 
 def memory_request(state: RunState, width: int, height: int) -> PlotRequest | None:
-    """Totals at the end of the fullest and of the emptiest phase of a step; None before there are two points."""
+    """Return the totals at the end of the fullest and the emptiest phase of a step; None with fewer than two points."""
     known = _drawn(state)
     if not known:
         return None
@@ -213,7 +216,7 @@ def memory_request(state: RunState, width: int, height: int) -> PlotRequest | No
 
 
 def memory_table(state: RunState) -> Table:
-    """The same totals by step, in bytes."""
+    """Return the totals of `memory_request` by step, in bytes."""
     return joined(
         "optimizer_step", [(f"end_of_{phase}_bytes", totals.steps, totals.values) for phase, totals in _drawn(state)]
     )
@@ -225,14 +228,14 @@ def _drawn(state: RunState) -> list[tuple[Phase, Totals]]:
 
 
 def _held(steps: Sequence[int], values: Sequence[float]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Each value up to the next: what was in between nobody has looked at, and a slope would be made up."""
+    """Make a step function: values in between were not measured, so a slope would be invented."""
     xs = [float(step) for step in steps for _ in (0, 1)][1:]
     ys = [float(value) for value in values for _ in (0, 1)][:-1]
     return tuple(xs), tuple(ys)
 
 
 class MemoryPanel(LineView, can_focus=True):
-    """The bars, the parts of the chosen phase, and the curve of totals where there is room for it."""
+    """The bars, the parts of the chosen phase, and the curve of totals if it fits."""
 
     _MOVES: ClassVar[dict[str, int]] = {"up": -1, "k": -1, "down": 1, "j": 1, "home": -len(Phase), "end": len(Phase)}
 
@@ -247,7 +250,7 @@ class MemoryPanel(LineView, can_focus=True):
 
     @property
     def shows_curve(self) -> bool:
-        """Whether there was room for the curve, and anything to draw."""
+        """Whether the curve fits and there is something to draw."""
         return self._curve_rows > 0 and bool(_drawn(self._state))
 
     def lines_for(self, width: int, height: int) -> Sequence[Line]:
@@ -260,17 +263,17 @@ class MemoryPanel(LineView, can_focus=True):
         return view.lines if request is None else [*view.lines, *self._pictures.picture("memory", request).lines]
 
     def redraw_curve(self) -> None:
-        """Repaint with a new curve. It moves slowly and costs more than the bars, so it is not drawn as often."""
+        """Redraw with a new curve. The curve changes slowly and costs more than the bars, so it is drawn less often."""
         self._curve.renew()
         self.redraw()
 
     def choose(self, phase: Phase | None) -> None:
-        """Show the parts of this phase; None for the one that holds most."""
+        """Show the parts of this phase; None for the fullest one."""
         self._chosen = phase
         self.redraw()
 
     def on_key(self, event: events.Key) -> None:
-        """Choose a phase by the usual keys; plain keys rather than actions, because they mean nothing elsewhere."""
+        """Choose a phase by the usual keys. These are not actions, because they have no meaning elsewhere."""
         rows = self._MOVES.get(event.key)
         if rows is not None:
             event.stop()
@@ -278,7 +281,7 @@ class MemoryPanel(LineView, can_focus=True):
             self.move(rows)
 
     def move(self, rows: int) -> None:
-        """Choose the phase so many rows below."""
+        """Choose the phase `rows` rows below."""
         self.choose(next_phase(self._state, self._chosen, rows))
 
     def on_click(self, event: events.Click) -> None:

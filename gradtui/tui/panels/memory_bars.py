@@ -1,4 +1,4 @@
-"""One row for each phase: a bar of what is held at its end, the total, and the peak where that says more. UI thread; pure."""
+"""One row per phase: a bar of the bytes held at its end, the total, and the peak if it differs. UI thread; pure."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ _MIN_BAR, _GOOD_BAR = 4, 14
 
 @dataclass(frozen=True)
 class Look:
-    """How the panel is to be drawn."""
+    """How to draw the panel."""
 
     chosen: Phase | None = None
-    """The phase whose parts are shown, None for the one that holds most."""
+    """The phase whose parts are shown, None for the fullest one."""
     focused: bool = False
     colour: bool = True
 
 
 def peak_worth_telling(ledger: MemoryMeasured) -> int | None:
-    """The peak within the phase, None where it is not known or reads like the total at the phase's end."""
+    """Return the peak within the phase, None if it is unknown or reads the same as the total at the phase's end."""
     if ledger.peak is None or bytes_text(ledger.peak) == bytes_text(ledger.held.total):
         return None
     return ledger.peak
 
 
 def phase_rows(state: RunState, phases: list[Phase], chosen: Phase, look: Look, width: int) -> list[Line]:
-    """A row for each of `phases`, all to one scale: that of every phase there is, so that bars keep their length."""
+    """Return a row for each of `phases`, all to the scale of every measured phase, so that bars keep their length."""
     full = max((_extent(record.last) for record in state.phases.values()), default=0) or 1
     beside = width - _NAME_WIDTH - _TOTAL_WIDTH
     with_peak = beside - _PEAK_WIDTH >= _GOOD_BAR

@@ -1,4 +1,4 @@
-"""The legend of the bars, which is also where the numbers of one phase's parts stand. UI thread; pure."""
+"""The legend of the bars, which also shows the bytes of one phase's parts. UI thread; pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MAX_COLUMNS = 4
 
 
 def legend(ledger: MemoryMeasured, state: RunState, width: int, *, colour: bool) -> list[Line]:
-    """Which phase it is of, and the bytes of every part, in as many columns as fit."""
+    """Return a heading with the phase, and the bytes of every part in as many columns as fit."""
     parts = parts_of(ledger.held, state)
     long = width >= 2 * _entry_width(NAME_WIDTH) + _GAP
     name_width = NAME_WIDTH if long else SHORT_NAME_WIDTH
@@ -31,7 +31,7 @@ def legend(ledger: MemoryMeasured, state: RunState, width: int, *, colour: bool)
 
 
 def names_only(ledger: MemoryMeasured, state: RunState, *, colour: bool) -> Line:
-    """The legend where there is one row for it and no more."""
+    """Return the legend in one row, without numbers."""
     spans: list[Span] = []
     for part in parts_of(ledger.held, state):
         spans += [(sample(part.role, colour=colour), part.role), (f"{part.short_name} ", "muted")]

@@ -1,4 +1,4 @@
-"""What the bytes of a phase are divided into, what each part is called, and what it is drawn with. UI thread; pure."""
+"""The parts into which the bytes of a phase are divided, with their names and patterns. UI thread; pure."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from gradtui.state.selectors import unexplained_parts
 from gradtui.tui.widgets import FULL
 
 AT_LOAD = "at_load"
-"""The role of what was unexplained before the first forward: imports and data, which training did not add."""
+"""The role of the bytes that no category explains before the first forward: imports and data, not added by training."""
 
 PARTS = (*MEMORY_CATEGORIES, AT_LOAD)
-"""The parts in the order they are drawn; each is the role of its colour too."""
+"""The parts in the order in which they are drawn. Each is also the role of its colour."""
 
 _WHERE_THERE_ARE_ANY = ("input", "offloaded")
-"""Parts that many runs never have: shown once there is something in one of them."""
+"""Parts that many runs never have. They are shown once one of them is not empty."""
 
 _PATTERNS = dict(zip(PARTS, "█▓▒▪░▚▘·┄"))
 _NAMES = {"optimizer_state": "optimizer", AT_LOAD: "at load"}
@@ -31,7 +31,7 @@ NAME_WIDTH, SHORT_NAME_WIDTH = 12, 7
 
 @dataclass(frozen=True)
 class Part:
-    """A part of what is held; `size` in bytes, None where it is not known."""
+    """A part of the memory breakdown; `size` in bytes, None if unknown."""
 
     role: str
     size: int | None
@@ -41,10 +41,10 @@ class Part:
 
 
 def parts_of(held: MemoryBytes, state: RunState) -> list[Part]:
-    """The parts of `held`; those within the total add up to it if that is known.
+    """Divide `held` into parts; those within the total add up to it if it is known.
 
-    What was unexplained at the end of `load` is set apart from what was added since; activations that are not known are
-    among what is not explained, and its name says so.
+    The bytes left unexplained at the end of `load` are separated from those added since. Unknown activations are contained in
+    the part `other`, and its name then says so.
     """
     sizes: dict[str, int | None] = {
         role: getattr(held, role)
@@ -72,5 +72,5 @@ def _is_anywhere(role: str, state: RunState) -> bool:
 
 
 def sample(role: str, *, colour: bool) -> str:
-    """The character that a part's bar is made of."""
+    """Return the character that a part's bar is made of."""
     return FULL if colour else _PATTERNS[role]

@@ -1,4 +1,4 @@
-"""What the script printed, read from the log file that its output goes to. UI thread."""
+"""The output panel: what the script printed, read from the log file of its output. UI thread."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gradtui.tui.widgets import FollowedLines
 
 
 class OutputLog(Protocol):
-    """The end of a growing log."""
+    """The tail of a growing log file."""
 
     @property
     def lines(self) -> Sequence[str]:
@@ -19,12 +19,12 @@ class OutputLog(Protocol):
         ...
 
     def poll(self) -> bool:
-        """Take in what was written since the last call; whether there was anything."""
+        """Read what was written since the last call; return whether there was anything."""
         ...
 
 
 def traceback_lines(error: str, printed: Sequence[str]) -> list[Line]:
-    """The script's traceback, unless the script's own output ends with it already."""
+    """Return the script's traceback; empty if the script's own output already ends with it."""
     lines = error.rstrip().splitlines()
     if not lines or lines[-1].strip() in (line.strip() for line in printed[-5:]):
         return []
@@ -32,7 +32,7 @@ def traceback_lines(error: str, printed: Sequence[str]) -> list[Line]:
 
 
 class OutputPanel(FollowedLines):
-    """The tail of the log, broken into lines as a terminal does, and the traceback if the script failed."""
+    """The tail of the log, wrapped as a terminal does, and the traceback if the script failed."""
 
     def __init__(self, state: RunState, log: OutputLog | None, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -42,7 +42,7 @@ class OutputPanel(FollowedLines):
         self._laid_out: tuple[int, list[Line]] | None = None
 
     def update(self) -> None:
-        """Read what was printed since, and show it. While the person has scrolled up, the text holds still."""
+        """Read and show new output. While the user has scrolled up, the text does not move."""
         ended = self._state.ended
         ends_now = ended is not None and not self._ending
         if (self.follows or ends_now) and self._log is not None and self._log.poll():

@@ -1,5 +1,5 @@
-"""The plots screen's views.
+"""The views of the plots screen.
 
-This package owns what each view shows and how the user has set it. Its modules are imported by file when the
-screen first opens.
+This package owns the contents of each view and the user's settings. Its modules are imported individually when the screen first
+opens.
 """

@@ -1,4 +1,4 @@
-"""Curves over steps as a plot: what of them is in sight, their smooth and their raw form, and the legend. Pure."""
+"""Plots of curves over steps: the visible part, raw and smoothed curves, and the legend. Pure."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ GAP = "   "
 LEGEND_LINES = 2
 _MIN_NAME = 8
 MAX_POINTS = 4_096
-"""A curve of more is drawn from those that stand out: drawing 50,000 would keep the screen for 50 ms."""
+"""Longer curves are decimated before drawing: drawing 50,000 points would block the screen for 50 ms."""
 _PIECES = 1_024
-"""More than there are dots side by side on a terminal of 500 columns."""
+"""More than the dot columns of a terminal with 500 columns."""
 
 Value = Callable[[float | None], str]
-"""A value as the legend tells it."""
+"""Formats a value for the legend."""
 
 
 def short(norm: float | None) -> str:
-    """A norm in few characters."""
+    """Return a norm in few characters."""
     return norm_text(norm).strip()
 
 
 def whole_range(curves: Iterable[Curve]) -> tuple[float, float] | None:
-    """From the first to the last step of any curve; None where there is none."""
+    """Return the first and the last step of any curve; None without curves."""
     ends = [(curve.steps[0], curve.steps[-1]) for curve in curves if len(curve.steps)]
     return (min(low for low, _ in ends), max(high for _, high in ends)) if ends else None
 
 
 def in_sight(curve: Curve, first: float, last: float) -> Curve:
-    """The part of a curve between two steps, both included."""
+    """Return the part of a curve between two steps, both included."""
     low, high = bisect_left(curve.steps, first), bisect_right(curve.steps, last)
     return Curve(curve.name, curve.role, curve.steps[low:high], curve.values[low:high], curve.can_be_smooth)
 
 
 def series_of(curve: Curve, first: float, last: float, smoothing: float) -> list[Series]:
-    """What is drawn of a curve: itself, or faintly itself and clearly its average.
+    """Return the series of a curve: the raw curve, or the faint raw curve and its moving average.
 
-    The average is that of all points, so that it does not change as the window moves.
+    The average is taken over all points, so that it does not change as the window moves.
     """
     shown = in_sight(curve, first, last)
     if smoothing <= 0 or not curve.can_be_smooth:
@@ -65,16 +65,16 @@ def curves_request(
     height: int,
     x_label: str = "step",
 ) -> PlotRequest:
-    """The request for curves of which the steps between `ends` are in sight; later ones lie on top."""
+    """Return the request for curves, with the steps between `ends` visible; later curves are drawn on top."""
     drawn = [series_of(curve, *ends, look.smoothing) for curve in curves]
-    # Everything raw lies below everything smooth.
+    # All raw curves lie below all smoothed curves.
     below = [series for each in drawn for series in each[:-1]]
     series = (*below, *(each[-1] for each in drawn))
     return PlotRequest(width, height, series, y_scale=scale, x_label=x_label, x_limits=ends)
 
 
 def legend(entries: Sequence[tuple[Curve, str]], width: int, most: int = LEGEND_LINES) -> tuple[Line, ...]:
-    """The curves' names and values, in at most so many lines; names are cut where there is no room for all of them."""
+    """Return the curves' names and values in at most `most` lines; names are cut if they do not all fit."""
     longest = max((width_of(curve.name) for curve, _ in entries), default=0)
     for room in (longest, *(length for length in (40, 28, 20, 14, _MIN_NAME) if length < longest)):
         lines = _lines([_entry(curve, value, room) for curve, value in entries], width)
@@ -86,13 +86,13 @@ def legend(entries: Sequence[tuple[Curve, str]], width: int, most: int = LEGEND_
 def legend_of(
     curves: Sequence[Curve], ends: tuple[float, float], value: Value, width: int, most: int = LEGEND_LINES
 ) -> tuple[Line, ...]:
-    """The legend with the newest values in sight."""
+    """Return the legend with the newest visible values."""
     seen = [(curve, in_sight(curve, *ends)) for curve in curves]
     return legend([(curve, value(shown.values[-1]) if shown.values else "–") for curve, shown in seen], width, most)
 
 
 def table_of(curves: Sequence[Curve], look: Look) -> Table:
-    """What is in sight of the curves, a row for each step that any of them has kept."""
+    """Return the visible part of the curves, a row for each step that any of them has kept."""
     whole = whole_range(curves)
     ends = look.window.ends(*whole) if whole is not None else (0.0, 0.0)
     shown = [in_sight(curve, *ends) for curve in curves]
@@ -100,7 +100,7 @@ def table_of(curves: Sequence[Curve], look: Look) -> Table:
 
 
 def step_note(curve: Curve, ends: tuple[float, float], whole: tuple[float, float], look: Look, scale: Scale) -> str:
-    """What part of the run is in sight and how much of it is kept, of the curve that matters most."""
+    """Describe the visible part of the run, how many of its steps are kept in `curve`, the scale and the smoothing."""
     kept = len(in_sight(curve, *ends).steps)
     first, last = ceil(ends[0]), floor(ends[1])
     parts = []

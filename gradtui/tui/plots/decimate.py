@@ -1,4 +1,4 @@
-"""Which points of a long curve are enough to draw it. Pure."""
+"""Selects the points of a long curve that are enough to draw it. Pure."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from math import isfinite
 
 
 def standing_out(values: Sequence[float | None], pieces: int) -> list[int]:
-    """Places, in order, of the points that have to be drawn where so many pieces of the curve fit beside each other.
+    """Return the indexes, in order, of the points to draw if the curve is divided into at most `pieces` pieces.
 
-    Of each piece these are the lowest and the highest; where something in it is unknown or not finite, or not positive,
-    also the first of each such kind, so that every gap and mark stays, and the lowest that is positive.
+    Of each piece these are the lowest and the highest finite value, the lowest positive value, and the first None, NaN, Inf
+    and -Inf. So every gap and mark stays.
     """
     count = len(values)
     size = max(1, -(-count // pieces))
@@ -23,7 +23,7 @@ def standing_out(values: Sequence[float | None], pieces: int) -> list[int]:
 
 
 def _plain(piece: Sequence[float | None]) -> list[int] | None:
-    """Where every value is a positive number, found at the speed of C; else None."""
+    """Return the extremes of a piece if every value is a positive number (checked at the speed of C), else None."""
     try:
         low, high, whole = min(piece), max(piece), sum(piece)  # type: ignore[type-var,arg-type]
     except TypeError:

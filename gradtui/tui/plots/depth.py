@@ -1,4 +1,4 @@
-"""Gradient norm by layer, in the order of the tree or of the calls: vanishing or exploding at a glance. Pure."""
+"""Gradient norm by layer, in the order of the tree or of the calls, to show vanishing or exploding gradients. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NOW_ROLE, THEN_ROLE = "curve-1", "curve-3"
 
 
 def depth_plot(state: RunState, look: Look, width: int, height: int) -> Plot:
-    """The plot of the norms by layer; of many layers as they were some drawings ago, which the legend's step tells."""
+    """Return the plot of the norms by layer. With many layers it may be some drawings old; the step in the legend says so."""
     layers = look.kept.layers(state, by_call=look.by_call)
     if layers is None or not layers.modules:
         return Plot(tuple(wrap(((norms_awaited(state), "muted"),), width)), None)
@@ -47,7 +47,7 @@ def _depth_plot(state: RunState, layers: Layers, look: Look, width: int, height:
 
 
 def depth_table(state: RunState, look: Look) -> Table:
-    """The norms in sight by layer."""
+    """Return the visible norms by layer."""
     layers = layers_of(state, by_call=look.by_call)
     if layers is None:
         return Table(("layer", "module", "norm"), ())
@@ -69,7 +69,7 @@ def _name(state: RunState, place: int) -> str:
 
 
 def _chosen(state: RunState, look: Look, layers: Layers, xs: Sequence[float]) -> Curve | None:
-    """The layers of the selected row, over the others; None where that is none or all of them."""
+    """Return the curve of the selected row's layers, drawn over the others; None if that is none or all of them."""
     selection = look.selection
     if selection is None:
         return None
@@ -81,7 +81,8 @@ def _chosen(state: RunState, look: Look, layers: Layers, xs: Sequence[float]) ->
     ]
     if not inside or len(inside) == len(xs) > 1:
         return None
-    # In the order of the calls they need not be neighbours: what lies between is not theirs.
+    # In the order of the calls these layers need not be adjacent, and the layers between them are not part of the
+    # selection.
     first, last = inside[0], inside[-1]
     values: list[float | None] = [None] * (last + 1 - first)
     for at in inside:
@@ -91,7 +92,7 @@ def _chosen(state: RunState, look: Look, layers: Layers, xs: Sequence[float]) ->
 
 
 def _words(state: RunState, layers: Layers) -> str:
-    """The extremes, and what is left out."""
+    """Describe the extremes, and how many layers are left out."""
     known = [norm for norm in layers.now if norm is not None]
     broken = None
     if not isfinite(sum(known)):

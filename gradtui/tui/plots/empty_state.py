@@ -1,4 +1,4 @@
-"""Why a plot of watched parameters is empty, and what will fill it. Pure."""
+"""Says why a plot of watched parameters is empty, and when it will be filled. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gradtui.tui.rendering import printable
 
 
 def for_watched(state: RunState, look: Look, what: str) -> str:
-    """What is awaited of the selected row, in a sentence or two; `what` is how the plot begins to speak of it."""
+    """Say what the plot of the selected row waits for, in one or two sentences. `what` is the subject of the plot."""
     selection = look.selection
     if selection is None:
         return "Waiting for the script to build a model."

@@ -1,4 +1,4 @@
-"""What is in sight, written to files: each plot's numbers as CSV, the screen as SVG. Pure but for the writing."""
+"""Writes what is visible to files: the data of each plot as CSV, the screen as SVG. Pure except for the writing."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from typing import BinaryIO
 from gradtui.tui.plots.table import Table, csv_text
 
 WriteFile = Callable[[str, str, Callable[[BinaryIO], object]], str]
-"""Makes a new file, given the words in its name, its suffix and what fills it, and returns its path. Raises OSError."""
+"""Makes a new file from the words in its name, its suffix and its writer, and returns its path. Raises OSError."""
 
 
 @dataclass(frozen=True)
 class Exported:
-    """What to tell the person, and whether everything was written."""
+    """The text to show to the user, and whether everything was written."""
 
     text: str
     written: bool
 
 
 def export(tables: Sequence[tuple[str, Table]], picture: Callable[[], str], write: WriteFile | None) -> Exported:
-    """Write a CSV file for each table that has rows, by the name of its plot, and the picture as SVG."""
+    """Write a CSV file for each table that has rows, named after its plot, and the picture as SVG."""
     if write is None:
         return Exported("There is no place to write files to.", False)
     known = [(name, table) for name, table in tables if table.rows]

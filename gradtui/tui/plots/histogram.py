@@ -1,4 +1,4 @@
-"""How the elements of the selected gradient are spread: the share of them by size, on a log10 axis. Pure."""
+"""The histogram of the selected gradient: the share of its elements by magnitude, on a log10 axis. Pure."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from gradtui.tui.rendering import Line, Span, elide_start, fit, printable, share
 from gradtui.tui.widgets import stacked_bar
 
 EDGES = tuple((LOWEST + i) * log10(2) for i in range(BINS + 1))
-"""Where the bins begin and end, in powers of ten."""
+"""The bin edges, in powers of ten."""
 
 _SUBNORMAL = {"float16": -14}
-"""Where a type begins to lose digits, as a power of two."""
+"""The power of two below which a dtype loses digits."""
 _BAR = 16
 _MIN_BINS = 12
 
 
 @dataclass(frozen=True)
 class Spread:
-    """Histograms of one step, put together: a sample counts for the elements that it stands for."""
+    """The joint histogram of one step; a sampled element counts for all elements that it represents."""
 
     step: int
     tensors: int
@@ -45,7 +45,7 @@ class Spread:
 
 
 def spread_of(state: RunState, look: Look) -> Spread | None:
-    """The newest histogram of the selected row: of a module, of those of its tensors that were looked at in that step."""
+    """Return the newest histogram of the selected row; for a module, that of all its tensors sampled in that step."""
     selection = look.selection
     if selection is None:
         return None
@@ -61,7 +61,7 @@ def spread_of(state: RunState, look: Look) -> Spread | None:
 
 
 def histogram_plot(state: RunState, look: Look, width: int, height: int) -> Plot:
-    """The plot of the histogram."""
+    """Return the plot of the histogram."""
     spread = spread_of(state, look)
     if spread is None:
         return Plot(tuple(wrap(((for_watched(state, look, "How its elements are spread"), "muted"),), width)), None)
@@ -73,7 +73,7 @@ def histogram_plot(state: RunState, look: Look, width: int, height: int) -> Plot
 
 
 def histogram_table(state: RunState, look: Look) -> Table:
-    """The bins with their elements; what has no size comes first."""
+    """Return the bins with their numbers of elements; elements without a magnitude come first."""
     columns = ("bin", "abs_from", "abs_below", "elements")
     spread = spread_of(state, look)
     if spread is None:
@@ -113,13 +113,13 @@ def _together(step: int, histograms: Sequence[GradientHistogram]) -> Spread:
 def _request(spread: Spread, scale: Scale, width: int, height: int) -> PlotRequest:
     first, last = _shown(spread.counts)
     shares = [100 * count / spread.elements for count in spread.counts[first : last + 1]]
-    # On a log scale an empty bin has no place; a bar stands on what is half of the smallest.
+    # A log scale has no position for an empty bin, so bars start at half of the smallest share.
     floor = min((share for share in shares if share > 0), default=1.0) / 2 if scale == "log" else 0.0
     columns = 2 * max(1, width - LABEL_WIDTH - 1)
     low, high = EDGES[first], EDGES[last + 1]
     xs: list[float] = []
     ys: list[float] = []
-    # A stroke up and down in each column of dots fills the bars.
+    # A stroke up and down in each dot column fills the bars.
     for dot in range(columns):
         x = low + (high - low) * (dot + 0.5) / columns
         share = shares[min(len(shares) - 1, int((x - low) / (high - low) * len(shares)))]
@@ -132,7 +132,7 @@ def _request(spread: Spread, scale: Scale, width: int, height: int) -> PlotReque
 
 
 def _shown(counts: Sequence[float]) -> tuple[int, int]:
-    """The first and the last bin to show: those with elements and one more on each side, `_MIN_BINS` at least."""
+    """Return the first and the last bin to show: those with elements and one more on each side, at least `_MIN_BINS`."""
     filled = [at for at, count in enumerate(counts) if count]
     first, last = (filled[0] - 1, filled[-1] + 1) if filled else (BINS // 2, BINS // 2)
     missing = max(0, _MIN_BINS - (last - first + 1))

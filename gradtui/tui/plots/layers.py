@@ -1,7 +1,7 @@
-"""The norm of each layer, of a large model a part of them at each drawing. Pure.
+"""The gradient norm of each layer; for a large model, computed in parts over several drawings. Pure.
 
-A layer is a module with parameters of its own. There may be 50,000 of them, and going through all takes some 20 ms: what is
-shown is then of a row of norms some drawings ago, and the next row is gone through meanwhile.
+A layer is a module with parameters of its own. There may be 50,000 of them, and processing all takes about 20 ms. The plot then
+shows a row of norms that is some drawings old, while the next row is processed.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from gradtui.tui.plots.options import Plot
 
 AT_ONCE = 5_000
-"""So many layers are gone through at one drawing."""
+"""The number of layers processed per drawing."""
 
 
 @dataclass(frozen=True, eq=False)
 class Layers:
-    """Modules that have parameters of their own with a gradient, in order; `now` and `then` are their norms."""
+    """The layers in which a parameter has a gradient, in order; `now` and `then` are their norms at `step` and `first_step`."""
 
     modules: tuple[int, ...]
     now: tuple[float | None, ...]
@@ -31,14 +31,14 @@ class Layers:
     step: int
     first_step: int
     left_out: int
-    """Modules with parameters of their own of which none had a gradient."""
+    """The number of layers left out because none of their own parameters had a gradient."""
 
 
 _Work = Generator[None, None, Layers]
 
 
 class KeptLayers:
-    """The layers as they were gone through last, and how far the next time has come. One place and order at a time."""
+    """Caches the layers processed last, and the progress of the next ones, for one structure and order at a time."""
 
     def __init__(self, at_once: int = AT_ONCE) -> None:
         self._at_once = at_once
@@ -48,13 +48,16 @@ class KeptLayers:
         self._plot: tuple[object, Plot] | None = None
 
     def plot(self, of: object, make: Callable[[], Plot]) -> Plot:
-        """The plot that was made last, as long as it is one `of` the same."""
+        """Return the cached plot if it was made for an equal `of`, else make it."""
         if self._plot is None or self._plot[0] != of:
             self._plot = of, make()
         return self._plot[1]
 
     def layers(self, state: RunState, *, by_call: bool) -> Layers | None:
-        """The newest that are ready; the first time, and once the run has ended, of the newest row. None before one."""
+        """Return the newest layers that are ready; None before there is a row of norms.
+
+        The first time, and once the run has ended, they are those of the newest row.
+        """
         if not has_norms(state):
             self._of = self._known = self._work = None
             return None
@@ -78,12 +81,12 @@ def has_norms(state: RunState) -> bool:
 
 
 def layers_of(state: RunState, *, by_call: bool) -> Layers | None:
-    """The layers and their norms in the newest and the oldest row that is kept; None before there is a row."""
+    """Return the layers and their norms in the newest and the oldest kept row; None before there is a row."""
     return _to_the_end(_gone_through(state, by_call, AT_ONCE)) if has_norms(state) else None
 
 
 def _gone_through(state: RunState, by_call: bool, at_once: int) -> _Work:
-    """Pauses after so many layers. What it reads of the state is what there is at the beginning."""
+    """Process the layers, with a pause after every `at_once` of them. The state is read once, at the beginning."""
     tree, history = state.tree, state.history
     modules, rows = tree.modules, (history.rows[-1], history.rows[0])
     step, first_step = history.steps[-1], history.steps[0]
@@ -105,7 +108,7 @@ def _gone_through(state: RunState, by_call: bool, at_once: int) -> _Work:
         places, tuple(compress(now, shown)), tuple(compress(then, shown)), step, first_step, len(owners) - len(places)
     )
     if len(owners) > at_once:
-        # The plot of them is made at the drawing that takes them.
+        # The drawing that receives the layers also makes their plot, so this one stops here.
         yield
     return found
 
@@ -114,7 +117,7 @@ def _owners(tree: TreeState, by_call: bool) -> Sequence[int]:
     owners = [place for place, module in enumerate(tree.modules) if module.own_parameters]
     called = tree.reach.called if tree.reach is not None else ()
     if by_call and len(called) == len(tree.modules):
-        # What was not called comes last, in the order of the tree: sorting keeps the order of equals.
+        # Modules that were not called come last, in the order of the tree, because the sort is stable.
         last = max(called, default=0) + 1
         ranks = [place if place > 0 else last for place in called]
         owners.sort(key=ranks.__getitem__)

@@ -1,4 +1,4 @@
-"""Gradient norms over steps: the total, what it was before clipping and at what it is clipped, and rows of the tree. Pure."""
+"""Gradient norms over steps: the total, the total before clipping, the clip threshold, and rows of the tree. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gradtui.tui.rendering import wrap
 
 
 def norm_curves(state: RunState, look: Look) -> list[Curve]:
-    """What there is to draw, the most important last."""
+    """Return the curves to draw, the most important last."""
     total, before, clipped = state.gradient_norm, state.before_clipping, state.clip_thresholds
     curves = [Curve("clip threshold", REFERENCE_ROLE, clipped.steps, clipped.values, can_be_smooth=False)]
     curves.append(Curve("before clipping", CLIP_ROLE, before.steps, before.values))
@@ -30,7 +30,7 @@ def norm_curves(state: RunState, look: Look) -> list[Curve]:
 
 
 def norm_plot(state: RunState, look: Look, width: int, height: int) -> Plot:
-    """The plot of the norms."""
+    """Return the plot of the norms."""
     curves = norm_curves(state, look)
     whole = whole_range(curves)
     if whole is None:
@@ -44,15 +44,15 @@ def norm_plot(state: RunState, look: Look, width: int, height: int) -> Plot:
 
 
 def norm_table(state: RunState, look: Look) -> Table:
-    """The norms in sight by step, all L2."""
+    """Return the visible norms by step, all L2."""
     curves = sorted(norm_curves(state, look), key=_place)
     return table_of([replace(c, name=_COLUMNS.get(c.role, c.name)) for c in curves], look)
 
 
 _COLUMNS = {TOTAL_ROLE: "total_norm", CLIP_ROLE: "norm_before_clipping", REFERENCE_ROLE: "clip_threshold"}
-"""By role, which no row of the tree has."""
+"""Column names by role. Rows of the tree have none of these roles."""
 
 
 def _place(curve: Curve) -> int:
-    """The order in which the curves are told: the total, clipping, then rows."""
+    """Return a curve's rank in the legend: the total, clipping, then rows."""
     return list(_COLUMNS).index(curve.role) if curve.role in _COLUMNS else len(_COLUMNS)

@@ -1,4 +1,4 @@
-"""What a person looks at and how, and what a view makes of it: frozen plain data. On the UI thread."""
+"""What the user has selected for a view, and the plot that a view makes of it: frozen plain data. UI thread."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ SELECTED_ROLE, PINNED_ROLES, REFERENCE_ROLE = "curve-2", ("curve-4", "curve-5", 
 
 @dataclass(frozen=True)
 class Look:
-    """How a view is looked at."""
+    """The selection and settings of a view."""
 
     selection: Selection | None = None
     """The row under the tree's cursor."""
     pinned: tuple[Selection, ...] = ()
-    """Rows that stay, to be compared with it."""
+    """Pinned rows, drawn for comparison with the selection."""
     window: Window = field(default_factory=Window)
     other_scale: bool = False
-    """The scale that is not the view's own: linear for log, log for linear."""
+    """Whether to use the scale that is not the view's default: linear instead of log, log instead of linear."""
     smoothing: float = 0.0
     by_call: bool = False
-    """Layers in the order of the calls rather than of the tree."""
+    """Whether layers are in the order of the calls rather than of the tree."""
     norms: NormCurves = field(default_factory=NormCurves, compare=False)
     kept: KeptLayers = field(default_factory=KeptLayers, compare=False)
 
 
 @dataclass(frozen=True)
 class Curve:
-    """Values over steps (or another axis) under a name, in a role's colour."""
+    """Named values over steps (or another axis), drawn in a role's colour."""
 
     name: str
     role: str
@@ -46,12 +46,12 @@ class Curve:
 
 @dataclass(frozen=True)
 class Plot:
-    """One view at one size: words above, a picture to be drawn, words below."""
+    """One view at one size: lines above a chart, the request for the chart, lines below it."""
 
     above: tuple[Line, ...]
     request: PlotRequest | None
     below: tuple[Line, ...] = ()
     range: tuple[float, float] | None = None
-    """Where the axis begins and ends that can be zoomed and panned; None where there is none."""
+    """The limits of the axis that can be zoomed and panned; None if there is none."""
     note: str = ""
-    """What part of it is in sight, and how it is drawn."""
+    """Says which part is visible, and how it is drawn."""

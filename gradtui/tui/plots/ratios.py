@@ -1,4 +1,4 @@
-"""How far steps move parameters: update-to-weight ratios over steps, with the 1e-3 that is usual. Pure."""
+"""Update-to-weight ratios over steps, with the usual 1e-3 as reference: how far steps move parameters. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gradtui.tui.rendering import norm_text, wrap
 USUAL = 1e-3
 """The rule of thumb: log10 around -3."""
 _MOST = (SELECTED_ROLE, "curve-1", "curve-3")
-"""Roles of the parameters of the selected row; of a module with more of them the largest are drawn."""
+"""Roles of the parameters of the selected row. If a module has more parameters, the largest are drawn."""
 _LEGEND_LINES = 3
 _MEANING = (
     "L2 of what a step adds over L2 of the weights, of a sample where they are many: far above the line steps are large, "
@@ -25,7 +25,7 @@ _MEANING = (
 
 
 def ratio_curves(state: RunState, look: Look) -> list[Curve]:
-    """A curve for each parameter, the selected one last."""
+    """Return a curve for each parameter, that of the selection last."""
     found: dict[int, str] = {}
     for selection, role in zip(look.pinned, PINNED_ROLES):
         for place in _drawn(state, selection)[:1]:
@@ -41,7 +41,7 @@ def ratio_curves(state: RunState, look: Look) -> list[Curve]:
 
 
 def ratio_plot(state: RunState, look: Look, width: int, height: int) -> Plot:
-    """The plot of the ratios."""
+    """Return the plot of the ratios."""
     curves = ratio_curves(state, look)
     whole = whole_range(curves)
     if whole is None:
@@ -57,12 +57,12 @@ def ratio_plot(state: RunState, look: Look, width: int, height: int) -> Plot:
 
 
 def ratio_table(state: RunState, look: Look) -> Table:
-    """The ratios in sight by step."""
+    """Return the visible ratios by step."""
     return table_of(list(reversed(ratio_curves(state, look))), look)
 
 
 def _drawn(state: RunState, selection: Selection) -> list[int]:
-    """Its parameters that have a curve, the largest first; what is frozen by now only where nothing of it trains."""
+    """Return the selection's parameters that have a curve, the largest first; frozen ones only if none of it trains."""
     having = [place for place in state.tree.ratios.parameters if selection.first <= place < selection.last]
     still = set(with_gradient(state.tree, selection)).intersection(having)
     return largest(state.tree, still or having, len(_MOST) + len(PINNED_ROLES))

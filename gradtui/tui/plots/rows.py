@@ -1,4 +1,4 @@
-"""Rows of the tree as the plots need them: which parameters they stand for, and their norms over steps. Pure."""
+"""Rows of the tree for the plots: the parameters of each row, and their norms over steps. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Selection:
 
 
 def selection_of(tree: TreeState, row: int) -> Selection:
-    """What a row stands for (see `tree_rows`): a parameter where it is negative, else a module's subtree."""
+    """Return the selection of a row (see `tree_rows`): a parameter if it is negative, else a module's subtree."""
     if row < 0:
         return Selection(tree.parameters[~row].path, ~row, ~row + 1)
     module = tree.modules[row]
@@ -34,12 +34,12 @@ def selection_of(tree: TreeState, row: int) -> Selection:
 
 
 def is_part(tree: TreeState, selection: Selection) -> bool:
-    """Whether it is some of the parameters: the curve of all of them is the total's."""
+    """Whether the selection has some but not all parameters: the curve of all of them is the total."""
     return 0 < selection.last - selection.first < len(tree.parameters)
 
 
 def with_gradient(tree: TreeState, selection: Selection) -> list[int]:
-    """Those of its parameters whose gradient was measured last; those that train where none was yet."""
+    """Return its parameters that had a gradient in the newest row of norms; before there is one, those that may train."""
     places = range(selection.first, min(selection.last, len(tree.parameters)))
     norms = tree.norms
     if norms is not None:
@@ -48,12 +48,12 @@ def with_gradient(tree: TreeState, selection: Selection) -> list[int]:
 
 
 def largest(tree: TreeState, places: Iterable[int], count: int) -> list[int]:
-    """So many of these parameters, those with the most elements first."""
+    """Return the `count` largest of these parameters by number of elements, in descending order."""
     return heapq.nsmallest(count, places, key=lambda place: (-tree.parameters[place].count, place))
 
 
 def to_watch(tree: TreeState, selections: Sequence[Selection]) -> tuple[str, ...]:
-    """Paths of the parameters to look at closely, the first selection's first, as many as may be watched."""
+    """Return the paths of the parameters to watch, those of the first selection first, at most `MAX_WATCHED`."""
     places: dict[int, None] = {}
     for selection in selections:
         places |= dict.fromkeys(largest(tree, with_gradient(tree, selection), MAX_WATCHED))
@@ -61,13 +61,13 @@ def to_watch(tree: TreeState, selections: Sequence[Selection]) -> tuple[str, ...
 
 
 class NormCurves:
-    """The norms of several selections, each joined once."""
+    """The norms of several selections; each selection's norms are joined once."""
 
     def __init__(self) -> None:
         self._curves: dict[Selection, NormCurve] = {}
 
     def points(self, history: RowHistory, selection: Selection) -> tuple[list[int], list[float | None]]:
-        """Steps and joint norms, oldest first; None where no parameter of it had a gradient."""
+        """Return steps and joint norms, oldest first; None where no parameter of the selection had a gradient."""
         curve = self._curves.pop(selection, None) or NormCurve()
         self._curves[selection] = curve
         while len(self._curves) > _CURVES_KEPT:

@@ -1,4 +1,4 @@
-"""How a person has set the plots: view, zoom, scale, smoothing, pinned rows. It outlives the screen. UI thread."""
+"""The user's settings of the plots: view, zoom, scale, smoothing, pinned rows. They outlive the screen. UI thread."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from gradtui.tui.plots.window import Window
 
 
 class Choices:
-    """What is chosen, and the look that it makes of a row."""
+    """The user's choices, from which `look` makes the settings of the current view."""
 
     def __init__(self) -> None:
         self.view: View = VIEWS[0]
         self.changes = 0
-        """Grows with every choice: a picture of before is not one of now."""
+        """Incremented with every choice, so that a picture from before it is not shown after it."""
         self._windows: dict[str, Window] = {}
         self._other_scales: set[str] = set()
         self._smoothing = 0.0
         self._by_call = False
         self._pinned: list[str] = []
-        """By path: places change with the models."""
+        """Paths, because indexes change with the models."""
         self._known: tuple[int, dict[str, Selection]] = (-1, {})
         self._norms = NormCurves()
         self._kept = KeptLayers()
 
     def look(self, tree: TreeState, row: int | None) -> Look:
-        """How the present view is looked at, with this row under the cursor."""
+        """Return the selection and settings of the current view, with this row under the cursor."""
         return Look(
             selection=selection_of(tree, row) if row is not None else None,
             pinned=self._pins(tree),
@@ -44,37 +44,37 @@ class Choices:
         )
 
     def show(self, view: str, further: int = 0) -> None:
-        """Choose a view by id, or one so many further."""
+        """Choose a view by id, or the one `further` positions after it."""
         ids = [each.id for each in VIEWS]
         self.view = VIEWS[(ids.index(view) + further) % len(ids)]
         self.changes += 1
 
     def move(self, change: Callable[[Window], Window]) -> None:
-        """Zoom or pan, where the view has an axis for it."""
+        """Zoom or pan, if the view has an axis for it."""
         axis = self.view.axis
         if axis:
             self._windows[axis] = change(self._windows.get(axis, Window()))
             self.changes += 1
 
     def change_scale(self) -> None:
-        """Log for linear, linear for log."""
+        """Switch between the log and the linear scale."""
         self._other_scales ^= {self.view.id}
         self.changes += 1
 
     def smooth(self) -> None:
-        """More smoothing, or none again."""
+        """Increase the smoothing, or turn it off after the last level."""
         if self.view.smooths:
             self._smoothing = next_level(self._smoothing)
             self.changes += 1
 
     def reorder(self) -> None:
-        """Layers in the other order."""
+        """Switch the order of the layers."""
         if self.view.has_orders:
             self._by_call = not self._by_call
             self.changes += 1
 
     def pin(self, tree: TreeState, row: int | None) -> str | None:
-        """Pin the row, or let it go; why not, in words."""
+        """Pin or unpin the row. Return a sentence that says why it cannot be pinned, else None."""
         if row is None or not self.view.pins:
             return None
         path = selection_of(tree, row).name

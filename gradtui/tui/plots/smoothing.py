@@ -1,4 +1,4 @@
-"""A curve made smooth: an exponential moving average that hides nothing. Pure."""
+"""Smooths a curve by an exponential moving average that keeps unknown and non-finite values. Pure."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import math
 from collections.abc import Sequence
 
 LEVELS = (0.0, 0.6, 0.9, 0.97)
-"""Shares of the average that stay at each point; 0 is no smoothing."""
+"""Decay factors of the average; 0 means no smoothing."""
 
 
 def next_level(level: float) -> float:
-    """The level after this one, round and round."""
+    """Return the next level, cyclically."""
     return LEVELS[(LEVELS.index(level) + 1) % len(LEVELS)] if level in LEVELS else LEVELS[0]
 
 
 def smoothed(values: Sequence[float | None], level: float) -> list[float | None]:
-    """The average at each point, without the pull towards zero that the first ones would have.
+    """Return the exponential moving average at each point, corrected for the bias of the first points towards zero.
 
-    What is not finite, and what is not known, stays as it is and where it is, and does not count in the average.
+    Values that are not finite or unknown stay unchanged in their position, and do not count in the average.
     """
     if level <= 0:
         return list(values)

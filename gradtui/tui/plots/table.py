@@ -1,4 +1,4 @@
-"""The numbers of a plot as a table, and that as CSV. Pure."""
+"""The data of a plot as a table, and as CSV. Pure."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ Cell = float | int | str | None
 
 @dataclass(frozen=True)
 class Table:
-    """Named columns and rows of the same length; None is an empty cell."""
+    """Named columns, and rows of the same length; None is an empty cell."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
 
 
 def joined(key: str, curves: Sequence[tuple[str, Sequence[float], Sequence[float | None]]]) -> Table:
-    """Curves, each a name with its steps and values, side by side: one row for each step that any of them has."""
+    """Join curves, each a name with its steps and values, into a table with one row for each step that any of them has."""
     columns = [dict(zip(steps, values)) for _, steps, values in curves]
     steps = sorted(set().union(*columns)) if columns else []
     rows = tuple((int(step), *(column.get(step) for column in columns)) for step in steps)
@@ -28,14 +28,14 @@ def joined(key: str, curves: Sequence[tuple[str, Sequence[float], Sequence[float
 
 
 def csv_text(table: Table) -> str:
-    """The table as CSV: NaN as `nan`, infinity as `inf`, what is not known empty; every float is read back as it was."""
+    """Return the table as CSV: NaN as `nan`, infinity as `inf`, unknown values empty; every float is read back unchanged."""
     lines = (table.columns, *([_cell(cell) for cell in row] for row in table.rows))
     return "".join(map(_line, lines))
 
 
 def _line(cells: Sequence[str]) -> str:
     text = io.StringIO()
-    # The writer quotes what is in its own end of line, so it is told of both characters.
+    # The writer quotes fields that contain a character of its line terminator, so the terminator has both characters.
     csv.writer(text, lineterminator="\r\n").writerow(cells)
     return text.getvalue().removesuffix("\r\n") + "\n"
 
@@ -49,7 +49,7 @@ def _cell(cell: Cell) -> str:
 
 
 def _distinct(names: Sequence[str]) -> list[str]:
-    """The names, a number behind those that were there before: a reader by name must not lose a column."""
+    """Append a number to repeated names, because a reader that uses names as keys would lose a column."""
     seen: dict[str, int] = {}
     result = []
     for name in names:

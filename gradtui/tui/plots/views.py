@@ -16,16 +16,16 @@ from gradtui.tui.plots.table import Table
 
 @dataclass(frozen=True)
 class View:
-    """One view: what it is called and what makes it."""
+    """One view: its name and the functions that make its plot and table."""
 
     id: str
     title: str
     plot: Callable[[RunState, Look, int, int], Plot]
     table: Callable[[RunState, Look], Table]
     axis: str = ""
-    """What can be zoomed and panned, "" where nothing can; views of one axis share their window."""
+    """The axis that can be zoomed and panned, "" if there is none; views of the same axis share their window."""
     watches: bool = False
-    """It shows what is measured only of parameters that are watched."""
+    """Whether the view shows what is measured only for watched parameters."""
     smooths: bool = False
     pins: bool = False
     has_orders: bool = False

@@ -1,26 +1,26 @@
-"""Which part of an axis is in sight: zoom and pan. Pure."""
+"""The visible part of an axis: zoom and pan. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
 MIN_SPAN = 8.0
-"""Steps (or layers): nothing is to be seen in less."""
+"""The smallest visible range, in steps (or layers): less would show nothing."""
 _SHARE_OF_A_PAN = 4
 
 
 @dataclass(frozen=True)
 class Window:
-    """So much of an axis, ending at a place.
+    """The visible part of an axis, given by its length and its end.
 
-    `span` None is everything there is; `end` None stays with the newest as the run goes on.
+    A `span` of None is the whole axis; an `end` of None follows the newest steps as the run goes on.
     """
 
     span: float | None = None
     end: float | None = None
 
     def ends(self, low: float, high: float) -> tuple[float, float]:
-        """What is in sight of an axis that goes from `low` to `high`; always within it."""
+        """Return the visible part of an axis from `low` to `high`; it never exceeds the axis."""
         whole = high - low
         if self.span is None or self.span >= whole:
             return low, high
@@ -28,7 +28,7 @@ class Window:
         return max(low, end - self.span), end
 
     def zoomed(self, factor: float, low: float, high: float) -> Window:
-        """`factor` times as much in sight: around the middle, or up to the newest where that is in sight."""
+        """Return a window of `factor` times the length: with the same middle, or up to the newest step if that is visible."""
         first, last = self.ends(low, high)
         span = max(min(MIN_SPAN, high - low), (last - first) * factor)
         if span >= high - low:
@@ -38,18 +38,18 @@ class Window:
         return self._ending(span, (first + last + span) / 2, low, high)
 
     def panned(self, direction: int, low: float, high: float) -> Window:
-        """A quarter of what is in sight further, towards the newest (1) or the oldest (-1)."""
+        """Return the window moved by a quarter of its length, towards the newest (1) or the oldest (-1)."""
         if self.span is None or self.span >= high - low:
             return self
         _, last = self.ends(low, high)
         return self._ending(self.span, last + direction * self.span / _SHARE_OF_A_PAN, low, high)
 
     def at_start(self, low: float, high: float) -> Window:
-        """As much of it, from the oldest on."""
+        """Return a window of the same length at the start of the axis."""
         return self if self.span is None else self._ending(self.span, low + self.span, low, high)
 
     def at_end(self) -> Window:
-        """As much of it, up to the newest."""
+        """Return a window of the same length that follows the newest steps."""
         return replace(self, end=None)
 
     @staticmethod

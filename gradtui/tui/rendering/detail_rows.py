@@ -1,4 +1,4 @@
-"""What is said about something, as labelled facts laid out in a column. Pure."""
+"""Facts with labels, laid out in a column. Pure."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ _LABEL_WIDTH = 11
 
 @dataclass(frozen=True)
 class Fact:
-    """A label and what is to be said under it."""
+    """A label and its text."""
 
     label: str
     spans: Line = ()
     row: Callable[[int], Line] | None = None
-    """Instead of `spans`: makes one line of a table for a width, which is not wrapped."""
+    """Used instead of `spans`: makes one line for a width, which is not wrapped."""
 
 
 def said(label: str, words: str | None, role: str = "text") -> list[Fact]:
-    """A fact of plain words; nothing where there are none."""
+    """Return a fact with plain words; empty if `words` is None."""
     return [Fact(label, ((words, role),))] if words is not None else []
 
 
 def detail_lines(facts: Sequence[Fact], width: int) -> list[Line]:
-    """Facts, wrapped, with their labels in a column."""
+    """Wrap facts into lines, with their labels in a column."""
     lines: list[Line] = []
     room = max(10, width - _LABEL_WIDTH)
     for fact in facts:

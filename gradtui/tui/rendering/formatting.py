@@ -1,6 +1,6 @@
-"""Numbers as text of a fixed width, so that no column moves when a value does. Pure.
+"""Formats numbers as text of a fixed width, so that no column moves when a value changes. Pure.
 
-Every function returns the same number of cells for any input; None and what cannot be known are a dash, never zero.
+Every function returns the same number of cells for any input. None and unknown values are a dash, never zero.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SECONDS_WIDTH = 8
 
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _COUNT_UNITS = ("k", "M", "B", "T", "P", "E")
-"""Thousands as deep learning writes them: 7B is seven thousand million parameters."""
+"""Thousands as in deep learning: 7B is seven thousand million parameters."""
 
 _DTYPES = {
     "float64": "f64",
@@ -41,7 +41,7 @@ _DTYPES = {
 
 
 def bytes_text(size: int | None) -> str:
-    """Bytes with three digits in powers of 1024, 8 cells: `48.1 MiB`. A negative size keeps its sign and loses a digit."""
+    """Format bytes with three digits in powers of 1024, 8 cells: `48.1 MiB`. A negative size has a sign and one digit less."""
     if size is None:
         return DASH.rjust(BYTES_WIDTH)
     limit, value, unit = 999.5 if size >= 0 else 99.5, float(min(abs(size), 10**24)), 0
@@ -58,7 +58,7 @@ def bytes_text(size: int | None) -> str:
 
 
 def count_text(count: int | None) -> str:
-    """A count in 5 cells: whole up to 9,999, then three digits and a unit: `12.6M`."""
+    """Format a count in 5 cells: whole up to 9,999, then three digits and a unit: `12.6M`."""
     if count is None:
         return DASH.rjust(COUNT_WIDTH)
     if 0 <= count < 10_000:
@@ -75,20 +75,20 @@ def count_text(count: int | None) -> str:
 
 
 def steps_text(count: int, width: int) -> str:
-    """A step number, whole as long as it fits `width` (at least 5) cells."""
+    """Format a step number, whole if it fits `width` (at least 5) cells."""
     whole = f"{count:,}"
     return whole.rjust(width) if len(whole) <= width else count_text(count).rjust(width)
 
 
 def norm_text(norm: float | None) -> str:
-    """A norm as mantissa and exponent, 7 cells: `3.12e-2`."""
+    """Format a norm as mantissa and exponent, 7 cells: `3.12e-2`."""
     if norm is None:
         return DASH.rjust(NORM_WIDTH)
     return (_not_finite(norm) or ("0" if norm == 0 else _scientific(norm, NORM_WIDTH))).rjust(NORM_WIDTH)
 
 
 def value_text(value: float | None) -> str:
-    """A loss or another plain number with up to four digits, 7 cells: `0.8340`."""
+    """Format a loss or another plain number with up to four digits, 7 cells: `0.8340`."""
     if value is None:
         return DASH.rjust(VALUE_WIDTH)
     special = _not_finite(value)
@@ -103,7 +103,7 @@ def value_text(value: float | None) -> str:
 
 
 def rate_text(per_second: float | None) -> str:
-    """Events per second, 7 cells: `24.1/s`."""
+    """Format events per second, 7 cells: `24.1/s`."""
     if per_second is None or not math.isfinite(per_second) or per_second < 0:
         return f"{DASH}/s".rjust(RATE_WIDTH)
     if 0 < per_second < 0.005:
@@ -113,7 +113,7 @@ def rate_text(per_second: float | None) -> str:
 
 
 def share_text(share: float | None) -> str:
-    """A fraction of 1 as per cent, 5 cells: ` 0.8%`."""
+    """Format a fraction of 1 as per cent, 5 cells: ` 0.8%`."""
     if share is None or not math.isfinite(share) or share < 0:
         return f"{DASH}%".rjust(SHARE_WIDTH)
     if 0 < share < 0.0005:
@@ -125,7 +125,7 @@ def share_text(share: float | None) -> str:
 
 
 def microseconds_text(microseconds: float | None) -> str:
-    """A short time, 7 cells: ` 38 µs`, `1.24 ms`."""
+    """Format a short time, 7 cells: ` 38 µs`, `1.24 ms`."""
     if microseconds is None or not math.isfinite(microseconds) or microseconds < 0:
         return f"{DASH} µs".rjust(MICROSECONDS_WIDTH)
     if microseconds < 999.5:
@@ -138,7 +138,7 @@ def microseconds_text(microseconds: float | None) -> str:
 
 
 def seconds_text(seconds: float | None) -> str:
-    """Time since the start, 8 cells: `12.3 s`, `3m 05s`, `1h 02m`, `4d 07h`."""
+    """Format the time since the start, 8 cells: `12.3 s`, `3m 05s`, `1h 02m`, `4d 07h`."""
     if seconds is None or not math.isfinite(seconds) or seconds < 0:
         return DASH.rjust(SECONDS_WIDTH)
     if seconds < 59.95:
@@ -153,12 +153,12 @@ def seconds_text(seconds: float | None) -> str:
 
 
 def shape_text(shape: tuple[int, ...]) -> str:
-    """A tensor's shape, of any width: `512×256`."""
+    """Format a tensor's shape, of any width: `512×256`."""
     return "×".join(map(str, shape)) if shape else "scalar"
 
 
 def dtype_text(dtype: str) -> str:
-    """A dtype in at most 4 cells: `f32`, `bf16`."""
+    """Format a dtype in at most 4 cells: `f32`, `bf16`."""
     name = dtype.rpartition(".")[2]
     return _DTYPES.get(name, name[:4])
 

@@ -1,4 +1,4 @@
-"""Lines of text with roles instead of colours: what a panel's pure part produces and its widget turns into strips. Pure.
+"""Lines of text with roles instead of colours. Panels produce them in pure code, and widgets turn them into strips. Pure.
 
 A span is a text and the name of its role (see `palette`); `a on b` is the colour of role a on the colour of role b.
 """
@@ -19,24 +19,24 @@ BLANK: Line = (("", ""),)
 
 
 def width_of(text: str) -> int:
-    """Cells that a text takes."""
+    """Return the width of a text in cells."""
     return len(text) if text.isascii() else cell_len(text)
 
 
 def line_width(line: Iterable[Span]) -> int:
-    """Cells that a line takes."""
+    """Return the width of a line in cells."""
     return sum(width_of(text) for text, _ in line)
 
 
 def elide(text: str, width: int) -> str:
-    """The beginning of a text, with an ellipsis where it was cut; never more than `width` cells."""
+    """Return the beginning of a text in at most `width` cells, with an ellipsis if it was cut."""
     if width_of(text) <= width:
         return text
     return set_cell_size(text, width - 1).rstrip() + "…" if width > 0 else ""
 
 
 def elide_start(text: str, width: int) -> str:
-    """The end of a text (of a path, the end tells more), with an ellipsis where it was cut."""
+    """Return the end of a text with an ellipsis if it was cut; for paths, whose end says more."""
     if width_of(text) <= width:
         return text
     if width <= 0:
@@ -48,19 +48,19 @@ def elide_start(text: str, width: int) -> str:
 
 
 def pad(text: str, width: int) -> str:
-    """The text in exactly `width` cells, from the left."""
+    """Pad or cut the text to exactly `width` cells, aligned left."""
     cut = elide(text, width)
     return cut + " " * (width - width_of(cut))
 
 
 def pad_start(text: str, width: int) -> str:
-    """The text in exactly `width` cells, from the right."""
+    """Pad or cut the text to exactly `width` cells, aligned right."""
     cut = elide(text, width)
     return " " * (width - width_of(cut)) + cut
 
 
 def fit(line: Iterable[Span], width: int) -> Line:
-    """The line in exactly `width` cells: padded, or cut with an ellipsis."""
+    """Pad the line to exactly `width` cells, or cut it with an ellipsis."""
     fitted: list[Span] = []
     room = width
     for text, role in line:
@@ -78,15 +78,15 @@ def fit(line: Iterable[Span], width: int) -> Line:
 
 
 def spread(left: Iterable[Span], right: Iterable[Span], width: int) -> Line:
-    """`left` from the left edge and `right` to the right edge; where both do not fit, `left` is cut."""
+    """Align `left` to the left edge and `right` to the right edge; if both do not fit, `left` is cut."""
     right = tuple(right)
     return (*fit(left, max(0, width - line_width(right))), *right)
 
 
 def wrap(spans: Iterable[Span], width: int, indent: int = 0) -> list[Line]:
-    """Spans broken at spaces into lines of at most `width` cells; lines after the first begin with `indent` blanks.
+    """Wrap spans at spaces into lines of at most `width` cells; lines after the first begin with `indent` blanks.
 
-    A word longer than a line is broken inside.
+    A word longer than a line is broken.
     """
     room = max(1, width - indent)
     start: list[Span] = [(" " * indent, "")] if indent else []
@@ -110,7 +110,7 @@ def wrap(spans: Iterable[Span], width: int, indent: int = 0) -> list[Line]:
 
 
 def _merged(line: Iterable[Span]) -> Line:
-    """Neighbours of the same role as one span: every span costs when it is drawn."""
+    """Join adjacent spans of the same role, because every span costs time when it is drawn."""
     merged: list[Span] = []
     for text, role in line:
         if merged and merged[-1][1] == role:
@@ -121,9 +121,9 @@ def _merged(line: Iterable[Span]) -> Line:
 
 
 def compact(line: Iterable[Span]) -> Line:
-    """The same cells in as few spans as possible: every span costs each time that Textual passes it on.
+    """Return the same cells in as few spans as possible, because every span costs time each time that Textual passes it on.
 
-    Of blanks nobody sees the colour, only what they stand on: they go with their neighbour on the same ground.
+    Blanks show only their background, so they are joined to an adjacent span with the same background.
     """
     made: list[Span] = []
     held, its_role, its_ground, blank = "", "", "", True
@@ -147,15 +147,15 @@ def compact(line: Iterable[Span]) -> Line:
 
 @lru_cache(maxsize=1024)
 def _ground_of(role: str) -> str:
-    """What a span of this role stands on, "" for what lies under the whole line."""
+    """Return the role of the background of a span, "" for the background of the whole line."""
     return role.partition("@")[2] or role.partition(" on ")[2]
 
 
 def chunks(text: str, width: int) -> list[str]:
-    """The text in pieces of at most `width` cells (or of one character where that is wider)."""
+    """Split the text into pieces of at most `width` cells (or of one character if that is wider)."""
     pieces = []
     while width_of(text) > width:
-        # A wide character that does not fit whole goes to the next piece.
+        # A wide character that does not fit completely goes to the next piece.
         count = len(set_cell_size(text, width)) if not text.isascii() else width
         while count > 1 and width_of(text[:count]) > width:
             count -= 1

@@ -1,6 +1,6 @@
-"""What each role looks like in a theme. One place for every colour, so that a category is the same colour wherever it is shown.
+"""The colours and styles of every role in a theme, defined only here, so that a category has the same colour everywhere.
 
-Roles are resolved here rather than by component classes of each widget: one table for the whole screen, made anew only when the
+Roles are resolved here rather than by component classes of each widget: one table for the whole screen, rebuilt only when the
 theme changes. A theme may set any role by a variable of the name `gradtui-ROLE`.
 """
 
@@ -53,7 +53,7 @@ STATE_ROLES: dict[str, str] = {state.value: f"state-{state.name.lower().replace(
 
 
 def state_letter(letter: str) -> Span:
-    """The letter of a state as it is shown: what is not known is a dash like everywhere else."""
+    """Return a state's letter as shown: an unknown state is a dash, as everywhere else."""
     return DASH if letter == ParameterState.UNKNOWN.value else letter, STATE_ROLES.get(letter, "text")
 
 
@@ -180,7 +180,7 @@ class Palette:
         self._styles: dict[str, Style] = {"": Style.null()}
 
     def style(self, role: str) -> Style:
-        """The style of a role, of `a on b`, or of `a@ground` (role a on a row that is drawn on `ground`)."""
+        """Return the style of a role, of `a on b`, or of `a@ground` (role a on a row that is drawn on `ground`)."""
         style = self._styles.get(role)
         if style is None:
             style = self._styles[role] = self._build(role)
@@ -191,7 +191,8 @@ class Palette:
             inner, _, ground = role.partition("@")
             colour = self._colours.get(ground)
             if colour is None:
-                # Sixteen colours have none that is a quiet background: the row is reversed, and only letters speak.
+                # None of the sixteen ANSI colours is a quiet background: the row is reversed, and only its letters
+                # carry information.
                 return Style(reverse=True, bold=self.style(inner).bold)
             return Style(bgcolor=colour.rich_color) + self.style(inner)
         front, _, back = role.partition(" on ")
@@ -231,7 +232,7 @@ def _role_colours(theme: Theme, variables: Mapping[str, str]) -> dict[str, str]:
         "alarm": variables["error"],
     }
     for role in [role for role in colours if role.startswith("curve-")]:
-        # What lies under an average: the same colour, half gone.
+        # The raw curve under an average: a blend of its colour with the background.
         faint = Color.parse(background).blend(Color.parse(colours[role]), 0.45).hex if not theme.ansi else None
         colours[f"{role}-raw"] = faint or colours["faint"]
     prefix = "gradtui-"

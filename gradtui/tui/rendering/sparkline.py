@@ -1,4 +1,4 @@
-"""A row of eight heights that shows how a norm went lately. Pure."""
+"""A sparkline of eight heights for recent norms. Pure."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from gradtui.tui.rendering.lines import Line, Span
 _HEIGHTS = "▁▂▃▄▅▆▇█"
 _NOT_FINITE = "×"
 _MIN_RANGE = 0.3
-"""Decades: a curve that moves less than a factor of two is drawn flat rather than as if it moved."""
+"""Decades. A curve that changes by less than a factor of two is drawn flat, so that it does not seem to move."""
 
 
 def sparkline(values: Sequence[float | None], width: int, role: str = "spark") -> Line:
-    """The newest `width` values, on a log scale of their own range.
+    """Draw the newest `width` values on a log scale of their own range.
 
-    Unknown values are blank, zero is the lowest height, and what is not finite is a mark in the role of an error.
+    Unknown values are blank, zero is the lowest height, and values that are not finite are marks in the role `error`.
     """
     newest = list(values[-width:]) if width > 0 else []
     if not any(value is not None for value in newest):
@@ -24,12 +24,12 @@ def sparkline(values: Sequence[float | None], width: int, role: str = "spark") -
     logs = [math.log10(value) for value in newest if value is not None and 0 < value < math.inf]
     low, high = (min(logs), max(logs)) if logs else (0.0, 0.0)
     if high - low < _MIN_RANGE:
-        # A little off the middle, which lies on the border between two heights.
+        # Slightly off the middle, which lies on the border between two heights.
         low = (high + low) / 2 - 0.55 * _MIN_RANGE
         high = low + _MIN_RANGE
     spans: list[Span] = [(" " * (width - len(newest)), "")] if len(newest) < width else []
     if len(logs) == len(newest):
-        # Nearly always; and a tree has one of these in each row.
+        # The usual case, kept fast because a tree has a sparkline in each row.
         return (*spans, ("".join([_HEIGHTS[min(7, int((log - low) / (high - low) * 8))] for log in logs]), role))
     for value in newest:
         glyph, its_role = _glyph(value, low, high, role)

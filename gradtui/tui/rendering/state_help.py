@@ -1,4 +1,4 @@
-"""What each parameter state means, and why a parameter is in it, in a sentence each. Pure."""
+"""The meaning of each parameter state, and why a parameter is in it, in one sentence each. Pure."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ MEANINGS: dict[ParameterState, str] = {
 
 
 def why_so(state: RunState, index: int, *, chained: bool = False) -> str | None:
-    """What of this very parameter makes it so, as far as that was seen; None where the meaning says it all.
+    """Explain why this parameter is in its state, as far as known; None if the meaning of the state says everything.
 
-    `chained` says that the way of its gradient is shown as well, which tells where that ends and why.
+    With `chained` the path of its gradient is shown too, which says where the gradient ends and why.
     """
     tree, kind = state.tree, state_of(state.tree, index)
     if kind is ParameterState.UNKNOWN and is_evaluated_only(state, model_of(tree, tree.parameters[index].module)):

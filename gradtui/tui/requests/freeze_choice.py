@@ -1,4 +1,4 @@
-"""What the dialog "Freeze…" offers, and what each choice would leave trainable: told by the listed tree alone. Pure."""
+"""The choices of the dialog "Freeze…", and what each would leave trainable, computed from the listed tree alone. Pure."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ from gradtui.state.run_state import RunState, TreeState
 from gradtui.state.selection import NothingSelected, Selected, find, offered
 
 MODES = ("train only", "freeze", "unfreeze")
-"""What can be done with what is selected; `train only` freezes all the rest."""
+"""What to do with the selection; `train only` freezes everything else."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Something to do, and what it would leave: tensors and elements, None where it is not known what trains now."""
+    """A change of what trains, with the tensors and elements it would leave trainable.
+
+    Both are None if it is unknown what trains now.
+    """
 
     mode: str
     selection: str
@@ -25,34 +28,34 @@ class Choice:
 
     @property
     def left(self) -> str:
-        """What it would leave trainable, in words."""
+        """What the choice would leave trainable, in words."""
         if self.tensors is None or self.elements is None:
             return "not known before the first step"
         return f"{self.tensors:,} tensor{'' if self.tensors == 1 else 's'}, {self.elements:,} parameters"
 
     @property
     def row(self) -> str:
-        """The same in columns."""
+        """The text of `left`, aligned in columns."""
         if self.tensors is None or self.elements is None:
             return self.left
         return f"{self.tensors:>6,} tensor{' ' if self.tensors == 1 else 's'} {self.elements:>14,} parameters"
 
     def command(self, number: int) -> Command:
-        """It as a command with this id."""
+        """Make the command of this choice with the id `number`."""
         if self.mode == "train only":
             return TrainOnly(number, self.selection)
         return SetTrainable(number, self.selection, self.mode == "unfreeze")
 
 
 class Presets:
-    """Every preset that means something; which are found once for each tree."""
+    """The presets that apply to the model; they are searched once per tree."""
 
     def __init__(self, state: RunState) -> None:
         self._state = state
         self._found: tuple[int, list[Selected]] = (-1, [])
 
     def choices(self, mode: str) -> list[Choice]:
-        """What each would leave."""
+        """Return the choice for each preset in a mode."""
         tree = self._state.tree
         if self._found[0] != tree.version:
             self._found = (tree.version, offered(tree))
@@ -60,7 +63,7 @@ class Presets:
 
 
 def typed(tree: TreeState, mode: str, text: str) -> Choice | str:
-    """What was typed as a choice, or in words why it is none."""
+    """Return the choice for typed text, or a sentence that says why there is none."""
     try:
         found = find(text, tree)
     except NothingSelected as nothing:
@@ -71,7 +74,7 @@ def typed(tree: TreeState, mode: str, text: str) -> Choice | str:
 
 
 def before(state: RunState) -> str:
-    """What trains now, in words."""
+    """Say what trains now."""
     places = _trainable(state.tree)
     return "not known before the first step" if places is None else _choice(state.tree, "train only", "", places).left
 
@@ -87,7 +90,7 @@ def _choice(tree: TreeState, mode: str, selection: str, places: Collection[int])
 
 
 def _trainable(tree: TreeState) -> set[int] | None:
-    """Places of what trains now; None while that is not known."""
+    """Return the indexes of the trainable parameters; None while they are unknown."""
     if "-" in tree.trainable or not tree.trainable:
         return None
     return {place for place, flag in enumerate(tree.trainable) if flag == "1"}

@@ -1,4 +1,4 @@
-"""From a key to the command for it, for what else is done to a live run than freezing and holding it. Pure."""
+"""Makes the commands that change a live run other than freezing and pausing. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from gradtui.tui.tree import buffer_at, row_path
 
 
 def checkpointing(state: RunState, row: int | None) -> Make | Refusal:
-    """Checkpoint the module of a row (see `tree_rows`), or no longer; asked twice before the answer, the later wish counts."""
+    """Turn checkpointing of the row's module (see `tree_rows`) on or off; a pending request is reversed."""
     module = _module(state, row)
     if isinstance(module, Refusal):
         return module
@@ -33,7 +33,7 @@ def checkpointing(state: RunState, row: int | None) -> Make | Refusal:
 
 
 def mode(state: RunState, row: int | None) -> Make | Refusal:
-    """Put the module of a row in eval mode if it was in training mode when it was seen last, else in training mode."""
+    """Put the module of a row in eval mode if it was last known in training mode, else in training mode."""
     module = _module(state, row)
     if isinstance(module, Refusal):
         return module
@@ -47,7 +47,7 @@ def mode(state: RunState, row: int | None) -> Make | Refusal:
 
 
 def follow_gradient(state: RunState, row: int) -> Make | None:
-    """Find how the gradient comes to a row; None where that is asked for already, or nothing is to come any more."""
+    """Request the gradient path to a row; None if that is pending already, for a buffer, or after the run has ended."""
     path = row_path(state.tree, row)
     asked = any(isinstance(c, TraceGradient) and c.path == path for c in state.pending.values())
     if state.ended is not None or asked or buffer_at(state.tree, row) is not None:
@@ -56,12 +56,12 @@ def follow_gradient(state: RunState, row: int) -> Make | None:
 
 
 def freeze_dropping(state: RunState, row: int | None) -> Make | Refusal:
-    """Freeze the row and let its optimizer state go."""
+    """Freeze the row and drop its optimizer state."""
     return _freeze(state, row, "drop")
 
 
 def freeze_offloading(state: RunState, row: int | None) -> Make | Refusal:
-    """Freeze the row, its optimizer state waiting in host memory until it is unfrozen."""
+    """Freeze the row and keep its optimizer state in host memory until the row is unfrozen."""
     return _freeze(state, row, "offload")
 
 
@@ -77,7 +77,7 @@ def _freeze(state: RunState, row: int | None, fate: Literal["drop", "offload"]) 
 
 
 def verify(state: RunState) -> Make | Refusal:
-    """Compare what is frozen with what it was."""
+    """Verify that frozen tensors have not changed since the freeze."""
     return Refusal(OVER) if state.ended is not None else VerifyFreeze
 
 
@@ -87,7 +87,7 @@ def zero_gradients(state: RunState) -> Make | Refusal:
 
 
 def micro_steps(state: RunState) -> Make | Refusal:
-    """Follow the gradients of each micro-step, or no longer; asked twice before the answer, the later wish counts."""
+    """Turn the measurement of gradients at each micro-step on or off; a pending request is reversed."""
     if state.ended is not None:
         return Refusal(OVER)
     waiting = [command.on for command in state.pending.values() if isinstance(command, FollowMicroSteps)]
@@ -96,12 +96,12 @@ def micro_steps(state: RunState) -> Make | Refusal:
 
 
 def undo(state: RunState) -> Make | Refusal:
-    """Take the latest change back."""
+    """Undo the latest change."""
     return Refusal(OVER) if state.ended is not None else Undo
 
 
 def pause_at_bad_step(state: RunState) -> Make | Refusal:
-    """Hold the run at the next NaN or Inf, or no longer; asked twice before the answer, the later wish counts."""
+    """Turn the pause at the next NaN or Inf on or off; a pending request is reversed."""
     if state.ended is not None:
         return Refusal(OVER)
     waiting = [command.on for command in state.pending.values() if isinstance(command, PauseAtBadStep)]

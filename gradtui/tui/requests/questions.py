@@ -1,4 +1,4 @@
-"""Questions whose answer makes a command: which fields they have, and what is wrong with what was typed. Pure."""
+"""The questions of form dialogs: their fields, and the check of the typed values. Pure."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ _MAX_LISTED = 8
 
 @dataclass(frozen=True)
 class Field:
-    """One line to type in."""
+    """One input field of a form."""
 
     label: str
     value: str = ""
     hint: str = ""
-    """Shown while it is empty."""
+    """Placeholder shown while the field is empty."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """A small form."""
+    """A small form whose answer makes a command."""
 
     title: str
     fields: tuple[Field, ...]
     answer: Callable[[Sequence[str]], Make | Refusal]
-    """From what was typed, a text per field, to the command, or to what is wrong with it."""
+    """Maps the typed texts, one per field, to the command or to a refusal that names the error."""
     notes: tuple[str, ...] = ()
     """Lines above the fields."""
 
 
 def run_steps(state: RunState) -> Question | Refusal:
-    """How many steps to run before holding."""
+    """Ask for the number of steps to run before pausing."""
     if state.ended is not None:
         return Refusal(OVER)
     return Question("Run so many steps, then hold", (Field("steps", hint="10"),), _steps)
@@ -51,7 +51,7 @@ def _steps(typed: Sequence[str]) -> Make | Refusal:
 
 
 def run_to(state: RunState) -> Question | Refusal:
-    """At which step to hold."""
+    """Ask for the step at which to pause."""
     if state.ended is not None:
         return Refusal(OVER)
     now = state.step
@@ -68,7 +68,7 @@ def run_to(state: RunState) -> Question | Refusal:
 
 
 def save_checkpoint(state: RunState) -> Question | Refusal:
-    """Where to write it."""
+    """Ask for the file to write the checkpoint to."""
     if state.ended is not None:
         return Refusal(OVER)
     notes = ("Models, optimizers, step and random states, for torch.load.", "Training is held while it is written.")
@@ -84,7 +84,7 @@ def _file(typed: Sequence[str]) -> Make | Refusal:
 
 
 def set_group(state: RunState) -> Question | Refusal:
-    """Which group, and what to set."""
+    """Ask for a param group and its new settings."""
     if state.ended is not None:
         return Refusal(OVER)
     groups = _groups(state)
@@ -104,7 +104,7 @@ def set_group(state: RunState) -> Question | Refusal:
 
 
 _Group = tuple[int, int, str]
-"""Optimizer, group within it, and what it is set to in words."""
+"""Index of the optimizer, index of the group within it, and its settings in words."""
 
 
 def _groups(state: RunState) -> list[_Group]:
@@ -113,7 +113,7 @@ def _groups(state: RunState) -> list[_Group]:
     for place, optimizer in enumerate(state.optimizers):
         settings = read[place] if place < len(read) else ()
         if place < len(read) and not settings:
-            # It has had a group, as each has: it is gone.
+            # Every optimizer has a group, so one without settings is gone.
             continue
         for group in range(optimizer.groups):
             known = settings[group] if group < len(settings) else GroupSettings(None, None)
@@ -148,7 +148,7 @@ def _group(typed: Sequence[str], groups: list[_Group]) -> Make | Refusal:
 
 
 def _setting(name: str, text: str, words: str) -> float | Refusal | None:
-    """A number from 0 on, or `*` and a factor of what it is now; None if nothing was typed."""
+    """Parse a number from 0 on, or `*` and a factor of the present value; None for an empty text."""
     text = text.strip()
     if not text:
         return None

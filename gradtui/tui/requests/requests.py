@@ -1,4 +1,4 @@
-"""From what a person did to a command for the training thread, or to the reason why there is none. Pure."""
+"""Makes the command for a user request, or the reason why there is none. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Make = Callable[[int], Command]
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why nothing was sent, in words for the person."""
+    """Why no command was sent, as a sentence for the user."""
 
     reason: str
 
@@ -54,19 +54,19 @@ def toggle(state: RunState, row: int | None) -> Make | Refusal:
 
 
 def is_buffer(state: RunState, row: int) -> Refusal:
-    """Why a buffer is never frozen or unfrozen."""
+    """Say why a buffer can be neither frozen nor unfrozen."""
     return Refusal(f"{row_path(state.tree, row)} is a buffer: it has no gradient, and no optimizer updates it.")
 
 
 def objection_to_freezing(state: RunState) -> Refusal | None:
-    """Why nothing can be chosen to train; None where it can."""
+    """Say why nothing can be frozen; None if it can."""
     if state.ended is not None:
         return Refusal(OVER)
     return None if state.tree.parameters else Refusal("There is no model yet.")
 
 
 def export_schedule(state: RunState, save: Callable[[RunState], str] | None) -> str:
-    """Write down what was done to the run; what to tell the person."""
+    """Write the changes made to the run to a file; return the sentence to show to the user."""
     if not state.intervention_count:
         return "Nothing has been done to this run yet: there is nothing to write down."
     try:
@@ -76,7 +76,7 @@ def export_schedule(state: RunState, save: Callable[[RunState], str] | None) -> 
 
 
 def pause(state: RunState) -> Make | Refusal:
-    """Hold a run that goes on, let a held one go on; asked twice before the answer, the later wish counts."""
+    """Pause a running run or resume a paused one; a pending request is reversed."""
     if state.ended is not None:
         return Refusal(OVER)
     held = run_status(state) in (RunStatus.PAUSED, RunStatus.PAUSING)
@@ -84,7 +84,7 @@ def pause(state: RunState) -> Make | Refusal:
 
 
 def trace_step(state: RunState) -> Make | Refusal:
-    """Follow every allocation of the next step."""
+    """Profile the memory of the next step."""
     return Refusal(OVER) if state.ended is not None else TraceStep
 
 
@@ -94,7 +94,7 @@ def save_snapshot(state: RunState) -> Make | Refusal:
 
 
 def one_step(state: RunState) -> Make | Refusal:
-    """One optimizer step, then hold."""
+    """Run one optimizer step, then pause."""
     if state.ended is not None:
         return Refusal(OVER)
     return lambda number: RunSteps(number, 1)

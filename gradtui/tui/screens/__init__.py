@@ -1,4 +1,4 @@
 """The screens and dialogs.
 
-Its modules are imported by file: the first paint imports the dashboard only.
+Its modules are imported individually: the first paint imports the dashboard only.
 """

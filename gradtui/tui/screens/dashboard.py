@@ -1,4 +1,4 @@
-"""The main screen: where each panel stands, which of them are in sight, and what is drawn when. UI thread."""
+"""The main screen: the layout of its panels, which of them are visible, and how each part is redrawn. UI thread."""
 
 from __future__ import annotations
 
@@ -33,23 +33,23 @@ from gradtui.tui.tree import ModuleTree, TreePane
 from gradtui.tui.widgets import KeyBar, LineView, ScrollLines
 
 TALL = 45
-"""Rows from which on the memory panel is high enough for its curve."""
+"""From this screen height in rows on, the memory panel has room for its curve."""
 
 PANELS = ("memory", "gradients", "output", "events")
 _BELOW = ("output", "events")
 _TAB_NAMES = {"memory": "Memory", "gradients": "Gradients", "output": "Output", "events": "Events"}
 _ROOM_FOR_NAMES = 96
-"""Columns from which on the names of all panels fit beside each other on one of them."""
+"""From this screen width in columns on, the full names of all panels fit beside each other in one title."""
 _SHORT_TAB_NAMES = {"memory": "Mem", "gradients": "Grad", "output": "Output", "events": "Events"}
 
 INTERVALS: dict[str, float] = {
     "tree": 1.0, "memory": 1.0, "memory_curve": 5.0, "gradients": 2.0, "output": 0.5, "events": 0.5, "plots": 2.0,
 }  # fmt: skip
-"""Seconds between two drawings of a part, at least."""
+"""Minimum seconds between two redraws of each part."""
 
 
 class Dashboard(Screen[None]):
-    """Tree on the left; memory, gradients, output and events around it, or one of them beside it on a narrow screen."""
+    """The tree on the left with the other panels around it; on a narrow screen, one of them beside it."""
 
     BINDINGS = bindings("dashboard")
     AUTO_FOCUS = "#tree"
@@ -111,21 +111,21 @@ class Dashboard(Screen[None]):
     # Drawing
 
     def visible_parts(self) -> list[str]:
-        """The parts in sight, in the order in which they are drawn when all are due."""
+        """Return the visible parts, in the order in which they are drawn if all are due."""
         shown = ["tree", *(name for name in PANELS if self._is_shown(name))]
         return [*shown, "memory_curve"] if self._is_shown("memory") else shown
 
     def draw_header(self, facts: HeaderFacts) -> None:
-        """Repaint the header and the keys, which depend on what the run is doing, if they changed."""
+        """Repaint the header and the footer (which depends on the run's status) if they changed."""
         self.header.facts = facts
         self.header.redraw()
         self._show_keys()
 
     def draw(self, part: str) -> None:
-        """Repaint what changed in a part. What breaks in it is shown in its place."""
+        """Redraw a part of the screen. If that raises, the part shows the error."""
         try:
             if part == "gradients":
-                # A filter moves the cursor as well, and what it says of that stops at the pane around the tree.
+                # A filter also moves the cursor, and its `CursorMoved` message stops at the pane around the tree.
                 self.select()
             self._draw[part]()
             self._set_titles(part)
@@ -133,7 +133,7 @@ class Dashboard(Screen[None]):
             (self.tree_view if part == "tree" else self._panel(part)).show_failure(error)
 
     def tables(self) -> list[tuple[str, Table]]:
-        """The numbers of each plot in sight, by its name."""
+        """Return the name and the data of each visible plot."""
         from gradtui.tui.plots.norms import norm_table
         from gradtui.tui.plots.options import Look
 
@@ -144,24 +144,24 @@ class Dashboard(Screen[None]):
         return found
 
     def collect_pictures(self) -> None:
-        """Show the pictures that the plot server has drawn since they were asked for."""
+        """Show the charts that the plot server has drawn since they were requested."""
         for name, panel in (("memory", self.memory), ("gradients", self.gradients)):
             if self._is_shown(name):
                 panel.redraw()
 
     def select(self) -> None:
-        """Take the row under the tree's cursor over into the gradient panel."""
+        """Show the curve of the row under the tree's cursor in the gradient panel."""
         row, tree = self.tree_view.measured, self._state.tree
         chosen = selection_of(tree, row) if row is not None else None
-        # The whole model's curve is the total's, which is drawn anyway.
+        # The curve of the whole model is the total, which is drawn anyway.
         drawn = row is not None and chosen is not None and (row < 0 or is_part(tree, chosen))
         self.gradients.selection = chosen if drawn else None
 
-    # Which panels are in sight
+    # Visible panels
 
     @property
     def shows_newest_events(self) -> bool:
-        """Whether what is noted now stands in sight."""
+        """Whether the newest event lines are visible."""
         return self._is_shown("events") and self.events.follows
 
     def _is_shown(self, name: str) -> bool:
@@ -223,14 +223,14 @@ class Dashboard(Screen[None]):
         return Content.from_markup(" [$foreground-muted]│[/] ".join(tabs))
 
     def show_panel(self, name: str) -> None:
-        """Bring a panel into sight."""
+        """Make a panel visible."""
         if name in _BELOW:
             self._below = name
         self._beside = name
         self._arrange()
         self.call_after_refresh(self.draw, name)
 
-    # Actions; what each does is told in `action_table.ACTIONS`
+    # Actions; `action_table.ACTIONS` describes each
 
     def action_next_panel(self) -> None:
         names = _BELOW if self._wide else PANELS

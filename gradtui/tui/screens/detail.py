@@ -1,4 +1,4 @@
-"""The answer to `why`: everything about one row, kept up to date while it is open. UI thread."""
+"""The dialog of the action `explain`: everything about one row, updated while it is open. UI thread."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _TITLE_WIDTH = 60
 
 
 class DetailDialog(TextDialog):
-    """What a row is and what happens to it."""
+    """Explains what a row is and what happens to it."""
 
     changes = True
 
@@ -24,6 +24,6 @@ class DetailDialog(TextDialog):
         super().__init__(title, lambda width: detail_lines(explain(self._state, self._row), width))
 
     def update(self) -> None:
-        """Say what is known now, unless the row belongs to a structure that is gone."""
+        """Show the current facts, unless the row belongs to an older model structure."""
         if self._state.tree.version == self._structure:
             super().update()

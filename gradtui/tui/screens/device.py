@@ -1,4 +1,4 @@
-"""Where the memory of the device goes, over the dashboard, kept up to date while it is open. UI thread."""
+"""The dialog that divides up the memory of the device, updated while it is open. UI thread."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gradtui.tui.screens.text_dialog import TextDialog
 
 
 class DeviceDialog(TextDialog):
-    """The driver's figure, its parts as a bar, and what each of them is."""
+    """The driver's figure, its parts as a bar, and an explanation of each part."""
 
     changes = True
 

@@ -1,4 +1,4 @@
-"""A small dialog in which values are typed: enter sends them, escape leaves it, and what is wrong stands below. UI thread."""
+"""A small form dialog: enter submits the values, escape closes it, and input errors appear below the fields. UI thread."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gradtui.tui.requests.requests import Make, Refusal
 
 
 class FormDialog(ModalScreen[Make | None]):
-    """Dismissed with the command that was asked for, None if none was."""
+    """A form for one question. Dismissed with the command it makes, None if the user closes it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "cancel", "cancel", show=False),
@@ -50,7 +50,7 @@ class FormDialog(ModalScreen[Make | None]):
             yield self._wrong
 
     def on_mount(self) -> None:
-        # What is empty is what has to be typed.
+        # Focus the first empty field: the user has to fill it in.
         next((line for line in self._inputs if not line.value), self._inputs[0]).focus()
 
     def on_input_changed(self) -> None:
@@ -65,11 +65,11 @@ class FormDialog(ModalScreen[Make | None]):
 
     @property
     def wrong(self) -> str:
-        """What is wrong with what was typed, empty if nothing is known to be."""
+        """The error message about the input, empty if there is none."""
         return str(self._wrong.content)
 
     def on_click(self, event: events.Click) -> None:
-        """A click beside the box closes it."""
+        """Close the dialog on a click outside the box."""
         if event.widget is self:
             self.dismiss(None)
 

@@ -1,4 +1,4 @@
-"""The dialog "Freeze…": choose what trains by a preset, a glob or an expression, and see what that would leave. UI thread."""
+"""The dialog "Freeze…": selects what trains by a preset, a glob or an expression, and shows the outcome. UI thread."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NAME_WIDTH = 20
 
 
 class FreezeDialog(ModalScreen[Choice | None]):
-    """Dismissed with what to do, None for nothing. What is typed counts; while nothing is, the preset under the bar."""
+    """Dismissed with a `Choice`, None for nothing. Typed text takes precedence over the highlighted preset."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "close", "close", show=False),
@@ -56,12 +56,12 @@ class FreezeDialog(ModalScreen[Choice | None]):
 
     @property
     def mode(self) -> str:
-        """What is done with what is selected."""
+        """What to do with the selection, one of `MODES`."""
         return MODES[self._mode]
 
     @property
     def chosen(self) -> Choice | str:
-        """What enter would do, or in words why it would do nothing."""
+        """The choice that enter would confirm, or a sentence that says why there is none."""
         text = self.query_one(Input).value
         if text.strip():
             return freeze_choice.typed(self._state.tree, self.mode, text)
@@ -69,7 +69,7 @@ class FreezeDialog(ModalScreen[Choice | None]):
         return self._presets[place] if place is not None and place < len(self._presets) else "nothing is selected"
 
     def update(self) -> None:
-        """Count anew: the mode has changed, or what trains."""
+        """Recount the presets after a change of the mode or of what trains."""
         options = self.query_one(OptionList)
         place = options.highlighted
         self._presets = self._offered.choices(self.mode)
@@ -108,12 +108,12 @@ class FreezeDialog(ModalScreen[Choice | None]):
         self._show_result()
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """A click on a preset."""
+        """Confirm a preset on a click."""
         event.stop()
         self.dismiss(self._presets[event.option_index])
 
     def on_click(self, event: events.Click) -> None:
-        """A click beside the box closes it."""
+        """Close the dialog on a click outside the box."""
         if event.widget is self:
             self.dismiss(None)
 
@@ -125,7 +125,7 @@ class FreezeDialog(ModalScreen[Choice | None]):
         self.update()
 
     def action_move(self, by: int) -> None:
-        """To another preset; what was typed goes."""
+        """Highlight another preset and clear the typed text."""
         self.query_one(Input).value = ""
         options = self.query_one(OptionList)
         if by > 0:

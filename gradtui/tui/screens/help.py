@@ -1,4 +1,4 @@
-"""The help: keys from the table of actions, and what every letter, mark and colour means. Pure but for the dialog."""
+"""The help: keys from the table of actions, and the meaning of every letter, symbol and colour. Pure except for the dialog."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ _GLYPH_WORDS = {
 
 
 def help_lines(width: int) -> Sequence[Line]:
-    """The whole help at a width."""
+    """Return all lines of the help at a width."""
     lines: list[Line] = []
     wide = width >= _ROOM_FOR_COLUMNS
     names = _NAMES_WIDTH if wide else _NAMES_WIDTH_NARROW
@@ -141,5 +141,5 @@ def _entry(left: Line, text: str, column: int, width: int, name: Line = ()) -> l
 
 
 def help_dialog() -> TextDialog:
-    """The help as a dialog."""
+    """Make the help dialog."""
     return TextDialog("Help", help_lines)

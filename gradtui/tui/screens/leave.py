@@ -1,4 +1,4 @@
-"""The question before leaving: stop training, let it run on without the screen, or stay. UI thread."""
+"""The dialog of the action `leave`: stop training, let it run on without the screen, or stay. UI thread."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _OPTIONS_AT_END: tuple[tuple[str, str, str], ...] = (
 
 
 class LeaveDialog(ModalScreen[Answer | None]):
-    """Dismissed with what to do, None for staying."""
+    """Dismissed with an `Answer`, None for staying."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("s", "answer('stop')", "stop", show=False),
@@ -48,20 +48,20 @@ class LeaveDialog(ModalScreen[Answer | None]):
         self.query_one(OptionList).focus()
 
     def run_ended(self) -> None:
-        """The run has ended while the question is open: there is nothing left to stop."""
+        """Show that the run has ended while the dialog is open: the option to stop is removed."""
         self.query_one("#question", Container).border_title = Content.assemble(("The run has ended. Leave?", "bold"))
         options = self.query_one(OptionList)
         stays = options.highlighted == len(_OPTIONS) - 1
         options.clear_options()
         options.add_options(_options(_OPTIONS_AT_END))
-        # Enter, if it is pressed at this moment, must not leave where it was to stay.
+        # If the user presses enter at this moment, "Stay" must not have turned into "Leave".
         options.highlighted = len(_OPTIONS_AT_END) - 1 if stays else 0
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         self.action_answer(event.option.id or "stay")
 
     def on_click(self, event: events.Click) -> None:
-        """A click beside the box stays."""
+        """Stay on a click outside the box."""
         if event.widget is self:
             self.action_answer("stay")
 

@@ -1,4 +1,4 @@
-"""The plots on the whole screen: one view at a time, zoomed, panned and smoothed by keys. UI thread."""
+"""The full-screen plots: one view at a time, with keys to zoom, pan and smooth. UI thread."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from gradtui.tui.tree import ModuleTree
 from gradtui.tui.widgets import KeyBar, LineView
 
 _ANYWHERE = ("export", "help", "pause", "run_one_step", "explain")
-"""Actions of the app that mean the same here."""
+"""Actions of the app that have the same keys on this screen."""
 
 
 class PlotView(LineView):
-    """The present view: words, picture, words."""
+    """The current view: lines of text above and below a chart."""
 
     def __init__(self, state: RunState, pictures: Pictures, tree: ModuleTree, choices: Choices) -> None:
         super().__init__(id="plot")
@@ -40,16 +40,16 @@ class PlotView(LineView):
 
     @property
     def look(self) -> Look:
-        """What is looked at now."""
+        """The selection and the settings to plot now."""
         return self._choices.look(self._state.tree, self._tree.measured)
 
     @property
     def plot(self) -> Plot | None:
-        """What is shown, None before the first drawing."""
+        """The plot as last drawn, None before the first drawing."""
         return self._made[1] if self._made is not None else None
 
     def renew(self) -> None:
-        """Repaint with what is known now."""
+        """Redraw with the current data."""
         self._made = None
         self.redraw()
 
@@ -65,7 +65,7 @@ class PlotView(LineView):
 
 
 class PlotScreen(ModalScreen[None]):
-    """One view of the plots with the header above and its keys below."""
+    """The header, one view of the plots, and a footer with its keys."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         *bindings("plots"),
@@ -73,7 +73,7 @@ class PlotScreen(ModalScreen[None]):
     ]
 
     class Looked(Message):
-        """Something else is looked at, or the same by another choice."""
+        """Posted when the view, its settings or the watched parameters change."""
 
     def __init__(self, state: RunState, pictures: Pictures, tree: ModuleTree, choices: Choices) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ class PlotScreen(ModalScreen[None]):
         self.keys = KeyBar(self._actions(), id="keys")
         self._told: tuple[object, ...] = ()
         self.watches: tuple[str, ...] = ()
-        """Paths of the parameters that the view, as drawn last, needs to be looked at closely."""
+        """Paths of the parameters for which the view, as last drawn, needs detailed measurements."""
 
     def compose(self) -> ComposeResult:
         yield self.header
@@ -94,11 +94,11 @@ class PlotScreen(ModalScreen[None]):
     def on_mount(self) -> None:
         self.call_after_refresh(self._chosen)
 
-    # What is shown
+    # Contents
 
     @property
     def table(self) -> tuple[str, Table]:
-        """The view in sight, and its numbers."""
+        """The id and the data of the current view."""
         view = self._choices.view
         return view.id, view.table(self._state, self.plot_view.look)
 
@@ -110,7 +110,7 @@ class PlotScreen(ModalScreen[None]):
         return to_watch(self._state.tree, (*look.pinned, *chosen) if self._choices.view.pins else chosen)
 
     def visible_parts(self) -> list[str]:
-        """The parts in sight."""
+        """Return the visible parts: there is only "plots"."""
         return ["plots"]
 
     def draw_header(self, facts: HeaderFacts) -> None:
@@ -119,7 +119,7 @@ class PlotScreen(ModalScreen[None]):
         self.header.redraw()
 
     def draw(self, part: str) -> None:  # noqa: ARG002 - there is one
-        """Repaint what is looked at as it is known now."""
+        """Redraw the view with the current data."""
         try:
             self.plot_view.renew()
             self._tell_frame()
@@ -130,7 +130,7 @@ class PlotScreen(ModalScreen[None]):
             self.plot_view.show_failure(error)
 
     def collect_pictures(self) -> None:
-        """Show the picture that the plot server has drawn since it was asked for."""
+        """Show the chart that the plot server has drawn since it was requested."""
         self.plot_view.redraw()
 
     def _chosen(self) -> None:
@@ -151,13 +151,13 @@ class PlotScreen(ModalScreen[None]):
         ]
         title = Content.from_markup(" [$foreground-muted]│[/] ".join(tabs))
         note = plot.note if plot is not None else ""
-        # Only a change costs a drawing of the frame.
+        # Setting the titles redraws the frame, so set them only if they changed.
         if (view, note) != self._told:
             self._told = (view, note)
             self.plot_view.border_title = title
             self.plot_view.border_subtitle = Content(note)
 
-    # Actions; what each does is told in `plot_actions.PLOT_ACTIONS`
+    # Actions; `plot_actions.PLOT_ACTIONS` describes each
 
     def _move(self, change: str, *arguments: float) -> None:
         plot = self.plot_view.plot

@@ -1,4 +1,4 @@
-"""One step taken apart, over the dashboard: filled in as soon as the step has ended. UI thread."""
+"""The dialog with the memory profile of one step, filled in as soon as the step has ended. UI thread."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gradtui.tui.screens.text_dialog import TextDialog
 
 
 class StepDialog(TextDialog):
-    """Where one step's memory went. It shows the step that was taken apart last, and the next one when that is there."""
+    """Shows the newest memory profile of a step, and the next one once it has arrived."""
 
     changes = True
 

@@ -1,4 +1,4 @@
-"""A dialog of lines over the dashboard, closed by escape. UI thread."""
+"""A dialog with lines of text over the dashboard, closed by escape. UI thread."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from gradtui.tui.rendering import Line, fit
 from gradtui.tui.widgets import FollowedLines, guarded
 
 MakeLines = Callable[[int], Sequence[Line]]
-"""The lines of a dialog at a width."""
+"""Returns the lines of a dialog at a width."""
 
 
 class DialogLines(FollowedLines):
-    """The text of a dialog, from its beginning."""
+    """The scrolling text of a dialog, shown from its beginning."""
 
     class LaidOut(Message):
-        """It has another size."""
+        """Posted when the size of the widget or the number of lines has changed."""
 
     def __init__(self, make: MakeLines) -> None:
         super().__init__(id="dialog-lines")
@@ -37,7 +37,7 @@ class DialogLines(FollowedLines):
         self.post_message(self.LaidOut())
 
     def update(self) -> None:
-        """Lay the text out anew; only a change of its length costs a layout."""
+        """Lay out the text again. Only a change in the number of lines costs a layout of the screen."""
         width, old = self._laid_out
         self._laid_out = (width, guarded(lambda: self._make(width))) if width > 0 else (-1, ())
         if len(self._laid_out[1]) != len(old):
@@ -50,7 +50,7 @@ class DialogLines(FollowedLines):
 
     @property
     def fits(self) -> bool:
-        """Whether all of it is in sight."""
+        """Whether all lines are visible."""
         size = self.content_size
         return self.line_count(size.width - 1) <= size.height
 
@@ -63,16 +63,16 @@ class DialogLines(FollowedLines):
         return fit(self._laid_out[1][index], width)
 
     def scrolled(self, *, at_end: bool) -> None:
-        """A dialog follows nothing."""
+        """Do nothing: a dialog does not follow its end."""
 
 
 class TextDialog(ModalScreen[None]):
-    """A titled box of lines. `update` lays them out anew, for text that changes while it is open."""
+    """A titled box of lines. `update` lays them out again, for text that changes while the dialog is open."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,enter,question_mark", "close", "close", show=False)]
 
     changes: ClassVar[bool] = False
-    """Whether the text changes while it is open, so that it is laid out anew at each look."""
+    """Whether the text changes while the dialog is open, so that the app calls `update` at every tick."""
 
     def __init__(self, title: str, make: MakeLines) -> None:
         super().__init__()
@@ -87,16 +87,16 @@ class TextDialog(ModalScreen[None]):
         self._text.focus()
 
     def on_dialog_lines_laid_out(self) -> None:
-        """Say which keys mean something now."""
+        """Show the keys that apply now."""
         self._box.border_subtitle = Content("esc closes" if self._text.fits else "↑↓ scroll · esc closes")
 
     def on_click(self, event: events.Click) -> None:
-        """A click beside the box closes it."""
+        """Close the dialog on a click outside the box."""
         if event.widget is self:
             self.dismiss(None)
 
     def update(self) -> None:
-        """Lay the text out anew."""
+        """Lay out the text again."""
         self._text.update()
 
     def action_close(self) -> None:

@@ -1,6 +1,6 @@
 """Shim for one private name of Textual: `App._exception`, the error that ended an app.
 
-Textual prints such an error on stderr, which is the script's log while the screen is up. Here it is kept as text instead.
+Textual prints such an error to stderr, which is the script's log while the screen is up. This shim keeps it as text instead.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from textual.app import App
 
 
 class CrashReport:
-    """Keeps an app's own report of its crash away from stderr, and tells it as text after the app has ended."""
+    """Keeps an app's crash report off stderr, and returns it as text after the app has ended."""
 
     def __init__(self, app: App[Any]) -> None:
         self._app = app
@@ -22,11 +22,11 @@ class CrashReport:
         app.error_console = Console(file=self._printed, markup=False, highlight=False, width=120)
 
     def text(self) -> str | None:
-        """The traceback, or None for an app that did not crash."""
+        """Return the traceback, or None if the app did not crash."""
         error: BaseException | None = getattr(self._app, "_exception", None)
         if error is not None:
             return "".join(traceback.format_exception(type(error), error, error.__traceback__))
-        # A thread of Textual's that fails has the app say so, without an error of the app's own.
+        # If a thread of Textual's fails, the app reports it without an exception of its own.
         if self._app.return_code not in (0, None) or self._printed.tell():
             return self._printed.getvalue() or f"the app ended with code {self._app.return_code}\n"
         return None

@@ -1,14 +1,15 @@
 """A Textual driver for an app that does not own the main thread, nor fds 0 to 2, nor any signal.
 
-UI thread, but for the input and writer threads that Textual's driver starts. Everything private that this class leans on
-is a method or attribute of `LinuxDriver`, and `tests/tui/test_driver.py` fails where one of them changes.
+UI thread, except for the input and writer threads that Textual's driver starts. Everything private that this class relies on
+is a method or attribute of `LinuxDriver`, and `tests/tui/test_driver.py` fails if one of them changes.
 
-- Keys come from and drawing goes to a descriptor of the terminal of its own.
-- A resize is noticed by asking the terminal four times a second: a signal handler would wait for the main thread, which
-  may be in one torch operation for seconds.
-- Ctrl+Z stops the whole job. Continued or started in the background, the screen stays closed until the job is in front.
-- A terminal that hung up, or that a dead supervisor left to us, ends the app and not the script.
-- A screen that somebody else closed (`kill -STOP`, after which the supervisor repairs the terminal) is opened again.
+- The driver reads keys from, and draws to, its own descriptor of the terminal.
+- The driver polls the terminal size four times a second: a signal handler would wait for the main thread, which may be in one
+  torch operation for seconds.
+- Ctrl+Z stops the whole job. Continued or started in the background, the screen stays closed until the job is in the
+  foreground.
+- If the terminal hangs up, or a dead supervisor leaves it to this process, the app ends but the script does not.
+- If another process closed the screen (`kill -STOP`, after which the supervisor repairs the terminal), it is opened again.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ from textual.geometry import Size
 from gradtui.tui.terminal.terminal_writer import TerminalWriter
 
 RESIZE_INTERVAL = 0.25
-"""Seconds between two looks at the terminal."""
+"""Seconds between two polls of the terminal."""
 
 
 class Terminal(Protocol):
-    """The terminal that the driver draws on, and who is told when it comes and goes."""
+    """The terminal that the driver draws on. The driver notifies it when it enters and leaves application mode."""
 
     descriptor: int
 
@@ -41,35 +42,35 @@ class Terminal(Protocol):
         """Called before the terminal's mode changes."""
 
     def left(self) -> None:
-        """Called when it is as it was."""
+        """Called after the terminal's mode is restored."""
 
     @property
     def is_gone(self) -> bool:
-        """Whether its other end is gone."""
+        """Whether the other end of the terminal is closed."""
 
     def heed_hang_up(self) -> None:
-        """Ends the process if somebody sent a SIGHUP on purpose."""
+        """End the process if a SIGHUP was sent to the supervisor on purpose, and not by the terminal."""
 
     @property
     def is_lost(self) -> bool:
-        """Whether the script has closed our descriptor of it; `restore` opens another."""
+        """Whether the script has closed gradtui's descriptor of the terminal; `restore` opens another."""
 
     def is_orphaned(self) -> bool:
-        """Whether nobody is left who would repair it after us."""
+        """Whether no process is left that would repair the terminal after this one."""
 
     def stop_job(self) -> None:
-        """Stops the whole job, the calling thread first; returns when it is continued."""
+        """Stop the whole job, the calling thread first; return when it is continued."""
 
     def restore(self) -> None:
-        """Puts it back by force."""
+        """Restore the terminal by force."""
 
 
 class ThreadDriver(LinuxDriver):
-    """Textual's Linux and macOS driver, at home on any thread. Use it through `bound_driver`."""
+    """Textual's driver for Linux and macOS, usable on any thread. Use it through `bound_driver`."""
 
     terminal: ClassVar[Terminal]
     current: ClassVar[ThreadDriver | None] = None
-    """The driver that a running app has made of this class."""
+    """The instance of this class that a running app uses."""
 
     def __init__(
         self, app: App[Any], *, debug: bool = False, mouse: bool = True, size: tuple[int, int] | None = None
@@ -85,7 +86,7 @@ class ThreadDriver(LinuxDriver):
 
     @property
     def holds_terminal(self) -> bool:
-        """Whether the terminal is in application mode because of us."""
+        """Whether this driver has put the terminal into application mode."""
         return self._drawing
 
     @property
@@ -94,12 +95,12 @@ class ThreadDriver(LinuxDriver):
         return not self._drawing and not in_foreground(self.fileno)
 
     def write(self, data: str) -> None:
-        """Draw, unless the terminal is not ours at the moment: then there is nothing to draw on."""
+        """Draw while this driver holds the terminal; otherwise there is nothing to draw on."""
         if self._drawing:
             super().write(data)
 
     def start_application_mode(self) -> None:
-        """Take the terminal, or wait until the job is in front: until then the terminal belongs to another."""
+        """Enter application mode, or wait until the job is in the foreground: until then another job has the terminal."""
         if not in_foreground(self.fileno):
             self._look_again()
             return
@@ -110,15 +111,15 @@ class ThreadDriver(LinuxDriver):
         self._look_again()
 
     def stop_application_mode(self) -> None:
-        """Leave the terminal as it was found, but keep off line settings that a shell has made its own meanwhile."""
+        """Restore the terminal settings, but keep those that a shell has set in the meantime."""
         if not in_foreground(self.fileno) and _local_modes(self.fileno) & termios.ISIG:
             self.attrs_before = None
         super().stop_application_mode()
 
     def close(self) -> None:
-        """Write out what is waiting, and say that the terminal is free. Follows `stop_application_mode`.
+        """Write the pending output and report that the terminal is free. Follows `stop_application_mode`.
 
-        Where nothing could be written, the terminal is left to be restored by force.
+        If nothing could be written, the terminal is left to be restored by force.
         """
         super().close()
         if self._drawing and not self.terminal.is_lost:
@@ -128,7 +129,7 @@ class ThreadDriver(LinuxDriver):
     def suspend_process(self) -> None:
         """Close the screen and stop the whole job, as Ctrl+Z does to any program. UI thread.
 
-        Returns when the job is continued; in the background the screen stays closed until the job is in front.
+        Returns when the job is continued. In the background the screen stays closed until the job is in the foreground.
         """
         self._close_screen()
         self.terminal.stop_job()
@@ -142,7 +143,7 @@ class ThreadDriver(LinuxDriver):
         self.suspend_application_mode()
 
     def _abandon_screen(self) -> None:
-        """Take note that somebody else closed the screen, and leave the terminal as it is now."""
+        """Record that another process closed the screen, and leave the terminal as it is now."""
         self._drawing = False
         self.attrs_before = None
         self._close_screen()
@@ -159,7 +160,7 @@ class ThreadDriver(LinuxDriver):
         self._look = self._loop.call_later(RESIZE_INTERVAL, self._look_at_terminal)
 
     def _look_at_terminal(self) -> None:
-        """Notice a new size, a terminal that hung up, and a screen that somebody else closed."""
+        """Check for a new size, a terminal that hung up, and a screen that another process closed."""
         self._look_again()
         self.terminal.heed_hang_up()
         if self.terminal.is_lost or self.terminal.is_gone or self.terminal.is_orphaned():
@@ -179,24 +180,24 @@ class ThreadDriver(LinuxDriver):
             self._app.post_message(events.Resize(Size(*size), Size(*size)))
 
     def disable_input(self) -> None:
-        """Stop looking at the terminal and reading keys."""
+        """Stop polling the terminal and reading keys."""
         if self._look is not None:
             self._look.cancel()
             self._look = None
         if self._drawing or (self._key_thread is not None and self._key_thread.is_alive()):
-            # It drops what was typed: in the background that is meant for another job.
+            # The base method discards pending input: in the background that input is meant for another job.
             super().disable_input()
 
     def _get_terminal_size(self) -> tuple[int, int]:
         return terminal_size(self.fileno)
 
     def _enable_mouse_support(self) -> None:
-        """Ask for clicks and the wheel only: reports of every motion cost a quarter of a core while the mouse moves."""
+        """Enable reports of clicks and wheel only: reports of every motion cost a quarter of a core while the mouse moves."""
         if self._mouse:
             self.write("\x1b[?1000h\x1b[?1006h")
 
     def _query_in_band_window_resize(self) -> None:
-        """Not asked for: a terminal that has it would also switch the mouse to pixels, and looking is enough."""
+        """Do nothing: a terminal that supports it would also switch the mouse to pixels, and polling the size is enough."""
 
 
 def bound_driver(terminal: Terminal) -> type[ThreadDriver]:
@@ -205,7 +206,7 @@ def bound_driver(terminal: Terminal) -> type[ThreadDriver]:
 
 
 def suspend_process(app: App[Any]) -> None:
-    """What Ctrl+Z should do: close the screen and stop the whole job. UI thread. No other driver knows it."""
+    """Close the screen and stop the whole job, as Ctrl+Z should. No effect with another driver. UI thread."""
     driver = getattr(app.driver_class, "current", None)
     if isinstance(driver, ThreadDriver):
         driver.suspend_process()
@@ -218,10 +219,10 @@ def is_in_background(app: App[Any]) -> bool:
 
 
 def interrupt_script() -> None:
-    """What Ctrl+C should do: send SIGINT to the main thread, where the script gets its KeyboardInterrupt.
+    """Send SIGINT to the main thread, as Ctrl+C should; the script gets its KeyboardInterrupt there.
 
-    The terminal sends no signal itself while the screen is up. Unlike an exception set from another thread, a signal
-    also wakes the main thread from a blocking call.
+    The terminal sends no signal itself while the screen is up. Unlike an exception set from another thread, a signal also wakes
+    the main thread from a blocking call.
     """
     main = threading.main_thread().ident
     if main is not None:
@@ -229,7 +230,7 @@ def interrupt_script() -> None:
 
 
 def terminal_size(descriptor: int) -> tuple[int, int]:
-    """Columns and rows of the terminal; 80 by 24 where it will not say."""
+    """Return columns and rows of the terminal; 80 by 24 if they are unknown."""
     try:
         size = os.get_terminal_size(descriptor)
     except OSError:
@@ -238,7 +239,7 @@ def terminal_size(descriptor: int) -> tuple[int, int]:
 
 
 def in_foreground(descriptor: int) -> bool:
-    """Whether our process group is the one that the terminal belongs to now."""
+    """Whether this process group is the foreground process group of the terminal; True if unknown."""
     try:
         return os.tcgetpgrp(descriptor) == os.getpgrp()
     except OSError:
@@ -246,7 +247,7 @@ def in_foreground(descriptor: int) -> bool:
 
 
 def _local_modes(descriptor: int) -> int:
-    """The terminal's local modes (`c_lflag`); none where it will not say."""
+    """Return the terminal's local modes (`c_lflag`); 0 if they cannot be read."""
     with contextlib.suppress(termios.error):
         return int(termios.tcgetattr(descriptor)[3])
     return 0

@@ -1,7 +1,7 @@
-"""An event loop for a process whose descriptors are somebody else's: a script may close all of them (`os.closerange`).
+"""An event loop for a process in which a script may close every descriptor (`os.closerange`).
 
-The loop then goes on without: it looks at its timers and at what other threads hand to it, until the app has left. Nothing
-of it is closed after that, since its numbers may be those of the script's files by now. UI thread.
+The loop then goes on without descriptors: it polls its timers and the calls that other threads hand to it, until the app has
+ended. After that it closes no descriptor, since its numbers may be those of the script's files by now. UI thread.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from collections.abc import Coroutine
 from typing import Any
 
 _LOOK_S = 0.05
-"""Without descriptors nothing wakes the loop up: it looks this often."""
+"""Seconds between two polls without descriptors, because nothing wakes the loop up then."""
 
 
 class _SturdySelector(selectors.DefaultSelector):
-    """Finds nothing, after a moment, once its descriptor is gone."""
+    """A selector that returns no events, after a short sleep, once its descriptor is lost."""
 
     is_lost = False
 
@@ -35,7 +35,7 @@ class _SturdySelector(selectors.DefaultSelector):
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:
-    """Run `main` in a loop of its own on this thread, as `asyncio.run` does. Raises what it raises."""
+    """Run `main` in a new loop on this thread, as `asyncio.run` does. Raises what `main` raises."""
     selector = _SturdySelector()
     loop = asyncio.SelectorEventLoop(selector)
     try:
@@ -49,7 +49,7 @@ def run(main: Coroutine[Any, Any, None]) -> None:
         finally:
             asyncio.set_event_loop(None)
             if selector.is_lost:
-                # Not even the garbage collector may close it.
+                # Not even the garbage collector may close the loop.
                 ctypes.pythonapi.Py_IncRef(ctypes.py_object(loop))
             else:
                 loop.close()

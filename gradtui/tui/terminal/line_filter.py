@@ -1,7 +1,7 @@
-"""The last stop before the terminal: no text of any widget carries a control character past it. UI thread.
+"""Deletes control characters from everything that is drawn, as the last step before the terminal. UI thread.
 
-Panels replace such characters by dots (`printable`), so that columns stay aligned. What has not been replaced is deleted
-here: notices, dialogs, titles, whatever a widget of Textual's draws.
+Panels replace such characters by dots (`printable`), so that columns stay aligned. This filter deletes the rest, in
+notifications, dialogs, titles and everything else that Textual's widgets draw.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from textual.filter import LineFilter
 from gradtui.printable import without_controls
 
 _text = itemgetter(0)
-"""Of a segment. A function in C, for this runs for every line that is drawn."""
+"""Returns the text of a segment. A C function, because it runs for every line that is drawn."""
 
 
 class NoControls(LineFilter):
-    """Deletes control characters from what is drawn."""
+    """Deletes control characters from drawn segments."""
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:  # noqa: ARG002 - as Textual calls it
         if "".join(map(_text, segments)).isprintable():

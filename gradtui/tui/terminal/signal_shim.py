@@ -1,8 +1,8 @@
 """Shim for one private name of Textual: `textual.drivers.linux_driver.signal`.
 
-Textual's driver sets signal handlers in four of its methods. `signal.signal` raises off the main thread, and the handlers
-are not wanted anyway: they would be the script's process's own. While the screen's thread lives, that module sees a
-`signal` whose `signal()` does nothing off the main thread; all else is the real module.
+Textual's driver sets signal handlers in four of its methods. `signal.signal` raises off the main thread, and the handlers are
+unwanted anyway: they would apply to the whole process of the script. While the UI thread runs, that module sees a `signal`
+whose `signal()` does nothing off the main thread; everything else is the real module.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _DRIVER_MODULE: Any = textual.drivers.linux_driver
 
 
 class _QuietSignal:
-    """The `signal` module as seen from a thread that may not set handlers."""
+    """The `signal` module for a thread that may not set handlers."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(signal, name)
@@ -32,7 +32,7 @@ class _QuietSignal:
 
 @contextlib.contextmanager
 def no_signal_handlers() -> Iterator[None]:
-    """Keep Textual's driver from setting signal handlers off the main thread for as long as the block runs.
+    """Keep Textual's driver from setting signal handlers off the main thread while the block runs.
 
     Raises:
         AttributeError: this Textual's driver has no module-level name `signal`.

@@ -1,8 +1,8 @@
 """Shim for two private names of Textual: `textual.app.redirect_stdout` and `textual.app.redirect_stderr`.
 
-While it runs, a Textual app puts objects of its own into `sys.stdout` and `sys.stderr`, for the whole process, and takes
-them out again at its end, over whatever the script has put there meanwhile. On the screen's thread these two do nothing
-here, so the script never sees anything but its own streams: there is no moment in which it could.
+While a Textual app runs, it replaces `sys.stdout` and `sys.stderr` for the whole process. At its end it restores the old ones,
+over whatever the script has put there in the meantime. On the UI thread this shim makes both functions do nothing, so the
+script never sees any streams but its own, at no moment.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _NAMES = ("redirect_stdout", "redirect_stderr")
 
 @contextlib.contextmanager
 def script_keeps_stdio() -> Iterator[None]:
-    """Keep an app that runs on the calling thread from replacing sys.stdout and sys.stderr while the block runs.
+    """Keep an app that runs on the calling thread from replacing `sys.stdout` and `sys.stderr` while the block runs.
 
     Raises:
         AttributeError: this Textual redirects the streams by other means.

@@ -7,34 +7,34 @@ import select
 
 
 class TerminalWriter:
-    """As much of a text file as Textual's writer thread needs.
+    """The part of a text file's interface that Textual's writer thread needs.
 
-    A terminal that is gone takes everything silently: an error would end the writer thread, and the full queue behind it
-    would then block the screen's thread for good.
+    Writes to a terminal that is gone are discarded silently: an error would end the writer thread, and its full queue would
+    then block the UI thread for good.
     """
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
 
     def write(self, text: str) -> int:
-        """Write all of `text`, waiting for a terminal that is slow."""
+        """Write all of `text`, waiting if the terminal is slow."""
         data = memoryview(text.encode("utf-8", errors="replace"))
         while data:
             try:
                 data = data[os.write(self._descriptor, data) :]
-            except BlockingIOError:  # somebody who shares the terminal made it non-blocking
+            except BlockingIOError:  # another process that shares the terminal made it non-blocking
                 select.select([], [self._descriptor], [], 1.0)
             except OSError:
                 break
         return len(text)
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: no output is buffered."""
 
     def fileno(self) -> int:
-        """The terminal's descriptor."""
+        """Return the terminal's descriptor."""
         return self._descriptor
 
     def isatty(self) -> bool:
-        """A terminal it is."""
+        """Return True, because the descriptor is a terminal's."""
         return True

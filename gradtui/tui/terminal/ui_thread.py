@@ -1,6 +1,6 @@
-"""Runs a Textual app on a thread of its own beside the script, which has the main thread.
+"""Runs a Textual app on its own thread beside the script, which has the main thread.
 
-Whatever happens to the app, the terminal is restored and the script goes on; what went wrong is kept as text in `crash`.
+However the app ends, the terminal is restored and the script goes on. The traceback of an error is kept in `crash`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class UiThread:
-    """One app, one thread. Its methods are for the main thread unless they say otherwise."""
+    """One app on one thread. Call the methods from the main thread unless they say otherwise."""
 
     def __init__(
         self,
@@ -35,16 +35,16 @@ class UiThread:
         *,
         on_end: Callable[[UiThread], None] = lambda _thread: None,
     ) -> None:
-        """Prepare an app to be run on `terminal`.
+        """Prepare an app that runs on `terminal`.
 
         Args:
-            app_factory: makes the app; called on the new thread, so that importing what it needs is not in the way.
+            app_factory: makes the app. Called on the new thread, so that its imports do not delay the caller.
             terminal: what the app draws on; its `entered`, `left` and `restore` are called on the new thread.
-            on_end: called on the new thread once, after the terminal is restored, however the app ended.
+            on_end: called once on the new thread, after the terminal is restored, however the app ended.
         """
         self.app: App[Any] | None = None
         self.crash: str | None = None
-        """What ended the app if it was an error, as a traceback; for reading once the thread is not alive."""
+        """The traceback of the error that ended the app, if any. Read it only when the thread is no longer alive."""
         self._app_factory = app_factory
         self._terminal = terminal
         self._on_end = on_end
@@ -53,7 +53,7 @@ class UiThread:
         self._leave: Callable[[], object] = lambda: None
         self._soon: Callable[[Callable[[], object]], object] = lambda _call: None
         self._owner = os.getpid()
-        # A daemon, and so are the threads it starts: a hung screen cannot keep the process from ending.
+        # This thread and those it starts are daemons: a hung screen cannot keep the process from ending.
         self._thread = threading.Thread(target=self._run, name="gradtui-ui", daemon=True)
 
     @property
@@ -62,11 +62,11 @@ class UiThread:
         return self._thread.is_alive()
 
     def start(self) -> None:
-        """Start the thread. It loads Textual and draws the first frame while the caller does other things."""
+        """Start the thread. It imports Textual and draws the first frame while the caller does other things."""
         self._thread.start()
 
     def wait_ready(self, timeout: float) -> bool:
-        """Wait until the first frame is drawn or the app has failed; at most `timeout` seconds.
+        """Wait until the first frame is drawn or the app has failed, at most `timeout` seconds.
 
         Returns:
             Whether the app is up.
@@ -75,17 +75,17 @@ class UiThread:
         return self._started and self.is_alive
 
     def stop(self, timeout: float = 5.0) -> bool:
-        """Let the app leave, and wait for it. A screen that does not answer in time is closed by force.
+        """Ask the app to exit and wait for it. If it does not exit in time, restore the terminal by force.
 
         Safe to call twice, from `on_end`, and in a process that the script forked (where it does nothing).
 
         Returns:
-            Whether the app left by itself.
+            Whether the app exited by itself.
         """
         if os.getpid() != self._owner or threading.current_thread() is self._thread or not self._thread.ident:
             return True
         self._ready.wait(timeout)
-        with contextlib.suppress(RuntimeError):  # its loop has closed meanwhile
+        with contextlib.suppress(RuntimeError):  # its loop has closed in the meantime
             self._leave()
         self._thread.join(timeout)
         if not self._thread.is_alive():
@@ -95,10 +95,10 @@ class UiThread:
         return False
 
     def ask(self, question: Callable[[App[Any]], T], timeout: float) -> T | None:
-        """Put a question to the app on its own thread, where nothing of it changes meanwhile. Any other thread.
+        """Call `question(app)` on the app's thread, where the app does not change meanwhile. Any other thread.
 
         Returns:
-            The answer; None where the app is not up or does not find the time.
+            The answer; None if the app is not up or does not answer within `timeout` seconds.
 
         Raises:
             Exception: whatever `question` raises.
@@ -113,17 +113,17 @@ class UiThread:
             except Exception as error:  # noqa: BLE001 (it is the asker's)
                 answer.set_exception(error)
 
-        with contextlib.suppress(RuntimeError):  # its loop has closed meanwhile
+        with contextlib.suppress(RuntimeError):  # its loop has closed in the meantime
             self._soon(put)
         return answer.result() if wait([answer], timeout).done else None
 
     def join(self, timeout: float | None = None) -> bool:
-        """Wait for the app to end by itself. Returns whether it has."""
+        """Wait for the app to end by itself. Return whether it has ended."""
         self._thread.join(timeout)
         return not self._thread.is_alive()
 
     def _run(self) -> None:
-        # Drawing or setting the terminal from the background must not stop the process, training included.
+        # Drawing or setting terminal modes from the background must not stop the process and its training.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTTOU, signal.SIGTTIN})
         driver_class = bound_driver(self._terminal)
         try:
@@ -162,7 +162,7 @@ class UiThread:
             self._leave = lambda: loop.call_soon_threadsafe(app.exit, context=context)
             pilot.app.call_after_refresh(self._say_ready)
 
-        # The size counts for the first frame only; without it Textual would believe COLUMNS and LINES.
+        # The size applies to the first frame only; without it Textual would use the variables COLUMNS and LINES.
         await app.run_async(size=terminal_size(self._terminal.descriptor), auto_pilot=when_mounted)
 
     def _say_ready(self) -> None:

@@ -1,10 +1,10 @@
-"""Handles one key at a time: the next key waits until the one before it has done all its work. UI thread.
+"""Handles one key at a time: the next key waits until the previous one has taken full effect. UI thread.
 
-Textual forwards a key at once to the widget that has the focus. The key does its work some messages later: it opens a dialog,
-moves the focus, submits a form. A key typed right behind it would meet the screen as it was before: `g` of `f` `g` would not
-reach the dialog that `f` opens, and the letters of a filter would be taken for commands.
+Textual forwards a key to the focused widget at once. The key takes effect some messages later: it opens a dialog, moves the
+focus or submits a form. Without this queue a key typed right after it would reach the previous screen: `g` in `f` `g` would not
+reach the dialog that `f` opens, and the letters of a filter would be handled as commands.
 
-A message follows each key along the same way, from the focused widget up to the app. When it arrives, the key has been
+A message follows each key along the same route, from the focused widget up to the app. When it arrives, the key has been
 handled.
 """
 
@@ -20,10 +20,10 @@ from textual.message import Message
 from textual.screen import Screen
 
 MAX_SECONDS = 5.0
-"""No key waits longer for the one before it, for the case that the message behind that one is lost."""
+"""Seconds after which a key no longer waits for the previous one, in case the message behind that one was lost."""
 
 _ROUNDS = 2
-"""The first message follows the key, the second what a widget sends in answer to it, such as `Input.Submitted`."""
+"""The first message follows the key; the second follows what a widget posts in response, such as `Input.Submitted`."""
 
 
 class KeyFollowed(Message):
@@ -35,17 +35,17 @@ class KeyFollowed(Message):
 
 
 class KeysInOrder(App[str]):
-    """An app that handles keys, and pasted texts, one after the other, from the moment when its first screen is ready."""
+    """An app that handles keys and pasted text one at a time, starting when its first screen is ready."""
 
     _waiting: deque[events.Key | events.Paste] | None = None
-    """What was typed behind the key under way; None while no key is under way."""
+    """Keys and pastes typed while another key is being handled; None while no key is being handled."""
     _number = 0
-    """Of the newest message that follows a key: older ones count no more."""
+    """The number of the newest message that follows a key; older messages are ignored."""
     _limit: asyncio.TimerHandle | None = None
 
     @property
     def key_under_way(self) -> bool:
-        """Whether a key has not done all its work yet."""
+        """Whether a key has not yet taken full effect."""
         return self._waiting is not None
 
     def on_mount(self) -> None:
@@ -69,8 +69,8 @@ class KeysInOrder(App[str]):
         if message.rounds_left:
             self._follow(message.rounds_left)
         else:
-            # The focus moves by a callback in the app's queue, a dialog's result comes by one between two messages: last in
-            # both, the next key comes after them.
+            # A focus change is a callback in the app's queue, and a dialog's result is a callback between two messages.
+            # As the last callback in both, the next key comes after them.
             self.call_later(self.call_next, self._next_key, message.number)
 
     def _hold(self) -> None:
@@ -83,7 +83,7 @@ class KeysInOrder(App[str]):
             self._follow()
 
     def _follow(self, rounds: int = _ROUNDS) -> None:
-        """Send a message behind the key, or behind what opens the screen in front."""
+        """Post a message behind the key, or behind what opens the active screen."""
         self._number += 1
         if self._limit is not None:
             self._limit.cancel()
@@ -93,7 +93,10 @@ class KeysInOrder(App[str]):
             (self.focused or self.screen).post_message(KeyFollowed(self._number, rounds - 1))
 
     def _follow_to(self, _: Screen[object]) -> None:
-        """Another screen is in front: nothing comes back from one that is gone, and one that opens has no focus yet."""
+        """Post the following message to the new active screen.
+
+        A message posted to a removed screen does not come back, and a screen that opens has no focus yet.
+        """
         if self._waiting is not None:
             self._follow()
 

@@ -1,4 +1,4 @@
-"""The frame around the tree: its title, the names of the columns, and the line in which a filter is typed. UI thread."""
+"""The frame around the tree: its title, the column titles, and the input line of the filter. UI thread."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _ROOM_FOR_WORDS = 58
 
 
 class FilterInput(Input):
-    """Where the filter is typed; it stays in sight as long as the filter is in force."""
+    """The input line of the filter, visible as long as the filter is active."""
 
     @dataclass
     class Moved(Message):
-        """The cursor of the tree was moved by so many rows while typing."""
+        """The cursor of the tree was moved by `rows` rows while the input has the focus."""
 
         rows: int
 
@@ -45,7 +45,7 @@ def _matching(rows: int) -> str:
 
 
 def tree_title(state: RunState, trainable: int | None, width: int) -> str:
-    """How large the models are and how much of them trains, longer where there is room."""
+    """Describe the size of the models and how much of them is trainable, in more words if the frame is wide enough."""
     tree = state.tree
     if not tree.parameters:
         return ""
@@ -58,7 +58,7 @@ def tree_title(state: RunState, trainable: int | None, width: int) -> str:
 
 
 class TreePane(Vertical):
-    """Column names, tree and filter line in one frame."""
+    """The column titles, the tree and the filter line in one frame."""
 
     def __init__(self, state: RunState, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -79,7 +79,7 @@ class TreePane(Vertical):
         yield self.filter_input
 
     def update(self) -> None:
-        """Repaint what changed."""
+        """Repaint the rows and titles that changed."""
         self.tree_view.update()
         self._columns.redraw()
         self._update_titles()
@@ -88,17 +88,17 @@ class TreePane(Vertical):
         self._update_titles()
 
     def open_filter(self) -> None:
-        """Show the filter line and type into it."""
+        """Show the filter line and focus it."""
         self.filter_input.display = True
         self.filter_input.focus()
 
     def keep_filter(self) -> None:
-        """Go back to the tree; the filter stays in force and in sight if there is one."""
+        """Focus the tree. The filter stays active and visible if there is one."""
         self.filter_input.display = bool(self.filter_input.value)
         self.tree_view.focus()
 
     def clear_filter(self) -> None:
-        """Show every row again and go back to the tree."""
+        """Clear the filter and focus the tree."""
         self.filter_input.value = ""
         self.filter_input.display = False
         self.tree_view.set_filter("")

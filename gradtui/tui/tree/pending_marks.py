@@ -1,4 +1,4 @@
-"""Which rows have a freeze or an unfreeze on its way, quick to ask even where a whole large model waits. Pure."""
+"""Symbols for rows with a pending freeze or unfreeze; fast even if a whole large model is pending. Pure."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ FREEZE, UNFREEZE, MIXED = "▽", "△", "◇"
 
 
 class PendingMarks:
-    """The mark of any range of parameters, from parameters with a freeze (False) or unfreeze (True) on its way."""
+    """Symbols for any range of parameters, from the parameters with a pending freeze (False) or unfreeze (True)."""
 
     def __init__(self, wishes: Mapping[int, bool]) -> None:
         self._freezing = sorted(index for index, wish in wishes.items() if not wish)
         self._unfreezing = sorted(index for index, wish in wishes.items() if wish)
 
     def mark(self, first: int, last: int) -> str:
-        """The mark of the parameters `first:last`, empty if none of them waits."""
+        """Return the symbol of the parameters `first:last`, empty if none of them is pending."""
         freezing, unfreezing = _any_in(self._freezing, first, last), _any_in(self._unfreezing, first, last)
         if freezing and unfreezing:
             return MIXED

@@ -32,30 +32,30 @@ from gradtui.tui.tree.tree_totals import TreeTotals
 
 TIED = "≡"
 RECOMPUTED = "↻"
-"""Before the bytes that autograd keeps in a module: backward computes the rest again."""
+"""Shown before the saved bytes of a checkpointed module: backward recomputes the rest."""
 FOLDED, UNFOLDED = "▸", "▾"
 _INDENT, _INDENT_NARROW = 2, 1
 _ROOM_TO_INDENT = 22
 _MEMORY = 2_000
-"""Rows whose text is remembered."""
+"""Number of rows whose lines are cached."""
 _MEASURED = ("norm", "spark")
-"""The last columns, which are new with every row of norms; what stands before them seldom is."""
+"""The last columns. They change with every measurement of norms, the columns before them rarely."""
 
 
 @dataclass(slots=True)
 class _Made:
-    """A row as it was put together last."""
+    """The cached line of a row."""
 
     basis: object
     first: Line
-    """Without what was measured of gradients."""
+    """The line without the gradient columns."""
     norms: int = -1
-    """Which norms the line is of."""
+    """The `norms_version` of the line."""
     line: Line = ()
 
 
 class TreeCells:
-    """The text of the rows at one choice of columns. A row is put together anew only when something in it changed."""
+    """Makes the lines of rows for one set of columns. A row is rebuilt only if something in it changed."""
 
     def __init__(
         self, tree: TreeState, rows: TreeRows, totals: TreeTotals, columns: Columns, reach: TreeReach | None = None
@@ -64,14 +64,14 @@ class TreeCells:
         self.reach = reach or TreeReach(tree)
         self.pending = NOTHING_PENDING
         self.asked: frozenset[str] = frozenset()
-        """Paths of the modules with a checkpointing command on its way."""
+        """Paths of the modules with a pending checkpointing command."""
         self._indent = _INDENT if columns.name >= _ROOM_TO_INDENT else _INDENT_NARROW
         self._before = tuple(column for column in columns.others if column.key not in _MEASURED)
         self._measured = tuple(column for column in columns.others if column.key in _MEASURED)
         self._made: dict[int, _Made] = {}
 
     def line(self, row: int) -> Line:
-        """The row in exactly `columns.width` cells."""
+        """Return the row as a line of exactly `columns.width` cells."""
         basis = self._basis(row)
         made = self._made.get(row)
         if made is None or made.basis != basis:
@@ -83,7 +83,7 @@ class TreeCells:
         return made.line
 
     def _basis(self, row: int) -> object:
-        """Everything in a row that can change while its structure and columns stay, but for what was measured of gradients."""
+        """Return everything in a row that can change with the same structure and columns, except measured gradients."""
         if buffer_at(self.tree, row) is not None:
             return None
         if row < 0:
@@ -111,7 +111,7 @@ class TreeCells:
         return spans
 
     def _mark(self, row: int) -> Span:
-        """Before the saved bytes of a module: checkpointed, or about to be or no longer to be."""
+        """Return the symbol before the saved bytes of a module: checkpointed, or with a pending change of checkpointing."""
         if self.asked and self.tree.modules[row].path in self.asked:
             return RECOMPUTED, "pending"
         again = self.totals.recomputed(row) or row in self.tree.checkpointed
@@ -121,11 +121,11 @@ class TreeCells:
         return self.reach.mark(row, folded=row >= 0 and self.rows.is_folded(row))
 
     def marker_column(self, row: int) -> int:
-        """The cell of a module row in which its fold marker stands."""
+        """Return the column of a module row's fold marker, in cells."""
         return self.columns.state + 1 + self._indent * self.rows.depth(row)
 
     def state_cell(self, row: int) -> Line:
-        """State letters, with a mark while a toggle is on its way."""
+        """Return the state letters, preceded by a symbol while a freeze or unfreeze is pending."""
         width = self.columns.state
         if buffer_at(self.tree, row) is not None:
             return fit((), width)

@@ -1,4 +1,4 @@
-"""Which columns of the model tree fit into a width. Pure."""
+"""Chooses the columns of the model tree that fit into a width. Pure."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from gradtui.tui.rendering import Line, Span, formatting, pad, pad_start
 SPARK_WIDTH = 8
 _GAP = 1
 MARK_WIDTH = 1
-"""Before saved bytes stands whether backward computes the rest again."""
+"""The cell before the saved bytes that shows whether backward recomputes the rest."""
 _MIN_NAME = 22
 _GOOD_NAME = 30
-"""Cells that the names keep; the first two columns are worth more than long names, the others are not."""
+"""Minimum cells for the names. The first two columns take precedence over long names, the others do not."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column right of the names."""
+    """A column to the right of the names."""
 
     key: str
     title: str
     width: int
     least_name: int
-    """Cells that must remain for the names if this column is shown."""
+    """Minimum cells that must remain for the names if this column is shown."""
 
 
 STATE_WIDTH, STATE_WIDTH_NARROW = 5, 4
@@ -51,7 +51,7 @@ class Columns:
     others: tuple[Column, ...]
 
     def header(self) -> Line:
-        """The line of column titles."""
+        """Return the line of column titles."""
         title = "state" if self.state >= STATE_WIDTH else " st"
         spans: list[Span] = [(pad(title, self.state + 1), "faint"), (pad("name", self.name), "faint")]
         for column in self.others:

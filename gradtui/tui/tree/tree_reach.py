@@ -1,4 +1,4 @@
-"""The rail beside the rows of the model tree: where backward runs, and the line at which it stops. Pure."""
+"""The vertical line beside the rows of the model tree that shows which modules backward reaches and where it stops. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _WITHOUT = frozenset({ParameterState.CUT.value, ParameterState.UNREACHED.value})
 
 
 class TreeReach:
-    """The mark of each row. `update` takes in what was measured since."""
+    """The symbol of each row. `update` applies new measurements."""
 
     def __init__(self, tree: TreeState) -> None:
         self._tree = tree
@@ -25,7 +25,7 @@ class TreeReach:
         self._holding: frozenset[int] = frozenset()
 
     def update(self) -> None:
-        """Work the frontier out anew if something that decides it has changed."""
+        """Recompute the frontier if its inputs have changed."""
         tree, reach = self._tree, self._tree.reach
         upstream = tree.saved.upstream if tree.saved is not None else ()
         basis = None if reach is None else (reach.reach, reach.grad_modes, reach.called, upstream, tree.states)
@@ -38,7 +38,7 @@ class TreeReach:
         self._holding = with_ancestors(tree.modules, line.never_entered)
 
     def mark(self, row: int, *, folded: bool) -> str:
-        """One cell for a row (see `tree_rows`): blank where backward never comes, or where that is not known."""
+        """Return one cell for a row (see `tree_rows`): blank if backward does not reach it, or if that is unknown."""
         letters = self._tree.reach.reach if self._tree.reach is not None else ""
         if not letters or buffer_at(self._tree, row) is not None:
             return " "
@@ -61,7 +61,7 @@ class TreeReach:
 
 
 def frontier_words(tree: TreeState, line: Frontier | None, width: int) -> str:
-    """The frontier in a few words for the frame of the tree; nothing where there is none."""
+    """Describe the frontier in a few words for the frame of the tree; empty if there is none."""
     if line is None or not line.never_entered:
         return ""
     where = stop_words(tree, line)

@@ -1,7 +1,7 @@
-"""Which rows of the model tree are visible: the structure, minus what is folded, minus what the filter leaves out. Pure.
+"""The visible rows of the model tree: all rows except those that are folded or filtered out. Pure.
 
-A row is a number: a module's index as it is, a parameter's index inverted (`~index`, so always negative). Buffers are numbered
-after the parameters, and inverted too.
+A row is an integer: a module's row is its index, a parameter's row is its inverted index (`~index`, so always negative).
+Buffers are numbered after the parameters, and inverted too.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from gradtui.protocol.vocabulary import BufferInfo, ModuleInfo, ParameterInfo
 from gradtui.state.run_state import TreeState
 
 _FIRST_ROOM = 40
-"""Rows that a tree may have at first without being folded, where the caller names no number."""
+"""Default for the number of rows that a new tree may show without folding."""
 
 
 def buffer_at(tree: TreeState, row: int) -> BufferInfo | None:
-    """The buffer of a row; None for a module or a parameter."""
+    """Return the buffer of a row; None for a module or a parameter."""
     return tree.buffers[~row - len(tree.parameters)] if ~row >= len(tree.parameters) else None
 
 
 def row_path(tree: TreeState, row: int) -> str:
-    """The path of a row's module, parameter or buffer."""
+    """Return the path of a row's module, parameter or buffer."""
     if row >= 0:
         return tree.modules[row].path
     return (buffer_at(tree, row) or tree.parameters[~row]).path
 
 
 class TreeRows:
-    """Visible rows of one structure. Folds are kept by module path, so that they survive a new structure."""
+    """The visible rows of one structure. Folds are kept by module path, so that a new structure can restore them."""
 
     def __init__(self, tree: TreeState, folded: frozenset[str] | None = None, room: int = _FIRST_ROOM) -> None:
         self._modules: Sequence[ModuleInfo] = tree.modules
@@ -48,7 +48,7 @@ class TreeRows:
         self._matched_parameters: list[bool] = []
         self.filter = ""
         self.matches = 0
-        """Rows that the filter itself matched, without the ancestors that lead to them."""
+        """The number of rows that match the filter themselves, without their ancestors."""
         self.rows: list[int] = []
         self._rebuild()
 
@@ -70,27 +70,27 @@ class TreeRows:
         return info.own_parameters > 0 or info.subtree_modules > 1 or module in self._buffers
 
     def parent(self, row: int) -> int | None:
-        """The module row that a row stands under, None for a root."""
+        """Return the module row above a row in the tree, None for a root."""
         parent = self._modules[row].parent if row >= 0 else self._tensors[~row].module
         return parent if parent >= 0 else None
 
     def depth(self, row: int) -> int:
-        """How deep a row stands; roots are at 0."""
+        """Return the depth of a row in the tree; roots have depth 0."""
         return self._modules[row].depth if row >= 0 else self._modules[self._tensors[~row].module].depth + 1
 
     def path(self, row: int) -> str:
-        """The path of a row's module, parameter or buffer."""
+        """Return the path of a row's module, parameter or buffer."""
         return self._modules[row].path if row >= 0 else self._tensors[~row].path
 
     def position(self, row: int) -> int | None:
-        """Where a row stands among the visible ones, None if it is hidden."""
+        """Return the position of a row among the visible rows, None if it is hidden."""
         try:
             return self.rows.index(row)
         except ValueError:
             return None
 
     def set_folded(self, module: int, folded: bool) -> None:
-        """Hide or show what is below a module."""
+        """Hide or show the rows below a module."""
         if not self.has_children(module) or folded == self.is_folded(module):
             return
         if folded:
@@ -100,23 +100,23 @@ class TreeRows:
         self._rebuild()
 
     def fold_all(self) -> None:
-        """Hide everything below the children of the roots."""
+        """Hide all rows below the children of the roots."""
         self._folds.update(i for i, module in enumerate(self._modules) if module.depth >= 1 and self.has_children(i))
         self._rebuild()
 
     def unfold_all(self) -> None:
-        """Show everything."""
+        """Unfold every module."""
         self._folds.clear()
         self._rebuild()
 
     def is_match(self, row: int) -> bool:
-        """Whether the filter itself matched a row, rather than one below it."""
+        """Whether a row matches the filter itself, and not only one of its descendants."""
         if self._matched is None or row < 0:
             return True
         return _hits([self._modules[row].path.lower()], self.filter.lower())[0]
 
     def reveal(self, row: int) -> None:
-        """Unfold whatever hides a row, and drop the filter if it leaves the row out."""
+        """Unfold every ancestor of a row, and clear the filter if it hides the row."""
         if self._matched is not None and not self._passes(row):
             self.set_filter("")
         parent = self.parent(row)
@@ -126,9 +126,9 @@ class TreeRows:
         self._rebuild()
 
     def set_filter(self, text: str) -> None:
-        """Keep the rows whose path contains `text`, or matches it as a glob where it has `*`, `?` or `[`; case is ignored.
+        """Show only the rows whose path contains `text`, or matches it as a glob if it has `*`, `?` or `[`; case is ignored.
 
-        Rows above a match stay. An empty text shows everything again, folded as before.
+        The ancestors of a match are shown too. An empty text shows all rows again, folded as before.
         """
         self.filter = text
         self._folded_in_filter = set()
@@ -159,12 +159,12 @@ class TreeRows:
     def _with_ancestors(self, hits: list[bool]) -> list[bool]:
         shown, modules, last = list(hits), self._modules, -1
         for start in chain(compress(range(len(hits)), hits), compress(self._owners, self._matched_parameters)):
-            # Parameters of one module stand together.
+            # The parameters of one module are contiguous.
             if start == last:
                 continue
             last, shown[start] = start, True
             module = modules[start].parent
-            # A hit is marked already, and has or gets its own turn.
+            # A matching ancestor is shown already, and its own ancestors are handled in its own iteration.
             while module >= 0 and not shown[module]:
                 shown[module] = True
                 module = modules[module].parent
@@ -173,7 +173,7 @@ class TreeRows:
     def _rebuild(self) -> None:
         matched = self._matched
         if matched is not None and not self._folded_in_filter:
-            # A parameter's row is its place counted from the end.
+            # A parameter's row is its index counted from the end.
             marks = matched + self._matched_parameters[::-1]
             self.rows = list(compress(self._unfolded, map(marks.__getitem__, self._unfolded)))
         elif matched is not None:
@@ -187,7 +187,7 @@ class TreeRows:
 
     @cached_property
     def _unfolded(self) -> Sequence[int]:
-        """Every row, where nothing is folded or filtered."""
+        """All rows, without folds and filter."""
         rows = array("i")
         for index, module in enumerate(self._modules):
             rows.append(index)
@@ -216,7 +216,7 @@ class TreeRows:
         while index < len(modules):
             module = modules[index]
             if not matched[index]:
-                # Ancestors of a match are marked, so nothing below an unmarked module can match.
+                # Ancestors of a match are flagged, so nothing below an unflagged module can match.
                 index += module.subtree_modules
                 continue
             yield index
@@ -232,7 +232,7 @@ class TreeRows:
         return {index for index, module in enumerate(self._modules) if module.path in paths} if paths else set()
 
     def _first_folds(self, room: int) -> set[int]:
-        """Fold below the deepest level at which the whole tree still fits into `room` rows; the first level always shows."""
+        """Fold below the deepest level at which the whole tree still fits into `room` rows; the first level is always shown."""
         sizes: dict[int, int] = {}
         for index, module in enumerate(self._modules):
             sizes[module.depth] = sizes.get(module.depth, 0) + 1

@@ -1,8 +1,8 @@
-"""Sums over the subtrees of a tree, cheap enough to be asked for every visible row of a very large model. Pure.
+"""Sums over the subtrees of a tree, fast enough to query for every visible row of a very large model. Pure.
 
-Each answer equals that of `selectors.totals`. Counts come from running sums of integers, which are exact. Norms must not: the
-difference of two running sums of squares loses the small ones. They come from blocks of neighbouring parameters, all
-joined once per row of norms: half a millisecond for 100,000.
+Each result equals that of `selectors.totals`. Counts come from prefix sums of integers, which are exact. Norms cannot: the
+difference of two prefix sums of squares loses small values. They come from blocks of adjacent parameters, which are all joined
+once per row of norms; that takes half a millisecond for 100,000 parameters.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from gradtui.state.series import joint_norm
 
 _BLOCK = 256
 _IS_ONE = bytes(byte == ord("1") for byte in range(256))
-"""Turns the letters of flags into the numbers 1 and 0."""
+"""Translation table from the characters of flags to the bytes 1 and 0."""
 _LETTERS = "".join(state.value for state in (
     ParameterState.NOT_FINITE, ParameterState.MOVED, ParameterState.ORPHAN, ParameterState.UNREACHED, ParameterState.ZERO,
     ParameterState.SKIPPED, ParameterState.TRAINED, ParameterState.FLOW_THROUGH, ParameterState.CUT, ParameterState.UNKNOWN,
 ))  # fmt: skip
-"""Letters in the order in which a module row names them: what needs a look comes first."""
+"""The order of state letters in a module row: states that need attention come first."""
 
 
 class RangeNorms:
@@ -36,7 +36,7 @@ class RangeNorms:
         self._ranges: dict[tuple[int, int], float | None] = {}
 
     def norm(self, start: int, stop: int) -> float | None:
-        """L2 norm over the parameters `start:stop`, None if none of them has one."""
+        """Return the L2 norm over the parameters `start:stop`, None if none of them has one."""
         where = (start, stop)
         if where not in self._ranges:
             self._ranges[where] = self._join(start, stop)
@@ -50,7 +50,7 @@ class RangeNorms:
         return joint_norm((*edges, *self._blocks()[first:last]))
 
     def one(self, index: int) -> float | None:
-        """The norm of one parameter."""
+        """Return the norm of one parameter."""
         return self._norms[index]
 
     def _blocks(self) -> list[float | None]:
@@ -60,13 +60,13 @@ class RangeNorms:
             try:
                 self._made = [hypot(*norms[start : start + _BLOCK]) for start in starts]  # type: ignore[arg-type]
             except TypeError:
-                # Some are not known.
+                # Some norms are unknown.
                 self._made = [joint_norm(norms[start : start + _BLOCK]) for start in starts]
         return self._made
 
 
 class TreeTotals:
-    """Sums for the rows of one structure. `update` takes in what was measured since; the answers follow.
+    """Sums for the rows of one structure. Call `update` to apply new measurements before a query.
 
     Args:
         recent: how many of the newest rows of norms are kept for sparklines.
@@ -82,14 +82,14 @@ class TreeTotals:
         self._current: RangeNorms | None = None
         self._norms_of: Sequence[float | None] | None = None
         self.norms_version = 0
-        """Grows when there are other norms than before."""
+        """Incremented when the norms change."""
         self._recent: deque[tuple[int, RangeNorms]] = deque(maxlen=recent)
         self._kept: list[int] = []
         self._recomputed: list[int] = []
         self._kept_of: object = None
 
     def update(self, state: RunState) -> None:
-        """Take in the newest norms, flags and saved bytes."""
+        """Apply the newest norms, flags and saved bytes."""
         tree = state.tree
         if tree.trainable != self._trainable_of:
             self._trainable = [0, *accumulate(map(mul, self._each_count, tree.trainable.encode().translate(_IS_ONE)))]
@@ -111,51 +111,51 @@ class TreeTotals:
                 self._recent.append((step, self._current if row is tree.norms and self._current else RangeNorms(row)))
 
     def count(self, module: ModuleInfo) -> int:
-        """Elements of the subtree."""
+        """Return the number of elements in the subtree's parameters."""
         return self._over(self._counts, module)
 
     def bytes(self, module: ModuleInfo) -> int:
-        """Bytes of the subtree's parameters."""
+        """Return the bytes of the subtree's parameters."""
         return self._over(self._bytes, module)
 
     def trainable(self, module: ModuleInfo) -> int | None:
-        """Elements of the subtree that require a gradient; None while any of them is unknown."""
+        """Return the number of elements in the subtree that require a gradient; None while any of them is unknown."""
         first, last = module.first_parameter, module.first_parameter + module.subtree_parameters
         if not self._trainable or self._tree.trainable.find("-", first, last) >= 0:
             return None
         return self._over(self._trainable, module)
 
     def letters(self, module: ModuleInfo) -> str:
-        """The state letters found in the subtree, those that need a look first."""
+        """Return the state letters that occur in the subtree, those that need attention first."""
         first, last = module.first_parameter, module.first_parameter + module.subtree_parameters
         states = self._tree.states
         return "".join(letter for letter in _LETTERS if states.find(letter, first, last) >= 0)
 
     def kept(self, index: int) -> int | None:
-        """Bytes that autograd keeps for backward in the subtree of module `index`; None until measured."""
+        """Return the bytes that autograd saves for backward in the subtree of module `index`; None until measured."""
         if not self._kept:
             return None
         return self._kept[index + self._tree.modules[index].subtree_modules] - self._kept[index]
 
     def recomputed(self, index: int) -> bool:
-        """Whether backward computes anything again in the subtree of module `index`."""
+        """Whether backward recomputes anything in the subtree of module `index`."""
         if not self._recomputed:
             return False
         return self._recomputed[index + self._tree.modules[index].subtree_modules] > self._recomputed[index]
 
     def norm(self, module: ModuleInfo) -> float | None:
-        """Joint gradient norm of the subtree, None if it has none."""
+        """Return the joint gradient norm of the subtree, None if it has none."""
         if self._current is None:
             return None
         return self._current.norm(module.first_parameter, module.first_parameter + module.subtree_parameters)
 
     def recent_of_module(self, module: ModuleInfo) -> list[float | None]:
-        """The newest norms of the subtree, oldest first."""
+        """Return the newest norms of the subtree, oldest first."""
         first, last = module.first_parameter, module.first_parameter + module.subtree_parameters
         return [norms.norm(first, last) for _, norms in self._recent]
 
     def recent_of_parameter(self, index: int) -> list[float | None]:
-        """The newest norms of one parameter, oldest first."""
+        """Return the newest norms of one parameter, oldest first."""
         return [norms.one(index) for _, norms in self._recent]
 
     @staticmethod

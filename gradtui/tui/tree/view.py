@@ -1,6 +1,7 @@
-"""The model tree: a flat list of visible rows drawn by line, so that 100,000 rows are as quick as ten. UI thread.
+"""The model tree: a flat list of visible rows, of which only those on the screen are drawn. UI thread.
 
-It holds a cursor, folds and a filter, and no fact about the run: every cell is read from the `RunState` when it is drawn.
+It draws 100,000 rows as fast as ten. It stores a cursor, folds and a filter, and no facts about the run: every cell is read
+from the `RunState` when it is drawn.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from gradtui.tui.widgets import LineView, ScrollLines
 
 
 class ModuleTree(ScrollLines):
-    """Rows of modules and parameters with a cursor."""
+    """The rows of modules, parameters and buffers, with a cursor."""
 
     BINDINGS = bindings("tree")
 
     @dataclass
     class CursorMoved(Message):
-        """The cursor is on another row."""
+        """The cursor has moved to another row."""
 
     @dataclass
     class ToggleClicked(Message):
@@ -40,7 +41,7 @@ class ModuleTree(ScrollLines):
 
     @dataclass
     class ExplainClicked(Message):
-        """A row was clicked twice."""
+        """The user double-clicked a row."""
 
     def __init__(self, state: RunState, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -49,7 +50,7 @@ class ModuleTree(ScrollLines):
         self.rows = TreeRows(state.tree)
         self._totals = TreeTotals(state.tree, SPARK_WIDTH)
         self.reach = TreeReach(state.tree)
-        """Where backward runs, up to date since the last drawing."""
+        """Which modules backward reaches, as of the last drawing."""
         self._cells: TreeCells | None = None
         self._waiting: tuple[int, ...] = ()
         self._marks = NOTHING_PENDING
@@ -57,22 +58,22 @@ class ModuleTree(ScrollLines):
 
     @property
     def current(self) -> int | None:
-        """The row under the cursor (see `tree_rows`), None while there is none."""
+        """The row under the cursor (see `tree_rows`), None if there are no rows."""
         return self.rows.rows[self.cursor] if self.cursor < len(self.rows) else None
 
     @property
     def measured(self) -> int | None:
-        """The row under the cursor if gradients are measured for it; None for a buffer."""
+        """The row under the cursor if its gradients are measured; None for a buffer."""
         row = self.current
         return row if row is None or buffer_at(self._state.tree, row) is None else None
 
     @property
     def totals(self) -> TreeTotals:
-        """Sums over subtrees, up to date since the last drawing."""
+        """Sums over subtrees, as of the last drawing."""
         return self._totals
 
     def update(self) -> None:
-        """Take in a new structure if there is one, and repaint the rows that changed."""
+        """Apply a new structure if there is one, and repaint the rows that changed."""
         self._take_in()
         self.redraw()
 
@@ -107,7 +108,7 @@ class ModuleTree(ScrollLines):
         return len(self.rows) or len(self._empty(width))
 
     def lines_for(self, width: int, height: int) -> Sequence[Line]:
-        # A key repaints at any time: module rows must then be as new as the parameter rows under them.
+        # A key can repaint at any time, and then module rows must be as new as the parameter rows under them.
         self._take_in()
         state = self._state
         columns = columns_for(width - 1)
@@ -147,7 +148,7 @@ class ModuleTree(ScrollLines):
     # Cursor
 
     def move_to(self, index: int) -> None:
-        """Put the cursor on a visible row, scrolling as far as needed."""
+        """Move the cursor to a visible row, scrolling as far as needed."""
         if not len(self.rows):
             return
         index = min(max(0, index), len(self.rows) - 1)
@@ -159,12 +160,12 @@ class ModuleTree(ScrollLines):
             self.post_message(self.CursorMoved())
 
     def show_row(self, row: int) -> None:
-        """Put the cursor on a row, unfolding and dropping the filter where they hide it."""
+        """Move the cursor to a row; unfold its ancestors and clear the filter if they hide it."""
         self.rows.reveal(row)
         self.move_to(self.rows.position(row) or 0)
 
     def to_next_problem(self) -> bool:
-        """Go to the next parameter whose state needs a look; False if there is none."""
+        """Move to the next parameter whose state needs attention; return False if there is none."""
         at = self.current
         tree = self._state.tree
         after = -1 if at is None else ~at if at < 0 else tree.modules[at].first_parameter - 1
@@ -175,7 +176,7 @@ class ModuleTree(ScrollLines):
         return True
 
     def set_filter(self, text: str) -> None:
-        """Filter the rows by path; the cursor stays on its row if that matches, else it goes to the first match."""
+        """Filter the rows by path. The cursor stays on its row if that matches, else it moves to the first match."""
         at = self.current
         self.rows.set_filter(text)
         where = self.rows.position(at) if at is not None and self.rows.is_match(at) else None
@@ -197,7 +198,7 @@ class ModuleTree(ScrollLines):
             row = self.rows.parent(row)
         self.move_to(self.rows.position(row) or 0 if row is not None else 0)
 
-    # Actions; what each does is told in `action_table.ACTIONS`
+    # Actions; `action_table.ACTIONS` describes each
 
     def action_cursor_up(self) -> None:
         self.move_to(self.cursor - 1)
@@ -252,7 +253,7 @@ class ModuleTree(ScrollLines):
     # Mouse
 
     def on_click(self, event: events.Click) -> None:
-        """Select a row; a click on an arrow folds, on the letter of the selected row toggles, a double click explains."""
+        """Select a row. A click on an arrow folds, on the state of the selected row toggles it, a double click explains."""
         offset = event.get_content_offset(self)
         if offset is None or not len(self.rows) or self._cells is None:
             return
@@ -278,7 +279,7 @@ class ModuleTree(ScrollLines):
 
 
 class ColumnTitles(LineView):
-    """The line above the tree that names its columns, once there are any rows."""
+    """The line of column titles above the tree, blank until there are rows."""
 
     def __init__(self, state: RunState, *, id: str | None = None) -> None:
         super().__init__(id=id)

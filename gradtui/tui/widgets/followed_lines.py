@@ -1,4 +1,4 @@
-"""Lines of text that follow their end until the person scrolls away from it. UI thread."""
+"""Lines of text that follow their end until the user scrolls away from it. UI thread."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gradtui.tui.widgets.line_view import ScrollLines
 
 
 class FollowedLines(ScrollLines):
-    """Follows the last line. Scrolling up holds the text still; going back to the end follows again."""
+    """Follows the last line. Scrolling up stops following; scrolling back to the end resumes it."""
 
     _MOVES: ClassVar[dict[str, Callable[[FollowedLines], int]]] = {
         "up": lambda view: view.top - 1,
@@ -29,7 +29,7 @@ class FollowedLines(ScrollLines):
         self.follows = True
 
     def on_key(self, event: events.Key) -> None:
-        """Scroll by the usual keys; they are plain keys rather than actions because they mean nothing elsewhere."""
+        """Scroll by the usual keys. These are not actions, because they have no meaning elsewhere."""
         move = self._MOVES.get(event.key)
         if move is not None:
             event.stop()

@@ -1,4 +1,4 @@
-"""The last line of the screen: the keys that matter, as many as fit, to be pressed or clicked. UI thread."""
+"""The footer: the most important keys, as many as fit, to press or click. UI thread."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _GAP = 2
 
 
 def key_bar(actions: Sequence[Action], width: int) -> list[tuple[range, Action]]:
-    """The cells that each action takes; the last ones are left out where there is no room."""
+    """Return the cells of each action; the last actions are left out if they do not fit."""
     placed: list[tuple[range, Action]] = []
     start = 1
     for action in actions:
@@ -28,10 +28,10 @@ def key_bar(actions: Sequence[Action], width: int) -> list[tuple[range, Action]]
 
 
 class KeyBar(LineView):
-    """Keys and what they do. A click on one posts `Pressed`."""
+    """Keys and their labels. A click on one posts `Pressed`."""
 
     class Pressed(Message):
-        """An action was clicked."""
+        """The user clicked an action."""
 
         def __init__(self, action: Action) -> None:
             super().__init__()
@@ -42,7 +42,7 @@ class KeyBar(LineView):
         self._actions = actions
 
     def show(self, actions: Sequence[Action]) -> None:
-        """Show other actions from now on."""
+        """Replace the shown actions."""
         if actions != self._actions:
             self._actions = actions
             self.redraw()

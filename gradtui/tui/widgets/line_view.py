@@ -1,6 +1,6 @@
-"""Widgets that draw lines of roles by Textual's Line API. UI thread.
+"""Widgets that draw lines of (text, role) by Textual's Line API. UI thread.
 
-No text is parsed, and only lines that changed are drawn.
+They parse no text, and draw only the lines that changed.
 """
 
 from __future__ import annotations
@@ -21,36 +21,36 @@ _THUMB, _TRACK = "▐", " "
 
 
 class Inks:
-    """The style of each role on the ground of one widget, made once."""
+    """Caches the style of each role on the background of one widget."""
 
     def __init__(self, palette: Palette, ground: Style) -> None:
         self._palette, self.ground = palette, ground
         self._styles: dict[str, Style] = {}
 
     def style(self, role: str) -> Style:
-        """What has no background of its own is drawn on the widget's."""
+        """Return a role's style; without a background of its own it gets the widget's."""
         style = self._styles.get(role)
         if style is None:
             style = self._styles[role] = self.ground + self._palette.style(role)
         return style
 
     def strip(self, line: Line, width: int) -> Strip:
-        """A line as a strip of exactly `width` cells."""
+        """Return a line as a strip of exactly `width` cells."""
         segments = [Segment(text, self.style(role)) for text, role in compact(line)]
         return Strip(segments).adjust_cell_length(width, self.ground)
 
 
 def palette_of(widget: Widget) -> Palette:
-    """The palette of the widget's app, which must have one."""
+    """Return the palette of the widget's app, which must have one."""
     palette: Palette = widget.app.palette  # type: ignore[attr-defined]  # every app of this package has one
     return palette
 
 
 class LineView(Widget):
-    """A set of lines, as many as the widget is high.
+    """A widget that shows as many lines as it is high.
 
-    A subclass implements `lines_for(width, height)`; `redraw` asks it and repaints what differs. If it raises, the error is
-    what the panel shows: a broken panel never costs the screen.
+    A subclass implements `lines_for(width, height)`; `redraw` calls it and repaints the lines that differ. If it raises, the
+    widget shows the error: a broken panel never breaks the screen.
     """
 
     ALLOW_SELECT = False
@@ -62,12 +62,12 @@ class LineView(Widget):
         self._inks: Inks | None = None
 
     def lines_for(self, width: int, height: int) -> Sequence[Line]:
-        """The lines to show in a content area of this size; one that is shorter than `width` is filled up when drawn."""
+        """Return the lines for a content area of this size; lines shorter than `width` are padded when drawn."""
         raise NotImplementedError
 
     @property
     def lines(self) -> Sequence[Line]:
-        """The lines as they were last drawn."""
+        """The lines as last drawn."""
         return self._lines
 
     @property
@@ -88,18 +88,18 @@ class LineView(Widget):
                 self._strips.pop(y, None)
                 first = y if first is None else first
             elif first is not None:
-                # Neighbours in one go: each region is looked at by every step of Textual's.
+                # Refresh adjacent lines together, because every step of Textual's refresh handles each region.
                 self.refresh(Region(0, first, size.width, y - first))
                 first = None
 
     def show_failure(self, error: Exception) -> None:
-        """Show an error in place of the lines, until the next drawing."""
+        """Show an error instead of the lines, until the next drawing."""
         self._lines = [error_line(error)]
         self._strips.clear()
         self.refresh()
 
     def render_line(self, y: int) -> Strip:
-        """The strip of one line of the content."""
+        """Return the strip of one line of the content."""
         strip = self._strips.get(y)
         if strip is None:
             if self._inks is None:
@@ -108,40 +108,41 @@ class LineView(Widget):
         return strip
 
     def on_resize(self) -> None:
-        """Lay the lines out anew."""
+        """Lay out the lines again."""
         self._strips.clear()
         self.redraw()
 
     def on_show(self) -> None:
-        """Catch up with what was missed while hidden."""
+        """Draw what changed while the widget was hidden."""
         self.redraw()
 
     def notify_style_update(self) -> None:
-        """Drop strips that carry the colours of the old theme."""
+        """Drop the cached strips, which have the colours of the old theme."""
         super().notify_style_update()
         self._strips.clear()
         self._inks = None
 
 
 class ScrollLines(LineView, can_focus=True):
-    """More lines than fit, scrolled by keys and wheel, with a thumb in the last column.
+    """More lines than fit, scrolled by keys and wheel, with a scrollbar thumb in the last column.
 
-    It scrolls itself, because every change of a scroll view's virtual size costs a layout of the whole screen.
+    The widget scrolls by itself, because every change of a Textual scroll view's virtual size costs a layout of the whole
+    screen.
     """
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
         self.top = 0
-        """The first visible line."""
+        """Index of the first visible line."""
         self.follows = False
-        """Whether the last line stays in sight as lines are added."""
+        """Whether the last line stays visible as lines are added."""
 
     def line_count(self, width: int) -> int:
-        """How many lines there are at this width."""
+        """Return the number of lines at this width."""
         raise NotImplementedError
 
     def line_at(self, index: int, width: int) -> Line:
-        """Line number `index`, in exactly `width` cells."""
+        """Return line number `index` in exactly `width` cells."""
         raise NotImplementedError
 
     def lines_for(self, width: int, height: int) -> Sequence[Line]:
@@ -156,11 +157,11 @@ class ScrollLines(LineView, can_focus=True):
         return [(*line, (_THUMB if y in thumb else _TRACK, "rule")) for y, line in enumerate(visible)]
 
     def scroll_lines(self, count: int) -> None:
-        """Scroll by so many lines, down if positive."""
+        """Scroll by `count` lines, down if positive."""
         self.scroll_top_to(self.top + count)
 
     def scroll_top_to(self, top: int) -> None:
-        """Make `top` the first visible line, as far as there are lines."""
+        """Make `top` the first visible line, within the limits of the text."""
         size = self.content_size
         last_top = max(0, self.line_count(size.width - 1) - size.height)
         self.top = min(max(0, top), last_top)
@@ -168,7 +169,7 @@ class ScrollLines(LineView, can_focus=True):
         self.redraw()
 
     def scrolled(self, *, at_end: bool) -> None:
-        """Called when the person scrolled; for subclasses that follow the end."""
+        """Called when the user has scrolled; for subclasses that follow the end."""
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
         event.stop()
@@ -180,12 +181,12 @@ class ScrollLines(LineView, can_focus=True):
 
 
 def error_line(error: Exception) -> Line:
-    """One line in place of a panel that could not be drawn."""
+    """Return one line that replaces a panel that could not be drawn."""
     return ((f"this panel failed: {type(error).__name__}: {error}", "error"),)
 
 
 def guarded(lines: Callable[[], Sequence[Line]]) -> list[Line]:
-    """The lines, or one that says why there are none."""
+    """Return the lines, or one line with the error that `lines` raised."""
     try:
         return list(lines())
     except Exception as error:  # noqa: BLE001  # whatever breaks in a panel stays in the panel

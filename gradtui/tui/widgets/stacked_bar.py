@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from gradtui.tui.rendering import Line, Span
 
 FULL = "▇"
-"""Seven eighths of a cell high, so that bars in neighbouring rows stay apart."""
+"""Seven eighths of a cell high, so that bars in adjacent rows stay apart."""
 
 _PEAK = "▲"
 _TO_PEAK = "╌"
@@ -16,12 +16,12 @@ _TO_PEAK = "╌"
 def stacked_bar(
     parts: Sequence[tuple[str, float]], full: float, width: int, peak: float | None = None, patterns: str = ""
 ) -> Line:
-    """A bar in exactly `width` cells.
+    """Return a bar in exactly `width` cells.
 
     Args:
         parts: (role, size) from left to right; a size below zero takes no room.
         full: the size that fills the whole width.
-        peak: where a mark stands, if that is beyond the last part.
+        peak: the position of the peak mark, shown if it is beyond the last part.
         patterns: one character per part, for screens without colour.
     """
     if width <= 0 or full <= 0:
