@@ -175,7 +175,7 @@ def write_anew(summary: dict[str, Any], path: Path, put_in_place: Callable[[Path
     path = path.resolve()
     # In a shared directory another user could create a link with a predictable name.
     name = path.with_name(f".{path.name[:200]}.{secrets.token_hex(8)}")
-    # The kernel applies the umask. Reading it with `os.umask` would change it for a moment, also for the script's threads.
+    # The kernel applies the umask. Reading it by `os.umask` changes it for a moment, under the script's own threads.
     descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o666)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
