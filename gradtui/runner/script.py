@@ -89,7 +89,7 @@ def load(target: Target) -> Program:
     except Exception as error:
         if isinstance(error, ScriptError):
             raise
-        # A syntax error or similar (a null byte, too deep nesting): print python's own report, without gradtui's frames.
+        # A syntax error or similar (a null byte, too deep nesting): python's own report, without gradtui's frames.
         strip_own_frames(error)
         report = traceback.format_exception(type(error), error, error.__traceback__)
         raise ScriptError("".join(report).rstrip("\n"), 1) from None

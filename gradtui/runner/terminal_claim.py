@@ -69,7 +69,7 @@ def _path(terminal: int, environ: Mapping[str, str]) -> str:
 
 
 def _open(path: str) -> int:
-    """Open the file, creating it if needed. Raises OSError if the file does not belong to this user."""
+    """Open the file, creating it if needed. Raises OSError if it is not a regular file of this user."""
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     descriptor = move_aside(os.open(path, flags, 0o600))
     found = os.fstat(descriptor)
