@@ -1,8 +1,8 @@
 """gradtui: a terminal dashboard that runs any unedited PyTorch training script in the same process.
 
-`gradtui.watch(model, optimizer)` is the explicit way, for a notebook or a script that wants it. `gradtui.state_dict()` and
-`gradtui.load_state_dict(state)` let a script's checkpoint keep what a person has frozen. `gradtui.apply_schedule(file, model,
-optimizer)` applies a schedule file to the training that follows, without the command.
+Without the command, a notebook or a script calls `gradtui.watch(model, optimizer)`, or `gradtui.apply_schedule(file, model,
+optimizer)` to apply a schedule file to the training that follows. `gradtui.state_dict()` and `gradtui.load_state_dict(state)`
+let a script's checkpoint keep the freezes that the user made.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["Watch", "__version__", "apply_schedule", "load_state_dict", "state_d
 
 
 def __getattr__(name: str) -> Any:
-    # torch is imported only when somebody asks for what needs it: `gradtui --help` must not wait a second for it.
+    # Importing torch takes about a second. `gradtui --help` must not wait for it.
     if name in ("Watch", "apply_schedule", "watch"):
         from gradtui import watching
 

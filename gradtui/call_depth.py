@@ -1,8 +1,8 @@
-"""Leaves gradtui's own calls out of CPython's call counter, so that a script recurses as deep as under plain python.
+"""Exclude gradtui's own calls from CPython's call counter, so that a script recurses as deep as under plain python.
 
 The counter is an int in the state of each thread (`PyThreadState`). Python 3.10 counts up; later versions count down from the
-recursion limit. `sys.getrecursionlimit()` returns what it returns without gradtui. Where `_find` does not find exactly one
-such int, the counter stays untouched. Main thread, whose state lives as long as the process; standard library only.
+recursion limit. `sys.getrecursionlimit()` returns the same as without gradtui. If `_find` does not find exactly one such int,
+the counter stays unchanged. Main thread only, because its state lives as long as the process; standard library only.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from typing import Final
 COUNTS_DOWN = sys.version_info >= (3, 11)
 
 LEAVE_OUT: Final = 1 if COUNTS_DOWN else -1
-"""What to add to the count to leave one call out; to take off again when that call ends."""
+"""The number to add to the count to exclude one call, and to subtract when that call ends."""
 
 _FIELDS = 32
-"""The count is among the first ints of a thread's state: found at 7 to 11 in Python 3.10 to 3.13."""
+"""Number of ints searched. The count is among the first ints of a thread's state: at 7 to 11 in Python 3.10 to 3.13."""
 
 
 class CallCount:
-    """The count of one thread.
+    """The call count of one thread.
 
     Attributes:
-        thread: the only thread that may change it; 0 where no count is known.
-        cell: the count itself. A change of `LEAVE_OUT` for each call that is left out costs no call of its own.
-        spare: what any other thread changes instead.
+        thread: the only thread that may change the count; 0 if no count is known.
+        cell: the count itself. Adding `LEAVE_OUT` to it for each excluded call needs no function call.
+        spare: the cell that any other thread changes instead.
     """
 
     def __init__(self, thread: int, cell: memoryview) -> None:
@@ -38,14 +38,14 @@ class CallCount:
         self.spare = _ineffective()
 
     def in_use(self) -> int:
-        """How many calls are under way, the caller's included."""
+        """Return the number of active calls, the caller's included."""
         count: int = self.cell[0]
         return (sys.getrecursionlimit() - count if COUNTS_DOWN else count) - 1
 
 
 @functools.cache
 def of_main_thread() -> CallCount:
-    """The count of the main thread; one without effect where it cannot be found, or where another thread asks first."""
+    """Return the count of the main thread; one without effect if it is not found or another thread calls this first."""
     cell = _find() if threading.current_thread() is threading.main_thread() else None
     return CallCount(0, _ineffective()) if cell is None else CallCount(get_ident(), cell)
 
@@ -55,9 +55,9 @@ def _ineffective() -> memoryview:
 
 
 def calls_below_script(count: CallCount, *, by_runpy: bool) -> int:
-    """How many more calls there are below the caller's `exec` of a script than below a script that python runs.
+    """Return how many more calls there are below the caller's `exec` of a script than below a script that python runs.
 
-    python runs a module, a directory and an archive by two functions of `runpy`, the second of which calls `exec`.
+    python runs a module, a directory or an archive through two functions of `runpy`, the second of which calls `exec`.
     """
     here = count.in_use() - 1
     found: dict[str, int] = {}
@@ -67,11 +67,11 @@ def calls_below_script(count: CallCount, *, by_runpy: bool) -> int:
 
 
 def _find() -> memoryview | None:
-    """The int that changes by one with each call, None unless there is exactly one."""
+    """Return the int that changes by one with each call, None unless there is exactly one."""
     try:
         import ctypes
 
-        # A library object of our own: what is set on the functions of `ctypes.pythonapi` is everybody's.
+        # A separate library object: attributes set on the functions of `ctypes.pythonapi` are global to the process.
         interpreter = ctypes.PyDLL(None, handle=ctypes.pythonapi._handle)  # noqa: SLF001 - documented
         state = interpreter.PyThreadState_Get
         state.restype = ctypes.c_void_p
@@ -89,5 +89,5 @@ def _find() -> memoryview | None:
 
 
 def _fields_below(fields: memoryview, calls: int) -> list[int]:
-    """What the fields are below this many calls of this function."""
+    """Return the fields as read below this many calls of this function."""
     return fields.tolist() if calls == 1 else _fields_below(fields, calls - 1)

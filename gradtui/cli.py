@@ -1,4 +1,4 @@
-"""The command line: options in, one frozen Settings out. Main thread, before anything heavy is imported."""
+"""Parse the command line into one frozen `Settings`. Main thread, before any slow import."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _EPILOG = (
 
 
 def _share(_context: click.Context, _option: click.Parameter, value: str) -> float:
-    """Read a share of time: `1%`, `0.5 %` or `0.01`, more than nothing and at most all of it."""
+    """Parse a share of time above 0 % and at most 100 %: `1%`, `0.5 %` or `0.01`."""
     match = re.fullmatch(r"([0-9]*\.?[0-9]+|[0-9]+\.)\s*(%?)", value.strip())
     if match is None:
         raise click.BadParameter(f"{value!r} is not a share of time; write it as 1% or 0.01")
@@ -38,7 +38,7 @@ def _share(_context: click.Context, _option: click.Parameter, value: str) -> flo
 
 
 def _steps(_context: click.Context, _option: click.Parameter, value: str | None) -> int | None:
-    """Read a number of steps, at least one."""
+    """Parse a number of steps, at least one."""
     if value is None:
         return None
     if re.fullmatch(r"\+?[0-9]+", value.strip()) is None or int(value) < 1:
@@ -47,7 +47,7 @@ def _steps(_context: click.Context, _option: click.Parameter, value: str | None)
 
 
 def _output_file(_context: click.Context, _option: click.Parameter, value: str | None) -> Path | None:
-    """Take a file that can be written: one that cannot is refused now, not after hours of training."""
+    """Return the path of a writable file. An unwritable one is refused now, not after hours of training."""
     if value is None:
         return None
     path = Path(os.path.abspath(os.path.expanduser(value)))
@@ -61,7 +61,7 @@ def _output_file(_context: click.Context, _option: click.Parameter, value: str |
 
 
 def _schedule(_context: click.Context, _option: click.Parameter, value: str | None) -> tuple[Scheduled, ...]:
-    """Read a schedule: a mistake in it is told now, and nothing is run."""
+    """Load a schedule file. An error in it ends the command before the script runs."""
     if value is None:
         return ()
     from gradtui.export.schedule_file import load
@@ -125,10 +125,10 @@ def _command(module: str | None, words: tuple[str, ...], show_version: bool, **o
 
 
 def parse(argv: Sequence[str]) -> Settings:
-    """Turn the words after the program name into Settings.
+    """Parse the arguments after the program name into `Settings`.
 
     Raises:
-        SystemExit: 0 after --help or --version; 2 after one line on stderr that says what is wrong.
+        SystemExit: 0 after --help or --version; 2 after one line on stderr that describes the error.
     """
     try:
         outcome = _command.main(_fence_module_arguments(list(argv)), prog_name="gradtui", standalone_mode=False)
@@ -144,7 +144,7 @@ def parse(argv: Sequence[str]) -> Settings:
 
 
 def _fence_module_arguments(argv: list[str]) -> list[str]:
-    """Put `--` after `-m MODULE`, so that what follows is the module's, even where it looks like an option of ours."""
+    """Insert `--` after `-m MODULE`, so that the rest belongs to the module even if it looks like an option of gradtui."""
     takes_value = {
         name
         for option in _command.params
@@ -165,11 +165,11 @@ def _fence_module_arguments(argv: list[str]) -> list[str]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Parse the command line and run the script; the exit code is the script's own.
+    """Parse the command line, run the script and return the script's exit code.
 
     Raises:
         SystemExit: for --help, --version and a bad command line.
-        KeyboardInterrupt: last of all, when the script ended by Ctrl+C, so that the process dies as python does.
+        KeyboardInterrupt: at the very end, if Ctrl+C ended the script, so that the process dies as python does.
     """
     settings = parse(sys.argv[1:] if argv is None else argv)
     launch: Callable[[Settings], int] = importlib.import_module("gradtui.launch").launch

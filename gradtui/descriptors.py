@@ -1,4 +1,4 @@
-"""File descriptors of ours, kept where a script does not trip over them. Any thread."""
+"""Give gradtui's file descriptors high numbers, which a script does not use. Any thread."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ if sys.platform != "win32":
     import fcntl
 
 LOWEST_OWN = 200
-"""Our descriptors start here: above what a script opens or closes by number, below the 256 that macOS allows and the
-1,024 that `select` can watch."""
+"""The lowest number of gradtui's descriptors: above those that a script opens or closes by number, below the 256 that macOS
+allows and the 1,024 that `select` can watch."""
 
 
 def move_aside(descriptor: int) -> int:
-    """Move a descriptor to a high number, closed on exec. Returns the new number; the old one is closed."""
+    """Move a descriptor to a high number with close-on-exec set. Returns the new number and closes the old descriptor."""
     duplicate = duplicate_aside(descriptor)
     os.close(descriptor)
     return duplicate
 
 
 def duplicate_aside(descriptor: int) -> int:
-    """Duplicate a descriptor to a high number, closed on exec; to any number where the limit is lower.
+    """Duplicate a descriptor to a high number with close-on-exec set; to any number if the process's limit is lower.
 
     Raises:
-        OSError: `descriptor` is not open, or there are no free ones.
+        OSError: `descriptor` is not open, or no descriptor is free.
     """
     if sys.platform == "win32":
         return os.dup(descriptor)

@@ -1,4 +1,4 @@
-"""From settings to an exit code: chooses the screen or the plain report, and puts the parts of a run together."""
+"""Run a script as the settings say: choose the screen or the plain reporter, and connect the parts of a run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def launch(settings: Settings) -> int:
     """Run the script as the settings say and return its exit code.
 
     Raises:
-        SystemExit, KeyboardInterrupt: where the script's own ending has to be passed on.
+        SystemExit, KeyboardInterrupt: to pass on how the script ended.
     """
     try:
         program = load(settings.target)
@@ -57,7 +57,7 @@ def launch(settings: Settings) -> int:
 
 
 def _plain(settings: Settings, program: Program, why: str) -> NoReturn:
-    """Run without a screen; `why` there is none."""
+    """Run without a screen; `why` says in words why there is none."""
     if settings.pause_at_nan:
         write_line(f"--pause-at-nan needs the screen, to let the run go on from there: {why}")
         sys.exit(USAGE_ERROR)
@@ -108,7 +108,10 @@ def _summary_file(settings: Settings, summary: Callable[[], dict[str, Any] | Non
 
 
 def _beside(holder: str, settings: Settings, program: Program) -> NoReturn:
-    """Run without a screen because `holder` has it. It may be another rank of this run, so nothing keeps the script back."""
+    """Run without a screen because `holder` has it.
+
+    The holder may be another rank of this run, so the script runs even with --pause-at-nan.
+    """
     without = ", without --pause-at-nan" if settings.pause_at_nan else ""
     write_line(f"{holder} has the dashboard on this terminal; running with --plain{without}")
     _plain(replace(settings, pause_at_nan=False), program, "another process has it")
@@ -116,7 +119,7 @@ def _beside(holder: str, settings: Settings, program: Program) -> NoReturn:
 
 @contextmanager
 def _renewed(file: SummaryFile | None) -> Iterator[None]:
-    """While this lasts the summary's file is renewed now and then, if there is to be one."""
+    """Renew the summary file every few seconds within this context, if there is one."""
     if file is None:
         yield
         return

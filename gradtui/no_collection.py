@@ -1,4 +1,4 @@
-"""Keeps Python's cyclic collector from running while much is made that stays."""
+"""Disable Python's cyclic garbage collector while gradtui creates many long-lived objects."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from contextlib import contextmanager
 
 @contextmanager
 def no_collection() -> Iterator[None]:
-    """Until this ends nothing is collected: of what a start makes nothing is garbage, and looking for it takes a tenth; of a
-    tree of many modules, a third."""
+    """Disable garbage collection within this context.
+
+    Startup and the creation of a large module tree make no garbage, but collection would take a tenth and a third of their
+    time.
+    """
     was_on = gc.isenabled()
     try:
-        # Within: a Ctrl+C may come right after it, and a script that catches that goes on.
+        # Inside `try`: a Ctrl+C may arrive right after it, and a script that catches it continues.
         gc.disable()
         yield
     finally:

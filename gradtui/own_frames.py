@@ -1,9 +1,9 @@
-"""Keeps our own frames out of the tracebacks that a script's author reads, and out of what counts the frames of the stack.
+"""Remove gradtui's frames from the script's tracebacks, and hide them from code that counts stack frames.
 
-`warnings.warn(stacklevel=n)` and `logging` (Python 3.11 and later) name a caller that is so many frames up. CPython does not
+`warnings.warn(stacklevel=n)` and `logging` (Python 3.11 and later) name the caller a number of frames up. CPython does not
 count a frame whose file name contains both "importlib" and "_bootstrap" (`is_internal_frame` in `_warnings.c`,
-`_is_internal_frame` in `warnings.py` and `logging`; Python 3.10 to 3.14). A function of ours that calls code of the script's
-gets such a file name: it is hidden. Any thread; standard library only.
+`_is_internal_frame` in `warnings.py` and `logging`; Python 3.10 to 3.14). *Hiding* a function gives it such a file name; it is
+done to functions of gradtui that call the script's code. Any thread; standard library only.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from typing import Any, TypeVar
 F = TypeVar("F", bound=Callable[..., Any])
 
 PACKAGE_DIRECTORY = os.path.dirname(os.path.abspath(__file__)) + os.sep
-"""Where the gradtui package lies, with a closing separator: the prefix of each of our files."""
+"""Directory of the gradtui package with a trailing separator: the prefix of each file of gradtui."""
 
 _DEAD_ENDS = frozenset(
     PACKAGE_DIRECTORY + os.path.join(*parts)
     for parts in (("probe", "runtime", "hook_set.py"), ("transport", "in_process.py"))
 )
-"""Files whose functions never lead back into the script: whatever library they call is called for us."""
+"""Files whose functions never call back into the script: every library call below them is gradtui's own."""
 
 _HIDDEN = os.path.join(PACKAGE_DIRECTORY, "importlib_bootstrap", "")
-"""The directory that hidden functions seem to come from. It does not exist."""
+"""The directory in the file names of hidden functions. It does not exist."""
 
 _STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
 _PACKAGES = tuple(f"{os.sep}{kind}-packages{os.sep}" for kind in ("site", "dist"))
@@ -37,21 +37,21 @@ _EXCEPTION_GROUP: type | None = getattr(builtins, "BaseExceptionGroup", None)  #
 
 
 def hide(function: F) -> F:
-    """Hide all frames of this function. Returns the function itself, which has another code object from then on."""
+    """Hide all frames of this function by replacing its code object. Returns the same function."""
     function.__code__ = _hidden(function.__code__)
     return function
 
 
 def is_hidden(code: CodeType) -> bool:
-    """Whether frames of this code are hidden."""
+    """Return whether frames of this code are hidden."""
     return code.co_filename.startswith(_HIDDEN)
 
 
 def hide_callers(*, keep_runpy: bool) -> None:
-    """Hide the frames that are running now, from the caller down, so that a script sees nothing below its own first frame.
+    """Hide the active frames from the caller down, so that a script sees no frames below its own first one.
 
-    These are frames of ours, of the program that has started us and, unless the script itself is to run as `python -m` runs
-    it, of `runpy`. No other frame is touched.
+    These are the frames of gradtui, of the program that started gradtui and, unless the script itself runs as under
+    `python -m`, of `runpy`. Other frames stay as they are.
     """
     rename = getattr(_imp, "_fix_co_filename", None)
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - what `inspect.currentframe` is
@@ -62,7 +62,7 @@ def hide_callers(*, keep_runpy: bool) -> None:
         elif not keep_runpy and frame.f_globals.get("__name__") == "runpy":
             function = frame.f_globals.get(code.co_name)
             if getattr(function, "__code__", None) is code:
-                # The script may use runpy as well: for that the function gets a copy under the present name.
+                # The script may use runpy as well, so the function gets a copy of the code with the real file name.
                 function.__code__ = code.replace()  # type: ignore[union-attr]  # it has one
                 rename(code, _hidden_name(code.co_filename))
         frame = frame.f_back
@@ -76,18 +76,19 @@ def _hidden_name(file: str) -> str:
 
 @functools.cache
 def _hidden(code: CodeType) -> CodeType:
-    """Copy the code. Each code has one copy: what dynamo notes about a code object holds for all functions made from it."""
+    """Return the hidden copy of the code. Each code has one copy: dynamo records facts per code object, which then hold for all
+    functions made from it."""
     return code.replace(co_filename=_hidden_name(code.co_filename))
 
 
 def strip_own_frames(error: BaseException) -> None:
-    """Take every frame of a gradtui file, and of libraries at work for us, out of the traceback of `error`, in place.
+    """Remove the frames of gradtui, and of libraries that gradtui calls, from the traceback of `error`, in place.
 
-    The same is done to each exception that is reached through `__cause__`, `__context__` or an exception group, so
-    that what is printed is what plain python prints.
+    The same happens to each exception reachable through `__cause__`, `__context__` or an exception group, so that the printed
+    traceback is that of plain python.
 
-    In an `except` clause, with a bare `raise` after it, also the frame of that clause is gone: CPython 3.11 and later
-    raise again with `__traceback__` as it stands then (3.10 begins with the clause's own entry, which stays).
+    If the caller is an `except` clause that ends with a bare `raise`, the frame of that clause is removed too: CPython 3.11 and
+    later raise again with the current `__traceback__` (3.10 begins with the clause's own entry, which stays).
     """
     seen: set[int] = set()
     waiting: list[BaseException | None] = [error]
@@ -103,7 +104,7 @@ def strip_own_frames(error: BaseException) -> None:
 
 
 def _without_own(first: TracebackType | None) -> TracebackType | None:
-    """Relink a chain of traceback entries so that only those of other files remain."""
+    """Relink a chain of traceback entries so that only the foreign ones remain."""
     kept = list(_foreign(first))
     for entry, following in zip(kept, [*kept[1:], None]):
         entry.tb_next = following
@@ -121,14 +122,14 @@ def _foreign(entry: TracebackType | None) -> Iterator[TracebackType]:
         if file.startswith(PACKAGE_DIRECTORY):
             for_us = for_us or file in _DEAD_ENDS
         elif not (for_us and _is_library(file)):
-            # A signal handler of the script's, on top of a function of ours: all it calls is its own affair.
+            # A signal handler of the script on top of a function of gradtui: the calls below it are the script's.
             for_us = False
             yield entry
         entry = following
 
 
 def _is_library(file: str) -> bool:
-    """Whether this is a file of torch or of the standard library."""
+    """Return whether this is a file of torch or of the standard library."""
     torch = getattr(sys.modules.get("torch"), "__file__", None)
     if torch is not None and file.startswith(os.path.dirname(torch) + os.sep):
         return True

@@ -1,4 +1,5 @@
-"""Text for the terminal: names of a script's parameters, modules, classes and files may hold control sequences.
+"""Remove control characters from text for the terminal: names of a script's parameters, modules, classes and files may
+contain control sequences.
 
 gradtui writes each of its lines to stderr through `write_line` or `PlainReporter.say`, and draws the screen through
 `tui/terminal/line_filter.py`. Any thread; standard library only.
@@ -11,22 +12,22 @@ import sys
 _REPLACED = dict.fromkeys((*range(32), 127, *range(128, 160), 8206, 8207, 8232, 8233, 1564), "·")
 _REPLACED |= dict.fromkeys((*range(8234, 8239), *range(8294, 8298)), "·")
 _REPLACED[ord("\t")] = " "
-"""Control characters of ASCII and Latin-1, line separators, and marks that reverse the direction of text. `str.isprintable`
-is False for each of them."""
+"""Control characters of ASCII and Latin-1, line separators, and characters that reverse the direction of text.
+`str.isprintable` is False for each of them."""
 
 _DELETED = dict.fromkeys(_REPLACED)
 
 
 def printable(text: str) -> str:
-    """The text with a dot in place of each control character, which would otherwise reach the terminal as a command."""
+    """Replace each control character by a dot, because a terminal would execute it."""
     return text if text.isprintable() else text.translate(_REPLACED)
 
 
 def without_controls(text: str) -> str:
-    """The text without its control characters: as wide as before, for they take no cell."""
+    """Remove the control characters. The width of the text stays the same, because they occupy no cell."""
     return text if text.isprintable() else text.translate(_DELETED)
 
 
 def write_line(text: str) -> None:
-    """Write a line to `sys.stderr`, with `gradtui: ` in front."""
+    """Write a line to `sys.stderr` with the prefix `gradtui: `."""
     sys.stderr.write(f"gradtui: {printable(text)}\n")

@@ -1,4 +1,4 @@
-"""A run with a screen: the terminal, the capture of output, the app's thread and the script on the main thread."""
+"""A run with a screen: the terminal, the output capture, the app's thread, and the script on the main thread."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _READY_S = 10.0
-"""The script starts after the first paint, or after this long if the screen does not come up."""
+"""The script starts after the first paint, or after this many seconds if the screen does not start."""
 
 _ANSWER_S = 5.0
-"""The screen's thread is given so long to answer a question."""
+"""Seconds that the app's thread has to answer a request."""
 
 _TAIL_LINES = 15
 """Lines of the script's output repeated on the terminal once the screen is closed."""
 
 
 class ScreenRun:
-    """Runs a script under the dashboard. When the person leaves or the app dies, training goes on without a screen."""
+    """Runs a script under the dashboard. If the user closes the screen or the app crashes, training continues without it."""
 
     def __init__(
         self,
@@ -77,24 +77,24 @@ class ScreenRun:
 
     @property
     def dropped(self) -> int:
-        """Events that were not drained in time."""
+        """Number of events that were not drained in time."""
         return self._training.events.dropped
 
     def look(self, at: Callable[[RunState], T]) -> T | None:
-        """Return what `at` makes of the state, with all events that have arrived, on the thread that owns it now.
+        """Apply `at` to the state with all events received so far, on the thread that owns it now, and return the result.
 
-        None where that thread has no time. Any thread but that one.
+        Returns None if that thread does not answer in time. May be called from any other thread.
         """
         if self._thread.is_alive:
             return self._thread.ask(lambda app: cast("GradtuiApp", app).look(at), _ANSWER_S)
         return self.reporter.look(at)
 
     def claim_terminal(self) -> str | None:
-        """Take the terminal for this run's screen, or return in words who has it. Before `capture_output`."""
+        """Claim the terminal for this run's screen, or return in words who has it. Call this before `capture_output`."""
         return self._claim.take(self._settings.target.name)
 
     def capture_output(self) -> None:
-        """Send the output to the log. Before `execute`.
+        """Redirect the output to the log. Call this before `execute`.
 
         Raises:
             OSError: the log cannot be opened. Nothing has changed then.
@@ -104,18 +104,18 @@ class ScreenRun:
         self._capture.start()
 
     def _say_in_background(self) -> None:
-        # A terminal may stop the jobs that write to it from the background; the script has not written anything yet.
+        # A terminal may stop background jobs that write to it; the script itself has not written anything yet.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTTOU})
         write_line(f"in the background: fg shows the dashboard; the output of the script goes to {self._capture.log}")
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def execute(self) -> Outcome:
-        """Run the script, then keep the screen up until the person leaves it."""
+        """Run the script, then keep the screen open until the user closes it."""
         self._terminal.shield.raise_()
         with no_collection():
             self._thread.start()
             self._thread.wait_ready(_READY_S)
-        # While the screen stays up nobody should have to wait for what the script does at its exit.
+        # The script's exit callbacks run now: they must not wait until the user closes the screen.
         outcome = self._training.execute(at_end=run_exit_callbacks)
         if outcome.forked:
             return outcome
@@ -144,19 +144,19 @@ class ScreenRun:
         return app
 
     def _screen_ended(self, thread: UiThread) -> None:
-        """On the app's thread, with the terminal restored."""
+        """Hand over to the plain reporter. Runs on the app's thread, with the terminal restored."""
         self._claim.release()
         self._hand_over(getattr(thread.app, "run_state", None))
         self._plotter.close()
 
     def _hand_over(self, state: RunState | None) -> None:
-        """The plain report takes the run from here; what the screen knew is its to go on with."""
+        """Let the plain reporter continue the run with the screen's state."""
         if state is not None:
             self.reporter.state = state
         self._training.commands.close()
         gone = self._terminal.is_gone
         if gone:
-            # What the script prints would fail on a terminal that is no more: it stays in the log, and so do our lines.
+            # Writing to a terminal that is gone would fail: the script's output and gradtui's lines go to the log.
             self.reporter.speak_into(self._capture.log)
         else:
             self._terminal.shield.lower()
@@ -171,13 +171,13 @@ class ScreenRun:
         self.reporter.start()
 
     def _note_lost_output(self, reason: str) -> None:
-        """On whatever thread prints."""
+        """Report that the log lost output. Runs on any thread that prints."""
         trouble = f"what the script prints is not kept: {reason}"
         self._training.events.put(ProbeFailed(0.0, self.reporter.state.step, "log", trouble, False))
 
     def _report_troubles(self, outcome: Outcome) -> None:
         if self._capture.lost_bytes:
-            # Among what is lost is the traceback, most likely.
+            # The lost output most likely includes the traceback.
             sys.stderr.write(outcome.error or "")
             lost, log = self._capture.lost_bytes, self._capture.log
             write_line(f"{lost:,} bytes of the output are not in {log}: {self._capture.trouble}")

@@ -1,4 +1,4 @@
-"""What the person asked for on the command line, as plain frozen data. Made once, read by every thread."""
+"""The options of the command line as plain frozen data. Created once, read by every thread."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ from pathlib import Path
 from gradtui.protocol.schedule import Scheduled
 
 DEFAULT_SHARE = 0.01
-"""Share of the time that measuring may take unless the person says otherwise."""
+"""Default share of the time that measuring may take."""
 
 DEFAULT_UI_SHARE = 0.006
-"""Share of the time that drawing may take; training loses more than that where steps are short (`docs/performance.md`)."""
+"""Default share of the time that drawing may take; training loses more than that if steps are short
+(`docs/performance.md`)."""
 
 USAGE_ERROR = 2
-"""Exit code of a bad command line, as python and click have it."""
+"""Exit code for a bad command line, the same as that of python and click."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """What to run: a file, directory or zip archive (`path`), or a module (`module`, as with `python -m`).
+    """The program to run: a file, directory or zip archive (`path`), or a module (`module`, as with `python -m`).
 
-    Exactly one of the two is set. `arguments` belong to the script and are passed on untouched.
+    Exactly one of the two is set. `arguments` belong to the script and are passed on unchanged.
     """
 
     path: str | None
@@ -34,7 +35,7 @@ class Target:
 
     @property
     def name(self) -> str:
-        """What a person calls it: the file or module name, without its directory."""
+        """The name to display: the file or module name, without its directory."""
         if self.module is not None:
             return self.module
         assert self.path is not None
@@ -42,7 +43,7 @@ class Target:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """What a person types after the options to run it."""
+        """The command line arguments, after the options, that run it."""
         if self.module is not None:
             return "-m", self.module, *self.arguments
         assert self.path is not None
@@ -51,18 +52,18 @@ class Target:
 
 @dataclass(frozen=True)
 class Settings:
-    """One run's options.
+    """The options of one run.
 
     Attributes:
-        target: what to run.
+        target: the program to run.
         plain: no dashboard, even on a terminal.
         steps: stop cleanly after this many optimizer steps; None for no limit.
         summary: where to write the closing summary as JSON.
         budget: share of the step time that sampled measuring aims at, 0 to 1; the hooks come on top.
         ui_budget: share of wall time that the dashboard's thread may spend drawing, 0 to 1.
-        schedule: what is to be done to the run at given steps.
+        schedule: the commands to apply at given steps.
         pause_at_nan: hold the run at the first step with NaN or Inf.
-        log: where the script's output goes while the screen is up; None for a file of our own choosing.
+        log: file for the script's output while the screen is up; None for one that gradtui chooses.
     """
 
     target: Target

@@ -1,4 +1,4 @@
-"""`gradtui.watch` and `gradtui.apply_schedule`: for a notebook, or for a script that wants them, without the command."""
+"""`gradtui.watch` and `gradtui.apply_schedule`, for notebooks and for scripts that run without the command."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def watch(
 
     Args:
         model: the root module.
-        optimizers: those that train it; one made later is found by itself.
-        name: what to call the model; its class's name by default.
-        progress: write a progress line to stderr every few seconds, what becomes of each toggle, and a closing summary.
+        optimizers: the optimizers that train it; gradtui finds one created later by itself.
+        name: name of the model; its class's name by default.
+        progress: write to stderr a progress line every few seconds, the result of each toggle, and a closing summary.
         budget: share of the step time that sampled measuring aims at, 0 to 1; the hooks come on top.
 
     Returns:
-        The watch, to be closed when training is over. Under the command `gradtui`, which watches already, the call says
-        which model is meant and what it is called. Its toggles work there, and its summary is that of the run.
+        The watch; close it when training is over. Under the command `gradtui`, which already watches the run, this call only
+        names the model and its optimizers. The returned watch can toggle, and its summary is that of the run.
 
     Raises:
         RuntimeError: another watch is open in this process.
@@ -75,24 +75,24 @@ def watch(
 def apply_schedule(
     file: str | os.PathLike[str], model: nn.Module | Mapping[str, nn.Module], *optimizers: Optimizer
 ) -> Watch:
-    """Apply a schedule file to the training that follows, as `gradtui --schedule FILE` does, by the same handlers.
+    """Apply a schedule file to the training that follows, with the same handlers as `gradtui --schedule FILE`.
 
-    `step` of an entry counts the optimizer steps from this call on. Nothing is measured for the sake of a display.
+    `step` of an entry counts the optimizer steps from this call on. This call makes no measurements for a display.
 
     Args:
         file: a schedule file (TOML).
-        model: the root module; several as a mapping, whose names the paths in the file begin with.
-        optimizers: those that train it; one made later is found by itself.
+        model: the root module, or a mapping from names to root modules; the paths in the file then begin with these names.
+        optimizers: the optimizers that train it; gradtui finds one created later by itself.
 
     Returns:
-        The open watch. It closes when the process ends, or by `close`, which also ends the schedule. Entries that were never
-        reached are reported on stderr then.
+        The open watch. It closes when the process ends, or by `close`, which also ends the schedule. It then reports on stderr
+        the entries that the training did not reach.
 
     Raises:
         ValueError: the file is no schedule; the message names the entry.
         RuntimeError: the run has a schedule already, or a watch is open.
-        SystemExit: during training, with exit code 2, where an entry names what no model has, or would break the run. A line on
-            stderr says which entry, and why.
+        SystemExit: during training, with exit code 2, if an entry names something that no model has, or would break the run. A
+            line on stderr names the entry and the reason.
     """
     try:
         entries = load(Path(file))
@@ -129,7 +129,7 @@ def _introduce(probe: Probe, name: str | None, model: nn.Module, optimizers: tup
 
 
 class Watch:
-    """A watched training, made by `watch`. Use it as a context manager, or call `close` when training is over."""
+    """A watched training. `watch` returns it. Use it as a context manager, or call `close` when training is over."""
 
     def __init__(self, *, progress: bool, budget: float, schedule: Sequence[Scheduled] = ()) -> None:
         self._events = EventQueue()
@@ -143,27 +143,27 @@ class Watch:
 
     @property
     def state(self) -> RunState:
-        """What is known of the training, a fraction of a second old."""
+        """The state of the training, a fraction of a second old."""
         return self._reporter.state
 
     def freeze(self, path: str, *, state: Literal["keep", "offload", "drop"] = "keep", statistics: bool = True) -> None:
-        """Ask for what `path` names to be frozen at the next step boundary.
+        """Freeze the parameters that `path` names at the next step boundary.
 
         Args:
-            path: of a parameter or module, or any selection (`gradtui.state.selection`); empty for the whole model.
-            state: what becomes of the optimizer's state: `keep`, `offload` (to host memory until the unfreeze) or `drop`.
-            statistics: hold the running statistics of modules that are frozen wholly (BatchNorm).
+            path: path of a parameter or module, or any selection (`gradtui.state.selection`); empty for the whole model.
+            state: what to do with the optimizer's state: `keep`, `offload` (to host memory until the unfreeze) or `drop`.
+            statistics: hold the running statistics of modules (BatchNorm) whose parameters are all frozen.
         """
         self._commands.submit(lambda id_: SetTrainable(id_, path, False, state, statistics))
 
     def unfreeze(self, path: str) -> None:
-        """Ask for what `path` names, likewise, to be trained from the next step boundary on."""
+        """Unfreeze the parameters that `path` names, as in `freeze`, at the next step boundary."""
         self._commands.submit(lambda id_: SetTrainable(id_, path, True))
 
     def summary(self) -> dict[str, Any]:
-        """The run so far, as `gradtui --summary` writes it.
+        """Return the summary of the run so far, as `gradtui --summary` writes it.
 
-        Asked for on the training thread it is complete; on any other it may lack the last hundredths of a second.
+        It is complete if called on the training thread. On any other thread it may lack the last hundredths of a second.
         """
         if self.probe.hooks.thread == get_ident():
             self.probe.report()
@@ -171,7 +171,7 @@ class Watch:
         return summarise(self.state, dropped=self._events.dropped)
 
     def close(self) -> None:
-        """Take every hook off. A second call does nothing, and neither does a call in a forked process."""
+        """Remove all hooks. A second call, or a call in a forked process, does nothing."""
         if active_probe() is not self.probe or os.getpid() != self._owner:
             return
         atexit.unregister(self.close)
@@ -183,7 +183,7 @@ class Watch:
             self._reporter.say(line)
 
     def open(self) -> None:
-        """Put the hooks on."""
+        """Install the hooks."""
         script = _script()
         version = str(torch.__version__)
         self._events.put(RunStarted(0.0, 0, script, (), os.getpid(), "cpu", self._session.ledger, version, None))
@@ -201,7 +201,7 @@ class Watch:
 
 
 class WatchInRun(Watch):
-    """What `watch` returns where the command `gradtui` watches: the same calls, of which `close` leaves the run alone."""
+    """The `Watch` that `watch` returns under the command `gradtui`. Its `close` does not end the run's watch."""
 
     def __init__(self, probe: Probe, viewer: Viewer | None) -> None:
         self.probe = probe
@@ -211,13 +211,14 @@ class WatchInRun(Watch):
 
     @property
     def state(self) -> RunState:
-        """What the viewer of the run knows; nothing in a forked process, or where the viewer does not answer."""
+        """The state of the run's viewer; an empty state in a forked process, or if the viewer does not answer."""
         return self._look(lambda state: state) or RunState()
 
     def summary(self) -> dict[str, Any]:
-        """The run so far, as `gradtui --summary` writes it. Everything is unknown where the viewer does not answer.
+        """Return the summary of the run so far, as `gradtui --summary` writes it. If the viewer does not answer, every value is
+        unknown.
 
-        Asked for on the training thread it is complete; on any other it may lack the last hundredths of a second.
+        It is complete if called on the training thread. On any other thread it may lack the last hundredths of a second.
         """
         if self.probe.hooks.active and self.probe.hooks.thread == get_ident():
             self.probe.report()
@@ -225,7 +226,7 @@ class WatchInRun(Watch):
         return self._look(lambda state: summarise(state, dropped=dropped)) or summarise(RunState(), dropped=0)
 
     def _look(self, at: Callable[[RunState], T]) -> T | None:
-        # In a forked process there is no thread that could answer, and nobody to release its locks.
+        # A forked process has no thread that could answer, or that would release the locks of that thread.
         if self._viewer is None or os.getpid() != self._owner:
             return None
         try:
@@ -235,4 +236,4 @@ class WatchInRun(Watch):
         return found
 
     def close(self) -> None:
-        """The run goes on being watched."""
+        """Do nothing: the command continues to watch the run."""

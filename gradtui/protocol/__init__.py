@@ -1,1 +1,1 @@
-"""The vocabulary of the project: what happened (events) and what the person asked for (commands). Standard library only."""
+"""Events (what happened in a run) and commands (what the user asked for), as plain data. Standard library only."""

@@ -1,7 +1,7 @@
-"""Commands as plain dictionaries and back: a word for the command and its fields by name. No ids, no class names.
+"""Convert commands to plain dictionaries and back: a word for the command and its fields by name. No ids, no class names.
 
-`SetTrainable` goes by two words, `freeze` and `unfreeze`; every other command by its class's name in lower case with
-underscores. What a field leaves at its default is not written.
+`SetTrainable` has two words, `freeze` and `unfreeze`. The word of every other command is its class name in snake case.
+Fields with their default value are left out.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from gradtui.protocol.commands import Command, Intervention, SetTrainable
 
 
 class BadEntry(ValueError):  # noqa: N818 - it is an answer, not an error of ours
-    """Words that are no command; the message is one line."""
+    """A dictionary that describes no command. The message is one line."""
 
 
 def to_words(command: Command) -> dict[str, Any]:
-    """A command as a dictionary: `command` first, then its fields."""
+    """Return a command as a dictionary: `command` first, then its fields."""
     kind = type(command)
     word, preset = next(
         (word, preset)
@@ -38,7 +38,7 @@ def to_words(command: Command) -> dict[str, Any]:
 
 
 def from_words(words: Mapping[str, Any], id_: int) -> Command:
-    """The command that a dictionary describes, with this id. Raises `BadEntry`."""
+    """Return the command that a dictionary describes, with the id `id_`. Raises `BadEntry`."""
     if "command" not in words:
         raise BadEntry(f"command is missing; it is one of {', '.join(_kinds())}")
     word = words["command"]
@@ -56,14 +56,14 @@ def from_words(words: Mapping[str, Any], id_: int) -> Command:
     missing = [name for name, field in fields.items() if field.default is dataclasses.MISSING and name not in given]
     if missing:
         raise BadEntry(f"{word} needs {' and '.join(missing)}")
-    # A list of a file is a tuple here, as everything in a command is for good.
+    # TOML arrays are lists; the fields of a frozen command must be immutable.
     fixed = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
     return kind(id=id_, **preset, **fixed)
 
 
 @cache
 def _kinds() -> dict[str, tuple[type[Command], dict[str, Any]]]:
-    """Every command by its word, and the fields that the word itself sets."""
+    """Map each word to its command class and to the fields that the word itself sets."""
     found: dict[str, tuple[type[Command], dict[str, Any]]] = {
         "freeze": (SetTrainable, {"trainable": False}),
         "unfreeze": (SetTrainable, {"trainable": True}),
@@ -87,7 +87,7 @@ def _fits(value: Any, hint: Any) -> bool:
         return value is None
     if hint is float:
         return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-    # A bool is an int to Python, and to nobody else.
+    # In Python a bool is an int; in a schedule file `true` is no number.
     return isinstance(value, hint) and (hint is bool or not isinstance(value, bool))
 
 

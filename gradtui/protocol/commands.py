@@ -1,6 +1,6 @@
-"""What the person asked for: frozen dataclasses of plain data, applied on the training thread at a step boundary.
+"""Commands of the user: frozen dataclasses of plain data, applied on the training thread at a step boundary.
 
-`id` is chosen by the sender; the whole command comes back in `CommandApplied` or `CommandRejected`.
+The sender chooses `id`. `CommandApplied` or `CommandRejected` carries the whole command back.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """Anything a person can ask of a live run."""
+    """Base class of everything that the user can ask of a live run."""
 
     id: int
 
@@ -23,12 +23,12 @@ class Intervention(Command):
 
 @dataclass(frozen=True, slots=True)
 class SetTrainable(Intervention):
-    """Freeze (`trainable` False) or unfreeze what `path` names: a selection (`gradtui.state.selection`), usually the path of
-    a parameter or of a module.
+    """Freeze (`trainable` False) or unfreeze the parameters that `path` selects (`gradtui.state.selection`): usually it is the
+    path of a parameter or of a module.
 
     `state` says what a freeze does with the optimizer's state: `keep` it, `offload` it to host memory until the unfreeze, or
-    `drop` it. With `statistics` a freeze holds the running statistics of modules that it freezes wholly (BatchNorm), and an
-    unfreeze lets them go again.
+    `drop` it. With `statistics`, a freeze holds the running statistics of modules (BatchNorm) whose parameters it freezes
+    completely, and an unfreeze releases them.
     """
 
     path: str
@@ -39,9 +39,9 @@ class SetTrainable(Intervention):
 
 @dataclass(frozen=True, slots=True)
 class TakeUpFreezes(Intervention):
-    """Freeze what was frozen when `gradtui.state_dict()` was called: `frozen` has paths of parameters.
+    """Restore the freezes that `gradtui.state_dict()` returned.
 
-    `holding` has paths of modules whose running statistics were held.
+    `frozen` has the paths of the frozen parameters, `holding` those of the modules whose running statistics were held.
     """
 
     frozen: tuple[str, ...]
@@ -50,12 +50,12 @@ class TakeUpFreezes(Intervention):
 
 @dataclass(frozen=True, slots=True)
 class VerifyFreeze(Command):
-    """Compare everything that commands have frozen with what it was then: version counters and checksums."""
+    """Compare version counters and checksums of everything that commands have frozen with their values at the freeze."""
 
 
 @dataclass(frozen=True, slots=True)
 class SetCheckpointing(Intervention):
-    """Have the module at `path` computed again in backward instead of keeping its activations, or no longer."""
+    """Turn activation checkpointing of the module at `path` on or off: backward recomputes its activations."""
 
     path: str
     on: bool
@@ -63,7 +63,7 @@ class SetCheckpointing(Intervention):
 
 @dataclass(frozen=True, slots=True)
 class SetMode(Intervention):
-    """Put the module at `path` and all within it in training mode or in eval mode, as `module.train(training)` does."""
+    """Put the module at `path` and its submodules in training or eval mode, as `module.train(training)` does."""
 
     path: str
     training: bool
@@ -71,9 +71,9 @@ class SetMode(Intervention):
 
 @dataclass(frozen=True, slots=True)
 class SetGroup(Intervention):
-    """Set learning rate and weight decay of a parameter group; None leaves one as it is.
+    """Set learning rate and weight decay of a parameter group; None leaves a setting unchanged.
 
-    `optimizer` is its place in `OptimizersFound`, `group` the group's place within it, both from 0.
+    `optimizer` is the optimizer's index in `OptimizersFound`, `group` the index of its parameter group, both from 0.
     """
 
     optimizer: int
@@ -89,7 +89,7 @@ class ZeroGradients(Intervention):
 
 @dataclass(frozen=True, slots=True)
 class TrainOnly(Intervention):
-    """Unfreeze what `selection` names and freeze all the rest, both or neither."""
+    """Unfreeze the parameters that `selection` names and freeze all others. If one part fails, neither is applied."""
 
     selection: str
 
@@ -101,9 +101,9 @@ class Pause(Command):
 
 @dataclass(frozen=True, slots=True)
 class PauseAtBadStep(Command):
-    """Hold the training thread at the boundary after the next step in which NaN or Inf appears; with `on` False no longer.
+    """Hold the training thread at the boundary after the next step in which NaN or Inf appears; `on` False cancels this.
 
-    Until then every step is measured, whatever the budget.
+    Until then every step is measured, regardless of the budget.
     """
 
     on: bool = True
@@ -111,46 +111,46 @@ class PauseAtBadStep(Command):
 
 @dataclass(frozen=True, slots=True)
 class Resume(Command):
-    """Let a held training thread go on."""
+    """Let a held training thread continue."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunSteps(Command):
-    """Let `count` optimizer steps run, then hold again."""
+    """Let `count` optimizer steps run, then hold the training thread again."""
 
     count: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class RunTo(Command):
-    """Let the run go on until `step` optimizer steps have been executed, then hold."""
+    """Let the run continue until `step` optimizer steps have been executed, then hold the training thread."""
 
     step: int
 
 
 @dataclass(frozen=True, slots=True)
 class Undo(Intervention):
-    """Take back the latest command that changed the script's objects and has not been taken back yet."""
+    """Undo the latest command that changed the script's objects and has not been undone yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class TraceStep(Command):
-    """Follow every allocation of the next step."""
+    """Record every allocation of the next step."""
 
 
 @dataclass(frozen=True, slots=True)
 class FollowMicroSteps(Command):
-    """Measure what has accumulated in the gradients at the end of every backward, or no longer."""
+    """Start or stop measuring the norm of the accumulated gradients at the end of every backward."""
 
     on: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Watch(Command):
-    """Look closely at the gradients of these parameters (paths) from now on, in place of those that were watched before.
+    """Compute statistics and histograms of the gradients of these parameters (paths), instead of those watched before.
 
-    On each examined step their figures and histograms are taken, and once at the next measured step. Unknown paths are
-    passed over; an empty tuple ends it.
+    The probe computes them at each sampled step, and once at the next step whose norms it measures. It ignores unknown paths.
+    An empty tuple ends the watch.
     """
 
     parameters: tuple[str, ...]
@@ -158,22 +158,22 @@ class Watch(Command):
 
 @dataclass(frozen=True, slots=True)
 class TraceGradient(Command):
-    """In the next step, find how the gradient comes from the loss to the parameter or module at `path`, and read what
-    optimizers keep for it."""
+    """In the next step, find the path of the gradient from the loss to the parameter or module at `path`, and read the size of
+    its optimizer state."""
 
     path: str
 
 
 @dataclass(frozen=True, slots=True)
 class SaveAllocatorSnapshot(Command):
-    """Write what the CUDA allocator holds, block by block, to a file that PyTorch's memory viewer opens."""
+    """Write a snapshot of the CUDA allocator's blocks to a file for PyTorch's memory viewer."""
 
 
 @dataclass(frozen=True, slots=True)
 class SaveCheckpoint(Command):
-    """Write the state of models and optimizers to a file; empty for a new one beside the log.
+    """Write the state of models and optimizers to `file`; if empty, to a new file beside the log.
 
-    A relative path is from where the script began.
+    A relative path is relative to the script's working directory at its start.
     """
 
     file: str = ""
@@ -181,4 +181,4 @@ class SaveCheckpoint(Command):
 
 @dataclass(frozen=True, slots=True)
 class StopTraining(Command):
-    """End the script at the next step boundary, as `sys.exit(0)` there would."""
+    """End the script at the next step boundary, as a `sys.exit(0)` at that point would."""

@@ -1,4 +1,4 @@
-"""What every event has, and what every measurement is."""
+"""The base classes of events and measurements."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Anything that happened in a run."""
+    """Base class of everything that happens in a run."""
 
     at: float
     step: int
     listing: int | None = field(default=None, kw_only=True)
-    """The number of the listing of models (`ModelsFound.listing`) that the event's places of modules and parameters belong to.
+    """The listing of models (`ModelsFound.listing`) that the event's indexes of modules and parameters refer to.
 
-    None where the event has no such places, or cannot be late.
+    None if the event has no such indexes, or cannot arrive after a newer listing.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Measurement(Event):
-    """An event that a later one of its kind replaces or continues. A full queue drops measurements, and nothing else."""
+    """An event that a later one of its kind replaces or continues. A full queue drops measurements and no other events."""

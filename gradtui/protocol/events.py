@@ -1,4 +1,4 @@
-"""What happened: frozen dataclasses of plain numbers and strings, never tensors, safe to hand to any thread.
+"""Events of a run: frozen dataclasses of plain numbers and strings, never tensors, that any thread may read.
 
 `at` is seconds since the run started (a monotonic clock), `step` the number of executed optimizer steps so far.
 """
@@ -88,8 +88,8 @@ __all__ = [
 class RunStarted(Event):
     """The script is about to run.
 
-    `device` and `ledger` (where memory totals come from) are what is assumed until a model is seen, and empty like
-    `torch_version` as long as torch has not been imported; `log` is the file that takes the script's output, if there is one.
+    `device` and `ledger` (the source of memory totals) are assumptions until a model is found. They are empty, like
+    `torch_version`, until torch is imported. `log` is the file that receives the script's output, if there is one.
     """
 
     script: str
@@ -103,7 +103,7 @@ class RunStarted(Event):
 
 @dataclass(frozen=True, slots=True)
 class TorchImported(Event):
-    """The script has imported torch, and is watched from now on; `ledger` is where memory totals come from."""
+    """The script has imported torch, and the probe watches it from now on. `ledger` is the source of memory totals."""
 
     version: str
     device: str
@@ -112,9 +112,9 @@ class TorchImported(Event):
 
 @dataclass(frozen=True, slots=True)
 class ModelsFound(Event):
-    """The models of the run, whole: it replaces the list of models, modules and parameters that was known before.
+    """The complete list of the models of the run. It replaces the earlier list of models, modules and parameters.
 
-    What was measured of a module or parameter stays true where it is in both lists. `listing` is the number of the new list.
+    Measurements of a module or parameter that is in both lists stay valid. `listing` is the number of the new list.
     """
 
     models: tuple[ModelInfo, ...]
@@ -122,14 +122,14 @@ class ModelsFound(Event):
     parameters: tuple[ParameterInfo, ...]
     buffers: tuple[BufferInfo, ...] = ()
     former_modules: tuple[int, ...] = ()
-    """Aligned with `modules`: the place of the same module object in the list before, -1 if it is new. Empty: all are new."""
+    """Aligned with `modules`: the index of the same module object in the earlier list, -1 if it is new. Empty: all are new."""
     former_parameters: tuple[int, ...] = ()
-    """Aligned with `parameters`, likewise."""
+    """Aligned with `parameters`: the same for parameters."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceFound(Event):
-    """The models' parameters are on this device, so memory totals come from this ledger."""
+    """The models' parameters are on this device, so memory totals come from the source `ledger`."""
 
     device: str
     ledger: str
@@ -137,26 +137,26 @@ class DeviceFound(Event):
 
 @dataclass(frozen=True, slots=True)
 class OptimizersFound(Event):
-    """The live optimizers, whole, in order of first sight; optimizers that were freed keep their place."""
+    """The complete list of optimizers, in the order the probe found them. Freed optimizers keep their index."""
 
     optimizers: tuple[OptimizerInfo, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class GroupsRead(Event):
-    """The settings of each optimizer's parameter groups have changed. `step` is the one that uses those given here.
+    """The settings of the optimizers' parameter groups have changed. `step` is the step that uses the new settings.
 
-    They are in the order of `OptimizersFound`. Of an optimizer that is gone there are none.
+    `optimizers` is in the order of `OptimizersFound`. A freed optimizer has no settings.
     """
 
     optimizers: tuple[tuple[GroupSettings, ...], ...]
     before: int | None = None
-    """The last step of which they were read and were the old ones: the change came after it. None at the first reading."""
+    """The last step at which the probe read the old settings: the change came after it. None at the first reading."""
 
 
 @dataclass(frozen=True, slots=True)
 class PhaseTime:
-    """Time spent in a phase and how often it was entered, since the last `Progress`."""
+    """Time spent in a phase, and the number of times it was entered, since the last `Progress`."""
 
     phase: Phase
     seconds: float
@@ -165,7 +165,7 @@ class PhaseTime:
 
 @dataclass(frozen=True, slots=True)
 class Progress(Event):
-    """What went by since the last `Progress`: several short steps travel in one event."""
+    """Steps and times since the last `Progress`. One event may cover several short steps."""
 
     steps: int
     micro_steps: int
@@ -174,25 +174,25 @@ class Progress(Event):
     """Executed steps of each optimizer, in the order of `OptimizersFound`."""
     phases: tuple[PhaseTime, ...]
     own_seconds: float
-    """Time that our hooks took on the training thread. Where our operations take longer on a device than on the host,
-    device time counts."""
+    """Time that gradtui's hooks took on the training thread. Where gradtui's operations take longer on a device than on the
+    host, this is their device time."""
     norms_every: int
     ledger_every: int
-    """Cadence: gradient norms and the deep ledger are measured every so many steps to stay within the budget."""
+    """Interval in steps between measurements of the gradient norms, and of the memory breakdown, that keeps the budget."""
     readings_dropped: int = 0
-    """Steps and micro-steps, of the whole run so far, whose gradients were not measured because a device had not finished the
-    readings before, or had no memory left for them."""
+    """Steps and micro-steps, of the whole run so far, whose gradients were not measured because a device had not finished
+    earlier readings, or had no memory left for them."""
     exempt_steps: int = 0
     exempt_seconds: float = 0.0
-    """Steps that were examined whatever the budget (the first ones, and those after a change), and what our hooks took in
-    them. One of these steps may be reported in the event after the one that counts it in `steps`."""
+    """Steps that were sampled regardless of the budget (the first ones, and those after a change), and the time that gradtui's
+    hooks took in them. Such a step may be reported one event later than the event that counts it in `steps`."""
     own_device_seconds: float = 0.0
-    """Device time of our own operations, as far as it was read since the event before."""
+    """Device time of gradtui's own operations that was read since the last event."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnregisteredFound(Event):
-    """All modules known to run inside a model without being registered with it; `more` are not described."""
+    """All modules known to run inside a model without being registered with it, and `more` that are not described."""
 
     modules: tuple[UnregisteredModule, ...]
     more: int = 0
@@ -200,22 +200,22 @@ class UnregisteredFound(Event):
 
 @dataclass(frozen=True, slots=True)
 class CommandApplied(Event):
-    """A command took effect on the training thread at this step. `parameters` are indices of the parameters it changed."""
+    """A command took effect on the training thread at this step. `parameters` has the indexes of the changed parameters."""
 
     command: Command
     text: str
     parameters: tuple[int, ...]
     changed: tuple[Changed, ...] = ()
-    """What it froze and unfroze, in order."""
+    """The freezes and unfreezes that it made, in order."""
     skipped: int = 0
-    """How many steps a loss scaler had left out since the last executed one: which boundary of this step it was."""
+    """Steps that a loss scaler had skipped since the last executed step: they tell which boundary of this step it was."""
     late: bool = False
-    """The models it met had been found only after training began."""
+    """The models that it changed were found only after training began."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScheduleNoted(Event):
-    """What became of the schedule that is replayed, in words; `failed` says that the run is stopped for it."""
+    """The outcome of a replayed schedule, in words. `failed` says that the run is stopped because of it."""
 
     text: str
     failed: bool
@@ -223,7 +223,7 @@ class ScheduleNoted(Event):
 
 @dataclass(frozen=True, slots=True)
 class CommandRejected(Event):
-    """A command was refused, and why, in words."""
+    """The probe refused a command. `reason` says why, in words."""
 
     command: Command
     reason: str
@@ -231,10 +231,11 @@ class CommandRejected(Event):
 
 @dataclass(frozen=True, slots=True)
 class FreezeVerified(Event):
-    """How the tensors of a freeze fared over `steps` steps: `moved` names those that changed, parameters and statistics.
+    """The result of comparing the tensors of a freeze over `steps` steps. `moved` names the parameters and statistics that
+    changed.
 
-    `command` is the id of the command that froze them, `parameters` counts them. `causes` says of each that moved what
-    moved it, in words. `statistics` counts the modules whose running statistics are held with them.
+    `command` is the id of the command that froze them, `parameters` their number. `causes` says in words what changed each
+    tensor in `moved`. `statistics` counts the modules whose running statistics are held with them.
     """
 
     command: int
@@ -247,9 +248,9 @@ class FreezeVerified(Event):
 
 @dataclass(frozen=True, slots=True)
 class FreezeStateChanged(Event):
-    """What commands have frozen, whole; it is told anew when it changes. Indices of parameters and of modules.
+    """The indexes of all parameters and modules that commands have frozen; emitted again when they change.
 
-    `contending` are those parameters that the script has set back to trainable since: they are frozen again at each step
+    `contending` are those parameters that the script has set back to trainable since: the probe freezes them again at each step
     boundary. `holding` are the modules whose running statistics are held.
     """
 
@@ -260,10 +261,10 @@ class FreezeStateChanged(Event):
 
 @dataclass(frozen=True, slots=True)
 class OptimizersExtended(Event):
-    """The optimizers that hold parameters which commands have added, whole; emitted when it changes.
+    """All optimizers that hold parameters which commands have added; emitted again when they change.
 
-    `taken_out` are the paths of parameters that have trained because of a command and are out of the optimizer again: their
-    weights differ from those that the script keeps frozen.
+    `taken_out` has the paths of parameters that trained because of a command and that were removed from the optimizer since:
+    their weights differ from those that the script keeps frozen.
     """
 
     optimizers: tuple[ExtendedOptimizer, ...]
@@ -272,9 +273,9 @@ class OptimizersExtended(Event):
 
 @dataclass(frozen=True, slots=True)
 class FreezeOverridden(Event):
-    """The script has set what a command froze back to trainable, `times` times by now. `paths` are of the last time.
+    """The script has set parameters that a command froze back to trainable, `times` times by now. `paths` are of the last time.
 
-    `given_up` says why it is left to the script from now on; None where it was frozen again.
+    `given_up` says why the probe leaves them trainable from now on; None if it froze them again.
     """
 
     paths: tuple[str, ...]
@@ -284,14 +285,14 @@ class FreezeOverridden(Event):
 
 @dataclass(frozen=True, slots=True)
 class CheckpointingChanged(Event):
-    """The modules that commands have checkpointed, whole: places in the tree, in order."""
+    """The indexes of all modules that commands have checkpointed, in order."""
 
     modules: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ReceiptTaken(Event):
-    """What a command has changed, measured some steps later, or (`held` False) why it was given up. `command` is its id."""
+    """The effect of a command, measured some steps later, or (`held` False) why it was given up. `command` is its id."""
 
     command: int
     text: str
@@ -300,14 +301,14 @@ class ReceiptTaken(Event):
 
 @dataclass(frozen=True, slots=True)
 class PauseChanged(Event):
-    """The training thread stopped at a step boundary, or went on."""
+    """The training thread stopped at a step boundary, or continued."""
 
     paused: bool
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeFailed(Event):
-    """A part of the probe raised. Training was not touched; `disabled` says that the part was switched off."""
+    """A part of the probe raised an exception. Training is unaffected. `disabled` says that the part was switched off."""
 
     part: str
     error: str
@@ -316,9 +317,9 @@ class ProbeFailed(Event):
 
 @dataclass(frozen=True, slots=True)
 class RunEnded(Event):
-    """The script ended. `error` is its traceback, without our frames, if it raised."""
+    """The script ended. If it raised, `error` is its traceback without gradtui's frames."""
 
     exit_code: int
     error: str | None
     child_cpu_seconds: float | None = None
-    """CPU time of the script's child processes; asked for only where nothing was trained in this process."""
+    """CPU time of the script's child processes; read only if nothing was trained in this process."""

@@ -1,4 +1,4 @@
-"""The events that carry what was measured; all events are found in `gradtui.protocol.events`."""
+"""The events that carry measurements. `gradtui.protocol.events` exports all events."""
 
 from __future__ import annotations
 
@@ -21,84 +21,84 @@ class GradientsMeasured(Measurement):
     loss: float | None
     norms: tuple[float | None, ...] | None
     before_clipping: float | None = None
-    """The total before the script clipped it by norm, None if it did not, or more than once."""
+    """The total before the script clipped it by norm; None if the script did not clip it, or clipped it more than once."""
     clipped_at: float | None = None
-    """The norm it clipped at."""
+    """The `max_norm` of that clipping."""
     as_applied: bool = True
-    """False in a script without an optimizer that has cleared its gradients by itself: they were read when backward ended,
-    and it may have changed them before it applied them."""
+    """False in a script without an optimizer that cleared its gradients by itself: the probe read them when backward ended, and
+    the script may have changed them before it applied them."""
     norm_steps: tuple[int | None, ...] | None = None
-    """Aligned with `norms`: the step that each is of. None where all are of `step`. In a GAN a parameter keeps the norm of its
+    """Aligned with `norms`: the step of each norm. None where all are of `step`. In a GAN a parameter keeps the norm of its
     own optimizer's last step."""
 
 
 @dataclass(frozen=True, slots=True)
 class NonFiniteFound(Event):
-    """Values that are not finite have appeared in `step`, the first ones since the start or since all were finite again."""
+    """Non-finite values have appeared in `step`, the first ones since the start or since all values were finite again."""
 
     number: int
-    """Which time of the run this is, from 1."""
+    """The number of this occurrence in the run, from 1."""
     value: str
     """`NaN` or `Inf`."""
     phase: Phase | None
-    """`data`: the batch holds them; `load`: weights did before the first step; `forward`: the loss is not finite;
-    `backward`: the loss is and a gradient is not; `optimizer`: the gradients were and weights are not. None: forward, or an
-    update since `last_finite`."""
+    """`data`: the batch holds them; `load`: weights held them before the first step; `forward`: the loss is not finite;
+    `backward`: the loss is finite and a gradient is not; `optimizer`: the gradients were finite and weights are not. None:
+    forward, or an update since `last_finite`."""
     last_finite: int | None
-    """The last step before that was measured and found finite; None if there was none."""
+    """The last earlier step that was measured and was finite; None if there was none."""
     module: str | None = None
-    """Path of the module whose operation gave them in forward; None outside of any, or where it is not known."""
+    """Path of the module whose operation produced them in forward; None outside of any module, or if unknown."""
     until: str | None = None
-    """Of what they may have come from, the last module; the same one where that is known."""
+    """Path of the last module that they may come from; equal to `module` where the module is known."""
     is_input: bool = False
-    """They were in what the module was given from outside of autograd's graph."""
+    """They were in an input of the module that came from outside of autograd's graph."""
     parameter: str | None = None
-    """Path of the parameter whose gradient (of those the one nearest to the loss) or whose weights hold them."""
+    """Path of the parameter whose weights hold them, or whose gradient does (of several, the one nearest to the loss)."""
     others: int = 0
-    """How many more parameters there are like it."""
+    """How many other parameters hold them in the same way."""
     exact: bool = True
     """False where phase, module, parameter or step may be another one."""
     earliest: int | None = None
-    """The first step that it may come from, where that is not known to be `step`."""
+    """The first step that they may come from, where that may be earlier than `step`."""
     batch_is_finite: bool = False
-    """The step's batch was looked at, and is finite."""
+    """The probe checked the step's batch, and it is finite."""
     learning_rate: float | None = None
-    """Of that parameter's group, with phase `optimizer`."""
+    """The learning rate of that parameter's group, with phase `optimizer`."""
     holds: bool = False
-    """Training is held at the next step boundary, because a person asked for that."""
+    """The probe holds training at the next step boundary, because the user asked for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class MicroStepMeasured(Measurement):
-    """The L2 norm of all that has accumulated in `.grad` by the end of a backward that serves `step`; sent only on request.
+    """The L2 norm of all gradients accumulated in `.grad` at the end of a backward of `step`; emitted only on request.
 
-    Before clipping, and without a loss scaler's factor.
+    It is the norm before clipping, with the loss scaler's factor removed.
     """
 
     number: int
-    """Which micro-step of its step it is, from 1."""
+    """The number of the micro-step within its step, from 1."""
     total: float
 
 
 @dataclass(frozen=True, slots=True)
 class GradientFiguresMeasured(Measurement):
-    """More of the gradients of `step` than their norms, for those parameters whose turn it was."""
+    """Statistics of the gradients of `step` beyond their norms, for the parameters whose turn it was."""
 
     figures: tuple[GradientStats, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class GradientHistogramsMeasured(Measurement):
-    """How the elements of the gradients of `step` are spread, of the parameters that a viewer watches."""
+    """Histograms of the gradients of `step`, for the parameters that a viewer watches."""
 
     histograms: tuple[GradientHistogram, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryMeasured(Measurement):
-    """Memory at the end of a phase. `step` is the step that the phase belongs to, 0 before the first one.
+    """Memory at the end of a phase. `step` is the step of the phase, 0 before the first one.
 
-    `peak` is the highest total known within the phase; `peak_exact` is False where it is only a lower bound.
+    `peak` is the highest known total within the phase, in bytes; `peak_exact` is False where it is only a lower bound.
     `exact` says that every category was measured, none estimated.
     """
 
@@ -108,14 +108,14 @@ class MemoryMeasured(Measurement):
     peak_exact: bool
     exact: bool
     models: tuple[int, ...] = ()
-    """Numbers of the models that had run in that step by then; the only model's number where there is one."""
+    """Numbers of the models that had run in that step by the end of the phase; if there is only one model, its number."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceTimesMeasured(Measurement):
-    """Device time of `step`, an examined one, between timing events on the device's current stream.
+    """Device time of the sampled step `step`, between timing events on the device's current stream.
 
-    It includes the time that the stream was idle, and leaves out gradtui's own operations.
+    It includes the time that the stream was idle, and excludes gradtui's own operations.
     """
 
     phases: tuple[tuple[Phase, float], ...]
@@ -126,16 +126,16 @@ class DeviceTimesMeasured(Measurement):
 
 @dataclass(frozen=True, slots=True)
 class GraphsAlive(Event):
-    """Graphs are alive although no backward of `step` has reached them, or after an evaluation; sent when that changes."""
+    """Graphs are alive although no backward of `step` has reached them, or after an evaluation; emitted when that changes."""
 
     forwards: int
-    """How many calls of root modules have made them; 0 when the last of them is gone."""
+    """How many calls of root modules made them; 0 when the last of them is gone."""
     at_least: bool
-    """There may be more: not every call is noted, and a search may end early."""
+    """There may be more: the probe does not record every call, and a search may end early."""
     since_step: int
-    """The step of the oldest one; where `at_least`, perhaps a later one. 0: before the first step."""
+    """The step of the oldest one (with `at_least`, possibly of a later one). 0: before the first step."""
     bytes: int
-    """What they keep, which the ledger counts as activations."""
+    """Bytes that they keep, which the memory breakdown counts as activations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,119 +146,119 @@ class SavedBytesMeasured(Measurement):
     unattributed: int
     total: int
     upstream: tuple[int, ...] = ()
-    """By module: a parameter of another module whose gradient is computed through it, so that what passing on needs is kept;
-    -1 where there is none. Empty where it was not looked for."""
+    """By module: the index of a parameter of another module whose gradient is computed through this module, so that autograd
+    keeps the tensors needed for passing it on; -1 where there is none. Empty if the probe did not search."""
     recomputed: tuple[int | None, ...] = ()
-    """By module: bytes that backward computes again, because the operations are within a checkpointed region; None where it
-    is within one and nobody saw how many. Empty where nothing is checkpointed."""
+    """By module: bytes that backward recomputes, because the operations are within a checkpointed region; None where the
+    module is within one and the bytes are unknown. Empty where nothing is checkpointed."""
     region_inputs: tuple[int, ...] = ()
-    """By module: bytes that checkpointed regions keep for that, under the innermost module that a region is within. They are
-    among `by_module`, save those that something else keeps too. Empty where nothing is checkpointed."""
+    """By module: bytes that checkpointed regions keep for recomputing, under the innermost module that contains a region. They
+    are part of `by_module`, except those that something else keeps too. Empty where nothing is checkpointed."""
 
 
 @dataclass(frozen=True, slots=True)
 class GradientFlowMeasured(Measurement):
-    """How far the gradient of a step came, and what decides it. Everything is aligned with the known modules or models.
+    """How far the gradient of a step comes, and what decides it. All fields are aligned with the known modules or models.
 
-    An evaluation before any training step is told of too, with an empty `reach`: no gradient was asked for.
+    The probe also emits it for an evaluation before any training step, with an empty `reach`: there was no backward.
     """
 
     optimizer: int
-    """Place of the optimizer whose step it was; -1 where the script updates its parameters itself."""
+    """Index of the optimizer whose step it was; -1 where the script updates its parameters itself."""
     reach: str
     """A letter of `vocabulary.Reach` per module."""
     grad_modes: str
-    """A letter of `vocabulary.GradMode` per module; one that is not called itself goes with the one that holds it."""
+    """A letter of `vocabulary.GradMode` per module; a module that is not called itself has the letter of its parent."""
     training: str
     """`Module.training` as "1" or "0" per module."""
     called: tuple[int, ...]
-    """Per module: in which place of the order of first calls it was called, from 1 on; 0 if it was evaluated by itself before
-    the step, -1 if it was not called. Empty with `reach`."""
+    """Per module: its rank in the order of first calls, from 1; 0 if it was evaluated on its own before the step, -1 if it was
+    not called. Empty where `reach` is."""
     gradients: tuple[int, ...]
-    """Per model: bytes that `.grad` of its parameters holds when the step has ended."""
+    """Per model: bytes of its parameters' `.grad` when the step has ended."""
     buckets: tuple[int, ...] = ()
-    """Per model: bytes of a data-parallel wrapper's buckets, which hold those gradients once more. Empty with `reach`."""
+    """Per model: bytes of a data-parallel wrapper's buckets, a second copy of those gradients. Empty where `reach` is."""
 
 
 @dataclass(frozen=True, slots=True)
 class GradientPathFound(Event):
-    """How a gradient comes from the loss to a parameter or module in one backward: the way with the fewest operations."""
+    """The path with the fewest operations that a gradient takes from the loss to a parameter or module in one backward."""
 
     path: str
-    """What was asked for."""
+    """The requested parameter or module."""
     parameter: int
-    """Its place; -1 for a module."""
+    """Index of the parameter; -1 for a module."""
     module: int
-    """Its place, or that of the module that owns the parameter."""
+    """Index of the module, or of the module that owns the parameter."""
     found: bool
-    """False: no operation of this backward leads to it. Of a frozen parameter: none is of its module, or uses it."""
+    """False: no operation of this backward leads to it. For a frozen parameter: no operation is of its module, or uses it."""
     hops: tuple[GradientHop, ...]
-    """From the loss to it. Where it was not found, as far as the gradient comes: to the first operation after its module ran
-    that backward runs through, or to the first one of a module that holds it; empty where its module did not run."""
+    """From the loss to it. If it was not found, as far as the gradient comes: to the first operation after its module ran
+    that backward runs through, or to the first one of a module that contains it; empty if its module did not run."""
     onward: tuple[GradientHop, ...]
-    """Where a gradient only passes through (a frozen parameter, a module): from there on to `upstream`. It begins with the hop
-    that `hops` ends with."""
+    """Where a gradient only passes through (a frozen parameter, a module): from there on to `upstream`. It begins with the
+    last hop of `hops`."""
     upstream: int
-    """The place of the trainable parameter that this leads to; -1 where there is none."""
+    """Index of the trainable parameter that `onward` leads to; -1 where there is none."""
     ways: int
-    """How many ways there are from the loss to it, counted up to `vocabulary.MAX_WAYS`."""
+    """Number of paths from the loss to it, counted up to `vocabulary.MAX_WAYS`."""
     takers: int
-    """How many operations take the parameter; 0 where that was not counted."""
+    """Number of operations that use the parameter as an input; 0 if not counted."""
     operations: int
-    """How many were looked at in all; 0 where no graph was: there was no backward, or one too deep to be looked at."""
+    """Number of operations searched; 0 if no graph was searched: there was no backward, or its graph was too deep."""
     whole: bool
-    """False where the graph has more than are looked at, and it was not found among those."""
+    """False if the graph has more operations than the probe searches, and it was not found among those."""
     hidden: bool
     """It may be within an operation that stands for the code of several modules."""
 
 
 @dataclass(frozen=True, slots=True)
 class OptimizerStateRead(Event):
-    """Bytes that optimizers keep for a parameter, or for all in a module, each storage once, wherever they are."""
+    """Bytes of optimizer state for a parameter, or for all parameters in a module, on any device; each storage counts once."""
 
     path: str
     bytes: int
     entries: tuple[tuple[str, int], ...]
-    """(name as the optimizer has it, bytes), the largest first; the small ones together as the last, with an empty name."""
+    """(the optimizer's name of the entry, bytes), the largest first. The last one, with an empty name, sums the small ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepMemoryProfiled(Event):
-    """Memory within one step, as every operation left it, in bytes."""
+    """Memory within one step after every operation, in bytes."""
 
     curve: tuple[int, ...]
-    """The highest total of each of at most some hundred equal stretches of the step, in the order of its operations."""
+    """The highest total in each of at most some hundred equal intervals of the step, in the order of its operations."""
     changes: int
-    """How many allocations and frees the curve stands for."""
+    """Number of allocations and frees that the curve summarises."""
     phases: tuple[tuple[Phase, int], ...]
-    """Where on the curve each phase begins."""
+    """The index in `curve` at which each phase begins."""
     peak: int
     peak_at: int
-    """Its place on the curve."""
+    """The index of the peak in `curve`."""
     peak_phase: Phase
     peak_module: int
-    """Place of the module whose operation made it, -1 outside of any known one."""
+    """Index of the module whose operation caused the peak, -1 outside of any known module."""
     holdings: tuple[Holding, ...]
-    """Who held those bytes, largest first; the last one is `other`."""
+    """The holders of the bytes at the peak, largest first; the last one is `other`."""
     highest: tuple[int | None, ...]
     """By module: the highest total while it ran, forward or backward; None if it did not run."""
     whole: bool
-    """False if there were more allocations than are followed."""
+    """False if the step made more allocations than the profiler records."""
 
 
 @dataclass(frozen=True, slots=True)
 class ParametersClassified(Event):
-    """One state letter per known parameter, and "1" or "0" per parameter for `requires_grad`."""
+    """The state of each known parameter: a letter of `vocabulary.ParameterState`, and "1" or "0" for `requires_grad`."""
 
     states: str
     trainable: str
     reasons: str = ""
-    """A letter of `vocabulary.StateReason` per known parameter; empty where no cause was seen of any."""
+    """A letter of `vocabulary.StateReason` per known parameter; empty if the cause is unknown for all."""
 
 
 @dataclass(frozen=True, slots=True)
 class PhaseSampled(Measurement):
-    """The phase the training thread was in when a clock looked."""
+    """The phase of the training thread when the sampler thread read it."""
 
     phase: Phase
     micro_step: int
@@ -266,11 +266,12 @@ class PhaseSampled(Measurement):
 
 @dataclass(frozen=True, slots=True)
 class DeviceSampled(Measurement):
-    """Numbers read on a clock, off the training thread; None where the machine does not tell.
+    """Numbers that the sampler thread reads at fixed intervals; None where the machine does not report them.
 
-    Bytes; `utilisation` is a fraction of 1. `device_process` is what the driver says this process holds, `device_used`
-    what all processes hold. `requested`, `allocated` and `reserved` are the allocator's, of the same device: what was asked
-    for, the blocks handed out for it, and what was taken from the driver; their peaks are what the script would read.
+    Sizes are in bytes; `utilisation` is a fraction of 1. `device_process` is what this process holds according to the driver,
+    `device_used` what all processes hold. `requested`, `allocated` and `reserved` come from the allocator of the same device:
+    the requested bytes, the blocks allocated for them, and the memory reserved from the driver. Their peaks are those that the
+    script would read.
     """
 
     source: str
@@ -290,28 +291,28 @@ class DeviceSampled(Measurement):
 
 @dataclass(frozen=True, slots=True)
 class OutOfMemory(Event):
-    """An allocation failed, whether or not the script caught what was raised, and who held the memory at that moment."""
+    """An allocation failed, whether or not the script caught the exception; and who held the memory at that moment."""
 
     number: int
-    """Which failure of the run this is, from 1. After the first few only some are told, and those without any bytes."""
+    """The number of this failure in the run, from 1. After the first few only some are emitted, without any bytes."""
     device: str
-    """Where there was no room: `cpu`, `cuda:0`."""
+    """The device that was out of memory: `cpu`, `cuda:0`."""
     message: str
-    """The first line of what torch or Python said; empty where it had not said anything yet."""
+    """The first line of the error message of torch or Python; empty if there was no message yet."""
     requested: int | None
-    """Bytes that were asked for, None where nobody told."""
+    """Requested bytes, None if unknown."""
     phase: Phase
     module: str | None
-    """Path of the innermost module whose forward was running or whose operation's backward was; "" for a model's root, None
-    where there was none or it is not known."""
+    """Path of the innermost module whose forward, or whose operation's backward, was running; "" for a model's root, None if
+    there was none or it is unknown."""
     categories: tuple[tuple[str, int], ...]
-    """(memory category, bytes) on that kind of device, each storage once; empty where nothing was looked at."""
+    """(memory category, bytes) on that type of device, each storage once; empty if the probe measured none."""
     total: int | None
-    """What the allocator had given out; what the categories leave of it is *other*."""
+    """Bytes that the allocator had allocated; the part that no category explains is *other*."""
     largest: tuple[HeldStorage, ...]
     whole: bool
-    """False if the time for looking ran out: the categories are lower bounds then."""
+    """False if the search ran out of time: the categories are lower bounds then."""
     file: str | None
-    """The black box; None if it was not written."""
+    """The file with the out-of-memory report; None if it was not written."""
     trouble: str | None
-    """Why not, in words."""
+    """Why the file was not written, in words."""

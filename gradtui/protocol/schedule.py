@@ -1,4 +1,4 @@
-"""A schedule: commands and when each takes effect, as plain data and as the tables of a file."""
+"""A schedule: commands and the step at which each takes effect, as plain data and as the tables of a file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from gradtui.protocol.commands import Command, Pause, PauseAtBadStep, Resume, Ru
 
 VERSION = 1
 _OF_A_PERSON = (Pause, PauseAtBadStep, Resume, RunSteps, RunTo, Watch)
-"""What holds a run, or lets it go on, changes nothing, and without a screen nobody could end it; nor would anybody watch."""
+"""Commands that a schedule cannot contain: they change nothing, and without a screen the user could neither resume a held run
+nor watch gradients."""
 
 
 @dataclass(frozen=True)
@@ -21,27 +22,27 @@ class Scheduled:
     step: int
     command: Command
     skipped: int = 0
-    """And after a loss scaler has left out so many steps since."""
+    """Number of steps that a loss scaler must have skipped since `step`."""
     late: bool = False
-    """What it names may be there only then: nobody looks for it before training begins."""
+    """The parameters or modules that it names may exist only then: gradtui does not check for them before training begins."""
     title: str = ""
-    """What messages call it: `entry 2 (step 30)`."""
+    """The entry's name in messages: `entry 2 (step 30)`."""
 
 
 def is_schedulable(command: Command) -> bool:
-    """Whether a command has a place in a schedule."""
+    """Return whether a schedule can contain this command."""
     return not isinstance(command, _OF_A_PERSON)
 
 
 def to_table(entry: Scheduled) -> dict[str, Any]:
-    """An entry as a table of a schedule file; what has its default is left out."""
+    """Return an entry as a table of a schedule file, without default values."""
     extra = {"skipped": entry.skipped} if entry.skipped else {}
     late = {"late": True} if entry.late else {}
     return {"step": entry.step, **extra, **late, **to_words(entry.command)}
 
 
 def read(document: Mapping[str, Any]) -> tuple[Scheduled, ...]:
-    """The entries of a schedule file's content. Raises `BadEntry` with one line that names the entry."""
+    """Return the entries of a schedule file's content. Raises `BadEntry` with one line that names the entry."""
     unknown = sorted(document.keys() - {"version", "do"})
     if unknown:
         raise BadEntry(f"there is no {unknown[0]!r} in a schedule; it has version and [[do]] tables")
@@ -68,7 +69,7 @@ def _entry(number: int, table: Any) -> Scheduled:
         raise BadEntry(f"{title}: late is true or false, not {late!r}")
     words = {name: value for name, value in table.items() if name not in ("step", "skipped", "late")}
     try:
-        # A viewer's commands have ids from 1 on.
+        # Negative ids, because the commands of a viewer have ids from 1 on.
         command = from_words(words, -number)
     except BadEntry as bad:
         raise BadEntry(f"{title}: {bad}") from None

@@ -1,4 +1,4 @@
-"""The words of a run: phases, memory categories, parameter states, and the plain descriptions of models and optimizers."""
+"""The terms of a run: phases, memory categories, parameter states, and plain descriptions of models and optimizers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Phase(str, Enum):
     OTHER = "other"
 
     __str__ = str.__str__
-    # Enum's own hash is a Python function, which the phase tracker would call a dozen times a step.
+    # Enum's own hash is a Python function, which the phase tracker would call a dozen times per step.
     __hash__ = str.__hash__
 
 
@@ -55,10 +55,10 @@ STATE_NAMES: dict[ParameterState, str] = {
 
 
 class StateReason(str, Enum):
-    """Why a parameter is in its state, where the probe saw the cause; the value is a letter."""
+    """Why a parameter is in its state, if the probe knows the cause; the value is a letter."""
 
     NONE = "-"
-    """No cause was seen beyond what the state itself says."""
+    """No cause is known beyond the state itself."""
     CLEARED = "c"
     """Unreached: `.grad` was set when backward ended and None when the optimizer stepped."""
     NOT_CALLED = "n"
@@ -81,18 +81,18 @@ class StateReason(str, Enum):
 
 
 class Reach(str, Enum):
-    """How far backward comes with a module: its own operations and those of its children together."""
+    """How far backward reaches into a module: its own operations and those of its children together."""
 
     THROUGH = "p"
-    """Backward runs through it, and on to something before it."""
+    """Backward runs through the module, and on to operations before it."""
     ENDS = "e"
-    """Backward runs in it and ends at parameters of its own."""
+    """Backward runs in the module and ends at its own parameters."""
     NOT_ENTERED = "-"
-    """It ran, and backward never enters it."""
+    """The module ran, and backward never enters it."""
     NOT_RUN = " "
-    """It was not called, and nothing of it was used."""
+    """The module was not called, and nothing of it was used."""
     UNKNOWN = "?"
-    """What it did is hidden in an operation that stands for several modules' code."""
+    """The module's operations are hidden in an operation that stands for the code of several modules."""
 
     __str__ = str.__str__
 
@@ -102,13 +102,13 @@ ENTERED = Reach.THROUGH.value + Reach.ENDS.value
 
 
 class GradMode(str, Enum):
-    """Whether autograd recorded a module's operations: PyTorch's own three modes and reentrant checkpoints, by a letter."""
+    """Whether autograd recorded a module's operations: a letter for PyTorch's three grad modes and reentrant checkpoints."""
 
     GRAD = "g"
     NO_GRAD = "n"
     INFERENCE = "i"
     NOT_CHECKPOINTED = "r"
-    """Under the no_grad of a reentrant checkpoint no input of which requires a gradient: backward never runs it again."""
+    """Under the no_grad of a reentrant checkpoint none of whose inputs requires a gradient: backward never recomputes it."""
     NOT_RUN = " "
     UNKNOWN = "?"
 
@@ -125,15 +125,15 @@ PROBLEM_STATES = frozenset(
         ParameterState.SKIPPED,
     }
 )
-"""The states a person should look at; `jump to next problem` stops at them."""
+"""The states that need the user's attention; `jump to next problem` stops at them."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryBytes:
     """Bytes held at one moment, each storage counted once: in the first category of `MEMORY_CATEGORIES` that claims it.
 
-    `other` is `total` minus every known category, and may be negative where a category is an estimate; both are None
-    where the machine has no way to measure a total.
+    `other` is `total` minus every known category, and may be negative where a category is an estimate. Both are None
+    where the machine cannot measure a total.
     """
 
     parameters: int
@@ -144,57 +144,57 @@ class MemoryBytes:
     other: int | None
     total: int | None
     input: int | None = 0
-    """Batches: what a training model or a DataLoader was given or gave in the step that is looked at and is still alive,
-    whole storages, as far as autograd does not keep them too. None where nobody looked."""
+    """Batches: the inputs of a training model and the batches of a DataLoader, of the sampled step, that are still alive.
+    Whole storages count, unless autograd keeps them too. None if not measured."""
     offloaded: int = 0
-    """What `torch.autograd.graph.save_on_cpu` keeps on the host for backward; and where the models' home is a device, also
-    parameters, gradients and optimizer state that live on the host (an optimizer's step counters excepted)."""
+    """Bytes that `torch.autograd.graph.save_on_cpu` keeps on the host for backward. If the models are on a device, also the
+    parameters, gradients and optimizer state on the host (except an optimizer's step counters)."""
     offload_outside: bool = False
-    """The models' home is a device: what is offloaded is in the host's memory, and no part of `total`."""
+    """The models are on a device: the offloaded bytes are in host memory, and no part of `total`."""
 
     def within_total(self) -> dict[str, int | None]:
-        """The categories that add up to `total`, in the order they are drawn; None for one that is not known."""
+        """Return the categories that add up to `total`, in drawing order; None for an unknown one."""
         names = (name for name in MEMORY_CATEGORIES if name != "offloaded" or not self.offload_outside)
         return {name: getattr(self, name) for name in names}
 
 
 MAX_WAYS = 1_000_000
-"""Ways of a gradient through a graph are counted up to here: residual connections make them double at each."""
+"""Upper limit for counting the paths of a gradient through a graph: each residual connection doubles their number."""
 
 MEMORY_CATEGORIES = (
     "parameters", "buffers", "gradients", "optimizer_state", "activations", "input", "offloaded", "other",
 )  # fmt: skip
-"""What bytes are counted as, in the order that a storage is claimed in and that categories are drawn in."""
+"""The memory categories. A storage counts in the first one that claims it; the categories are also drawn in this order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """Bytes that tensors of one kind hold in one module: a memory category, or `temporaries` of backward and optimizer."""
+    """Bytes of the tensors of one kind in one module: a memory category, or `temporaries` of backward and optimizer."""
 
     kind: str
     module: int
-    """Place in the tree, -1 outside of any known module, or in several that hold little."""
+    """Index of the module; -1 outside of any known module, or for several modules that hold little."""
     bytes: int
     tensors: int
 
 
 @dataclass(frozen=True, slots=True)
 class HeldStorage:
-    """Storages of one size that the same owner holds; `bytes` is what one of them takes."""
+    """Storages of one size with the same owner; `bytes` is the size of one of them."""
 
     owner: str
     """In words: a parameter's path, `gradient of …`, `saved for backward in …`, `not known`."""
     category: str
     bytes: int
     shape: tuple[int, ...]
-    """Of the tensor it was seen through, like `dtype`."""
+    """The shape of the tensor through which the probe found the storage; so is `dtype`."""
     dtype: str
     count: int
 
 
 @dataclass(frozen=True, slots=True)
 class ParameterInfo:
-    """One parameter tensor. `names` holds every path it is reachable by (more than one where weights are tied)."""
+    """One parameter tensor. `names` holds all of its paths (more than one where weights are tied)."""
 
     path: str
     names: tuple[str, ...]
@@ -205,15 +205,15 @@ class ParameterInfo:
     module: int
     """Index of the owning module in the tree."""
     local_count: int | None = None
-    """Elements that this process holds of a tensor that is spread over several (a DTensor): norms are of these alone, since
-    the whole would take a collective. None for any other tensor."""
+    """Elements that this process holds of a tensor spread over several processes (a DTensor). Norms cover only these, since a
+    norm of the whole tensor would need a collective. None for any other tensor."""
     same_storage: tuple[str, ...] = ()
     """Paths of other parameters (other objects, not other names) that use the same memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class BufferInfo:
-    """One buffer: a tensor of a module that is no parameter. Buffers of one module stand together, in the order of modules."""
+    """One buffer: a tensor of a module that is no parameter. Buffers are listed module by module, in the order of modules."""
 
     path: str
     shape: tuple[int, ...]
@@ -223,7 +223,7 @@ class BufferInfo:
     module: int
     """Index of the owning module in the tree."""
     persistent: bool
-    """Whether `state_dict` has it."""
+    """Whether `state_dict` contains it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +244,7 @@ class ModuleInfo:
     own_parameters: int
     subtree_parameters: int
     subtree_modules: int
-    """How many modules the subtree has, this one included: modules `index : index + subtree_modules`."""
+    """Number of modules in the subtree, this one included: modules `index : index + subtree_modules`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,24 +256,24 @@ class ModelInfo:
     root: int
     """Index of its root module."""
     number: int = 0
-    """The same for as long as the root module lives, whatever else is found; no other model of the run has it."""
+    """Identifies the model in the run. It stays the same as long as the root module lives, through all later listings."""
 
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """Parameters that a command made trainable, or froze; by path, which outlives the tree that places belong to."""
+    """Parameters that a command made trainable, or froze; by path, which stays valid when a new listing changes indexes."""
 
     trainable: bool
     paths: tuple[str, ...]
     statistics: tuple[str, ...] = ()
-    """Paths of the modules whose running statistics are held still from now on, or no longer."""
+    """Paths of the modules whose running statistics are held from now on, or are released."""
     joined: tuple[tuple[str, int, int], ...] = ()
-    """Which of them joined an optimizer: path, place of the optimizer among the live ones, place of its group."""
+    """The parameters that joined an optimizer: path, index of the optimizer among the live ones, index of its group."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExtendedOptimizer:
-    """An optimizer to which commands have added parameters, by path; `own` counts the script's own."""
+    """An optimizer to which commands have added parameters (paths); `own` counts the script's own parameters."""
 
     type_name: str
     own: int
@@ -282,7 +282,7 @@ class ExtendedOptimizer:
 
 @dataclass(frozen=True, slots=True)
 class OptimizerInfo:
-    """An optimizer and which of the known parameters it owns (indices into the tree's parameters)."""
+    """An optimizer and the known parameters that it owns (indexes into the tree's parameters)."""
 
     type_name: str
     groups: int
@@ -290,22 +290,22 @@ class OptimizerInfo:
     unknown_parameters: int
     """Parameters it owns that belong to no known module."""
     group_of: tuple[int, ...] = ()
-    """Aligned with `parameters`: the place of the group each is in."""
+    """Aligned with `parameters`: the index of each parameter's group."""
     freed: bool = False
     """The optimizer no longer exists; the numbers are those of its last description."""
     sharing: int = 1
-    """How many optimizers have had this place, one after the other; more than one only where a script makes very many."""
+    """How many optimizers have had this index, one after the other; more than one only if a script creates very many."""
 
 
 @dataclass(frozen=True, slots=True)
 class GradientStats:
-    """What a gradient looked like as it was applied, and what the step did to its parameter.
+    """Statistics of a gradient as it was applied, and of what the step did to its parameter.
 
     `mean` and `std` (of the whole population) are over the elements that the gradient stores: all of them, unless it is sparse.
     """
 
     parameter: int
-    """Its place in the tree."""
+    """Index of the parameter."""
     max_abs: float
     mean: float
     std: float
@@ -316,13 +316,14 @@ class GradientStats:
     weight_norm: float
     """L2 norm of the parameter before the step."""
     update_ratio: float | None
-    """L2 norm of what the step added over that of the parameter; None where that was zero, or not seen before the step."""
+    """L2 norm of the step's update divided by that of the parameter; None where that was zero, or not read before the step."""
     ratio_is_exact: bool
     """False if the ratio is that of a sample of the elements."""
     elements: int | None = None
-    """What `zero_fraction` is a share of, each part of a complex number for itself; None: the parameter's elements."""
+    """The number of elements that `zero_fraction` is a share of; real and imaginary parts count separately. None: the
+    parameter's elements."""
     stored: int | None = None
-    """How many of them the gradient stores; None: all."""
+    """Number of elements that the gradient stores; None: all."""
 
 
 Setting = float | bool | tuple[float, ...]
@@ -331,7 +332,7 @@ Setting = float | bool | tuple[float, ...]
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
-    """What a parameter group is set to; None where the optimizer has no such setting, or it lies on a device."""
+    """The settings of a parameter group; None where the optimizer has no such setting, or its value is on a device."""
 
     learning_rate: float | None
     weight_decay: float | None
@@ -341,29 +342,29 @@ class GroupSettings:
 
 @dataclass(frozen=True, slots=True)
 class GradientHop:
-    """Operations of one module that follow each other on a gradient's way from the loss."""
+    """Consecutive operations of one module on the path of a gradient from the loss."""
 
     module: int
-    """Place in the tree, -1 outside of any known module."""
+    """Index of the module, -1 outside of any known module."""
     operations: int
     names: tuple[str, ...]
-    """What autograd calls the first few different ones, in the order of backward."""
+    """Autograd's names of the first few different ones, in the order of backward."""
     hidden: bool = False
     """One of them stands for the code of several modules: a compiled region, a reentrant checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnregisteredModule:
-    """A module that runs inside a model without being registered with it. Parameters are counted by their elements."""
+    """A module that runs inside a model without being registered with it. Counts of parameters are counts of elements."""
 
     caller: str
     """Path of the module that calls it, or the model's name where that is the root."""
     type_name: str
     model: str | None
-    """What it is called where it is shown as a model by itself; None where it is not shown."""
+    """Its name if it is shown as a model of its own; None if it is not shown."""
     parameters: int
-    """Of those that the caller's model does not have as well."""
+    """Elements of its parameters that the caller's model does not have as well."""
     trainable: int
     in_optimizer: int
     with_gradient: int
-    """Parameters whose `.grad` was not None after the step."""
+    """Elements of the parameters whose `.grad` was not None after the step."""

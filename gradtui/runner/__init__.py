@@ -1,1 +1,1 @@
-"""Getting the script to run: as `__main__`, under a supervising parent, with its output captured."""
+"""Run the script as `__main__`, under a supervising parent process, with its output captured."""

@@ -1,4 +1,4 @@
-"""The CPU time of the script's child processes: whether training may have run where gradtui does not see it. POSIX only."""
+"""Measure the CPU time of the script's child processes: training may have run there, out of gradtui's view. POSIX only."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import contextlib
 import os
 
 _FIELDS = ("user", "system", "children_user", "children_system")
-"""Of a process: its own time, and that of those of its children that it has waited for."""
+"""The CPU times of a process: its own, and those of the children that it has waited for."""
 
 
 def cpu_seconds() -> float:
-    """Seconds that all child processes of this process have used so far: those that it has waited for, and those alive.
+    """Return the CPU seconds of all child processes of this process so far: those that it has waited for, and those alive.
 
-    Helper processes of gradtui are children of another process. A child that nobody waits for, and that has ended, counts
-    as long as it is a zombie.
+    Helper processes of gradtui are children of another process. A child that has ended and that the process has not waited for
+    counts as long as it is a zombie.
     """
     waited_for = os.times()
     seconds = waited_for.children_user + waited_for.children_system

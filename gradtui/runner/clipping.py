@@ -1,4 +1,4 @@
-"""Lines cut to the width of a terminal, for what is repeated there once the screen is closed. Any thread."""
+"""Cut lines to the width of a terminal, for the output repeated there after the screen is closed. Any thread."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import unicodedata
 
 
 def terminal_width(descriptor: int = 2) -> int | None:
-    """Columns of the terminal behind a descriptor; None where there is none. The environment is not asked: while a
-    screen is up its COLUMNS are those of a panel."""
+    """Return the columns of the terminal behind a descriptor; None if it is no terminal.
+
+    This does not read the environment: while a screen is up, its COLUMNS are those of a panel."""
     try:
         return os.get_terminal_size(descriptor).columns or None
     except (OSError, ValueError):
@@ -16,7 +17,7 @@ def terminal_width(descriptor: int = 2) -> int | None:
 
 
 def clip(text: str, width: int | None) -> str:
-    """The beginning of a line in at most `width` cells, with an ellipsis where it was cut; all of it without a width."""
+    """Cut a line to at most `width` cells, with an ellipsis at the cut. Without a width, return all of it."""
     if width is None or sum(map(_cells, text)) <= width:
         return text
     kept, used = "", 0

@@ -1,4 +1,4 @@
-"""How a script's run ends: the report plain python would print, and the exit code or signal it would end with.
+"""End a script's run like plain python: with the same report, and the same exit code or signal.
 
 Main thread. Semantics are those of CPython's `PyErr_PrintEx` and `Py_RunMain`: an integer in SystemExit is the exit
 code, any other value but None is printed and gives 1, an uncaught KeyboardInterrupt ends the process by SIGINT after
@@ -23,10 +23,10 @@ class Outcome:
     """How the script ended.
 
     Attributes:
-        exit_code: what to hand to `sys.exit`; 130 where `signal` is SIGINT.
-        error: the traceback as text, without our frames; None where there was no uncaught exception.
-        signal: SIGINT where an uncaught KeyboardInterrupt must end the process by that signal.
-        forked: True in a process that the script itself forked: leave at once, the screen is not ours here.
+        exit_code: the argument for `sys.exit`; 130 if `signal` is SIGINT.
+        error: the traceback as text, without gradtui's frames; None if there was no uncaught exception.
+        signal: SIGINT if an uncaught KeyboardInterrupt must end the process by that signal.
+        forked: True in a process that the script itself forked: exit at once, because the screen belongs to another process.
     """
 
     exit_code: int
@@ -36,7 +36,7 @@ class Outcome:
 
 
 def conclude(error: BaseException | None, *, forked: bool = False) -> Outcome:
-    """Report an uncaught exception on stderr as python does, and say how the process has to end."""
+    """Report an uncaught exception on stderr as python does, and return how the process has to end."""
     if error is None:
         return Outcome(exit_code=0, forked=forked)
     strip_own_frames(error)
@@ -50,10 +50,10 @@ def conclude(error: BaseException | None, *, forked: bool = False) -> Outcome:
 
 
 def finish(outcome: Outcome) -> NoReturn:
-    """Leave the process as the script's own ending demands. The very last call on the main thread.
+    """End the process as the script's outcome requires. This is the very last call on the main thread.
 
     Raises:
-        KeyboardInterrupt: for an interrupted script; its report is out already, so this one prints nothing. Once it
+        KeyboardInterrupt: for an interrupted script. Its report is already written, so this exception prints nothing. When it
             reaches the top, python shuts down normally (atexit, threads) and ends itself by SIGINT: a shell sees 130.
         SystemExit: with the exit code, otherwise.
     """
@@ -81,7 +81,7 @@ def _exit_code(error: SystemExit) -> int:
 
 
 def _report(error: BaseException) -> int:
-    """Call `sys.excepthook`, the script's own if it set one. Returns the exit code, which such a hook may set."""
+    """Call `sys.excepthook`, which the script may have replaced. Returns the exit code, which such a hook may set."""
     # Post-mortem tools and atexit callbacks read these, as they do under plain python.
     sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
     if sys.version_info >= (3, 12):
@@ -104,7 +104,7 @@ def _report(error: BaseException) -> int:
 
 
 def _write(text: str) -> None:
-    """Write to stderr; to its descriptor where the script took the stream away, as python does."""
+    """Write to stderr; to its descriptor if the script removed the stream, as python does."""
     try:
         if sys.stderr is None:
             os.write(2, text.encode(errors="backslashreplace"))

@@ -1,8 +1,8 @@
-"""The script's stdout and stderr while they go to the log: a disk that is full must not end a script that only prints.
+"""Keep the script's stdout and stderr working while they go to the log: a full disk must not end a script that only prints.
 
-Under plain python its output goes to a terminal, which never says that there is no room. The streams are rebuilt from the
-classes that python builds them from; only the innermost, which does the system call, is ours: what the log cannot take is
-counted and dropped. Programs that the script starts, and C code, meet the error itself. Whatever thread prints.
+Under plain python the output goes to a terminal, which never runs out of space. gradtui rebuilds the streams from the same
+classes as python. Only the innermost, which does the system call, is a class of gradtui: it counts and drops the bytes that
+cannot be written to the log. Programs that the script starts, and C code, get the error itself. Any thread that prints.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from collections.abc import Callable
 from typing import Any
 
 Lost = Callable[[int, int, OSError], bool]
-"""Told to which descriptor how many bytes could not be written, and why; says whether they may be dropped."""
+"""Called with the descriptor, the number of bytes that could not be written, and the error. Returns whether to drop them."""
 
 
 class _KeptFile(io.FileIO):
-    """Descriptor 1 or 2, asking what is to become of bytes that cannot be written."""
+    """Descriptor 1 or 2. It asks a callback whether to drop bytes that cannot be written."""
 
     def __init__(self, descriptor: int, lost: Lost) -> None:
         super().__init__(descriptor, "w", closefd=False)
@@ -31,7 +31,7 @@ class _KeptFile(io.FileIO):
             return super().write(data) or 0
         except OSError as error:
             size = memoryview(data).nbytes
-            # A script that has closed its stdout is told so, as ever.
+            # A script that has closed its stdout gets the error, as under plain python.
             if (
                 error.errno == errno.EBADF
                 or isinstance(error, BlockingIOError)
@@ -42,9 +42,9 @@ class _KeptFile(io.FileIO):
 
 
 def keep_output(lost: Lost) -> None:
-    """Have python's own stdout and stderr ask `lost` about what cannot be written. Others are left alone."""
+    """Make python's own stdout and stderr call `lost` for bytes that cannot be written. Other streams stay unchanged."""
     for name, descriptor in (("stdout", 1), ("stderr", 2)):
-        # One that cannot be rebuilt stays python's own, and prints as ever as long as there is room.
+        # A stream that cannot be rebuilt stays python's own, and works as long as the disk has space.
         with contextlib.suppress(Exception):
             _rebuild(name, descriptor, lost)
 
@@ -58,7 +58,7 @@ def _rebuild(name: str, descriptor: int, lost: Lost) -> None:
     ):
         return
     file = _KeptFile(descriptor, lost)
-    # Under `python -u` there is no buffer between.
+    # Under `python -u` there is no buffer between the layers.
     is_buffered = isinstance(before.buffer, io.BufferedWriter)
     stream = io.TextIOWrapper(
         io.BufferedWriter(file) if is_buffered else file,

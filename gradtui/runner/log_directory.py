@@ -1,7 +1,7 @@
-"""Where the logs of runs lie, and how many are kept. Main thread, before the screen comes up.
+"""Create the logs of runs and remove old ones. Main thread, before the screen starts.
 
-A log that is being written is locked (`flock`, shared) for as long as any process holds it open, so that tidying up never
-takes the log of a live run, wherever its process runs.
+A log that is being written is locked (`flock`, shared) as long as any process has it open, so that the removal of old logs
+never removes the log of a live run, wherever its process runs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from gradtui.runner.run_files import run_name, state_directory
 
 LOGS_KEPT = 20
-"""So many of the newest logs stay when a run begins, its own included."""
+"""Number of newest logs that stay when a run begins, its own included."""
 
 _OWN_NAME = re.compile(r".+-\d{8}-\d{6}-\d+\.log")
 
@@ -25,11 +25,11 @@ _OWN_NAME = re.compile(r".+-\d{8}-\d{6}-\d+\.log")
 def new_log(name: str, environ: Mapping[str, str] = os.environ) -> Path:
     """Create an empty log file for a run of the script called `name`, and remove the oldest logs of earlier runs.
 
-    It lies in `$XDG_STATE_HOME/gradtui/` (`~/.local/state` where that is not set), or in a directory for temporary files
-    where that cannot be written. Only its owner can read it.
+    The file is in `$XDG_STATE_HOME/gradtui/` (`~/.local/state` if that is not set), or in a directory for temporary files if
+    that is not writable. Only its owner can read it.
 
     Raises:
-        OSError: no place can be written.
+        OSError: no directory is writable.
     """
     stem = run_name(name)
     file_name = f"{stem}.log"
@@ -45,13 +45,13 @@ def new_log(name: str, environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def lock_while_open(descriptor: int) -> None:
-    """Mark a log as being written for as long as this descriptor or a copy of it is open, in whatever process."""
+    """Lock a log as being written as long as this descriptor or a copy of it is open in any process."""
     with contextlib.suppress(OSError):
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
 
 def prune(directory: Path, *, keep: Path, count: int = LOGS_KEPT) -> None:
-    """Leave the `count` newest logs of ours, those that are being written, and `keep`. What cannot be removed stays."""
+    """Remove gradtui's logs except the `count` newest, those being written, and `keep`. Errors are ignored."""
     with contextlib.suppress(OSError):
         found = [entry for entry in os.scandir(directory) if _OWN_NAME.fullmatch(entry.name) and entry.is_file()]
         found.sort(key=lambda entry: entry.stat().st_mtime_ns, reverse=True)

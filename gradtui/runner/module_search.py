@@ -1,7 +1,7 @@
-"""Finds what `-m MODULE` names, the way python's `-m` does. Main thread.
+"""Find the module of `-m MODULE` as python's `-m` does. Main thread.
 
-There are two looks. The early one imports nothing, so that a misspelt module is refused before anything starts; the
-late one, just before the module runs, imports the parent packages, which is the script's own code.
+There are two searches. The early one imports nothing, so that a misspelt module is refused before anything starts. The
+late one, just before the module runs, imports the parent packages, which are the script's own code.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import cast
 
 
 class ModuleSearchError(Exception):
-    """A module cannot be run; the message is the one python's `-m` prints after its own name."""
+    """A module cannot be run. The message is the one that python's `-m` prints after its own name."""
 
 
 @contextlib.contextmanager
 def searching_first(directory: str | None) -> Iterator[None]:
-    """Let `directory` stand at the head of sys.path while a module is looked for. None changes nothing."""
+    """Put `directory` at the head of sys.path while a module is searched for. None changes nothing."""
     before = sys.path[:]
     if directory is not None:
         sys.path[:1] = [directory]
@@ -36,10 +36,10 @@ def find_early(name: str) -> tuple[ModuleSpec, CodeType] | None:
     """Find and compile a module without importing its parent packages.
 
     Returns:
-        Its spec and code, or None where only running the parent packages can tell (they may extend their `__path__`).
+        Its spec and code, or None if only running the parent packages can decide (they may extend their `__path__`).
 
     Raises:
-        ModuleSearchError: it certainly cannot be run.
+        ModuleSearchError: the module certainly cannot be run.
         SyntaxError: its source does not compile.
     """
     if name.startswith("."):
@@ -71,7 +71,7 @@ def find_late(name: str) -> tuple[ModuleSpec, CodeType]:
     """Find and compile a module after importing its parent packages, as python does right before running it.
 
     Raises:
-        ModuleSearchError: it cannot be run.
+        ModuleSearchError: the module cannot be run.
         Exception: whatever the parent packages' own code raises.
     """
     parent = name.rpartition(".")[0]
@@ -98,7 +98,7 @@ def _import_parents(name: str, parent: str) -> None:
     try:
         __import__(parent)
     except ImportError as error:
-        # A missing parent is reported by the search itself; an import that fails inside a parent is the script's own.
+        # The search reports a missing parent; an import that fails inside a parent is an error of the script.
         if error.name is None or (error.name != parent and not parent.startswith(error.name + ".")):
             raise
     existing = sys.modules.get(name)

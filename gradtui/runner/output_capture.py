@@ -1,8 +1,8 @@
-"""While the screen is up, everything the process writes goes to a log file, and the terminal stays the screen's.
+"""Redirect everything that the process writes to a log file while the screen uses the terminal.
 
-fds 1 and 2 are pointed at the file, so that C code, subprocesses and worker processes are captured as well; fd 0 is
-/dev/null, so that `input()` gets an end of file instead of fighting the screen for keys, and a line in the log says why. A
-file, not a pipe: nothing can deadlock on a reader in this process, and the output survives a crash.
+fds 1 and 2 point to the file, so that C code, subprocesses and worker processes are captured as well. fd 0 is /dev/null, so
+that `input()` gets an end of file instead of competing with the screen for keys, and a line in the log says why. It is a file,
+not a pipe: nothing can deadlock on a reader in this process, and the output survives a crash.
 
 `start` runs on the main thread before the script; `stop` on any thread.
 """
@@ -31,13 +31,13 @@ INPUT_REFUSED = (
     "gradtui: the script asked for input and got the end of the file: stdin belongs to the dashboard while it is up; "
     "use --plain\n"
 )
-"""What the person is told, in the log at once and again at the end."""
+"""The message to the user, in the log at once and again at the end."""
 
 _NOTICE = "gradtui: the screen is closed; output from before is in {log}\n"
 
 
 class OutputCapture:
-    """Sends the script's output to a log while the screen is up, and back to the terminal afterwards."""
+    """Redirects the script's output to a log while the screen is up, and back to the terminal afterwards."""
 
     def __init__(
         self,
@@ -47,25 +47,25 @@ class OutputCapture:
         announce: Callable[[str | None], None] = lambda _log: None,
         on_trouble: Callable[[str], None] = lambda _reason: None,
     ) -> None:
-        """Prepare a capture into the file `log`, which is appended to.
+        """Prepare a capture that appends to the file `log`.
 
         Args:
             log: the file; its directory must exist.
-            columns: width that tables and progress bars of the script should fit: most ask COLUMNS where the output is
-                no terminal (newer versions of tqdm draw a short bar there instead). None leaves the environment alone.
-            announce: told the log's path when output starts to go there, and None when it goes to the terminal again.
-            on_trouble: told once why the log cannot take everything; on whatever thread prints.
+            columns: width for tables and progress bars of the script: most read COLUMNS if the output is no terminal (newer
+                versions of tqdm draw a short bar there instead). None leaves the environment unchanged.
+            announce: called with the log's path when output starts to go there, and with None when it goes to the terminal
+            again. on_trouble: called once with the reason when output cannot be written to the log; on the thread that prints.
         """
         self.log = log
         self.start_offset = 0
-        """Bytes that the file held before this run."""
+        """Size of the file in bytes before this run."""
         self.active = False
         self.asked_for_input = False
-        """The script has read stdin while that was not the script's."""
+        """The script has read stdin while the capture had replaced it."""
         self.lost_bytes = 0
-        """Bytes that the log could not take."""
+        """Number of bytes that could not be written to the log."""
         self.trouble: str | None = None
-        """Why not."""
+        """Why they could not be written."""
         self._on_trouble = on_trouble
         self._columns = str(max(columns, 1)) if columns is not None else None
         self._announce = announce
@@ -107,14 +107,14 @@ class OutputCapture:
         self._announce(str(self.log))
 
     def stop(self, *, notice: bool = True, tail: int = 0) -> None:
-        """Give fds 0, 1 and 2 back, so that output continues on the terminal. A second call does nothing.
+        """Restore fds 0, 1 and 2, so that output continues on the terminal. A second call does nothing.
 
-        A descriptor that the script has meanwhile pointed elsewhere is left alone, and so is everything in a process
-        that the script forked.
+        A descriptor that the script has meanwhile redirected stays unchanged, and so does everything in a process that the
+        script forked.
 
         Args:
-            notice: say on stderr where the output so far is.
-            tail: repeat that many of the log's last lines on stderr, to show where the script is.
+            notice: write to stderr where the output so far is.
+            tail: number of the log's last lines to repeat on stderr, to show where the script is.
         """
         if os.getpid() != self._owner:
             return
@@ -140,11 +140,11 @@ class OutputCapture:
         if not self.active or self.asked_for_input:
             return
         self.asked_for_input = True
-        # A prompt stands before it, most likely.
+        # The leading newline: most likely a prompt precedes it on the line.
         os.write(self._log_descriptor, f"\n{INPUT_REFUSED}".encode())
 
     def _lose(self, descriptor: int, size: int, error: OSError) -> bool:
-        # What the script has put in the log's place is its own affair.
+        # If the script has redirected the descriptor, the error is the script's.
         if not (self.active and self._leads_to_log(descriptor)):
             return False
         self.lost_bytes += size
@@ -154,7 +154,7 @@ class OutputCapture:
         return True
 
     def _leads_to_log(self, descriptor: int) -> bool:
-        # Not by our own descriptor of the log: the script may have closed that.
+        # Do not compare with gradtui's own descriptor of the log: the script may have closed it.
         with contextlib.suppress(OSError):
             return self._log_status is not None and os.path.samestat(os.fstat(descriptor), self._log_status)
         return False
@@ -169,7 +169,7 @@ class OutputCapture:
             os.dup2(saved, descriptor)
             os.close(saved)
         except OSError:
-            # The script has closed ours, as `os.closerange` does with all. A terminal it was, or there were no screen.
+            # The script has closed gradtui's descriptor, as `os.closerange` does. It was a terminal: there is a screen.
             with contextlib.suppress(OSError):
                 terminal = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY)
                 os.dup2(terminal, descriptor)
@@ -181,7 +181,7 @@ class OutputCapture:
             os.environ["COLUMNS"] = self._columns
 
     def _restore_columns(self) -> None:
-        """Only ever on the main thread: another thread's setenv can pull the environment from under C code."""
+        """Restore COLUMNS. Main thread only: a setenv on another thread can invalidate the environment that C code reads."""
         if self._columns is None or os.environ.get("COLUMNS") != self._columns:
             return  # the script has set its own
         if self._columns_before is None:
@@ -198,23 +198,23 @@ def _duplicate_if_open(descriptor: int) -> int | None:
 
 
 def _flush_python() -> None:
-    """Write out what python's own streams hold. What the script put in their place is its own affair."""
+    """Flush python's own streams. Streams that the script put in their place are the script's to flush."""
     for stream in (sys.__stdout__, sys.__stderr__):
         with contextlib.suppress(Exception):
             stream.flush()  # type: ignore[union-attr]  # None raises, and that is left at that
 
 
 def _line_buffer_python() -> None:
-    """Write out whole lines, as on a terminal; a file would be buffered in blocks and the screen would lag."""
+    """Make python's stdout line-buffered, as on a terminal. Python buffers a file in blocks, and the screen would lag."""
     with contextlib.suppress(Exception):
         sys.__stdout__.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # None raises, and that is left at that
 
 
 def _line_buffer_c() -> None:
-    """The same for C's own stdout, whose buffering is decided at its first write.
+    """Make C's stdout line-buffered too. C decides the buffering at the first write.
 
-    `fflush(NULL)` now and then would do as well, but it takes the lock of every stream and would hang for good behind
-    one that is blocked in a read.
+    Calling `fflush(NULL)` regularly is no alternative: it takes the lock of every stream and would hang forever behind a stream
+    that is blocked in a read.
     """
     with contextlib.suppress(Exception):
         libc = ctypes.CDLL(None)

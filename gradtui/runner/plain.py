@@ -1,7 +1,7 @@
-"""Watching without a screen: a progress line every few seconds and a closing summary, both on stderr.
+"""Report on a run without a screen: a progress line every few seconds and a closing summary, both on stderr.
 
-The reporter drains the events on a daemon thread of its own and writes to a duplicate of fd 2, so that a script which
-replaces `sys.stderr` or closes it neither loses nor garbles a line of ours.
+The reporter drains the events on its own daemon thread and writes to a duplicate of fd 2, so that a script that replaces or
+closes `sys.stderr` neither loses nor garbles a line of gradtui.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ PROGRESS_S = 5.0
 _DRAIN_S = 0.25
 
 _MODELS_SHOWN = 8
-"""Models that the closing lines tell of, where the run had more than are there now; the summary has more."""
+"""Maximum number of models in the closing lines, if the run had more than exist now. The summary has more."""
 
 _BUSY_CHILDREN_S = 0.5
-"""Child processes that have used less CPU time in all have trained nothing: to import torch takes longer."""
+"""Child processes that have used less CPU time together have trained nothing: importing torch takes longer."""
 
 T = TypeVar("T")
 
@@ -59,27 +59,27 @@ class PlainReporter:
     """Keeps a `RunState` from an event source and reports on it."""
 
     def __init__(self, source: EventSource, *, silent: bool = False) -> None:
-        """Report on what comes from `source`; a `silent` reporter writes only what it is told to say."""
+        """Report on the events of `source`. A `silent` reporter writes only the text passed to `say`."""
         self.state = RunState()
         self._source = source
         self._silent = silent
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="gradtui-plain", daemon=True)
         self._owner = os.getpid()
-        # A notebook may ask for a summary while the thread is draining.
+        # A notebook may request a summary while the thread is draining.
         self._lock = threading.RLock()
         self._seen = 0
-        """So many entries of the log have been written, or were none of ours to write."""
+        """Number of log entries that are written already, or that this reporter does not write."""
         self._descriptor: int | None = None
         with contextlib.suppress(OSError):
             self._descriptor = duplicate_aside(2)
 
     def start(self) -> None:
-        """Begin to drain and report."""
+        """Start to drain events and report."""
         self._thread.start()
 
     def finish(self) -> RunState:
-        """Stop, take in what is left, and return the final state."""
+        """Stop, apply the remaining events, and return the final state."""
         self._stop.set()
         if self._thread.ident is not None and os.getpid() == self._owner:
             self._thread.join()
@@ -89,15 +89,15 @@ class PlainReporter:
         return self.state
 
     def speak_into(self, file: Path) -> None:
-        """Write to the end of this file from now on."""
-        # Where that cannot be, there is no place left to say so.
+        """Append to this file from now on."""
+        # If the file cannot be opened, there is nowhere left to report it.
         with contextlib.suppress(OSError):
             opened = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
             self._descriptor = duplicate_aside(opened)
             os.close(opened)
 
     def say(self, text: str) -> None:
-        """Write one line of ours to stderr."""
+        """Write one line of gradtui to stderr."""
         if self._descriptor is None:
             return
         line = f"gradtui: {printable(text)}\n".encode(errors="replace")
@@ -107,7 +107,7 @@ class PlainReporter:
             except OSError as error:
                 if error.errno != errno.EBADF:
                     raise
-                # The script has closed ours, as `os.closerange` does with all.
+                # The script has closed gradtui's descriptor, as `os.closerange` does with all.
                 self._descriptor = duplicate_aside(2)
                 os.write(self._descriptor, line)
 
@@ -143,12 +143,13 @@ class PlainReporter:
         self._seen = self.state.log_count
 
     def drain(self) -> None:
-        """Take in what is waiting."""
+        """Apply all waiting events to the state."""
         with self._lock:
             self._apply_waiting()
 
     def look(self, at: Callable[[RunState], T]) -> T:
-        """Return what `at` makes of the state, with all events that have arrived; none changes it meanwhile. Any thread."""
+        """Apply `at` to the state with all events received so far and return the result. The state does not change meanwhile.
+        Any thread."""
         with self._lock:
             self._apply_waiting()
             return at(self.state)
@@ -162,7 +163,7 @@ class PlainReporter:
 
 
 def progress_line(state: RunState) -> str:
-    """Where the run is, on one line."""
+    """Return the progress of the run as one line."""
     parts = [f"step {state.step:,}"]
     if state.steps_per_second is not None:
         parts.append(f"{state.steps_per_second:.3g}/s")
@@ -187,12 +188,12 @@ def _largest_total(state: RunState) -> int | None:
 
 
 def schedule_lines(state: RunState) -> list[str]:
-    """What became of a schedule, where not all of it was carried out."""
+    """Return how the run deviated from its schedule; empty if it did not."""
     return [f"schedule: {note}" for note in state.schedule_notes]
 
 
 def closing_lines(state: RunState) -> list[str]:
-    """What there is to say when the run has ended."""
+    """Return the closing report of a run that has ended."""
     tree = reported_tree(state)
     endings = [f"step {event.step:,}: {headline(event)}" for event in state.out_of_memory if event.categories]
     endings += schedule_lines(state)
@@ -224,7 +225,7 @@ def closing_lines(state: RunState) -> list[str]:
 
 def _model_lines(state: RunState) -> list[str]:
     labels = model_labels(state)
-    # A model that became part of another one before it was trained is no model of its own.
+    # A model that became part of another one before it was trained is not reported as a model of its own.
     records = [each for each in model_records(state) if each.part_of is None or each.has_trained]
     shown = records[-max(_MODELS_SHOWN, len(state.tree.models)) :]
     left_out = [f"{len(records) - len(shown)} earlier models are not listed"] if len(shown) < len(records) else []
@@ -232,7 +233,7 @@ def _model_lines(state: RunState) -> list[str]:
 
 
 def _phase_lines(state: RunState) -> list[str]:
-    """How long each phase took, and how high memory was in it."""
+    """Return the time and the peak memory of each phase."""
     lines: list[str] = []
     elapsed = math.fsum(record.seconds for record in state.phases.values())
     for phase in Phase:
@@ -270,7 +271,7 @@ def _untrained_lines(state: RunState) -> list[str]:
 
 
 def _cost_lines(cost: CostRecord) -> list[str]:
-    """What measuring took, and why that may be above the budget: some steps are exempt from it."""
+    """Return the overhead, and why it may be above the budget: some steps are exempt from it."""
     if not cost.steps:
         return []
     share = f"{100 * (cost.share or 0.0):.1f} %"
@@ -296,7 +297,7 @@ def _gradient_lines(state: RunState) -> list[str]:
 
 
 def _norm_line(state: RunState, norms: NormSummary) -> str:
-    """`gradient norm 5.99 (step 1) → 3.78 (step 40), min 1.72 (step 31), max 6.1 (step 2), read at 33 of 40 steps`."""
+    """Return `gradient norm 5.99 (step 1) → 3.78 (step 40), min 1.72 (step 31), max 6.1 (step 2), read at 33 of 40 steps`."""
     ends = [
         f"{norm:.3g} (step {step:,})" for norm, step in ((norms.first, norms.first_step), (norms.last, norms.last_step))
     ]
@@ -313,13 +314,13 @@ def _norm_line(state: RunState, norms: NormSummary) -> str:
 
 
 def _model_words(model: ModelRecord, label: str) -> str:
-    # Many scripts call the variable "model", which says nothing.
+    # Many scripts call the variable "model", which does not identify it.
     named = model.type_name if label in ("model", model.type_name) else f"{label} ({model.type_name})"
     return f"{named}: {record_words(model)}" if model.step is not None else named
 
 
 def _device_words(state: RunState) -> list[str]:
-    """What the driver said last, and what it was made of; nothing without a CUDA device."""
+    """Return the driver's last memory figure and its parts; empty without a CUDA device."""
     found = reconcile(state.device)
     if found is None:
         return []
@@ -342,7 +343,7 @@ def _phase_line(phase: Phase, record: PhaseRecord, elapsed: float, owner: str) -
 
 
 def _traced_place(state: RunState, module: int) -> str:
-    """Where in which model; the paths of several models that there are at once begin with the model's name."""
+    """Return ` at PATH`, with the model's name if it is needed. If several models exist at once, their paths begin with it."""
     if module < 0:
         return ""
     tree, labels = state.tree, model_labels(state)

@@ -1,4 +1,4 @@
-"""What the supervisor says about a training process that ended without giving the terminal back. Pure but for reading."""
+"""The supervisor's report on a training process that ended without restoring the terminal. Pure except for reading files."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from gradtui.runner.clipping import clip
 from gradtui.transport.log_tail import last_lines
 
 OUTPUT_LINES = 20
-"""How much of the log's end is shown."""
+"""Number of the log's last lines shown."""
 
 DUMP_LINES = 40
-"""How much of the crashing thread's stack is shown."""
+"""Maximum number of lines of the crashing thread's stack shown."""
 
 
 def describe(killed_by: int | None, exit_code: int, log: str | None, dump: str, *, width: int | None = None) -> str:
-    """Write the report on an unclean end: what happened, the end of the output, and where the crash was.
+    """Return the report on an unclean end: what happened, the end of the output, and where the crash was.
 
     Args:
-        killed_by: the signal, or None for a process that left by itself without closing its screen (`os._exit`).
-        exit_code: the code to name in that case.
-        log: the file that the output went to at that time; None where it went to the terminal.
-        dump: what faulthandler wrote, possibly nothing.
+        killed_by: the signal, or None for a process that exited by itself without closing its screen (`os._exit`).
+        exit_code: the exit code to report in that case.
+        log: the file that received the output at that time; None if it went to the terminal.
+        dump: the dump of faulthandler, possibly empty.
         width: columns of the terminal, to which repeated lines are cut; None to leave them whole.
     """
     if killed_by is not None:
@@ -47,10 +47,10 @@ def _signal_name(number: int) -> str:
 
 
 def _crashing_thread(dump: str) -> list[str]:
-    """Keep what faulthandler says about the thread that crashed, without our own frames.
+    """Return the part of faulthandler's dump about the thread that crashed, without gradtui's frames.
 
-    The format is faulthandler's: a headline, then one block per thread separated by blank lines, the crashing one
-    headed "Current thread". A crash in a thread without python code has no such block; then the headline must do.
+    The format of the dump is a headline, then one block per thread separated by blank lines; the block of the crashing thread
+    begins with "Current thread". A crash in a thread without python code has no such block; then only the headline is returned.
     """
     blocks = [block.splitlines() for block in dump.strip().split("\n\n")]
     kept = blocks[0][:1] if dump.strip() else []

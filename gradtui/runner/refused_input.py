@@ -1,8 +1,8 @@
-"""Notices that the script reads standard input while the screen has the keyboard, so that the person can be told why it got
-nothing. Whatever thread reads.
+"""Detect that the script reads standard input while the screen has the keyboard, so that gradtui can tell the user why the
+script got no input. Any thread that reads.
 
-`sys.stdin` is rebuilt from the same classes over descriptor 0, as python builds it; only the innermost, which does the
-system call, is ours. So it reads what it always would, and `input()` raises the same EOFError as on a closed stdin.
+gradtui rebuilds `sys.stdin` from the same classes over descriptor 0, as python does. Only the innermost, which does the system
+call, is a class of gradtui. So it reads the same as always, and `input()` raises the same EOFError as on a closed stdin.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 
 class _NoticedFile(io.FileIO):
-    """Descriptor 0, telling of each read that met the end of the file."""
+    """Descriptor 0. It calls a callback for each read that reaches the end of the file."""
 
     def __init__(self, ended: Callable[[], None]) -> None:
         super().__init__(0, "r", closefd=False)
@@ -40,7 +40,7 @@ class _NoticedFile(io.FileIO):
 
 
 def notice_end_of_input(ended: Callable[[], None]) -> None:
-    """Call `ended` whenever python's own stdin meets the end of its file. Does nothing where stdin is not python's own."""
+    """Call `ended` whenever python's own stdin reaches the end of its file. Does nothing if stdin is not python's own."""
     with contextlib.suppress(Exception):
         before = sys.stdin
         if type(before) is not io.TextIOWrapper or before is not sys.__stdin__ or before.fileno() != 0:

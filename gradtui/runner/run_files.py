@@ -1,4 +1,4 @@
-"""Where the files of a run lie, and making new ones. Any thread; standard library only."""
+"""Create the files of a run. Any thread; standard library only."""
 
 from __future__ import annotations
 
@@ -12,37 +12,39 @@ from pathlib import Path
 from typing import BinaryIO
 
 BOXES_KEPT = 20
-"""The newest black boxes of all runs stay, up to this number. What a person asked for (a snapshot) is never removed."""
+"""Maximum number of out-of-memory reports of all runs that stay, the newest ones. Files that the user requested (a snapshot)
+are never removed."""
 
 SCHEDULES_KEPT = 100
-"""Likewise the schedules that were written as runs ended, each with its code."""
+"""The same limit for the schedules that gradtui wrote at the end of runs, each with its code."""
 
 Fill = Callable[[BinaryIO], object]
-"""Writes what is to stand in a file."""
+"""Writes the content of a file."""
 
 _RUN = r".+-\d{8}-\d{6}-\d+"
 _KEPT = (
     (re.compile(_RUN + r"-out-of-memory-\d+\.txt"), BOXES_KEPT),
     (re.compile(_RUN + r"-schedule-\d+\.(toml|py)"), SCHEDULES_KEPT),
 )
-"""The names of files that nobody asked for, and how many of each kind stay. Those that differ in the suffix count once."""
+"""The names of files that the user did not request, and how many of each kind stay. Files that differ only in the suffix count
+once."""
 
 
 def state_directory(environ: Mapping[str, str] = os.environ) -> Path:
-    """`$XDG_STATE_HOME/gradtui`, `~/.local/state/gradtui` where that is not set; it may not exist."""
+    """Return `$XDG_STATE_HOME/gradtui`, or `~/.local/state/gradtui` if that is not set. The directory may not exist."""
     state = environ.get("XDG_STATE_HOME", "")
     home = Path(state) if os.path.isabs(state) else Path(os.path.expanduser("~")) / ".local" / "state"
     return home / "gradtui"
 
 
 def run_name(script: str) -> str:
-    """The beginning of the names of a run's files: the script, the time, and the process."""
+    """Return the prefix of the names of a run's files: the script, the time, and the process."""
     stem = re.sub(r"[^\w.-]+", "_", script.removesuffix(".py"))[:80]
     return f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
 
 
 class RunFiles:
-    """Makes the files of one run, beside its log or where that would be; only their owner can read them."""
+    """Creates the files of one run in the directory of its log. Only their owner can read them."""
 
     def __init__(self, script: str, environ: Mapping[str, str] = os.environ) -> None:
         self._name = run_name(script)
@@ -50,16 +52,16 @@ class RunFiles:
         self._made = 0
 
     def write(self, kind: str, suffix: str, fill: Fill) -> str:
-        """Make the file `NAME-KIND-NUMBER.SUFFIX` with what `fill` writes, whole or not at all, and return its path.
+        """Create the file `NAME-KIND-NUMBER.SUFFIX` with what `fill` writes, completely or not at all, and return its path.
 
         Raises:
-            OSError: no place can be written, or there is no room.
+            OSError: no directory is writable, or the disk is full.
         """
         self._made += 1
         return self._write(f"{self._name}-{kind}-{self._made}{suffix}", fill)
 
     def write_beside(self, path: str, suffix: str, fill: Fill) -> str:
-        """Make a file that has the name of another file of this run but for its suffix. As `write`."""
+        """Create a file with the name of another file of this run and another suffix, as `write` does."""
         return str(_new_file(Path(path).with_suffix(suffix), fill))
 
     def _write(self, name: str, fill: Fill) -> str:
@@ -77,13 +79,13 @@ class RunFiles:
 
     def _directories(self) -> Iterator[Path]:
         yield state_directory(self._environ)
-        # Where no directory can be written at all, this raises too.
+        # `gettempdir` raises as well if no directory is writable.
         with contextlib.suppress(OSError):
             yield Path(tempfile.gettempdir())
 
 
 def _new_file(path: Path, fill: Fill) -> Path:
-    # Exclusively: in a directory for temporary files somebody else may have put a link in its place.
+    # O_EXCL: in a directory for temporary files another user may have created a link of this name.
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600)
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -96,7 +98,7 @@ def _new_file(path: Path, fill: Fill) -> Path:
 
 
 def _prune(directory: Path) -> None:
-    """Leave the newest of each kind. What cannot be removed stays."""
+    """Remove all but the newest files of each kind. Errors are ignored."""
     with contextlib.suppress(OSError):
         entries = [entry for entry in os.scandir(directory) if entry.is_file()]
         for name, count in _KEPT:

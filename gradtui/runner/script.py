@@ -1,6 +1,6 @@
-"""Runs the person's script as `__main__`, as `python script.py` or `python -m module` would. Main thread; no torch.
+"""Run the user's script as `__main__`, as `python script.py` or `python -m module` would. Main thread; no torch.
 
-The script gets a real module in `sys.modules["__main__"]` that stays for good, so that classes defined in it pickle
+The script gets a real module in `sys.modules["__main__"]` that is never removed, so that classes defined in it pickle
 even in atexit callbacks, `inspect.getsource` works, and multiprocessing children re-run the script without gradtui.
 """
 
@@ -28,18 +28,18 @@ from gradtui.settings import Target
 __all__ = ["Outcome", "Program", "ScriptError", "Target", "finish", "load", "run", "strip_own_frames"]
 
 CANNOT_OPEN = 2
-"""python's exit code for a script that it cannot open."""
+"""Exit code of python for a script that it cannot open."""
 
 _replaced_modules: list[ModuleType] = []
-"""The `__main__` modules that ours took the place of: kept, since code of theirs is still running."""
+"""The `__main__` modules that the script's module replaced. They are kept because their code is still running."""
 
 
 class ScriptError(Exception):
     """The script cannot be started.
 
     Attributes:
-        message: ready for stderr: one line of ours, or python's own report of a syntax error.
-        exit_code: the one python would exit with.
+        message: text for stderr: one line of gradtui, or python's own report of a syntax error.
+        exit_code: the exit code of python in this case.
     """
 
     def __init__(self, message: str, exit_code: int) -> None:
@@ -53,12 +53,12 @@ class Program:
     """A target, found and compiled.
 
     Attributes:
-        target: what the person asked for.
+        target: the program to run, from the command line.
         file: `__file__` of a plain script; None for a module, directory or archive, whose spec has it.
-        search_path: what takes the place of sys.path[0]; None leaves it alone (python's -P or -I).
+        search_path: the new sys.path[0]; None leaves it unchanged (python's -P or -I).
         loader: `__loader__` of a plain script.
         spec: `__spec__` of a module, directory or archive.
-        code: None where a module can be found only after its parent packages ran.
+        code: None if a module can be found only after its parent packages ran.
     """
 
     target: Target
@@ -73,7 +73,7 @@ def load(target: Target) -> Program:
     """Find and compile a script without running any of it. Call it once: compiling may print SyntaxWarnings.
 
     Raises:
-        ScriptError: it is missing, unreadable, not runnable or has a syntax error.
+        ScriptError: the script is missing, unreadable, not runnable or has a syntax error.
     """
     try:
         if target.module is not None:
@@ -89,7 +89,7 @@ def load(target: Target) -> Program:
     except Exception as error:
         if isinstance(error, ScriptError):
             raise
-        # A syntax error, or the like (a null byte, too deep nesting): python's own report, without our frames.
+        # A syntax error or similar (a null byte, too deep nesting): python's own report, without gradtui's frames.
         strip_own_frames(error)
         report = traceback.format_exception(type(error), error, error.__traceback__)
         raise ScriptError("".join(report).rstrip("\n"), 1) from None
@@ -98,10 +98,10 @@ def load(target: Target) -> Program:
 def run(program: Program, raised: Callable[[BaseException], None] | None = None) -> Outcome:
     """Run the script to its end on the calling thread, which should be the main one.
 
-    `raised` is told of an exception that ends the script, before it is reported; not in a process that the script forked.
+    `raised` is called with an exception that ends the script, before it is reported; not in a process that the script forked.
 
-    An uncaught exception is reported as python reports it. Nothing the script does can raise out of here, so the caller
-    returns from the process's real entry point (`finish`), and threads and atexit callbacks behave as ever.
+    An uncaught exception is reported as python reports it. This function never raises an exception of the script, so the caller
+    returns from the process's real entry point (`finish`), and threads and atexit callbacks behave as under plain python.
     """
     owner = os.getpid()
     ending: BaseException | None = None
@@ -113,7 +113,7 @@ def run(program: Program, raised: Callable[[BaseException], None] | None = None)
     except BaseException as error:  # noqa: BLE001 (python's own top level catches all of them)
         ending = error
         if raised is not None and os.getpid() == owner:
-            # A Ctrl+C meanwhile changes nothing: the script is over.
+            # A Ctrl+C during the callback has no effect: the script has ended.
             with contextlib.suppress(BaseException):
                 raised(error)
     return conclude(ending, forked=os.getpid() != owner)
@@ -142,7 +142,7 @@ def _execute(program: Program) -> None:
 
 
 def _install_main_module(program: Program) -> dict[str, Any]:
-    """Make the module the script runs in, and the sys.argv and sys.path that go with it. Returns its namespace."""
+    """Create the module in which the script runs, and set its sys.argv and sys.path. Returns the module's namespace."""
     main = ModuleType("__main__")
     namespace = main.__dict__
     if sys.version_info < (3, 14):
@@ -176,7 +176,7 @@ def _load_file(target: Target, path: str) -> Program:
 
 
 def _load_container(target: Target, path: str) -> Program:
-    """A directory or zip archive: its `__main__.py` runs, and it stands itself at the head of sys.path."""
+    """Load a directory or zip archive: its `__main__.py` runs, and the directory or archive is the head of sys.path."""
     search_path = os.path.join(os.getcwd(), path)
     for hook in sys.path_hooks:
         try:
@@ -209,5 +209,5 @@ def _is_archive(path: str) -> bool:
 
 
 def _keeps_search_path() -> bool:
-    """Whether python was started with -P or -I, where no script directory goes to the head of sys.path."""
+    """Return whether python was started with -P or -I, which do not put the script's directory at the head of sys.path."""
     return bool(getattr(sys.flags, "safe_path", False) or sys.flags.isolated)

@@ -1,7 +1,7 @@
-"""What python does after the last line of a script, done while the screen is still up. Main thread.
+"""Do what python does after the last line of a script, while the screen is still up. Main thread.
 
-Under plain python the threads that are not daemons are waited for and the `atexit` callbacks run as soon as the script has
-ended; a person who looks at the screen the next morning must not find them waiting (source: `Py_FinalizeEx` of CPython).
+Plain python waits for non-daemon threads and runs the `atexit` callbacks as soon as the script has ended. They must not wait
+until the user closes the screen, which may be the next morning (source: `Py_FinalizeEx` of CPython).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 
 def wait_for_threads() -> None:
-    """Wait for the script's threads that are not daemons; those of executors end at the process's own end.
+    """Wait for the script's non-daemon threads. The threads of executors end when the process ends.
 
     A Ctrl+C ends the waiting, as it does in python.
     """
@@ -28,9 +28,9 @@ def wait_for_threads() -> None:
 
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
-    """While this lasts no signal handler of the script's runs: the script is over, and what is done here is ours and short.
+    """Run no signal handler of the script within this context: the script has ended, and the code here is gradtui's and short.
 
-    An impatient second Ctrl+C would otherwise end that in the middle. Signals without a handler in Python act as ever.
+    A second Ctrl+C would otherwise interrupt it. Signals without a handler in Python act as usual.
     """
     before = {number: signal.getsignal(number) for number in signal.valid_signals()}
     handlers = {number: handler for number, handler in before.items() if callable(handler)}
@@ -44,14 +44,14 @@ def undisturbed() -> Iterator[None]:
 
 
 def _left() -> list[threading.Thread]:
-    # Workers of an idle executor wait for work until the interpreter itself tells them to leave.
+    # Workers of an idle executor wait for work until the interpreter shuts down.
     workers = getattr(sys.modules.get("concurrent.futures.thread"), "_threads_queues", {})
     here = threading.current_thread()
     return [each for each in threading.enumerate() if each is not here and not each.daemon and each not in workers]
 
 
 def run_exit_callbacks() -> None:
-    """Run what was registered with `atexit`, once and for all; errors are reported by python as ever."""
+    """Run the `atexit` callbacks, which then do not run again. Python reports their errors as usual."""
     run = getattr(atexit, "_run_exitfuncs", None)
     if run is not None:
         with contextlib.suppress(KeyboardInterrupt):

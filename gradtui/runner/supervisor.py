@@ -1,13 +1,13 @@
-"""The tiny parent process: waits for the training process, repairs the terminal after it, passes its ending on.
+"""The supervisor, a small parent process: it waits for the training process, restores the terminal, and ends the same way.
 
 Runs on the main thread of its own process, which was forked before any thread or heavy import and does nothing but wait
 for signals (`sigwait`, so no handler ever runs in the middle of something). Both processes share one process group, so
 that a shell's job control sees one job.
 
-Endings: a normal exit gives the same exit code. Where a signal killed the training process the supervisor kills itself
-by the same signal, so that a shell, `timeout` or a scheduler sees exactly what plain python would have shown it (a shell
-reports 128+N). Signals sent to the supervisor reach the training process; Ctrl+C and Ctrl+\\ come to both from the
-terminal and are not sent twice, and a terminal that goes away ends neither (`hang_up`).
+Endings: a normal exit gives the same exit code. If a signal killed the training process, the supervisor kills itself by the
+same signal, so that a shell, `timeout` or a scheduler sees the same as under plain python (a shell reports 128+N). The
+supervisor forwards signals to the training process. The terminal sends Ctrl+C and Ctrl+\\ to both, so these are not forwarded.
+A terminal that goes away ends neither (`hang_up`).
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from gradtui.runner.terminal_lease import LeaseReader, TerminalLease, lease_ends
 
 _FORWARDED = {signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT}
 _FROM_KEYS = {signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP}
-"""Signals that keys send to the whole group: forwarded only where a process sent them to us, which Linux can tell."""
+"""Signals that keys send to the whole group: forwarded only if a process sent them to the supervisor, which Linux reports."""
 _WATCHED = _FORWARDED | _FROM_KEYS | {signal.SIGCHLD}
 
 _SENT_BY_KERNEL = 0x80
-"""`si_code`, in sigaction(2), of a signal from the terminal: it went to the whole group."""
+"""`si_code`, in sigaction(2), of a signal from the terminal, which goes to the whole group."""
 
 _MAX_DUMP = 1 << 20
 """Bytes of faulthandler's dump that are read."""
@@ -43,7 +43,7 @@ _MAX_DUMP = 1 << 20
 
 @dataclass
 class _Watch:
-    """All that the supervisor holds while it waits."""
+    """The supervisor's state while it waits."""
 
     child: int
     terminal: ControllingTerminal | None
@@ -55,8 +55,8 @@ def supervise(child: Callable[[TerminalLease], int], at_end: Callable[[], None] 
     """Fork, run `child` in the new process and wait for it in this one.
 
     Call it from the main thread before any other thread exists. `child` gets the lease with which the owner of the screen
-    says when the terminal is in application mode; its result becomes the exit code of its process by way of a normal
-    interpreter shutdown. `at_end` is called in this process after it.
+    reports when the terminal is in application mode. The result of `child` becomes the exit code of its process through a
+    normal interpreter shutdown. `at_end` is called in this process afterwards.
 
     Returns:
         In the supervisor only: the exit code to pass to `sys.exit`.
@@ -97,7 +97,7 @@ def _open_terminal() -> ControllingTerminal | None:
 
 
 def _dump_file() -> int | None:
-    """Make a nameless file for faulthandler: at a crash, stderr may be the screen or a log that nobody looks at."""
+    """Create a nameless file for faulthandler: at a crash, stderr may be the screen or a log that the user does not read."""
     try:
         with tempfile.TemporaryFile() as file:
             return duplicate_aside(file.fileno())
@@ -113,12 +113,12 @@ def _become_training_process(mask: Iterable[int], dump: int | None) -> None:
 
 
 def _wait(watch: _Watch) -> int:
-    """Serve signals until the training process has ended. Returns its wait status."""
+    """Handle signals until the training process has ended. Returns its wait status."""
     while True:
         number = _next_signal()
         if number == signal.SIGHUP and watch.terminal is not None:
             if is_gone(watch.terminal.descriptor):
-                # A shell that ends tells its jobs; training goes on.
+                # A shell that ends sends SIGHUP to its jobs; training continues.
                 continue
             watch.lease.hang_up()
         if number != signal.SIGCHLD:
@@ -131,7 +131,7 @@ def _wait(watch: _Watch) -> int:
         if not os.WIFSTOPPED(status):
             return status
         if signal.SIGCONT not in signal.sigpending():
-            # Otherwise the whole group was stopped and is going on: what was reported is over.
+            # Otherwise the whole group was stopped and is running again: the reported stop is over.
             _stop_along(watch)
 
 
@@ -149,10 +149,10 @@ def _next_signal() -> int:
 
 
 def _stop_along(watch: _Watch) -> None:
-    """The training process was stopped: give the terminal back, and stop as well so that the shell notices.
+    """Restore the terminal after the training process was stopped, and stop too so that the shell notices.
 
-    After a Ctrl+Z all others of the group are stopped too, as the terminal would have done. When the shell continues
-    the group, the training process continues by itself and draws its screen anew.
+    After a Ctrl+Z, stop all other processes of the group too, as the terminal would have done. When the shell continues the
+    group, the training process continues by itself and redraws its screen.
     """
     state = watch.lease.read()
     if watch.terminal is not None and state.screen_up:
@@ -164,7 +164,7 @@ def _stop_along(watch: _Watch) -> None:
 
 
 def _conclude(status: int, watch: _Watch, dump: int | None) -> int:
-    """Repair the terminal if the screen was still up, say what happened, and end as the training process did."""
+    """Restore the terminal if the screen was still up, report what happened, and end as the training process did."""
     state = watch.lease.read()
     was_left_open = state.screen_up and (watch.terminal is None or watch.terminal.is_raw)
     if state.screen_up and watch.terminal is not None:
@@ -184,7 +184,7 @@ def _conclude(status: int, watch: _Watch, dump: int | None) -> int:
 
 
 def _die_by(number: int) -> None:
-    """End this process by a signal, without a second core file. Returns only where the signal does not kill."""
+    """End this process by a signal, without a second core file. Returns only if the signal does not kill."""
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     if number != signal.SIGKILL:

@@ -1,6 +1,6 @@
-"""The controlling terminal, opened apart from fds 0 to 2, and the way back to how it was found.
+"""The controlling terminal, opened separately from fds 0 to 2, and the restoration of its original state.
 
-One object lives in the supervisor, to repair what a dead process left behind, and one in the training process, for the
+One object is in the supervisor, to restore the terminal after a dead process, and one in the training process, for the
 screen's driver. Its methods may be called from any thread.
 """
 
@@ -35,17 +35,17 @@ RESET = b"".join(
         b"\x1b[?25h",  # cursor on
     )
 )
-"""Undoes every terminal mode that the screen may have set. For an unclean end only."""
+"""Escape sequences that reset every terminal mode that the screen may have set. For an unclean end only."""
 
 _WRITE_PATIENCE = 0.5
-"""Seconds to wait for a terminal that takes no output before giving it up."""
+"""Seconds to wait for a terminal that accepts no output before giving up."""
 
 
 class ControllingTerminal:
-    """The process's terminal, with its line settings as they were when the screen came up, or when this object was made."""
+    """The process's terminal, with its line settings from when the screen started, or from when this object was created."""
 
     def __init__(self, lease: TerminalLease | None = None) -> None:
-        """Open the terminal. `lease` is told when the screen comes and goes.
+        """Open the terminal. This object reports to `lease` when the screen starts and ends.
 
         Raises:
             OSError: there is no controlling terminal.
@@ -53,51 +53,52 @@ class ControllingTerminal:
         self.descriptor = move_aside(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC))
         self._identity = _identity(self.descriptor)
         self.was_lost = False
-        """Whether the script has closed our descriptor at some time."""
+        """Whether the script has closed gradtui's descriptor at some time."""
         self.shield = HangUpShield()
         self._lease = lease or TerminalLease()
         self._settings = line_settings(self.descriptor)
 
     def entered(self) -> None:
-        """To be called before the first byte that changes the terminal's mode."""
-        # A run that started in the background found the settings with which its shell reads a line.
+        """Save the line settings. Call this before the first byte that changes the terminal's mode."""
+        # A run that started in the background opened the terminal with the settings of its shell's line editor.
         self._settings = line_settings(self.descriptor) or self._settings
         self._lease.entered(self._settings)
 
     def left(self) -> None:
-        """To be called after the terminal's mode is as it was."""
+        """Report that the screen ended. Call this after the terminal's mode is restored."""
         self._lease.left()
 
     def is_orphaned(self) -> bool:
-        """Whether the supervisor has died, so that the screen had better be closed."""
+        """Whether the supervisor has died, so that the screen should be closed."""
         return self._lease.supervisor_is_gone()
 
     @property
     def is_gone(self) -> bool:
-        """Whether its other end is gone."""
+        """Whether the other end of the terminal is gone."""
         return not self.is_lost and is_gone(self.descriptor)
 
     @property
     def is_raw(self) -> bool:
-        """Whether a screen is up on it: each key counts, not each line. True where it will not say."""
+        """Whether the terminal is in raw mode, as for a screen: it delivers keys, not lines. True if the settings are
+        unreadable."""
         with contextlib.suppress(termios.error):
             return not termios.tcgetattr(self.descriptor)[3] & termios.ICANON
         return True
 
     @property
     def is_lost(self) -> bool:
-        """Whether somebody has closed our descriptor (`os.closerange` does that to all); `restore` opens another."""
+        """Whether the script has closed gradtui's descriptor (`os.closerange` closes all); `restore` opens another."""
         return _identity(self.descriptor) != self._identity
 
     def heed_hang_up(self) -> None:
-        """End by the SIGHUP that somebody sent to the supervisor on purpose, if one has come."""
+        """End the process by SIGHUP if one was sent to the supervisor on purpose."""
         if self._lease.told_to_hang_up():
             self.shield.let_through()
 
     def stop_job(self) -> None:
-        """Stop the process, and by way of the supervisor its whole group, as Ctrl+Z does. Returns when continued.
+        """Stop the process, and through the supervisor its whole group, as Ctrl+Z does. Returns when continued.
 
-        The signal goes to the calling thread, so that this thread certainly stops before it goes on. One sent to the
+        The signal goes to the calling thread, so that this thread certainly stops before it continues. A signal sent to the
         group could leave it running for a moment, long enough to take the terminal back.
         """
         self._lease.stopping(group=True)
@@ -105,12 +106,12 @@ class ControllingTerminal:
         self._lease.stopping(group=False)
 
     def restore(self, settings: LineSettings | None = None) -> None:
-        """Put the terminal back by force after an unclean end, and drop input that nobody will read.
+        """Restore the terminal after an unclean end, and discard unread input.
 
-        Safe from the background of a job only while SIGTTOU is blocked or ignored.
+        A background job may call this only while SIGTTOU is blocked or ignored.
 
         Args:
-            settings: the line settings that another process found; by default those that this object knows.
+            settings: the line settings that another process saved; by default those that this object saved.
         """
         if self.is_lost:
             self.was_lost = True
@@ -126,13 +127,13 @@ class ControllingTerminal:
                 os.write(self.descriptor, RESET)
 
     def close(self) -> None:
-        """Give the descriptor back."""
+        """Close the descriptor."""
         with contextlib.suppress(OSError):
             os.close(self.descriptor)
 
 
 def line_settings(descriptor: int) -> LineSettings | None:
-    """The terminal's settings as `termios.tcsetattr` takes them, of plain numbers only; None where it will not say."""
+    """Return the terminal's settings for `termios.tcsetattr`, as plain numbers only; None if they are unreadable."""
     with contextlib.suppress(termios.error):
         *flags, characters = termios.tcgetattr(descriptor)
         return [*flags, [each[0] if isinstance(each, bytes) else each for each in characters]]
@@ -140,7 +141,7 @@ def line_settings(descriptor: int) -> LineSettings | None:
 
 
 def _identity(descriptor: int) -> tuple[int, int, int] | None:
-    """What tells one open device from another; None where the descriptor is closed."""
+    """Return a value that identifies the open device; None if the descriptor is closed."""
     with contextlib.suppress(OSError):
         found = os.fstat(descriptor)
         return found.st_dev, found.st_ino, found.st_rdev
@@ -148,10 +149,10 @@ def _identity(descriptor: int) -> tuple[int, int, int] | None:
 
 
 def why_no_screen(environ: Mapping[str, str] = os.environ) -> str | None:
-    """Say in a clause why the dashboard cannot be shown here, or None where it can.
+    """Return in a clause why the dashboard cannot be shown here, or None if it can.
 
-    It needs a controlling terminal for keys and drawing, stdin and stdout or stderr on it, and a terminal type that
-    knows cursor movement. Textual itself would draw into a pipe and spin on a closed stdin.
+    The dashboard needs a controlling terminal for keys and drawing, stdin and stdout or stderr on it, and a terminal type that
+    supports cursor movement. Textual itself would draw into a pipe and loop on a closed stdin.
     """
     if not _is_terminal(sys.__stdin__):
         return "standard input is not a terminal"

@@ -1,7 +1,7 @@
-"""One dashboard per terminal: a lock on a file that is named by the terminal's device. Main thread, then any thread.
+"""Allow one dashboard per terminal, by a lock on a file named after the terminal's device. Main thread, then any thread.
 
-The lock is one of POSIX (`fcntl.lockf`): the kernel releases it when the process ends, however it ends, and processes that the
-script forks do not inherit it. Where no lock can be made the run goes on as if it had it.
+It is a POSIX lock (`fcntl.lockf`): the kernel releases it when the process ends, however it ends, and processes that the script
+forks do not inherit it. If the lock cannot be created, the run continues as if it had the lock.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ _LONGEST = 4096
 
 
 class TerminalClaim:
-    """The terminal of this process for its dashboard, from `take` until `release`."""
+    """This process's claim of a terminal for its dashboard, from `take` until `release`."""
 
     def __init__(self, terminal: int, environ: Mapping[str, str] = os.environ) -> None:
-        """Prepare it for the terminal that is open as `terminal`."""
+        """Prepare the claim of the terminal open as descriptor `terminal`."""
         self._descriptor: int | None = None
         self._path = _path(terminal, environ)
 
     def take(self, script: str) -> str | None:
-        """Take the terminal for the run of `script`.
+        """Claim the terminal for the run of `script`.
 
         Returns:
-            Who has it, in words; None where it was free, or where that cannot be known.
+            Who has it, in words; None if it was free, or if that is unknown.
         """
         try:
             descriptor = _open(self._path)
@@ -50,10 +50,10 @@ class TerminalClaim:
         return None
 
     def release(self) -> None:
-        """Let another dashboard have it. A second call does nothing."""
+        """Release the terminal for another dashboard. A second call does nothing."""
         descriptor, self._descriptor = self._descriptor, None
         with contextlib.suppress(OSError):
-            # The script may have closed ours, and the number may be that of its own file by now.
+            # The script may have closed gradtui's descriptor, and its number may now belong to a file of the script.
             if descriptor is not None and os.path.samestat(os.fstat(descriptor), os.stat(self._path)):
                 os.close(descriptor)
 
@@ -64,12 +64,12 @@ def _path(terminal: int, environ: Mapping[str, str]) -> str:
     runtime = environ.get("XDG_RUNTIME_DIR", "")
     if os.path.isabs(runtime) and os.access(runtime, os.W_OK):
         return os.path.join(runtime, f"gradtui-{name}")
-    # On the machine itself, unlike the home directory: two machines have terminals of the same number.
+    # A local directory, unlike the home directory, which machines may share: they have terminals of the same number.
     return os.path.join(tempfile.gettempdir(), f"gradtui-{os.geteuid()}-{name}")
 
 
 def _open(path: str) -> int:
-    """Open the file, made if need be. Raises OSError where it is not a file of our own."""
+    """Open the file, creating it if needed. Raises OSError if it is not a regular file of this user."""
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     descriptor = move_aside(os.open(path, flags, 0o600))
     found = os.fstat(descriptor)
@@ -80,7 +80,7 @@ def _open(path: str) -> int:
 
 
 def _holder(descriptor: int) -> str:
-    """Read who has the lock, and close the file."""
+    """Return in words who has the lock, and close the file."""
     try:
         return os.pread(descriptor, _LONGEST, 0).decode(errors="replace") or "another process"
     except OSError:

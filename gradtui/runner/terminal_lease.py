@@ -1,7 +1,7 @@
-"""How the training process tells its supervisor who owns the terminal: one JSON line per change, over a socket.
+"""Report from the training process to its supervisor who owns the terminal: one JSON line per change, over a socket.
 
-The training process writes (UI thread and main thread); the supervisor reads when the process has stopped or died. What
-counts is the last word: a process that dies while it holds the screen leaves the supervisor to restore the terminal.
+The training process writes (UI thread and main thread); the supervisor reads when the process has stopped or died. The last
+line counts: if a process dies while the screen is up, the supervisor restores the terminal.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from typing import Any
 from gradtui.descriptors import move_aside
 
 LineSettings = list[Any]
-"""What `termios.tcsetattr` takes."""
+"""The attributes argument of `termios.tcsetattr`."""
 
 
 @dataclass(frozen=True)
 class LeaseState:
-    """What the supervisor knows.
+    """The state of the terminal, as the training process reported it.
 
     Attributes:
         screen_up: the terminal is in application mode.
-        log: where the output goes; None where it goes to the terminal.
-        stop_group: the stop that is about to come was asked for by a key, and is meant for the whole job.
+        log: the file that receives the output; None if it goes to the terminal.
+        stop_group: a key requested the stop that follows, so it applies to the whole job.
         settings: the terminal's line settings before it was last put in application mode.
     """
 
@@ -37,39 +37,39 @@ class LeaseState:
 
 
 class TerminalLease:
-    """The end in the training process. Silent where nobody supervises, and in processes forked later."""
+    """The training process's end. It writes nothing without a supervisor, and nothing in processes forked later."""
 
     def __init__(self, descriptor: int | None = None, supervisor: int | None = None) -> None:
-        """Make it in the training process, from its end of the socket and the supervisor's process id."""
+        """Create the end from the training process's end of the socket and the supervisor's process id."""
         self._descriptor = descriptor
         self._supervisor = supervisor
         self._owner = os.getpid()
 
     def supervisor_is_gone(self) -> bool:
-        """Whether the supervisor has died: then nobody repairs the terminal, and a shell may be using it already.
+        """Return whether the supervisor has died: then no process restores the terminal, and a shell may already be using it.
 
-        False where there was none, and in processes that the script forked.
+        False if there was none, and in processes that the script forked.
         """
         return self._supervisor is not None and os.getpid() == self._owner and os.getppid() != self._supervisor
 
     def entered(self, settings: LineSettings | None = None) -> None:
-        """The terminal, with these line settings, is about to be put in application mode."""
+        """Report that the terminal, with these line settings, is about to enter application mode."""
         self._say({"screen_up": True, "settings": settings})
 
     def left(self) -> None:
-        """The terminal is as it was before `entered`."""
+        """Report that the terminal is as it was before `entered`."""
         self._say({"screen_up": False})
 
     def stopping(self, group: bool) -> None:
-        """Whether a stop that follows is meant for the whole process group, as a Ctrl+Z is."""
+        """Report whether the stop that follows applies to the whole process group, as a Ctrl+Z does."""
         self._say({"stop_group": group})
 
     def output_in(self, log: str | None) -> None:
-        """The script's output goes to the file `log` from now on, or to the terminal again (None)."""
+        """Report that the script's output goes to the file `log` from now on, or to the terminal again (None)."""
         self._say({"log": log})
 
     def told_to_hang_up(self) -> bool:
-        """Whether the supervisor was sent a SIGHUP that was not the terminal's."""
+        """Return whether the supervisor received a SIGHUP that was not from the terminal."""
         if self._descriptor is None or os.getpid() != self._owner:
             return False
         with contextlib.suppress(OSError):
@@ -84,7 +84,7 @@ class TerminalLease:
 
 
 class LeaseReader:
-    """The other end, in the supervisor. `state` is what has been said so far."""
+    """The supervisor's end. `state` combines the reports so far."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -93,13 +93,12 @@ class LeaseReader:
         os.set_blocking(descriptor, False)
 
     def hang_up(self) -> None:
-        """Have the training process end by SIGHUP, which it ignores where it comes from a terminal that went away."""
+        """End the training process by SIGHUP, which it ignores if it comes from a terminal that went away."""
         with contextlib.suppress(OSError):
             os.write(self._descriptor, b"h")
 
     def read(self) -> LeaseState:
-        """Take in all that was written and return the newest state. Never blocks, and forked children that still
-        hold the writing end make no difference."""
+        """Read all reports and return the newest state. Never blocks, even if forked children still hold the writing end."""
         with contextlib.suppress(OSError):
             while data := os.read(self._descriptor, 65536):
                 self._rest += data
@@ -111,7 +110,8 @@ class LeaseReader:
 
 
 def lease_ends() -> tuple[int, int]:
-    """Make the socket for one lease. Returns the supervisor's descriptor and the training process's, out of a script's way."""
+    """Create the socket for one lease. Returns the descriptors of the supervisor and of the training process, with high numbers
+    that a script does not use."""
     ends = [move_aside(end.detach()) for end in socket.socketpair()]
     for end in ends:
         os.set_blocking(end, False)

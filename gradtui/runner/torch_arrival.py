@@ -1,7 +1,7 @@
-"""Tells when the script has imported torch, and not before: until then nothing of torch is in the process. Script's thread.
+"""Call a function when the script has imported torch. Until then no part of torch is in the process. Script's thread.
 
-What torch reads when it is imported (`OMP_NUM_THREADS`, `TORCH_LOGS`, `PYTORCH_CUDA_ALLOC_CONF`) is then what the script has
-set, and a script that never imports it runs without it.
+So torch reads at its import (`OMP_NUM_THREADS`, `TORCH_LOGS`, `PYTORCH_CUDA_ALLOC_CONF`) what the script has set, and a script
+that never imports torch runs without it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NAME = "torch"
 def when_torch_is_imported(then: Callable[[], None]) -> TorchArrival | None:
     """Call `then` once, as soon as this process has imported torch; at once, and return None, if it has already.
 
-    `then` must not raise. Its thread is the one that imports torch.
+    `then` must not raise. It runs on the thread that imports torch.
     """
     if getattr(sys.modules.get(_NAME), "__version__", None) is not None:
         then()
@@ -31,7 +31,7 @@ def when_torch_is_imported(then: Callable[[], None]) -> TorchArrival | None:
 
 
 class TorchArrival(MetaPathFinder):
-    """Finds torch as the finders after it do, and has it loaded by a loader that tells when it is there."""
+    """Finds torch as the finders after it do, and wraps its loader in one that reports when torch is loaded."""
 
     def __init__(self, then: Callable[[], None]) -> None:
         self._then = then
@@ -44,7 +44,7 @@ class TorchArrival(MetaPathFinder):
         path: Sequence[str] | None,  # noqa: ARG002
         target: ModuleType | None = None,  # noqa: ARG002
     ) -> ModuleSpec | None:
-        """Find torch itself; everything else, and torch in a process that the script forked, is left to the others."""
+        """Find torch itself. Leave other modules, and torch in a process that the script forked, to the other finders."""
         if fullname != _NAME or self._searching or os.getpid() != self._owner:
             return None
         self._searching = True
@@ -58,7 +58,7 @@ class TorchArrival(MetaPathFinder):
         return spec
 
     def forget(self) -> None:
-        """Look no longer."""
+        """Remove this finder from `sys.meta_path`."""
         if self in sys.meta_path:
             sys.meta_path.remove(self)
 
@@ -68,7 +68,7 @@ class TorchArrival(MetaPathFinder):
 
 
 class _TellingLoader(Loader):
-    """Puts the real loader back into the module, lets it do its work, and tells when it is done."""
+    """Puts the real loader back into the module, lets it load the module, and reports when it has."""
 
     def __init__(self, loader: Loader, done: Callable[[], None]) -> None:
         self._loader = loader

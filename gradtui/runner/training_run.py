@@ -1,6 +1,7 @@
-"""One run from end to end on the main thread: probe on, script, probe off, with the queues that connect it to a viewer.
+"""One complete run on the main thread: start the probe, run the script, stop the probe, with the queues that connect it to a
+viewer.
 
-The probe, and torch with it, comes in only when the script has imported torch itself.
+gradtui imports the probe, and torch with it, only when the script has imported torch itself.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class TrainingRun:
-    """A script, and the two queues between it and whoever watches."""
+    """A script, and the two queues between it and its viewer."""
 
     settings: Settings
     program: Program
@@ -40,14 +41,14 @@ class TrainingRun:
     events: EventQueue = field(default_factory=EventQueue)
     commands: CommandQueue = field(default_factory=CommandQueue)
     look: Callable[[Callable[[RunState], Any]], Any] = lambda _at: None
-    """How the viewer is asked for its state, as `probe.active.Viewer` has it."""
+    """Reads the viewer's state, as in `probe.active.Viewer`."""
     _began: int = field(default_factory=perf_counter_ns)
     _watched: Session | None = None
 
     def execute(self, at_end: Callable[[], None] = lambda: None) -> Outcome:
-        """Run the script to its end; it is watched from its import of torch on. What it raises is in the outcome.
+        """Run the script to its end. The probe watches it from its import of torch on. The outcome has what the script raised.
 
-        `at_end` is called when the script has ended, before that is told.
+        `at_end` is called when the script has ended, before that is reported.
         """
         self._began = perf_counter_ns()
         target = self.settings.target
@@ -58,7 +59,7 @@ class TrainingRun:
         try:
             outcome = run(self.program, self._ends)
         except KeyboardInterrupt:
-            # Once more while the first was being reported.
+            # A second Ctrl+C while the first was being reported.
             outcome = Outcome(128 + signal.SIGINT, signal=signal.SIGINT, forked=os.getpid() != owner)
         if outcome.forked:
             return outcome
@@ -77,12 +78,12 @@ class TrainingRun:
         return counter is not None and counter.steps + counter.micro_steps > 0
 
     def _ends(self, error: BaseException) -> None:
-        """This ends the script."""
+        """Handle an exception that ends the script."""
         if self._watched is not None:
             self._watched.probe.hooks.ends(error)
 
     def _leave(self) -> int:
-        """Watch no longer, and say how many steps there were."""
+        """Stop the probe and return the number of steps."""
         if self._watched is None:
             self._note_unreached()
             return 0
@@ -90,7 +91,7 @@ class TrainingRun:
         return self._watched.probe.counter.steps
 
     def _note_unreached(self) -> None:
-        """Nothing was watched: say so of a schedule."""
+        """Report that no entry of the schedule was reached, because nothing was watched."""
         count = len(self.settings.schedule)
         if count:
             why = "torch was not imported, or could not be watched"
@@ -98,7 +99,7 @@ class TrainingRun:
             self.events.put(ScheduleNoted((perf_counter_ns() - self._began) / 1e9, 0, text, False))
 
     def _watch(self) -> None:
-        # Filters of the script's that make errors of warnings are not meant for what we import.
+        # Warning filters of the script that raise errors must not apply to gradtui's imports.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
@@ -115,7 +116,7 @@ class TrainingRun:
         from gradtui.probe.memory import protect_this_process
         from gradtui.probe.session import Session
 
-        # The process ends with the script, so nothing of what is folded can be lost to it.
+        # The process ends with the script, so the script cannot lose anything that is folded.
         protect_this_process()
         settings = self.settings
         session = Session(

@@ -1,1 +1,1 @@
-"""Device and host numbers, read on a clock by a thread of their own, never on the training thread."""
+"""Device and host measurements, read at fixed intervals on a separate thread, never on the training thread."""

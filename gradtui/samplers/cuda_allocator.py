@@ -1,4 +1,4 @@
-"""What torch's caching allocator says of one CUDA device. Any thread: counters that it keeps anyway, nothing is waited for."""
+"""Read the counters of torch's caching allocator for one CUDA device. Any thread; no synchronisation."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import torch
 
 @dataclass(frozen=True)
 class AllocatorReading:
-    """Bytes now and at most; None where the allocator does not tell.
+    """Current and peak bytes; None where the allocator does not report them.
 
-    `requested` is what was asked for, `allocated` the blocks that were handed out for it (rounded up), `reserved` what was
-    taken from the driver to hand out. The peaks are those that the script would read.
+    `requested` are the requested bytes, `allocated` the blocks allocated for them (rounded up), `reserved` the memory reserved
+    from the driver. The peaks are those that the script would read.
     """
 
     requested: int | None = None
@@ -25,11 +25,11 @@ class AllocatorReading:
 
 
 def read_allocator(index: int) -> AllocatorReading:
-    """Read the counters of the device that torch calls `index`. Not yet confirmed on a device."""
+    """Read the counters of the device with torch's index `index`. Not yet confirmed on a device."""
     try:
         stats = torch.cuda.memory_stats_as_nested_dict(index)
     except RuntimeError:
-        # Another allocator was put in its place (`change_current_allocator`), and keeps no statistics.
+        # Another allocator replaced it (`change_current_allocator`), and keeps no statistics.
         return AllocatorReading()
     requested, allocated, reserved = (counter(stats, name) for name in ("requested", "allocated", "reserved"))
     if counts_no_requests(stats):
@@ -41,11 +41,11 @@ def read_allocator(index: int) -> AllocatorReading:
 
 
 def counter(stats: dict[str, Any], kind: str) -> dict[str, int]:
-    """Of a device's nested statistics one counter over all pools: `current`, `peak`, `allocated`, `freed`."""
+    """Return one counter of a device's nested statistics over all pools: `current`, `peak`, `allocated`, `freed`."""
     found: dict[str, int] = stats.get(f"{kind}_bytes", {}).get("all", {})
     return found
 
 
 def counts_no_requests(stats: dict[str, Any]) -> bool:
-    """Whether this is the backend `cudaMallocAsync`, which leaves the counter of requested bytes at zero."""
+    """Return whether the backend is `cudaMallocAsync`, which leaves the counter of requested bytes at zero."""
     return not counter(stats, "requested").get("peak") and bool(counter(stats, "allocated").get("peak"))

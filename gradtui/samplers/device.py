@@ -1,4 +1,4 @@
-"""Memory and load of the host and, where there is one, of the CUDA device. Sampler thread."""
+"""Sample memory and load of the host and, if there is one, of the CUDA device. Sampler thread."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _PERIOD_S, _UNTIL_CUDA_S = 1.0, 0.25
 
 
 class DeviceSampler:
-    """Host memory of this process, and of one CUDA device the allocator's totals and what NVML says.
+    """Samples the host memory of this process, and the allocator's totals and NVML's readings of one CUDA device.
 
-    `index` tells torch's number of the device that most of the models are on.
+    `index` returns torch's index of the device that holds most of the models.
     """
 
     def __init__(self, at: Callable[[], float], step: Callable[[], int], index: Callable[[], int]) -> None:
@@ -28,20 +28,20 @@ class DeviceSampler:
         self._process = psutil.Process()
         self._nvml: Nvml | None = None
         self._asked_nvml = False
-        # A short run should have a reading of its device too. A build without CUDA never uses one.
+        # A short run should have a reading of its device too. A build without CUDA never has one.
         self.period_s = _UNTIL_CUDA_S if torch.backends.cuda.is_built() else _PERIOD_S
 
     def sample(self) -> DeviceSampled:
-        """One reading. The driver and NVML are left alone until the script itself has initialised CUDA.
+        """Return one reading. It does not use the driver and NVML until the script itself has initialised CUDA.
 
-        `torch.cuda.is_available` would run `cuInit`: this fixes the devices before the script sets `CUDA_VISIBLE_DEVICES`, and
-        breaks CUDA in children that it forks.
+        `torch.cuda.is_available` would run `cuInit`, which fixes the devices before the script sets `CUDA_VISIBLE_DEVICES`, and
+        breaks CUDA in children that the script forks.
         """
         allocator, device = AllocatorReading(), DeviceReading()
         if torch.cuda.is_initialized():
             self.period_s = _PERIOD_S
             index = self._index()
-            # The allocator first: what it takes in between is then in the driver's figure, never missing there.
+            # Read the allocator first: memory it reserves in between is then in the driver's figure, never missing there.
             allocator = read_allocator(index)
             device = self._read_driver(index)
         memory = self._process.memory_info()
@@ -71,5 +71,5 @@ class DeviceSampler:
         try:
             return self._nvml.read(identity(index))
         except (RuntimeError, AssertionError):
-            # torch cannot tell which device that is: the numbers of the host go on.
+            # torch cannot identify the device: only the numbers of the host are sampled.
             return DeviceReading()

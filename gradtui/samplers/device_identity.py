@@ -1,8 +1,8 @@
-"""Finding the device that torch means among those that the driver knows. Sampler thread. Not yet confirmed on a device.
+"""Find the driver's handle of a torch device. Sampler thread. Not yet confirmed on a device.
 
-The numbers of the two need not agree: CUDA_VISIBLE_DEVICES hides and reorders devices, and unless CUDA_DEVICE_ORDER says
-otherwise CUDA puts the fastest one first, while the driver's library (NVML) goes by the place on the bus. The UUID is the same
-in both.
+The device indexes of torch and the driver may differ: CUDA_VISIBLE_DEVICES hides and reorders devices, and unless
+CUDA_DEVICE_ORDER says otherwise CUDA puts the fastest one first, while the driver's library (NVML) orders devices by their bus
+address. The UUID is the same in both.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from typing import Any
 import torch
 
 Ask = Callable[..., Any]
-"""Calls a function of NVML by name; None where the driver refuses. Raises where the driver fails, so that nothing is known."""
+"""Calls a function of NVML by name. Returns None if the driver refuses. Raises if the driver fails, and the answer is
+unknown."""
 
 
 @dataclass(frozen=True)
 class DeviceIdentity:
-    """What torch knows of a device."""
+    """The identity of a device in torch."""
 
     index: int
-    """Among the visible ones."""
+    """Its index among the visible devices."""
     uuid: str | None = None
     """Without the driver's prefix: `8932f937-d72c-4106-c12f-20bd9faed9f6`."""
     pci: str | None = None
@@ -31,7 +32,8 @@ class DeviceIdentity:
 
 
 def identity(index: int) -> DeviceIdentity:
-    """What torch knows of the device it calls `index`. Only where the script has initialised CUDA: this would do it, too."""
+    """Return the identity of torch's device `index`. Call this only after the script has initialised CUDA, because it would
+    initialise CUDA, too."""
     known = torch.cuda.get_device_properties(index)
     uuid = getattr(known, "uuid", None)
     domain, bus, slot = (getattr(known, f"pci_{part}_id", None) for part in ("domain", "bus", "device"))
@@ -42,9 +44,9 @@ def identity(index: int) -> DeviceIdentity:
 
 
 def find(device: DeviceIdentity, ask: Ask) -> Any:
-    """The driver's handle of a device, None if it cannot be told which one it is. Raises what `ask` raises.
+    """Return the driver's handle of a device, None if the device cannot be identified. Raises what `ask` raises.
 
-    Where the GPU is divided (MIG) it is that of the instance: its memory is all that the process can have.
+    If the GPU is divided (MIG), the handle is that of the instance: the process can use only the memory of the instance.
     """
     entry = _visible_entry(device.index)
     whole = _by_name(device, ask)
@@ -55,7 +57,7 @@ def find(device: DeviceIdentity, ask: Ask) -> Any:
         return whole
     if entry.startswith("MIG-"):
         return ask("nvmlDeviceGetHandleByUUID", entry)
-    # Of a divided GPU that is not told apart CUDA takes the first instance.
+    # If no instance of a divided GPU is named, CUDA uses the first one.
     places = range(ask("nvmlDeviceGetMaxMigDeviceCount", whole) or 0)
     instances = (ask("nvmlDeviceGetMigDeviceHandleByIndex", whole, place) for place in places)
     return next((instance for instance in instances if instance is not None), None)
@@ -71,7 +73,7 @@ def _by_name(device: DeviceIdentity, ask: Ask) -> Any:
 
 
 def _by_number(device: DeviceIdentity, entry: str, ask: Ask) -> Any:
-    """By the number alone, where both count alike."""
+    """Find the handle by the index alone, if torch and the driver count alike."""
     if entry and not entry.isdigit():
         return ask("nvmlDeviceGetHandleByUUID", entry)
     if os.environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID" and ask("nvmlDeviceGetCount") != 1:
@@ -80,6 +82,6 @@ def _by_number(device: DeviceIdentity, entry: str, ask: Ask) -> Any:
 
 
 def _visible_entry(index: int) -> str:
-    """What CUDA_VISIBLE_DEVICES says of the device that this process sees as `index`; empty if nothing."""
+    """Return the entry of CUDA_VISIBLE_DEVICES for the process's device `index`; empty if there is none."""
     visible = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")]
     return visible[index] if index < len(visible) else ""

@@ -1,6 +1,6 @@
-"""What the NVIDIA driver says of a device, through `pynvml` (package nvidia-ml-py). Sampler thread.
+"""Read a device's memory and load from the NVIDIA driver, through `pynvml` (package nvidia-ml-py). Sampler thread.
 
-Read in tests from a stub of the library (`tests/samplers/stub_nvml.c`). No device has confirmed this yet.
+Tests read from a stub of the library (`tests/samplers/stub_nvml.c`). Not yet confirmed on a device.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _PROCESS_LISTS = (
     "nvmlDeviceGetMPSComputeRunningProcesses",
     "nvmlDeviceGetGraphicsRunningProcesses",
 )
-"""A process that computes and draws is in two of them, with the same figure."""
+"""A process that uses both compute and graphics is in two of these lists, with the same figure."""
 
 _UNINITIALISED = 1
 _ANSWERS = (2, 3, 4, 6, 13, 25, 26, 28)
@@ -29,7 +29,7 @@ of the driver, after which nothing is known."""
 
 @dataclass(frozen=True)
 class DeviceReading:
-    """Bytes and a load of 0 to 1; None where the driver does not tell."""
+    """Sizes in bytes and a load from 0 to 1; None where the driver does not report them."""
 
     name: str | None = None
     used: int | None = None
@@ -39,11 +39,11 @@ class DeviceReading:
 
 
 class Unanswered(Exception):  # noqa: N818 - it is no error of anybody's here
-    """The driver has failed, so a question is open."""
+    """The driver has failed, so the answer is unknown."""
 
 
 class ShutDown(Exception):  # noqa: N818 - likewise
-    """Somebody else in this process has shut the library down."""
+    """Other code in this process has shut the library down."""
 
 
 class Nvml:
@@ -53,7 +53,7 @@ class Nvml:
         self._pynvml = pynvml
         self._handles: dict[DeviceIdentity, Any] = {}
         self._names: dict[DeviceIdentity, str] = {}
-        """What each device is called, once the driver has told: the name does not change."""
+        """The name of each device, once the driver has reported it. It does not change."""
 
     @classmethod
     def open(cls) -> Nvml | None:
@@ -67,7 +67,7 @@ class Nvml:
         return cls(pynvml)
 
     def read(self, device: DeviceIdentity) -> DeviceReading:
-        """Read a device. A figure that the driver refuses stays None, also one that it has told before."""
+        """Read a device. A figure that the driver refuses is None, even if an earlier reading had it."""
         try:
             handle = self._handles.get(device)
             if handle is None:
@@ -75,7 +75,7 @@ class Nvml:
             if handle is not None:
                 return self._read(device, handle)
         except ShutDown:
-            # The handles are of the past. The next reading begins anew.
+            # The handles are no longer valid. The next reading connects again.
             self._handles.clear()
             with contextlib.suppress(Exception):
                 self._pynvml.nvmlInit()
@@ -103,7 +103,7 @@ class Nvml:
         return self._names[device]
 
     def _memory(self, handle: Any) -> Any:
-        """Totals of the device: in the second version what the driver reserves for itself is not among what is used."""
+        """Return the totals of the device. The second version does not count the driver's own reserve as used memory."""
         version = getattr(self._pynvml, "nvmlMemory_v2", None)
         try:
             second = self._answer("nvmlDeviceGetMemoryInfo", handle, version) if version is not None else None
@@ -122,14 +122,14 @@ class Nvml:
         return None
 
     def _ask(self, function: str, *about: Any) -> Any:
-        """What the driver answers; None where it refuses or fails."""
+        """Return the driver's answer; None if it refuses or fails."""
         try:
             return self._answer(function, *about)
         except Unanswered:
             return None
 
     def _answer(self, function: str, *about: Any) -> Any:
-        """What the driver answers; None where it refuses. Raises `Unanswered` where it fails."""
+        """Return the driver's answer; None if it refuses. Raises `Unanswered` if it fails."""
         try:
             return getattr(self._pynvml, function)(*about)
         except AttributeError:

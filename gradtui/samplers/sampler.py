@@ -1,4 +1,4 @@
-"""The sampler thread: asks each sampler on its own period and emits what it says. Runs on its own daemon thread."""
+"""The sampler thread: calls each sampler at the sampler's own period and emits its events. A daemon thread."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _SLEEP_AT_MOST_S = 0.5
 
 
 class Sampler(Protocol):
-    """Reads something that has no event of its own."""
+    """Reads values whose changes cause no event."""
 
     period_s: float
 
     def sample(self) -> Event | None:
-        """What to tell now, None for nothing. May raise: the sampler is then left out for good."""
+        """Return the event to emit now, or None. May raise: the thread then removes this sampler."""
         ...
 
 
@@ -30,7 +30,7 @@ class _Due:
 
 
 class SamplerThread:
-    """Runs samplers until stopped. `failed` is told once of each sampler that raised."""
+    """Runs samplers until stopped. Calls `failed` once for each sampler that raised."""
 
     def __init__(
         self, samplers: Iterable[Sampler], emit: Callable[[Event], None], failed: Callable[[str, str], None]
@@ -42,11 +42,11 @@ class SamplerThread:
         self._thread = threading.Thread(target=self._run, name="gradtui-sampler", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End, and wait for a reading under way (a driver that hangs is not waited for long)."""
+        """Stop the thread, and wait for a reading in progress (only briefly if the driver hangs)."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(timeout=2.0)

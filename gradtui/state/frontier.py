@@ -1,7 +1,7 @@
-"""The freeze frontier: the line in the module tree where backward stops. Pure.
+"""The freeze frontier: the modules where backward stops. Pure.
 
-Backward comes from the loss and goes only where something before needs a gradient. A module that it runs in, but not out of, is
-where it *stops* if something with parameters ran before that module in the same model and was never entered.
+Backward starts at the loss and runs only where an earlier operation needs a gradient. It *stops* at a module that it runs in
+but not out of, if something with parameters ran before that module in the same model and was never entered.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from gradtui.state.selectors import subtree
 
 _NEVER = 1 << 60
 _NAMED = 2
-"""So many places are named; of the others the number is told."""
+"""Maximum number of modules named; the others are counted."""
 _EMPTY_GRADIENT = (ParameterState.UNREACHED.value, ParameterState.CUT.value)
 
 
 @dataclass(frozen=True)
 class Frontier:
-    """Where backward stops. Modules and parameters by their place in the tree."""
+    """Where backward stops, as indexes of modules and parameters."""
 
     stops: tuple[int, ...] = ()
-    """Modules: the topmost ones that backward runs in as a whole, and not out of."""
+    """The topmost modules that backward runs in as a whole, and not out of."""
     stop_parameters: tuple[int, ...] = ()
-    """Parameters at which it ends where the module that owns them holds never entered ones too."""
+    """Parameters at which backward ends, if the module that owns them also contains modules it never enters."""
     never_entered: tuple[int, ...] = ()
-    """Modules: the topmost ones that ran, have parameters, and that backward never enters."""
+    """The topmost modules that ran, have parameters, and that backward never enters."""
 
 
 def frontier(tree: TreeState, model: int | None = None) -> Frontier | None:
-    """The frontier in one model (by its place) or in all; None until a step with a backward was measured."""
+    """Return the frontier in one model (by its index) or in all; None until a step with a backward is sampled."""
     reach = tree.reach
     if reach is None or len(reach.reach) != len(tree.modules):
         return None
@@ -65,7 +65,7 @@ def frontier(tree: TreeState, model: int | None = None) -> Frontier | None:
 
 
 def with_ancestors(modules: Sequence[ModuleInfo], places: Sequence[int]) -> frozenset[int]:
-    """These modules and all that hold them."""
+    """Return these modules and all their ancestors."""
     found: set[int] = set()
     for start in places:
         module = start
@@ -76,7 +76,7 @@ def with_ancestors(modules: Sequence[ModuleInfo], places: Sequence[int]) -> froz
 
 
 def sentence(tree: TreeState, model: int | None = None) -> str | None:
-    """The frontier in one model or in all, in words; None until it is known."""
+    """Return the frontier in one model or in all, in words; None until it is known."""
     line = frontier(tree, model)
     if line is None or tree.reach is None:
         return None
@@ -100,7 +100,7 @@ def _modules_of(tree: TreeState, model: int | None) -> range:
 
 
 def stop_words(tree: TreeState, line: Frontier, named: int = _NAMED) -> str | None:
-    """Where backward stops, as in "at X" and "at 3 places within Y"; None if it stops nowhere."""
+    """Return where backward stops, as in "at X" and "at 3 places within Y"; None if it stops nowhere."""
     names = [called(tree, place) for place in line.stops]
     names += [tree.parameters[place].path for place in line.stop_parameters]
     if not names:
@@ -112,25 +112,25 @@ def stop_words(tree: TreeState, line: Frontier, named: int = _NAMED) -> str | No
 
 
 def called(tree: TreeState, place: int) -> str:
-    """A module's path; with its type where that is only a number, as in a `Sequential`."""
+    """Return a module's path; with its type if its name is only a number, as in a `Sequential`."""
     module = tree.modules[place]
     name = module.path or module.name
     return f"{name} ({module.type_name})" if name.isdigit() else name
 
 
 def why_there(tree: TreeState, line: Frontier) -> str:
-    """Why backward comes no further than this line, as it goes on from a colon."""
+    """Return why backward comes no further than this frontier, as a clause after a colon."""
     stops = line.stops or line.stop_parameters
     return _why_before(tree, line) if stops else _why(tree, line.never_entered)
 
 
 def why_not_entered(tree: TreeState, place: int) -> str:
-    """Why backward never enters a module that ran, as it goes on from a colon."""
+    """Return why backward never enters a module that ran, as a clause after a colon."""
     return _why(tree, (place,))
 
 
 def why_it_stops(tree: TreeState, place: int) -> str:
-    """Why backward does not go further than a module where it stops."""
+    """Return why backward does not run beyond a module where it stops."""
     whole = frontier(tree) or Frontier()
     model = next(m for m in reversed(tree.models) if m.root <= place)
     end = model.root + tree.modules[model.root].subtree_modules
@@ -199,7 +199,7 @@ def _listed(tree: TreeState, places: Sequence[int]) -> str:
 
 
 def _own_ends(tree: TreeState, module: ModuleInfo, upstream: frozenset[int]) -> Iterator[int]:
-    """Own parameters of a module that are upstream of other modules, and get a gradient."""
+    """Yield a module's own parameters that are upstream of other modules and get a gradient."""
     for index in range(module.first_parameter, module.first_parameter + module.own_parameters):
         if index in upstream and tree.states[index] not in _EMPTY_GRADIENT:
             yield index
@@ -216,7 +216,7 @@ def _topmost(modules: Sequence[ModuleInfo], letters: str, wanted: str) -> Iterat
 
 
 def _first_calls(modules: Sequence[ModuleInfo], called: Sequence[int]) -> list[int]:
-    """When each module, or the first of what it holds, was called; `_NEVER` if none of it was."""
+    """Return the rank of the first call of each module or of a module within it; `_NEVER` if none was called."""
     ranks = [place if place >= 0 else _NEVER for place in called]
     for place in range(len(modules) - 1, -1, -1):
         parent = modules[place].parent

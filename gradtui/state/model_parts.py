@@ -1,15 +1,15 @@
-"""The parts of a model that have a name in everyday use: its head, its blocks, norms, biases and LoRA matrices. Pure.
+"""Find the well-known parts of a model: its head, its blocks, norms, biases and LoRA matrices. Pure.
 
-Decided by the tree alone, that is by paths, types and order of registration:
+Only the module tree decides, that is paths, types and order of registration:
 
 - *blocks*: the longest list of at least two siblings of one type that have parameters and whose names differ only in the
-  number they end with (`layers.0`, `blocks.3`, `layer4`, `fc2`), outermost first: a list within a block is part of that block.
-  Of equally long lists the later one.
-- *head*: the shallowest modules outside the blocks that are called as heads usually are (`HEAD_NAMES`). Without any, the last
-  module after the blocks that has parameters of its own and is no norm; where the blocks come last and are single layers (a
-  plain MLP) the last of them; where there are no blocks the last such module of the model. A model may have none.
-- *norms*: parameters of modules whose type is named for a norm. *Biases*: parameters so named, those of norms included.
-  *LoRA*: what has `lora_` in its path.
+  trailing number (`layers.0`, `blocks.3`, `layer4`, `fc2`), outermost first: a list within a block is part of that block. Of
+  equally long lists the later one counts.
+- *head*: the shallowest modules outside the blocks with a usual name of a head (`HEAD_NAMES`). If there is none, the last
+  module after the blocks that has parameters of its own and is no norm; if the blocks come last and are single layers (a
+  plain MLP), the last of them; if there are no blocks, the last such module of the model. A model may have none.
+- *norms*: parameters of modules whose type name ends like that of a norm. *Biases*: parameters of that name, those of norms
+  included. *LoRA*: parameters with `lora_` in their path.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LORA = re.compile(r"(?:^|[._])lora[._]")
 
 
 class Listing(Protocol):
-    """Models as they are listed, by the probe and on the screen alike."""
+    """A list of models with their modules and parameters, as the probe and the screen have it."""
 
     @property
     def models(self) -> Sequence[ModelInfo]: ...
@@ -44,12 +44,12 @@ class Listing(Protocol):
 
 
 def within(path: str, around: str) -> bool:
-    """Whether a path is this one or below it; everything is below the empty one."""
+    """Return whether `path` is `around` or below it; every path is below the empty one."""
     return not around or path == around or path.startswith(f"{around}.")
 
 
 def below(tree: Listing, paths: Sequence[str]) -> set[int]:
-    """Places of the parameters that have a name at or below one of these paths."""
+    """Return the indexes of the parameters with a name at or below one of these paths."""
     if "" in paths:
         return set(range(len(tree.parameters)))
     starts = tuple([f"{path}." for path in paths])
@@ -62,28 +62,28 @@ def below(tree: Listing, paths: Sequence[str]) -> set[int]:
 
 
 def heads(tree: Listing) -> list[str]:
-    """Paths of the head of each model; none for a model that has none."""
+    """Return the paths of the head of each model; none for a model without a head."""
     return [path for model in tree.models for path in _head(tree, model)]
 
 
 def last_blocks(tree: Listing, count: int) -> list[str]:
-    """Paths of the last `count` blocks of each model, all of them if it has fewer."""
+    """Return the paths of the last `count` blocks of each model, all of them if it has fewer."""
     chosen = [_blocks(tree, model) for model in tree.models]
     return [tree.modules[place].path for blocks in chosen for place in blocks[-count:]] if count > 0 else []
 
 
 def block_count(tree: Listing) -> int:
-    """How many blocks the model with the most has; 0 where none has any."""
+    """Return the number of blocks of the model with the most blocks; 0 if no model has any."""
     return max((len(_blocks(tree, model)) for model in tree.models), default=0)
 
 
 def norms(tree: Listing) -> set[int]:
-    """Places of the parameters of norms."""
+    """Return the indexes of the parameters of norms."""
     return {place for module in tree.modules if is_norm(module) for place in _own(module)}
 
 
 def biases(tree: Listing) -> set[int]:
-    """Places of the biases."""
+    """Return the indexes of the biases."""
     return {
         place
         for place, info in enumerate(tree.parameters)
@@ -92,12 +92,12 @@ def biases(tree: Listing) -> set[int]:
 
 
 def lora(tree: Listing) -> set[int]:
-    """Places of the matrices of low-rank adapters, as PEFT and others name them."""
+    """Return the indexes of the matrices of low-rank adapters, as PEFT and others name them."""
     return {place for place, info in enumerate(tree.parameters) if any(map(_LORA.search, info.names))}
 
 
 def is_norm(module: ModuleInfo) -> bool:
-    """Whether its type is named for a norm (BatchNorm2d, LlamaRMSNorm)."""
+    """Return whether the module's type has the name of a norm (BatchNorm2d, LlamaRMSNorm)."""
     return any(match.end() == len(module.type_name) for match in _NORM_TYPE.finditer(module.type_name))
 
 
@@ -110,7 +110,7 @@ def _subtree(tree: Listing, root: int) -> range:
 
 
 def _blocks(tree: Listing, model: ModelInfo) -> list[int]:
-    """Places of the blocks of a model, in order."""
+    """Return the indexes of the blocks of a model, in order."""
     longest: list[int] = []
     waiting = [model.root]
     while waiting:
@@ -133,7 +133,7 @@ def _children(tree: Listing, parent: int) -> Iterator[int]:
 
 
 def _alike(tree: Listing, children: Sequence[int]) -> list[list[int]]:
-    """Children with parameters by type and by what their names begin with."""
+    """Group the children with parameters by type and by the beginning of their names."""
     groups: dict[tuple[str, str], list[int]] = {}
     for place in children:
         module = tree.modules[place]
@@ -159,7 +159,7 @@ def _head(tree: Listing, model: ModelInfo) -> list[str]:
 
 
 def _last_after(tree: Listing, block: int, inside: set[int]) -> int | None:
-    """The last layer after the blocks, in the module nearest around them that has one."""
+    """Return the last layer after the blocks, in the nearest enclosing module that has one."""
     around = tree.modules[block].parent
     while around >= 0:
         after = [place for place in _subtree(tree, around) if place > block and place not in inside]

@@ -1,4 +1,4 @@
-"""What is known of each model of a run, also of those that are gone: plain figures that outlive the model. Pure."""
+"""Records of each model of a run, also of those that are gone: plain numbers that outlive the model. Pure."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ MODE_WORDS: dict[str, str] = {
     GradMode.NOT_RUN.value: "not_run",
     GradMode.UNKNOWN.value: "unknown",
 }
-"""How a summary calls each grad mode."""
+"""The name of each grad mode in a summary."""
 
 
 def model_records(state: RunState) -> list[ModelRecord]:
-    """The models of the run in the order they were found, at most the last 64 that are gone and the present ones."""
+    """Return the models of the run in the order they were found: at most the last 64 that are gone, and the present ones."""
     now = {record.number: record for record in (_known(state, place) for place in range(len(state.tree.models)))}
     return [*(record for record in state.models.values() if record.number not in now), *now.values()]
 
 
 def model_labels(state: RunState) -> dict[int, str]:
-    """What the models of the run are called, by their numbers: by name, and by a count where several have the same one."""
+    """Return the labels of the models of the run, by their numbers: the name, with a count if several have the same name."""
     records = model_records(state)
     names = [record.name for record in records]
     return {
@@ -42,18 +42,19 @@ def model_labels(state: RunState) -> dict[int, str]:
 
 
 def peak_owner(state: RunState, record: PhaseRecord) -> str:
-    """The models that had run in the step of a phase's peak; empty where the run had only one model, or none is known."""
+    """Return the labels of the models that had run in the step of a phase's peak; empty if the run had only one model, or none
+    is known."""
     labels = model_labels(state)
     return " and ".join(labels[number] for number in record.peak_models if number in labels) if len(labels) > 1 else ""
 
 
 def reported_tree(state: RunState) -> TreeState:
-    """The models that closing words are about: those that trained last, even if nothing of them is left."""
+    """Return the models that the closing report describes: those that trained last, even if they are gone."""
     return state.trained_tree or state.tree
 
 
 def state_counts(state: RunState, tree: TreeState) -> dict[str, int]:
-    """How many parameter tensors are in each state, by its name; those of models that were only evaluated apart."""
+    """Return the number of parameter tensors by the name of their state; those of only evaluated models count separately."""
     evaluated: set[int] = set()
     for place, model in enumerate(state.tree.models if tree is state.tree else ()):
         if is_evaluated_only(state, place):
@@ -68,7 +69,7 @@ def state_counts(state: RunState, tree: TreeState) -> dict[str, int]:
 
 
 def record_words(record: ModelRecord) -> str:
-    """The figures of a model in one clause: what trains and what does not, by grad mode, and what is held for it."""
+    """Describe a model in one clause: trainable and frozen elements by grad mode, and the memory held for it."""
     parts = ["evaluated only"] if record.evaluated_only else []
     parts += [f"{count:,} {words}" for words, count in _regime_words(record).items() if count]
     if not parts and record.trainable is not None:
@@ -99,7 +100,7 @@ _MODE_SUFFIXES = {
 
 
 def keep_records(state: RunState, event: ModelsFound) -> None:
-    """The list of models is about to be replaced: what was measured of those that are no longer in it stays known."""
+    """Keep the records of models that are not in the new list, before it replaces the old one."""
     hosts = _hosts(event)
     listed = {model.number for model in event.models}
     for place, model in enumerate(state.tree.models):
@@ -116,7 +117,7 @@ def keep_records(state: RunState, event: ModelsFound) -> None:
 
 
 def _hosts(event: ModelsFound) -> dict[int, str]:
-    """By the former place of a module: the name of the model that it is in now."""
+    """Map the former index of each module to the name of the model that contains it now."""
     hosts: dict[int, str] = {}
     for model in event.models:
         inside = range(model.root, model.root + event.modules[model.root].subtree_modules)
@@ -126,7 +127,7 @@ def _hosts(event: ModelsFound) -> dict[int, str]:
 
 
 def _known(state: RunState, place: int) -> ModelRecord:
-    """The present figures of a model, or those from before it was listed anew."""
+    """Return the present record of a model, or the one from before the new list of models."""
     model = state.tree.models[place]
     record = _measured(state.tree, model, place)
     record = replace(record, evaluated_only=is_evaluated_only(state, place))
@@ -137,7 +138,7 @@ def _known(state: RunState, place: int) -> ModelRecord:
 
 
 def is_evaluated_only(state: RunState, place: int) -> bool:
-    """Whether this model was called for evaluation, and nothing has trained it."""
+    """Return whether this model was called for evaluation, and nothing has trained it."""
     tree = state.tree
     reach, model = tree.reach, tree.models[place]
     inside = slice(model.root, model.root + tree.modules[model.root].subtree_modules)
@@ -183,7 +184,7 @@ def _measured(tree: TreeState, model: ModelInfo, place: int) -> ModelRecord:
 
 
 def _regimes(tree: TreeState, where: range) -> tuple[Regime, ...]:
-    """Elements by grad mode and by whether they require a gradient."""
+    """Count elements by grad mode and by whether they require a gradient."""
     counts: dict[tuple[str, bool], int] = {}
     modes = tree.reach.grad_modes if tree.reach is not None else ""
     for index in where:

@@ -1,4 +1,4 @@
-"""One small function per event: how each changes what is known. Pure; nothing here reads a clock or touches torch."""
+"""The reducer: one small function per event that updates `RunState`. Pure; it reads no clock and touches no torch object."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ _SMOOTHING = 0.3
 
 
 def apply(state: RunState, event: ev.Event) -> None:
-    """Fold one event into the state."""
+    """Update the state with one event."""
     state.version += 1
     state.seconds = max(state.seconds, event.at)
-    # Only these come with the micro-steps and rates that belong to their step.
+    # Only `Progress` brings the micro-steps and rates of the same step.
     if isinstance(event, ev.Progress):
-        # It may be lower than before: a device may say later that a step was skipped.
+        # The step may be lower than before: a device may report later that a step was skipped.
         state.step = event.step
     elif isinstance(event, ev.RunEnded):
         state.step = max(state.step, event.step)
@@ -54,7 +54,7 @@ def apply(state: RunState, event: ev.Event) -> None:
 
 
 def _is_of_another_listing(state: RunState, event: ev.Event) -> bool:
-    """Whether the event's places belong to models as they were listed before, or will be."""
+    """Return whether the event's indexes refer to an earlier or later listing of models."""
     return event.listing not in (None, state.tree.listing) and not isinstance(event, ev.ModelsFound)
 
 
@@ -92,7 +92,7 @@ def _models_found(state: RunState, event: ev.ModelsFound) -> None:
 
 
 def _still_trains(before: TreeState, event: ev.ModelsFound) -> bool:
-    """Whether a model that was known to have a gradient is in the new list."""
+    """Return whether the new list contains a model that is known to have had a gradient."""
     listed = {model.number for model in event.models}
     return before.norms is not None and any(
         before.norms[place] is not None
@@ -114,7 +114,7 @@ def _note_gone(state: RunState, event: ev.ModelsFound, before: TreeState) -> Non
 def _device_found(state: RunState, event: ev.DeviceFound) -> None:
     if state.started is not None:
         state.started = replace(state.started, device=event.device, ledger=event.ledger)
-    # Totals of two allocators cannot be compared: what was measured of the device before is nobody's present figure.
+    # Totals of two allocators cannot be compared: measurements of the former device are no longer valid.
     for record in state.phases.values():
         record.last, record.peak, record.peak_exact, record.totals = None, None, True, Series()
         record.device_seconds, record.device_steps = 0.0, 0
@@ -188,10 +188,10 @@ def _applied(state: RunState, event: ev.CommandApplied) -> None:
     if isinstance(event.command, PauseAtBadStep):
         state.pauses_at_bad_step = event.command.on
     if isinstance(event.command, (TraceStep, TraceGradient, Watch)):
-        # What it shows is an event of its own.
+        # A separate event carries the result.
         return
     if isinstance(event.command, (Pause, Resume, RunSteps, RunTo)):
-        # That the run holds, or goes on, is an event of its own.
+        # A separate event (`PauseChanged`) says that the run holds or continues.
         state.single_steps = isinstance(event.command, RunSteps)
         state.runs_to = event.command.step if isinstance(event.command, RunTo) else None
         return

@@ -1,7 +1,7 @@
-"""The models of a run were listed anew: what was measured of the modules and parameters that are still there stays known. Pure.
+"""Carry measurements over to a new list of models, for the modules and parameters that are in both lists. Pure.
 
-`ModelsFound` says where each module and parameter was in the list before. Everything that a `TreeState` holds by place moves
-along; what is new is unknown until it is measured.
+`ModelsFound` has the index of each module and parameter in the earlier list. Everything that a `TreeState` holds by index moves
+to the new index. New modules and parameters are unknown until they are measured.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 def relisted(before: TreeState, event: ModelsFound) -> TreeState:
-    """The state of the new list of models; `before` is left as it is."""
+    """Return the state for the new list of models, without changing `before`."""
     tree = TreeState(event.models, event.modules, event.parameters, event.buffers, version=before.version + 1)
     tree.listing = event.listing
     tree.is_sharded = any(info.local_count is not None for info in event.parameters)
@@ -65,12 +65,12 @@ def relisted(before: TreeState, event: ModelsFound) -> TreeState:
 
 
 def is_continued(event: ModelsFound) -> bool:
-    """Whether anything of the list before is in the new one."""
+    """Return whether the new list contains anything of the earlier one."""
     return any(former >= 0 for former in (*event.former_modules, *event.former_parameters))
 
 
 def relisted_history(before: RowHistory, event: ModelsFound) -> RowHistory:
-    """The norms of the parameters over steps, by their new places."""
+    """Return the norms of the parameters over steps, by their new indexes."""
     history = RowHistory()
     if is_continued(event):
         for step, row in zip(before.steps, before.rows):
@@ -79,7 +79,7 @@ def relisted_history(before: RowHistory, event: ModelsFound) -> RowHistory:
 
 
 def relisted_optimizer(before: OptimizerInfo, new_parameters: Mapping[int, int]) -> OptimizerInfo:
-    """The optimizer with the new places of its parameters; what is no longer listed counts as unknown."""
+    """Return the optimizer with the new indexes of its parameters; those no longer listed count as unknown."""
     owned = [(place, number) for number, place in enumerate(before.parameters) if place in new_parameters]
     groups = tuple(before.group_of[number] for _, number in owned) if before.group_of else ()
     return replace(
@@ -91,7 +91,7 @@ def relisted_optimizer(before: OptimizerInfo, new_parameters: Mapping[int, int])
 
 
 def relisted_trace(before: TreeState, traced: StepMemoryProfiled, event: ModelsFound) -> StepMemoryProfiled | None:
-    """The step whose memory was profiled, if all modules that it is about are still listed."""
+    """Return the step whose memory was profiled with new indexes; None unless all of its modules are still listed."""
     places = _Places(before, event)
     modules = {traced.peak_module, *(holding.module for holding in traced.holdings)} - {-1}
     if not modules <= places.new_modules.keys():
@@ -106,7 +106,7 @@ def relisted_trace(before: TreeState, traced: StepMemoryProfiled, event: ModelsF
 
 
 class _Places:
-    """Moves what is aligned with the old list to the new one."""
+    """Moves values aligned with the old list to the indexes of the new one."""
 
     def __init__(self, before: TreeState, event: ModelsFound) -> None:
         self._former_modules, self._former_parameters = event.former_modules, event.former_parameters

@@ -1,4 +1,4 @@
-"""Everything known about a run. Built by `reducer.apply` from events alone; owned by whichever thread drains them."""
+"""The state of a run. `reducer.apply` builds it from events alone; the thread that drains the events owns it."""
 
 from __future__ import annotations
 
@@ -43,19 +43,19 @@ from gradtui.state.series import RowHistory, Series
 
 @dataclass
 class PhaseRecord:
-    """What is known of one phase over the whole run."""
+    """Times and memory of one phase over the whole run."""
 
     seconds: float = 0.0
-    """Host time: where a device computes, what the host took to launch the operations and to wait for them."""
+    """Host time. On a device: the time that the host took to launch operations and to wait for them."""
     device_seconds: float = 0.0
     """Device time in the `device_steps` steps that were timed on a device."""
     device_steps: int = 0
     count: int = 0
     last: MemoryMeasured | None = None
     peak: int | None = None
-    """Highest total seen in any visit, bytes."""
+    """Highest total of all steps, in bytes."""
     peak_models: tuple[int, ...] = ()
-    """Numbers of the models that had run in the step of that visit."""
+    """Numbers of the models that had run in the step of the peak."""
     peak_exact: bool = True
     totals: Series = field(default_factory=Series)
     """Total bytes at the end of the phase, over steps."""
@@ -63,69 +63,69 @@ class PhaseRecord:
 
 @dataclass
 class Turn:
-    """One optimizer's step as it was measured last."""
+    """The last sampled step of one optimizer."""
 
     reach: GradientFlowMeasured
     saved: SavedBytesMeasured | None = None
     number: int = 0
-    """How many steps had been measured by then."""
+    """Number of sampled steps up to and including this one."""
 
 
 @dataclass
 class TreeState:
-    """The models of the run and what was last measured of each parameter; every list is aligned with `parameters`."""
+    """The models of the run and the last measurements of each parameter. Every list is aligned with `parameters`."""
 
     models: tuple[ModelInfo, ...] = ()
     modules: tuple[ModuleInfo, ...] = ()
     parameters: tuple[ParameterInfo, ...] = ()
     buffers: tuple[BufferInfo, ...] = ()
     listing: int | None = 0
-    """The number that the probe gave this list: 0 before the first one, None where it gave none."""
+    """The number that the probe gave this list: 0 before the first list, None if it gave none."""
     is_sharded: bool = False
-    """Whether any of them is spread over processes."""
+    """Whether any parameter is spread over several processes."""
     states: str = ""
     trainable: str = ""
     reasons: str = ""
-    """A letter of `vocabulary.StateReason` per parameter; empty where no cause was seen of any."""
+    """A letter of `vocabulary.StateReason` per parameter; empty if the cause is unknown for all."""
     norms: tuple[float | None, ...] | None = None
     norms_step: int | None = None
     norm_steps: tuple[int | None, ...] | None = None
     """The step of each of `norms`; None where all are of `norms_step`."""
     figures: dict[int, tuple[int, GradientStats]] = field(default_factory=dict)
-    """By parameter: the step in which it was looked at last, and what was seen."""
+    """By parameter: the last step with statistics of its gradient, and the statistics."""
     ratios: RatioHistory = field(default_factory=RatioHistory)
-    """How far the steps that were looked at moved each parameter."""
+    """The update ratios of each parameter over the steps that measured them."""
     histograms: dict[int, tuple[int, GradientHistogram]] = field(default_factory=dict)
-    """By parameter: the step of the newest histogram of its gradient, and that; of those that were watched last."""
+    """By parameter: the step and the newest histogram of its gradient, for the parameters watched last."""
     chains: dict[str, GradientPathFound] = field(default_factory=dict)
-    """By path: how the gradient comes to it, of those that were asked for last."""
+    """By path: the path of the gradient to it, for the newest requests."""
     optimizer_state: dict[str, OptimizerStateRead] = field(default_factory=dict)
-    """By path, likewise: what optimizers keep for it."""
+    """By path: the size of its optimizer state, for the newest requests."""
     followed: set[str] = field(default_factory=set)
-    """Paths to which the gradient is about to be followed."""
+    """Paths with an unanswered request for the path of the gradient."""
     saved: SavedBytesMeasured | None = None
-    """Of each model what was measured last, even if that was in another optimizer's step (see `turns`)."""
+    """The last measurement of each model, which may be from another optimizer's step (see `turns`)."""
     reach: GradientFlowMeasured | None = None
-    """Likewise: how far the gradient comes."""
+    """How far the gradient comes, combined like `saved`."""
     steps: tuple[int, ...] = ()
-    """Per model: the step that `saved` and `reach` are of."""
+    """Per model: the step of its values in `saved` and `reach`."""
     evaluated: dict[int, int] = field(default_factory=dict)
-    """By number of a model of which no step was measured: after which step it was evaluated last."""
+    """By number of a model without a sampled step: the step after which it was evaluated last."""
     turns: dict[int, Turn] = field(default_factory=dict)
-    """By place of the optimizer, the newest last."""
+    """By index of the optimizer, the newest last."""
     measured: int = 0
-    """Steps that `turns` has heard of."""
+    """Number of sampled steps that `turns` has received."""
     freezes: FreezeStateChanged | None = None
-    """What commands have frozen; None where that is nothing."""
+    """The freezes of commands; None if there are none."""
     checkpointed: frozenset[int] = frozenset()
-    """Places of the modules that commands have checkpointed."""
+    """Indexes of the modules that commands have checkpointed."""
     version: int = 0
-    """Grows when the structure is replaced."""
+    """Grows when a new list of models replaces the structure."""
 
 
 @dataclass(frozen=True)
 class Regime:
-    """So many elements of a model are trainable, or not, and run under one grad mode."""
+    """The number of elements of a model that are trainable, or not, under one grad mode."""
 
     grad_mode: str
     """A letter of `vocabulary.GradMode`."""
@@ -135,7 +135,7 @@ class Regime:
 
 @dataclass(frozen=True)
 class ModelRecord:
-    """What was measured of one model, kept when the model is gone. None where it is not known."""
+    """The measurements of one model, kept when the model is gone. None where unknown."""
 
     number: int
     name: str
@@ -145,41 +145,42 @@ class ModelRecord:
     trainable: int | None
     """Elements that require a gradient."""
     step: int | None = None
-    """The step that what follows is of."""
+    """The step of the following values."""
     gradient_bytes: int | None = None
-    """What `.grad` holds when a step has ended."""
+    """Bytes of `.grad` when a step has ended."""
     bucket_bytes: int | None = None
-    """What a data-parallel wrapper's buckets hold of gradients besides; it is in the ledger's `other`."""
+    """Bytes of a data-parallel wrapper's second copy of the gradients (its buckets); the memory breakdown counts them as
+    `other`."""
     activation_bytes: int | None = None
-    """What autograd keeps for backward in its modules."""
+    """Bytes that autograd keeps for backward in its modules."""
     regimes: tuple[Regime, ...] = ()
-    """Empty while not known."""
+    """Empty while unknown."""
     stops: tuple[str, ...] = ()
     """Paths where backward stops."""
     never_entered: tuple[str, ...] = ()
     """Paths of the topmost modules with parameters that ran, and that backward never enters."""
     sentence: str | None = None
-    """Those two in words."""
+    """`stops` and `never_entered` in words."""
     current: bool = True
-    """Among the models of the run now, or when it ended."""
+    """Whether the run has the model now, or had it when it ended."""
     evaluated_only: bool = False
     """It was called for evaluation, and neither an optimizer owns a parameter of it nor has a gradient reached one."""
     has_trained: bool = False
-    """A step of it was measured, in which a gradient reached it."""
+    """A gradient reached it in a sampled step."""
     part_of: str | None = None
-    """The name of the model that its modules are in now, where it is no model of its own any more."""
+    """The name of the model that contains its modules now, if it is no longer a model of its own."""
 
 
 @dataclass
 class NormSummary:
-    """First, last and extreme values of the total gradient norm, of one set of models."""
+    """First, last and extreme values of the total gradient norm of one set of models."""
 
     since_step: int = 0
-    """The step at which the models were found that these norms are of; 0 for the first ones."""
+    """The step at which the models of these norms were found; 0 for the first ones."""
     of_earlier_models: bool = False
     """Other models have been found since: the next norm begins a new summary."""
     replaced_at: int = 0
-    """The step at which they were found."""
+    """The step at which those other models were found."""
     first: float | None = None
     first_step: int | None = None
     last: float | None = None
@@ -208,37 +209,37 @@ class LogEntry:
 
 @dataclass
 class CostRecord:
-    """What our own measuring took."""
+    """The overhead of gradtui."""
 
     own_seconds: float = 0.0
-    """In the steps that `steps` and `step_seconds` count: all but the first, which also finds the models."""
+    """Overhead in the steps that `steps` and `step_seconds` count: all but the first, which also finds the models."""
     steps: int = 0
     step_seconds: float = 0.0
     setup_seconds: float = 0.0
-    """Up to the end of the first step."""
+    """Overhead up to the end of the first step."""
     own_device_seconds: float | None = None
-    """Device time of our own operations, as far as it was read; None where no device was timed."""
+    """Device time of gradtui's own operations, as far as it was read; None if no device was timed."""
     exempt_steps: int = 0
     exempt_seconds: float = 0.0
-    """Of `steps` and `own_seconds`: steps that were examined whatever the budget."""
+    """The parts of `steps` and `own_seconds` of steps that were sampled regardless of the budget."""
     norms_every: int = 1
     ledger_every: int = 1
     readings_dropped: int = 0
-    """Gradients not measured because a device had not finished the readings before."""
+    """Gradients not measured because a device had not finished earlier readings."""
     recent_us: float | None = None
-    """Microseconds a step, lately."""
+    """Recent overhead in microseconds per step."""
     recent_share: float | None = None
-    """Fraction of the step's time, lately."""
+    """Recent overhead as a fraction of the step's time."""
     unended_seconds: float = 0.0
     unended_own_seconds: float = 0.0
-    """What was told since the last step ended: a long step is told in parts, and its rate is that of the whole."""
+    """Times reported since the last step ended: several events report a long step, and its rate is that of the whole step."""
     lately: tuple[float, float, float] | None = None
-    """Moving averages of the steps in an event, their seconds and our own of these. Rates are ratios of these averages, so that
-    an event counts by its time: a mean of rates would be too high where steps differ in length."""
+    """Moving averages of the number of steps per event, their seconds, and the overhead in these. Rates are ratios of these
+    averages, so that an event is weighted by its time: a mean of rates would be too high where steps differ in length."""
 
     @property
     def share(self) -> float | None:
-        """Share of the steps' time."""
+        """Overhead as a share of the steps' time."""
         return self.own_seconds / self.step_seconds if self.step_seconds else None
 
     @property
@@ -256,19 +257,19 @@ class Problem:
     error: str
     """The newest one."""
     failures: int
-    """How often it failed; the probe switches a part off after the third time."""
+    """Number of failures; the probe switches a part off after the third."""
 
 
 @dataclass
 class RunState:
-    """The whole picture. `version` grows with every event, so a panel can tell that nothing changed."""
+    """The state of the whole run. `version` grows with every event, so that a panel can detect that nothing changed."""
 
     version: int = 0
     started: RunStarted | None = None
     ended: RunEnded | None = None
     seconds: float = 0.0
     step: int = 0
-    """As of the newest `Progress`, like `micro_steps`: events may have told of later steps."""
+    """As of the newest `Progress`, like `micro_steps`. Other events may refer to later steps."""
     micro_steps: int = 0
     skipped_steps: int = 0
     steps_per_second: float | None = None
@@ -277,37 +278,37 @@ class RunState:
     phase: Phase = Phase.LOAD
     paused: bool = False
     single_steps: bool = False
-    """The person asked for so many steps and another hold."""
+    """The user asked to run a number of steps and to hold again."""
     runs_to: int | None = None
     """The step after which `RunTo` pauses the run."""
     loss: Series = field(default_factory=Series)
     gradient_norm: Series = field(default_factory=Series)
     before_clipping: Series = field(default_factory=Series)
-    """The total as it was before the script clipped it by norm, of the steps in which it did."""
+    """The total norm before the script clipped it by norm, for the steps with clipping."""
     clipped_at: float | None = None
-    """The norm that it clips at; None as long as it does not."""
+    """The `max_norm` of the script's clipping; None as long as it does not clip."""
     clip_thresholds: Series = field(default_factory=Series)
-    """The same over steps."""
+    """`clipped_at` over steps."""
     norm_summary: NormSummary = field(default_factory=NormSummary)
     bad_step: NonFiniteFound | None = None
-    """Where NaN or Inf appeared first; kept for good."""
+    """Where NaN or Inf appeared first; never replaced."""
     pauses_at_bad_step: bool = False
-    """The run is to be held at the next one."""
+    """The run is to be held at the next step with NaN or Inf."""
     micro_norms: MicroStepNorms = field(default_factory=MicroStepNorms)
-    """What had accumulated after each micro-step, while a person follows that."""
+    """The norms accumulated after each micro-step, while the user follows micro-steps."""
     history: RowHistory = field(default_factory=RowHistory)
     tree: TreeState = field(default_factory=TreeState)
     trained_tree: TreeState | None = None
-    """The models that trained last, if none of them is listed any more and none of those in `tree` has trained."""
+    """The models that trained last, if none of them is still listed and none of those in `tree` has trained."""
     models: dict[int, ModelRecord] = field(default_factory=dict)
-    """By number: models that were listed before; `model_records` puts them together with the present ones."""
+    """By number: models of earlier lists; `model_records` combines them with the present ones."""
     optimizers: tuple[OptimizerInfo, ...] = ()
     extended: OptimizersExtended | None = None
-    """What commands have added to the optimizers; None where that is nothing."""
+    """The parameters that commands have added to the optimizers; None if there are none."""
     groups_since: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
-    """By optimizer and group: its settings are in use since a step between these two, both included."""
+    """By index of optimizer and group: its settings are in use since a step between these two, both included."""
     groups: GroupsRead | None = None
-    """Learning rates and the like, as they were read last."""
+    """The last reading of the parameter groups' settings, such as learning rates."""
     optimizer_steps: list[int] = field(default_factory=list)
     phases: dict[Phase, PhaseRecord] = field(default_factory=lambda: {phase: PhaseRecord() for phase in Phase})
     device: DeviceSampled | None = None
@@ -315,42 +316,42 @@ class RunState:
     pending: dict[int, Command] = field(default_factory=dict)
     """Commands submitted by this viewer and not yet answered, by id."""
     interventions: list[CommandApplied] = field(default_factory=list)
-    """The newest freezes and unfreezes, whoever asked for them."""
+    """The newest applied interventions, whoever requested them."""
     intervention_count: int = 0
-    """How many there have been."""
+    """Number of all interventions so far."""
     refused: list[CommandRejected] = field(default_factory=list)
     """The newest commands that were not carried out."""
     log: list[LogEntry] = field(default_factory=list)
     """The newest entries."""
     log_count: int = 0
-    """How many entries there have been."""
+    """Number of all entries so far."""
     traced: StepMemoryProfiled | None = None
-    """The step that was taken apart last, of these models."""
+    """The last step of these models whose memory was profiled."""
     unexplained_first: int | None = None
     """Bytes in no category at the end of the first optimizer step; None before that."""
     graphs: GraphsAlive | None = None
-    """Graphs that are alive although no backward of the step reached them, as told last."""
+    """The newest event about graphs that are alive although no backward of the step reached them."""
     growth: GrowthWatch = field(default_factory=GrowthWatch)
-    """Whether memory at the end of a step rises and rises."""
+    """Detects that memory at the end of a step keeps growing."""
     out_of_memory: list[OutOfMemory] = field(default_factory=list)
-    """Failed allocations, as far as they were told; never more than the probe tells, a few dozen."""
+    """The failed allocations that the probe reported: at most a few dozen."""
     schedule_failed: bool = False
-    """The run was stopped since it could not be what its schedule says."""
+    """The run was stopped because it could not follow its schedule."""
     schedule_notes: list[str] = field(default_factory=list)
-    """What became of the schedule that is replayed, as far as it is not what it asks for."""
+    """How the run deviates from the schedule that is replayed."""
     problems: dict[str, Problem] = field(default_factory=dict)
     """Parts of gradtui that failed, and how."""
 
     def note_problem(self, part: str, error: str) -> None:
-        """A part of gradtui has failed."""
+        """Record a failure of a part of gradtui."""
         known = self.problems.get(part)
         self.problems[part] = Problem(error, known.failures + 1 if known is not None else 1)
 
     def note_submitted(self, command: Command) -> None:
-        """Remember that a command is on its way, so that it can be shown as pending."""
+        """Record a submitted command, so that it can be shown as pending."""
         self.pending[command.id] = command
         self.version += 1
 
     def pending_toggles(self) -> list[SetTrainable | TrainOnly]:
-        """Freezes and unfreezes that the training thread has not answered yet, oldest first."""
+        """Return the freezes and unfreezes that the training thread has not answered yet, oldest first."""
         return [command for command in self.pending.values() if isinstance(command, (SetTrainable, TrainOnly))]

@@ -1,15 +1,15 @@
-"""What a command names: a path, a glob, a regular expression or a preset, and the parameters that this means. Pure.
+"""Selections in commands: a path, a glob, a regular expression or a preset, and the parameters that it selects. Pure.
 
-Read in this order; the first reading that fits counts:
+The first reading that applies counts:
 
 1. the path of a module or parameter, as the tree has it: `encoder.layers.0`; the empty path is everything;
 2. `re:` and a regular expression that is searched for in every name of a parameter: `re:^layers\\.[0-3]\\.`;
 3. several selections with commas between them: `:head, :norms`;
 4. a preset: `:all`, `:head`, `:norms`, `:biases`, `:norms-and-biases`, `:lora`, `:last-N-blocks`
-   (`gradtui.state.model_parts` says what these are);
-5. a glob, as of file names, that a parameter or a module around it matches: `*.bias`, `encoder.layers.[0-3]`.
+   (`gradtui.state.model_parts` defines them);
+5. a glob, as for file names, that a parameter or a module around it matches: `*.bias`, `encoder.layers.[0-3]`.
 
-A tied parameter goes by each of its names.
+A tied parameter can be selected by each of its names.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ PRESETS = (":all", ":head", ":norms", ":biases", ":norms-and-biases", ":lora", "
 
 _LAST_BLOCKS = re.compile(r":last-(\d+)-blocks?")
 _MAX_COMPARED = 2_000
-"""Paths that are compared letter by letter with one that is unknown."""
+"""Maximum number of paths compared with an unknown one by edit distance."""
 
 
 class NothingSelected(Exception):  # noqa: N818 - it is an answer, not an error
-    """A selection that names nothing, or that cannot be read; the message says why, and what may have been meant."""
+    """A selection matches nothing or cannot be parsed. The message gives the reason and suggests alternatives."""
 
 
 class Selected(NamedTuple):
-    """What a selection means in a tree."""
+    """The parameters that a selection names in a tree."""
 
     shown: str
     """The path as the tree has it, or the selection as it was written."""
     places: tuple[int, ...]
-    """Places of the parameters, in order. Empty only for a path of something that has none."""
+    """Indexes of the parameters, in order. Empty only for the path of a module without parameters."""
 
 
 def find(selection: str, tree: Listing) -> Selected:
-    """The parameters a selection names. Raises `NothingSelected`."""
+    """Return the parameters that a selection names. Raises `NothingSelected`."""
     known = _by_path(selection, tree)
     if known is not None:
         return known
@@ -64,7 +64,7 @@ def find(selection: str, tree: Listing) -> Selected:
 
 
 def objection_to_expressions(selection: str) -> str | None:
-    """Why a regular expression in a selection cannot be read, None where all can: no tree is needed to say so."""
+    """Return why a regular expression in a selection is invalid, None if all are valid. This check needs no tree."""
     wanted = selection.strip()
     parts_of_it = [wanted] if wanted.startswith("re:") else [part.strip() for part in wanted.split(",")]
     for part in parts_of_it:
@@ -77,7 +77,7 @@ def objection_to_expressions(selection: str) -> str | None:
 
 
 def offered(tree: Listing) -> list[Selected]:
-    """Every preset that names something in this tree, and not everything but by `:all`."""
+    """Return the presets that select something in this tree; of those that select everything, only `:all`."""
     blocks = parts.block_count(tree)
     wanted = [":head", *(f":last-{count}-blocks" for count in (1, 2, 4, 8) if count < blocks)]
     wanted += [":norms", ":biases", ":norms-and-biases", ":lora", ":all"]
@@ -90,7 +90,7 @@ def offered(tree: Listing) -> list[Selected]:
 
 
 def unknown_path(path: str, tree: Listing) -> str:
-    """That no module or parameter has this path, and which ones may have been meant."""
+    """Return the message that no module or parameter has this path, with suggestions."""
     names = {name: None for info in tree.parameters for name in info.names}
     module, _, attribute = path.rpartition(".")
     computed = f"{module}.parametrizations.{attribute}." if module else f"parametrizations.{attribute}."
@@ -109,7 +109,7 @@ def _nearest(path: str, modules: Iterable[str], names: Iterable[str]) -> str:
 
 
 def _by_path(path: str, tree: Listing) -> Selected | None:
-    """The path as the tree has it, and the places of its parameters, under whichever of their names."""
+    """Return the path as the tree has it, and the indexes of its parameters, under any of their names."""
     for spelling in spellings(path, tree):
         places = parts.below(tree, [spelling])
         if any(module.path == spelling for module in tree.modules) or (places and spelling):
@@ -118,8 +118,8 @@ def _by_path(path: str, tree: Listing) -> Selected | None:
 
 
 def spellings(path: str, tree: Listing) -> Iterator[str]:
-    """The path itself, and what it would be called if a model had come or gone, or torch.compile, since it was written."""
-    # The wrappers of torch.compile are not listed.
+    """Yield the path, and the spellings it has if a model or torch.compile was added or removed since it was written."""
+    # The module tree does not list the wrappers of torch.compile.
     plain = ".".join(part for part in path.split(".") if part != "_orig_mod")
     yield plain
     names = [model.name for model in tree.models]
@@ -135,7 +135,7 @@ def _some(selection: str, places: set[int], tree: Listing) -> Selected:
     if selection.startswith(":"):
         raise NothingSelected(f"{selection}: {_ABSENT.get(selection, 'this model has no blocks that are alike')}")
     pattern = selection.removeprefix("re:")
-    # Signs of a pattern are no part of any path: what is left of it may be close to one.
+    # Pattern characters are part of no path. The rest of the pattern may be close to one.
     plain = ".".join(part for part in re.sub(r"[*?^$\\()|+]|\[.*?\]", "", pattern).split(".") if part)
     hint = _nearest(
         plain, [info.path for info in tree.modules], (name for info in tree.parameters for name in info.names)
@@ -192,7 +192,7 @@ def _by_glob(selection: str, tree: Listing) -> set[int]:
     for module in tree.modules:
         if module.path and matches(module.path):
             found.update(range(module.first_parameter, module.first_parameter + module.subtree_parameters))
-    # What is listed elsewhere because it is tied has other modules around its other names.
+    # A tied parameter is listed once, but its other names lie within other modules.
     for place, info in enumerate(tree.parameters):
         if place not in found and len(info.names) > 1:
             around = itertools.chain.from_iterable(map(_modules_around, info.names))

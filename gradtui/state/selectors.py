@@ -1,4 +1,4 @@
-"""Questions that panels and reports ask of a `RunState`. Pure functions; no caching beyond what is passed in."""
+"""Derived values of a `RunState` for panels and reports. Pure functions without caching."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ class SubtreeTotals:
 
 
 def is_classified(tree: TreeState) -> bool:
-    """Whether the state of any parameter is known."""
+    """Return whether the state of any parameter is known."""
     return bool(tree.states.strip(ParameterState.UNKNOWN.value))
 
 
 def subtree(module: ModuleInfo) -> range:
-    """Indices of the parameters in a module's subtree."""
+    """Return the indexes of the parameters in a module's subtree."""
     return range(module.first_parameter, module.first_parameter + module.subtree_parameters)
 
 
 def totals(tree: TreeState, module: ModuleInfo) -> SubtreeTotals:
-    """Sums over one module's subtree; linear in its parameters."""
+    """Return the sums over one module's subtree. Linear in its parameters."""
     where = subtree(module)
     count = size = trainable = 0
     for index in where:
@@ -63,7 +63,8 @@ def totals(tree: TreeState, module: ModuleInfo) -> SubtreeTotals:
 
 
 def kept_for(tree: TreeState, index: int) -> int | None:
-    """A parameter outside of a module's subtree for whose gradient autograd keeps what passes through it; None if none is."""
+    """Return a parameter outside of a module's subtree for whose gradient autograd keeps tensors of the module; None if there
+    is none."""
     module = tree.modules[index]
     own = subtree(module)
     upstream = tree.saved.upstream if tree.saved is not None else ()
@@ -72,14 +73,14 @@ def kept_for(tree: TreeState, index: int) -> int | None:
 
 
 def saved_bytes(tree: TreeState, index: int) -> int | None:
-    """Bytes autograd keeps for backward in the subtree of module `index`; None until measured."""
+    """Return the bytes that autograd keeps for backward in the subtree of module `index`; None until measured."""
     if tree.saved is None:
         return None
     return sum(tree.saved.by_module[index : index + tree.modules[index].subtree_modules])
 
 
 def subtree_saved_bytes(tree: TreeState) -> list[int | None]:
-    """By module: what `saved_bytes` says of it, in one pass."""
+    """Return `saved_bytes` of every module, in one pass."""
     if tree.saved is None:
         return [None] * len(tree.modules)
     sums = [0, *accumulate(tree.saved.by_module)]
@@ -87,12 +88,12 @@ def subtree_saved_bytes(tree: TreeState) -> list[int | None]:
 
 
 def model_of(tree: TreeState, index: int) -> int:
-    """The place among the models of the one that module `index` is in."""
+    """Return the index of the model that contains module `index`."""
     return max(place for place, model in enumerate(tree.models) if model.root <= index)
 
 
 def measured_step(tree: TreeState, index: int) -> int:
-    """The step in which what passes through module `index` was measured last; 0 if never."""
+    """Return the last step in which the gradient flow through module `index` was measured; 0 if never."""
     for place in range(len(tree.models) - 1, -1, -1):
         if tree.models[place].root <= index and place < len(tree.steps):
             return tree.steps[place]
@@ -100,9 +101,9 @@ def measured_step(tree: TreeState, index: int) -> int:
 
 
 def recomputed_bytes(tree: TreeState, index: int) -> tuple[int | None, int] | None:
-    """What backward computes again in the subtree of module `index`, and what checkpointed regions within it keep, in bytes.
+    """Return the bytes that backward recomputes in the subtree of module `index`, and those that its checkpointed regions keep.
 
-    None where nothing is checkpointed, as far as was seen; the first is None where nobody saw how much it is.
+    None if nothing is known to be checkpointed. The first value is None if unknown.
     """
     if tree.saved is None or not tree.saved.recomputed:
         return None
@@ -115,7 +116,7 @@ def recomputed_bytes(tree: TreeState, index: int) -> tuple[int | None, int] | No
 
 
 def next_problem(tree: TreeState, after: int) -> int | None:
-    """The first parameter after index `after`, wrapping round, whose state needs a look; None if there is none."""
+    """Return the first parameter after index `after`, wrapping around, in a problem state; None if there is none."""
     letters = {state.value for state in PROBLEM_STATES}
     count = len(tree.states)
     for offset in range(1, count + 1):
@@ -126,17 +127,17 @@ def next_problem(tree: TreeState, after: int) -> int | None:
 
 
 def problem_count(tree: TreeState) -> int:
-    """How many parameters are in a state that needs a look."""
+    """Return the number of parameters in a problem state."""
     return sum(tree.states.count(state.value) for state in PROBLEM_STATES)
 
 
 def state_of(tree: TreeState, index: int) -> ParameterState:
-    """The state of one parameter."""
+    """Return the state of one parameter."""
     return ParameterState(tree.states[index])
 
 
 def module_at(tree: TreeState, path: str) -> int | None:
-    """Index of the module with this path, None if there is none."""
+    """Return the index of the module with this path, None if there is none."""
     for index, module in enumerate(tree.modules):
         if module.path == path:
             return index
@@ -144,13 +145,13 @@ def module_at(tree: TreeState, path: str) -> int | None:
 
 
 def pending_parameters(state: RunState) -> dict[int, bool]:
-    """Parameters with a freeze (False) or unfreeze (True) on its way."""
+    """Return the parameters with a pending freeze (False) or unfreeze (True)."""
     waiting: dict[int, bool] = {}
     for command in state.pending_toggles():
         if isinstance(command, TrainOnly):
             chosen = set(_places(state.tree, command.selection))
             now = state.tree.trainable
-            # Only where it is not so yet.
+            # Only parameters that the command would change.
             waiting |= {place: place in chosen for place, flag in enumerate(now) if (flag == "1") != (place in chosen)}
         else:
             waiting |= dict.fromkeys(_places(state.tree, command.path), command.trainable)
@@ -158,7 +159,7 @@ def pending_parameters(state: RunState) -> dict[int, bool]:
 
 
 def _places(tree: TreeState, selection: str) -> Iterable[int]:
-    """What a selection names; nothing where it cannot be told."""
+    """Return the indexes of the parameters of a selection; none if it cannot be resolved."""
     module = module_at(tree, selection)
     if module is not None:
         return subtree(tree.modules[module])
@@ -169,7 +170,7 @@ def _places(tree: TreeState, selection: str) -> Iterable[int]:
 
 
 class RunStatus(str, Enum):
-    """What a run is doing as a whole."""
+    """The status of a run as a whole."""
 
     LOADING = "loading"
     RUNNING = "running"
@@ -185,7 +186,7 @@ class RunStatus(str, Enum):
 
 
 def run_status(state: RunState) -> RunStatus:
-    """The run as a whole, the person's unanswered commands included."""
+    """Return the status of the run, including the user's unanswered commands."""
     if state.ended is not None:
         if state.ended.error is None:
             return RunStatus.ENDED
@@ -202,15 +203,15 @@ def run_status(state: RunState) -> RunStatus:
 
 
 def has_trained(state: RunState) -> bool:
-    """Whether any backward or optimizer step has been seen."""
+    """Return whether any backward or optimizer step has occurred."""
     return state.step > 0 or state.micro_steps > 0
 
 
 def fullest_phase(state: RunState, phases: tuple[Phase, ...]) -> Phase | None:
-    """Of the measured ones among `phases` the one that ends with the most bytes, None if none was measured.
+    """Return the measured phase among `phases` that ends with the most bytes, None if none was measured.
 
-    What is within 2 % of the most counts as much, and of those the first is taken: the answer does not change from step to
-    step where two phases hold about the same.
+    Phases within 2 % of the maximum count as equal, and the first of them is returned, so that the answer does not alternate
+    from step to step between two phases that hold about the same.
     """
     measured = {phase: last.held for phase in phases if (last := state.phases[phase].last) is not None}
     totals = {phase: max(0, held.total or 0) for phase, held in measured.items()}
@@ -219,9 +220,9 @@ def fullest_phase(state: RunState, phases: tuple[Phase, ...]) -> Phase | None:
 
 
 def unexplained_at_load(state: RunState) -> int | None:
-    """Bytes that were in no category when the first forward began: what imports and data had taken by then.
+    """Return the bytes that were in no category when the first forward began: those of imports and data.
 
-    None where that is not known or nothing was.
+    None if unknown or zero.
     """
     last = state.phases[Phase.LOAD].last
     other = last.held.other if last is not None else None
@@ -229,9 +230,9 @@ def unexplained_at_load(state: RunState) -> int | None:
 
 
 def unexplained_parts(state: RunState, held: MemoryBytes) -> tuple[int | None, int | None]:
-    """What is in no category, divided: what was there when the first forward began, and what training has added since.
+    """Divide the bytes in no category into those from before the first forward, and those that training has added since.
 
-    The first is None where that was not measured; then the second is all of it. Both are None where there is no total.
+    The first value is None if it was not measured; then the second is all of them. Both are None if there is no total.
     """
     before = unexplained_at_load(state)
     if held.other is None or before is None:
@@ -241,10 +242,10 @@ def unexplained_parts(state: RunState, held: MemoryBytes) -> tuple[int | None, i
 
 
 def unexplained_growth(state: RunState, held: MemoryBytes) -> tuple[int | None, int | None]:
-    """What training has added to what is in no category, divided: with the first step, and since.
+    """Divide the bytes in no category that training has added into those of the first step, and those added since.
 
-    With the first step come buffers that libraries keep (MKL's and oneDNN's for matrix products are the size of their
-    operands) and what torch imports only then. The first is None where that step was not measured; then the second is all.
+    The first step adds buffers that libraries keep (MKL's and oneDNN's for matrix products are the size of their operands)
+    and late imports of torch. The first value is None if that step was not measured; then the second is all of them.
     """
     at_load, added = unexplained_parts(state, held)
     if added is None or state.unexplained_first is None:
@@ -254,13 +255,13 @@ def unexplained_growth(state: RunState, held: MemoryBytes) -> tuple[int | None, 
 
 
 def highest_peak(state: RunState) -> tuple[Phase, PhaseRecord] | None:
-    """The phase with the highest total so far, None while no peak is known."""
+    """Return the phase with the highest total so far, None while no peak is known."""
     known = [(phase, record) for phase, record in state.phases.items() if record.peak is not None]
     return max(known, key=lambda entry: entry[1].peak or 0, default=None)
 
 
 def norm_steps_of(tree: TreeState, parameters: range) -> tuple[int, int] | None:
-    """The first and the last step that the norms of these parameters are of. None where none has a norm."""
+    """Return the first and the last step of the norms of these parameters. None if none has a norm."""
     if tree.norms is None or tree.norms_step is None:
         return None
     if tree.norm_steps is None:
@@ -271,26 +272,26 @@ def norm_steps_of(tree: TreeState, parameters: range) -> tuple[int, int] | None:
 
 
 def total_norm_at(state: RunState, step: int | None) -> float | None:
-    """The norm of all gradients together at a step, None where it was not read then.
+    """Return the total gradient norm at a step, None if it was not read at that step.
 
-    Totals may be read more often than the norms of single parameters: a part must not be set beside a later whole.
+    gradtui may read the total more often than the norms of single parameters. A part must not be compared with a later total.
     """
     return value_at(state.gradient_norm, step)
 
 
 def value_at(curve: Series, step: int | None) -> float | None:
-    """The value of a curve at a step, None where it has none there."""
+    """Return the value of a curve at a step, None if it has none there."""
     place = bisect_left(curve.steps, step) if step is not None else len(curve)
     return curve.values[place] if place < len(curve) and curve.steps[place] == step else None
 
 
 def optimizers_of(state: RunState, parameter: int) -> list[int]:
-    """Indices of the optimizers that own a parameter."""
+    """Return the indexes of the optimizers that own a parameter."""
     return [index for index, optimizer in enumerate(state.optimizers) if parameter in optimizer.parameters]
 
 
 def toggles_of(state: RunState, parameters: range) -> list[CommandApplied]:
-    """The interventions that changed one of these parameters, the newest first."""
+    """Return the interventions that changed one of these parameters, the newest first."""
     return [
         applied
         for applied in reversed(state.interventions)
@@ -299,9 +300,9 @@ def toggles_of(state: RunState, parameters: range) -> list[CommandApplied]:
 
 
 def trainable_wish(state: RunState, parameters: range) -> bool | None:
-    """What a toggle of these parameters asks for: freeze (False) if any of them trains or is about to, else unfreeze (True).
+    """Return what a toggle of these parameters does: freeze (False) if any of them trains or will, else unfreeze (True).
 
-    None while it is not known of any of them whether it trains.
+    None while it is unknown of all of them whether they train.
     """
     pending = pending_parameters(state)
     flags = [pending.get(index, _FLAGS.get(state.tree.trainable[index])) for index in parameters]

@@ -1,4 +1,4 @@
-"""Bounded histories: a curve that keeps its spikes, and the rows of per-parameter norms. Pure; owned by one thread."""
+"""Histories of bounded size: a curve that keeps its spikes, and rows of per-parameter norms. Pure; owned by one thread."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ _MIN_ROOM = 4
 
 
 class _History:
-    """Something that grows by one entry at a time and keeps at most a given number of them, over a run of any length.
+    """A history that grows by one entry at a time and keeps at most a given number of entries, over a run of any length.
 
-    The newest quarter is whole: it is what a person is looking at. Each older entry stands for a group of neighbours, and
-    all groups are of one size, so that the old part covers the run evenly however long it gets.
+    The newest quarter is complete, because the user looks at it most. Each older entry represents a group of neighbours. All
+    groups have one size, so that the old entries cover the run evenly, however long it gets.
     """
 
     def __init__(self) -> None:
         self.steps: list[int] = []
         self._groups = 0
-        """So many entries, the oldest, stand for a group each; the first is a group of its own for ever."""
+        """Number of oldest entries that represent a group each; the first always remains a group of its own."""
         self._group_size = 1
         self._last_group = 0
-        """How many entries went into the newest group so far."""
+        """Number of entries in the newest group so far."""
 
     def __len__(self) -> int:
         return len(self.steps)
 
     def _choose(self, before: int, first: int, second: int) -> int:
-        """Which of two entries stays for both; `before` is the entry that stays in front of them. All are places."""
+        """Return which of two entries represents both; `before` is the kept entry in front of them. All are indexes."""
         raise NotImplementedError
 
     def _keep(self, places: list[int]) -> None:
-        """Keep the entries at these places."""
+        """Keep only the entries at these indexes."""
         self.steps = [self.steps[place] for place in places]
 
     def _start_again(self) -> None:
@@ -39,7 +39,7 @@ class _History:
         self._groups, self._group_size, self._last_group = 0, 1, 0
 
     def _thin(self, room: int) -> None:
-        """Bring the number of entries below `room`, by at least a quarter of it, if it is above."""
+        """If there are more than `room` entries, merge until they are fewer, by at least a quarter of `room`."""
         if len(self.steps) <= room:
             return
         self._fold(len(self.steps) - room // 4)
@@ -47,7 +47,7 @@ class _History:
             self._merge_pairs()
 
     def _fold(self, end: int) -> None:
-        """Take the entries before place `end` into groups."""
+        """Merge the entries before index `end` into groups."""
         kept = list(range(self._groups))
         for place in range(self._groups, end):
             if self._last_group >= self._group_size or len(kept) < 2:
@@ -60,7 +60,7 @@ class _History:
         self._keep([*kept, *range(end, len(self.steps))])
 
     def _merge_pairs(self) -> None:
-        """Make one group of every two, but for the first."""
+        """Merge the groups in pairs, except the first."""
         kept = [0]
         for place in range(1, self._groups, 2):
             paired = place + 1 < self._groups
@@ -76,8 +76,8 @@ class _History:
 class Series(_History):
     """A curve of (step, value) with at most `capacity` points.
 
-    Of a group the point stays that stands out most (a value that is not finite, else the one furthest from the curve before
-    it), so that spikes survive.
+    A group keeps the point that stands out most (a non-finite value, else the one furthest from the curve before it), so that
+    spikes survive.
     """
 
     def __init__(self, capacity: int = 2048) -> None:
@@ -93,11 +93,11 @@ class Series(_History):
 
     @property
     def last(self) -> float | None:
-        """The newest value, None while there is none."""
+        """The newest value, None if there is none."""
         return self.values[-1] if self.values else None
 
     def append(self, step: int, value: float) -> None:
-        """Add a point; steps are expected in order."""
+        """Add a point. Steps must be in order."""
         self.steps.append(step)
         self.values.append(value)
         self.version += 1
@@ -119,9 +119,9 @@ class Series(_History):
 
 
 class RowHistory(_History):
-    """Rows of per-parameter norms, so few that `cells` numbers are not exceeded: the more parameters, the fewer rows.
+    """Rows of per-parameter norms, with at most `cells` numbers in total: the more parameters, the fewer rows.
 
-    At least 16 rows are kept however wide they are. Of a group the newest row stays.
+    It keeps at least 16 rows, however wide they are. A group keeps its newest row.
     """
 
     def __init__(self, cells: int = 2_000_000, longest: int = 512) -> None:
@@ -131,7 +131,7 @@ class RowHistory(_History):
         self.rows: list[tuple[float | None, ...]] = []
 
     def append(self, step: int, row: tuple[float | None, ...]) -> None:
-        """Add a row, in place of the newest if that is of the same step; another width (another model) starts anew."""
+        """Add a row. It replaces the newest row of the same step. A row of another width (another model) clears the history."""
         if self.rows and len(self.rows[-1]) != len(row):
             self.clear()
         if self.steps and self.steps[-1] == step:
@@ -142,16 +142,16 @@ class RowHistory(_History):
         self._thin(max(16, min(self._longest, self._cells // max(1, len(row)))))
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all rows."""
         self._start_again()
         self.rows = []
 
     def column(self, index: int) -> list[tuple[int, float | None]]:
-        """(step, norm) of one parameter, oldest first."""
+        """Return (step, norm) of one parameter, oldest first."""
         return [(step, row[index]) for step, row in zip(self.steps, self.rows)]
 
     def norms(self, first: int, last: int) -> list[tuple[int, float | None]]:
-        """(step, L2 norm over the parameters `first:last`), oldest first; None where none had a gradient."""
+        """Return (step, L2 norm over the parameters `first:last`), oldest first; None where none had a gradient."""
         return [(step, joint_norm(row[first:last])) for step, row in zip(self.steps, self.rows)]
 
     def _keep(self, places: list[int]) -> None:
@@ -163,11 +163,11 @@ class RowHistory(_History):
 
 
 def joint_norm(norms: Sequence[float | None]) -> float | None:
-    """L2 norm of the concatenation of vectors whose L2 norms are given; None if none is known."""
+    """Return the L2 norm of the concatenation of vectors with the given L2 norms; None if none is known."""
     if not norms:
         return None
     try:
-        # Mostly all are known, and finding that out by trying takes a fifth of looking at each.
+        # Mostly all are known, and trying takes a fifth of the time of checking each.
         return math.hypot(*norms)  # type: ignore[arg-type]
     except TypeError:
         known = [norm for norm in norms if norm is not None]

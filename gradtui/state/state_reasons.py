@@ -26,7 +26,7 @@ CAUSES: dict[StateReason, str] = {
     StateReason.NO_GRADIENT: "the values change during the optimizer's step, although .grad is None",
     StateReason.OUTSIDE_STEP: "the values are written outside of the optimizer's step",
 }
-"""Each as it goes on from a colon; of one parameter or several."""
+"""Clauses that follow a colon, for one parameter or several."""
 
 _LISTED = {
     ParameterState.UNREACHED.value: "",
@@ -34,18 +34,18 @@ _LISTED = {
     ParameterState.MOVED.value: "",
     ParameterState.UNKNOWN.value: "",
 }
-"""States whose parameters a report names, and what it says of them where nothing more is known."""
+"""The states whose parameters a report names, with the default reason."""
 _NAMED = 3
 _MAX_LINES = 8
 
 
 def cause_of(tree: TreeState, index: int) -> str | None:
-    """What the probe saw to be the cause of a parameter's state; None where it saw none."""
+    """Return the cause of a parameter's state, as far as the probe knows it; None if it knows none."""
     return CAUSES.get(StateReason(tree.reasons[index])) if index < len(tree.reasons) else None
 
 
 def state_reason(tree: TreeState, index: int) -> str | None:
-    """Why a parameter is in its state, as it goes on from a colon; None where the state itself says it all."""
+    """Return why a parameter is in its state, as a clause after a colon; None if the state needs no explanation."""
     cause = cause_of(tree, index)
     if cause is None and tree.states[index] in (ParameterState.UNREACHED.value, ParameterState.CUT.value):
         return why_never(tree, tree.parameters[index].module)
@@ -53,7 +53,7 @@ def state_reason(tree: TreeState, index: int) -> str | None:
 
 
 def why_never(tree: TreeState, module: int) -> str | None:
-    """Why the gradient never comes to a parameter of a module, as it goes on from a colon; None where that is not known."""
+    """Return why the gradient never reaches a parameter of a module, as a clause after a colon; None if unknown."""
     letter = tree.reach.reach[module] if tree.reach is not None and tree.reach.reach else None
     if letter == Reach.NOT_RUN.value:
         return "forward did not call its module"
@@ -65,7 +65,7 @@ def why_never(tree: TreeState, module: int) -> str | None:
 
 
 def problem_lines(tree: TreeState) -> list[str]:
-    """The parameters that do not train as one may expect, a line for each state and cause: the first few by name."""
+    """Return a line for each problem state and cause, with the first few of its parameters by name."""
     groups: dict[tuple[str, str], list[str]] = {}
     for index, letter in enumerate(tree.states):
         if letter in _LISTED:

@@ -1,8 +1,7 @@
-"""What was measured last of each model, where several optimizers take turns. Pure.
+"""Combine the last measurements of each model where several optimizers take turns. Pure.
 
-In a GAN the step of one optimizer shows nothing of the other's model. That does not mean that autograd keeps nothing for it:
-its figures are those of the step in which backward went through it last, as long as its optimizer still has something to
-train.
+In a GAN the step of one optimizer measures nothing of the other's model. That does not mean that autograd keeps nothing for it:
+its values stay those of the last step in which backward ran through it, as long as its optimizer still has something to train.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from gradtui.protocol.vocabulary import ENTERED, GradMode, ModuleInfo, Optimizer
 from gradtui.state.run_state import TreeState, Turn
 
 _TURNS_KEPT = 32
-"""A turn that has not come again for so many measured steps is over."""
+"""An optimizer without a step in this number of sampled steps no longer takes turns."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,7 @@ class _Part:
 
 
 def take_reach(tree: TreeState, event: GradientFlowMeasured, optimizers: Sequence[OptimizerInfo]) -> None:
-    """A step was measured; or, with an empty `reach`, an evaluation."""
+    """Record the gradient flow of a sampled step or, with an empty `reach`, of an evaluation."""
     if not event.reach:
         for model in tree.models:
             part = _part(tree.modules, model.root)
@@ -48,7 +47,7 @@ def take_reach(tree: TreeState, event: GradientFlowMeasured, optimizers: Sequenc
 
 
 def take_saved(tree: TreeState, event: SavedBytesMeasured) -> None:
-    """Its saved bytes were, too."""
+    """Record the saved bytes of the step that `take_reach` recorded last."""
     latest = next(reversed(tree.turns.values()), None)
     if latest is None or latest.reach.step != event.step:
         tree.saved, tree.steps = event, (event.step,) * len(tree.models)
@@ -68,7 +67,7 @@ def _goes_on(tree: TreeState, place: int, event: GradientFlowMeasured, optimizer
 def _with_evaluation(
     tree: TreeState, known: GradientFlowMeasured, evaluated: GradientFlowMeasured
 ) -> GradientFlowMeasured:
-    """What is known of the last step, with the grad modes of models that no step was measured of."""
+    """Return the last step's measurements with those of an evaluation for models without a sampled step."""
     modes, training = list(known.grad_modes), list(known.training)
     gradients = list(known.gradients)
     for place, model in enumerate(tree.models):
@@ -82,7 +81,7 @@ def _with_evaluation(
 
 
 def _merge(tree: TreeState) -> None:
-    """Put the newest turn's figures together with those of models that it has nothing of."""
+    """Combine the newest turn's measurements with earlier ones of the models that it did not measure."""
     turns = [*reversed(tree.turns.values())]
     newest = turns[0]
     parts = [_part(tree.modules, model.root) for model in tree.models]

@@ -1,4 +1,4 @@
-"""Sentences and units that the screen, `--plain`, the files and the answers to commands share.
+"""Sentences and units shared by the screen, `--plain`, the files and the answers to commands.
 
 This package owns the words for commands, non-finite values and unregistered modules, and the text of a number of bytes. It
 imports `gradtui.protocol` only.

@@ -1,4 +1,4 @@
-"""What a command asks for, in words."""
+"""Describe commands in words."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _ALL = "the model"
 
 
 def command_text(command: Command) -> str:
-    """What a command asks for, as it goes on from "cannot": `freeze ctx`."""
+    """Return the action of a command, as it follows "cannot": `freeze ctx`."""
     words = _WORDS.get(type(command), "do that")
     return words if isinstance(words, str) else words(command)
 

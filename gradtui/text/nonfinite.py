@@ -1,4 +1,4 @@
-"""In words: where NaN or Inf appeared first. Pure."""
+"""Describe in words where NaN or Inf appeared first. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from gradtui.protocol.vocabulary import Phase
 
 
 def nonfinite_text(event: NonFiniteFound, *, with_hold: bool = False) -> str:
-    """On one line: `first NaN: backward of step 412: loss finite, gradient of head.weight NaN (last finite step 411)`."""
+    """Return one line: `first NaN: backward of step 412: loss finite, gradient of head.weight NaN (last finite step 411)`."""
     times = "first" if event.number == 1 else "again"
     held = "; held at the next step boundary, as you asked" if event.holds and with_hold else ""
     return f"{times} {event.value}: {_where(event)}{_since(event)}{held}"

@@ -1,4 +1,4 @@
-"""Numbers with units."""
+"""Format numbers with units."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 
 def size_text(size: int, decimals: int = 1) -> str:
-    """A number of bytes in the largest binary unit of which it has one: `12.3 MiB`; below 1 KiB as a whole number."""
+    """Format a number of bytes in the largest binary unit that it reaches: `12.3 MiB`; below 1 KiB as a whole number."""
     value, unit = float(size), 0
     while abs(value) >= 1024 and unit < len(_UNITS) - 1:
         value, unit = value / 1024, unit + 1

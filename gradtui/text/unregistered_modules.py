@@ -1,4 +1,4 @@
-"""Modules that run inside a model without being registered with it, in words. Pure."""
+"""Describe in words the modules that run inside a model without being registered with it. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _MAX_KINDS = 4
 
 
 def unregistered_lines(modules: Sequence[UnregisteredModule]) -> list[str]:
-    """Two lines for the modules of one type that one module calls, without a full stop."""
+    """Return two lines, without a full stop, for the modules of one type that one module calls."""
     groups: dict[tuple[str, str], list[UnregisteredModule]] = {}
     for module in modules:
         groups.setdefault((module.caller, module.type_name), []).append(module)

@@ -1,1 +1,1 @@
-"""How events and commands travel between threads."""
+"""Queues for events and commands between threads, and the tail of the log."""

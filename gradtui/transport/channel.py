@@ -1,4 +1,4 @@
-"""The two ends that a run and a viewer hold: where events go to and come from, where commands go to."""
+"""Interfaces between a run and a viewer: the source of events and the sink of commands."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from gradtui.protocol.events import Event
 
 
 class EventSource(Protocol):
-    """Where a viewer gets its events."""
+    """The source of a viewer's events."""
 
     @property
     def dropped(self) -> int:
-        """How many measurement events were dropped because nobody drained them in time."""
+        """Number of measurement events that were dropped because they were not drained in time."""
         ...
 
     def drain(self, limit: int) -> Sequence[Event]:
-        """Take up to `limit` waiting events, oldest first; empty when there are none."""
+        """Remove and return up to `limit` waiting events, oldest first; empty if there are none."""
         ...
 
 
 class CommandSink(Protocol):
-    """Where a viewer sends its commands."""
+    """The sink for a viewer's commands."""
 
     def submit(self, make: Callable[[int], Command]) -> Command:
-        """Give the command that `make` builds a fresh id, queue it, and return it."""
+        """Build a command by calling `make` with a new id, queue it, and return it."""
         ...

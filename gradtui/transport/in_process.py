@@ -20,11 +20,11 @@ _Queue = deque[tuple[int, Event]]
 
 
 class EventQueue:
-    """Events on their way to one viewer.
+    """Queued events for one viewer.
 
-    A full queue drops the oldest measurement, and counts it. `Progress` comes at a steady rate and has a queue of its own: what
-    it adds up would be lost in a flood of measurements. All other events are rare and stay until they are drained, since each
-    later one builds on them. The queues are merged in order of arrival.
+    A full queue drops the oldest measurement, and counts it. `Progress` events arrive at a steady rate and have a separate
+    queue: many measurements would otherwise displace them, and their counts would be lost. All other events are rare and stay
+    until they are drained, because later ones depend on them. `drain` merges the queues in order of arrival.
     """
 
     def __init__(self, capacity: int = 20_000) -> None:
@@ -39,19 +39,19 @@ class EventQueue:
 
     @property
     def dropped(self) -> int:
-        """Events that gave way before they were drained."""
+        """Number of events that were dropped before they were drained."""
         if self._closed:
             return 0
         return max(0, self._arrived - self._taken - sum(map(len, self._queues)))
 
     def close(self) -> None:
-        """Forget what is queued and whatever is still put: the viewer is gone."""
+        """Discard all queued and later events, because the viewer is gone."""
         self._closed = True
         for queue in self._queues:
             queue.clear()
 
     def put(self, event: Event) -> None:
-        """Queue an event; never blocks, never raises."""
+        """Queue an event. Never blocks, never raises."""
         if self._closed:
             return
         queue = self._facts
@@ -59,12 +59,12 @@ class EventQueue:
             queue = self._measurements
         elif isinstance(event, Progress):
             queue = self._progress
-        # Counting by `+= 1` would lose some when two threads put at once; the iterator's own step is atomic.
+        # Counting by `+= 1` would lose counts when two threads put at once; `next` of the iterator is atomic.
         self._arrived = arrival = next(self._arrivals)
         queue.append((arrival, event))
 
     def drain(self, limit: int = 10_000) -> list[Event]:
-        """Take up to `limit` waiting events in the order they were put."""
+        """Remove and return up to `limit` waiting events in the order they were put."""
         batch: list[Event] = []
         while len(batch) < limit:
             (oldest, queue), (next_oldest, _) = sorted(((_first(each), each) for each in self._queues), key=_arrival)[
@@ -82,7 +82,7 @@ def _arrival(first: tuple[float, _Queue]) -> float:
 
 
 def _first(queue: _Queue) -> float:
-    """When the oldest event of a queue arrived; infinity if there is none."""
+    """Return the arrival number of the oldest event of a queue; infinity if there is none."""
     try:
         return queue[0][0]
     except IndexError:
@@ -90,33 +90,34 @@ def _first(queue: _Queue) -> float:
 
 
 def _take(queue: _Queue, before: float, limit: int, into: list[Event]) -> None:
-    """Take the events that arrived earlier than `before`."""
-    # Another thread's event may push the oldest out at any moment, so the queue may be empty after a look.
+    """Move the events that arrived earlier than `before` from the queue into `into`."""
+    # An event of another thread may displace the oldest at any moment, so the queue may be empty after the check.
     with contextlib.suppress(IndexError):
         while len(into) < limit and queue[0][0] < before:
             into.append(queue.popleft()[1])
 
 
 class CommandQueue:
-    """Commands on their way to the training thread, which takes them at a step boundary."""
+    """Queued commands for the training thread, which removes them at a step boundary."""
 
     def __init__(self) -> None:
         self.closed = False
         self._queue: deque[Command] = deque()
         self.waiting: Sized = self._queue
-        """Whether anything waits: the training thread asks at every step, and a deque answers without Python code."""
+        """Its length tells whether a command waits: the training thread checks every step, which on a deque runs no Python
+        code."""
         self._ids = itertools.count(1)
         self._arrived = threading.Event()
 
     def submit(self, make: Callable[[int], Command]) -> Command:
-        """Build the command with a fresh id and queue it; `make` is usually a lambda around a command's class."""
+        """Build a command with a new id and queue it. `make` is usually a lambda around a command's class."""
         command = make(next(self._ids))
         self._queue.append(command)
         self._arrived.set()
         return command
 
     def close(self) -> None:
-        """The viewer is gone: nobody will send anything more, and nobody could release a held run."""
+        """Close the queue because the viewer is gone: no more commands will arrive, and none could release a held run."""
         self.closed = True
         self._arrived.set()
 
@@ -130,7 +131,7 @@ class CommandQueue:
         return len(self._queue)
 
     def take(self) -> Command | None:
-        """The oldest waiting command, or None."""
+        """Remove and return the oldest waiting command, or None."""
         try:
             return self._queue.popleft()
         except IndexError:

@@ -1,7 +1,7 @@
-"""Reads the end of a log file that others are writing, as the lines a terminal would show. UI thread; stdlib only.
+"""Read the end of a growing log file as the lines that a terminal would show. UI thread; standard library only.
 
-Progress bars move the cursor: `\\r` starts a line again, `ESC [ A` goes up (nested tqdm bars). Both are followed; colours
-and every other escape sequence are dropped. Memory is bounded, whatever is written between two polls.
+Progress bars move the cursor: `\\r` returns to the start of a line, `ESC [ A` goes up (nested tqdm bars). The reader applies
+both, and drops colours and all other escape sequences. Memory is bounded, whatever is written between two polls.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import re
 from collections.abc import Sequence
 
 MAX_LINE = 4096
-"""Characters of one line that are kept."""
+"""Maximum number of characters kept per line."""
 
 MAX_READ = 64 * 1024
-"""Bytes that one poll takes in; of more, only the end is read, so that a poll costs a few milliseconds at most."""
+"""Maximum number of bytes read per poll; of more, only the end is read, so that a poll takes a few milliseconds at most."""
 
 MAX_CURSOR_RISE = 100
-"""Lines above the last one that the cursor can go up to."""
+"""Maximum number of lines that the cursor can go up above the last one."""
 
 _MAX_ESCAPE = 4096
 _TOKEN = re.compile(
@@ -35,7 +35,7 @@ _CUT_SHORT = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b\n]*\x1b?|[ -/
 
 
 def _is_cut_short(text: str, start: int) -> bool:
-    """Whether the escape sequence at `start` may go on beyond what has been read, rather than being malformed."""
+    """Return whether the escape sequence at `start` may continue beyond the text read so far, rather than being malformed."""
     return len(text) - start < _MAX_ESCAPE and _CUT_SHORT.fullmatch(text, start) is not None
 
 
@@ -55,20 +55,20 @@ class LogTail:
 
     @property
     def lines(self) -> Sequence[str]:
-        """The newest lines as they stand, oldest first; the last one may still be growing."""
+        """Return the newest lines, oldest first. The last one may still be growing."""
         rows = self._screen.rows
         end = len(rows) - 1 if rows and not rows[-1] else len(rows)  # a line that was only just begun says nothing
         return rows[max(end - self._max_lines, 0) : end]
 
     def poll(self) -> bool:
-        """Take in what was written since the last call. Returns whether there was anything. Raises nothing."""
+        """Read what was written since the last call. Returns whether there was anything. Raises nothing."""
         try:
             return self._read()
         except OSError:
             return False
 
     def _read(self) -> bool:
-        # Opened anew each time: the script may close descriptors by number, and the number then leads to another file.
+        # Open the file each time: the script may close descriptors by number, and the number may then belong to another file.
         with open(self.path, "rb", buffering=0) as file:
             size = os.fstat(file.fileno()).st_size
             if size < self._offset:  # it was emptied, so it starts again
@@ -86,7 +86,7 @@ class LogTail:
         return True
 
     def _skip_to_line_start(self, data: bytes, skipped: int) -> bytes:
-        """Drop the partial line at the head of `data`, say how much is missing, and start on a clean line."""
+        """Drop the partial line at the head of `data`, add a line with the number of missing bytes, and start a new line."""
         head = data.find(b"\n") + 1
         self.skipped_bytes += skipped + head
         self._decoder.reset()
@@ -114,7 +114,7 @@ class LogTail:
 
 
 class _Screen:
-    """Lines, and a cursor that can go up among the last of them. Writing at the start of a line replaces it."""
+    """Lines and a cursor that can move up within the last ones. Writing at the start of a line replaces it."""
 
     def __init__(self, max_lines: int) -> None:
         self.rows: list[str] = []
@@ -142,7 +142,7 @@ class _Screen:
             self._at_start = True
 
     def sequence(self, final: str, parameters: str) -> None:
-        """Follow the cursor up and down and an erased line; everything else changes no text."""
+        """Apply cursor movements up and down and the erasure of a line. Other sequences change no text."""
         count = int(parameters) if parameters.isdecimal() else 1
         if final == "A":
             self._rise = min(self._rise + count, MAX_CURSOR_RISE, max(len(self.rows) - 1, 0))
@@ -153,7 +153,7 @@ class _Screen:
             self._at_start = True
 
     def note(self, text: str) -> None:
-        """Put a line of our own at the end, and start a new one after it."""
+        """Append a line of gradtui, and start a new line after it."""
         self._rise = 0
         if self.rows and self.rows[-1]:
             self._down()
@@ -178,7 +178,7 @@ class _Screen:
 
 
 def last_lines(path: str, count: int) -> list[str]:
-    """Read the last `count` lines that say something, as plain text. Nothing where the file cannot be read."""
+    """Return the last `count` non-empty lines as plain text; none if the file cannot be read."""
     tail = LogTail(path, max_lines=max(count * 2, 100))
     tail.poll()
     lines = list(tail.lines)
