@@ -5,6 +5,7 @@ import importlib
 import os
 import signal
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +18,23 @@ if sys.platform != "win32":
     for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, handler)
+
+
+SLOW = (
+    "transparency", "ecosystems", "faults", "test_apply_schedule.py", "test_endings_by_signal.py", "test_launch.py", "test_runs_out_of_memory.py",
+    "test_schedules.py", "test_screen.py", "test_scripts_under_the_screen.py", "test_terminal_gone.py", "test_tracebacks.py", "test_training_threads.py",
+    "test_watching.py", "probe/commands/test_fuzz.py", "probe/commands/test_schedules_are_equal.py", "probe/torch_private/test_compile.py",
+    "probe/torch_private/test_deep_graphs.py", "probe/activation_checkpointing/test_checkpointing_demo.py",
+)  # fmt: skip
+"""Below `tests`: each starts processes that import torch, or tries many examples. `pytest -m slow` runs them, after the others."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of `SLOW`, beside those that mark themselves."""
+    slow = [Path(__file__).parent / name for name in SLOW]
+    for item in items:
+        if any(item.path == path or path in item.path.parents for path in slow):
+            item.add_marker(pytest.mark.slow)
 
 
 def pytest_collection_finish() -> None:

@@ -24,6 +24,13 @@ def small() -> nn.Sequential:
     return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 2))
 
 
+def normed() -> nn.Sequential:
+    """A model with BatchNorm layers, one of them without parameters."""
+    torch.manual_seed(1)
+    body = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Tanh(), nn.BatchNorm1d(6, affine=False))
+    return nn.Sequential(body, nn.BatchNorm1d(6), nn.Linear(6, 2))
+
+
 def freeze(path: str) -> Callable[[int], SetTrainable]:
     return lambda id_: SetTrainable(id_, path, False)
 

@@ -20,8 +20,8 @@ GIVES_UP = [
     "gradtui.tui.terminal.driver:ThreadDriver.process_message",
 ]
 PANELS = [
-    "memory:MemoryPanel.lines_for", "output:OutputPanel.update", "module_tree:ModuleTree.update",
-    "gradients:GradientPanel.redraw_curve",
+    "panels.memory:MemoryPanel.lines_for", "panels.output:OutputPanel.update", "tree.view:ModuleTree.update",
+    "panels.gradients:GradientPanel.redraw_curve",
 ]  # fmt: skip
 
 
@@ -45,7 +45,7 @@ def test_training_goes_on_in_the_terminal(where: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("where", PANELS)
 def test_a_panel_that_fails_costs_itself(where: str, tmp_path: Path) -> None:
-    with Screen(tmp_path, SCRIPT, launcher=(str(LAUNCHER), f"gradtui.tui.panels.{where}")) as session:
+    with Screen(tmp_path, SCRIPT, launcher=(str(LAUNCHER), f"gradtui.tui.{where}")) as session:
         session.wait_training()
         session.wait_for("this panel failed: RuntimeError: a mistake of ours")
         (tmp_path / "go").touch()

@@ -12,8 +12,7 @@ from contextlib import contextmanager
 
 import pytest
 import torch
-from test_statistics import normed
-from toggling import answers, freeze, small, step, unfreeze
+from toggling import answers, freeze, normed, small, step, unfreeze
 from torch import nn
 from watched import Watched, watched
 

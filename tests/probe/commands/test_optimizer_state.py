@@ -21,8 +21,8 @@ from gradtui.probe.commands import optimizer_state
 from gradtui.probe.commands.optimizer_state import OptimizerStates
 from gradtui.probe.model.added_parameters import AddedParameters
 from gradtui.probe.runtime.outcome import CommandRefused
-from gradtui.probe.runtime.sizes import size_words
 from gradtui.protocol.commands import SetTrainable, Undo
+from gradtui.text import size_text
 
 ADAM: Make = lambda p: torch.optim.Adam(p, lr=0.01)  # noqa: E731
 
@@ -55,7 +55,7 @@ def test_dropping_says_what_it_frees_and_the_state_is_gone() -> None:
     seen, optimizer = train(model, ADAM, {3: frozen("2", "drop")})
     # Two moments of each tensor and a counter.
     size = sum(2 * p.nbytes + 4 for p in model[2].parameters())
-    assert answers(seen) == [f"froze 2: 2 tensors, 72 parameters; dropped Adam's state, which frees {size_words(size)}"]
+    assert answers(seen) == [f"froze 2: 2 tensors, 72 parameters; dropped Adam's state, which frees {size_text(size)}"]
     assert all(p not in optimizer.state for p in model[2].parameters())
     assert all(p in optimizer.state for p in model[0].parameters())
 
@@ -160,7 +160,7 @@ def test_offloaded_state_stays_in_the_optimizer_and_goes_back_to_the_bit(monkeyp
     states = OptimizerStates(AddedParameters(list))
     treated = states.treat([weight], [optimizer], "offload")
     size = 2 * weight.nbytes
-    assert treated.words == f"; Adam's state waits in host memory, which frees {size_words(size)} of cuda:0"
+    assert treated.words == f"; Adam's state waits in host memory, which frees {size_text(size)} of cuda:0"
     assert states.is_offloaded(weight)
     assert not states.is_offloaded(model[0].weight)
     # A checkpoint that is saved meanwhile has it, on the host.

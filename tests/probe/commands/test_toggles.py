@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from watched import watched
 from zoo import SPECIMENS
 
-from gradtui.probe.runtime.sizes import size_words
 from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.events import CommandApplied, CommandRejected, ProbeFailed
 
@@ -275,10 +274,3 @@ def test_a_freeze_says_what_the_optimizer_keeps_of_it() -> None:
         f"froze 0: 2 tensors, 40 parameters; Adam keeps its {sizes['0']} B of state",
         f"froze 2.bias: 1 tensor, {count} parameter{'s' if count > 1 else ''}; Adam keeps its {sizes['2.bias']} B of state",
     ]
-
-
-@pytest.mark.parametrize(
-    ("size", "words"), [(1023, "1023 B"), (1 << 10, "1.0 KiB"), (3 << 19, "1.5 MiB"), (5 << 30, "5.0 GiB")]
-)
-def test_sizes_in_words(size: int, words: str) -> None:
-    assert size_words(size) == words

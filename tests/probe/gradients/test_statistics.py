@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from toggling import X, answers, freeze, step, unfreeze
+from toggling import X, answers, freeze, normed, step, unfreeze
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import spectral_norm
 from torch.utils.checkpoint import checkpoint
@@ -24,12 +24,6 @@ from gradtui.protocol.commands import SetMode, SetTrainable, Undo
 from gradtui.protocol.events import CommandApplied, FreezeStateChanged, FreezeVerified
 from gradtui.protocol.vocabulary import Phase
 from gradtui.tui.explanations.explanations import explain
-
-
-def normed() -> nn.Sequential:
-    torch.manual_seed(1)
-    body = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Tanh(), nn.BatchNorm1d(6, affine=False))
-    return nn.Sequential(body, nn.BatchNorm1d(6), nn.Linear(6, 2))
 
 
 def everything(model: nn.Module) -> dict[str, bytes]:
