@@ -1,1 +1,1 @@
-"""What is known of a run, written down for other programs. Pure: nothing here touches torch or a screen."""
+"""Export a run's state for other programs. Pure: no module here touches torch or a screen."""

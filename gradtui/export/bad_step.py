@@ -6,7 +6,7 @@ operation gave them in forward (`until` another one where it may have been any u
 `parameter` the one whose gradient or weights hold them, the one nearest to the loss of `others` + 1. `earliest_step` is `step`
 where the step is known. Where it is not, NaN or Inf appeared between `earliest_step` and `step`: the steps before `step` were
 not measured. `exact` is false where phase, module, parameter or step may be another one. Non-finite gradients of a step that a
-loss scaler left out are none of these.
+loss scaler skipped do not count.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gradtui.text import nonfinite_text
 
 
 def bad_step(state: RunState) -> dict[str, Any] | None:
-    """The first of the run, None if there was none."""
+    """Return the first occurrence of the run, None if there was none."""
     event = state.bad_step
     if event is None:
         return None

@@ -15,7 +15,7 @@ from gradtui.state.run_state import RunState
 
 
 def device_memory(state: RunState) -> dict[str, Any] | None:
-    """Bytes by part, None where no CUDA device was in use."""
+    """Return the bytes by part, None if no CUDA device was in use."""
     sample, found = state.device, reconcile(state.device)
     if sample is None or found is None:
         return None

@@ -1,4 +1,4 @@
-"""What the summary says of gradients: of the whole run, of each module and of each parameter. Pure."""
+"""The part of the summary about gradients: of the whole run, of each module and of each parameter. Pure."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _norms(state: RunState) -> list[float | None]:
 
 
 def figures(state: RunState, parameter: int) -> dict[str, Any] | None:
-    """What was seen of one parameter's gradient last; None if nobody looked."""
+    """Return the last statistics of one parameter's gradient; None if it was never measured."""
     step, seen = state.tree.figures.get(parameter, (0, None))
     return {"step": step, **_plain(seen, _FIGURES)} if seen is not None else None
 
@@ -86,7 +86,7 @@ def norm_steps(state: RunState, parameters: range) -> list[int] | None:
 
 
 def number(value: float | None) -> float | None:
-    """What JSON has a word for; None for anything else."""
+    """Return a number that JSON can represent; None for any other value."""
     return value if value is not None and math.isfinite(value) else None
 
 

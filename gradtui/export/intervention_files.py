@@ -1,4 +1,4 @@
-"""Writes what a person did to a run as a schedule file, and as two lines of Python that apply it. Any thread."""
+"""Write the user's changes of a run as a schedule file, and as two lines of Python that apply it. Any thread."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class InterventionFiles:
 
     def closing(self, state: RunState) -> str | None:
         """When the run has ended: the same, if a person has done anything since the last time, or why it fails; None if not."""
-        # Those of a schedule have ids below zero; they are written down already.
+        # Commands of a schedule have ids below zero; they are in a file already.
         if state.intervention_count == self._written or all(applied.command.id < 0 for applied in state.interventions):
             return None
         try:

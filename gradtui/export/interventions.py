@@ -1,4 +1,4 @@
-"""The parts of the summary that say what was done to a run, and what of it is in force."""
+"""The parts of the summary about the changes made to a run, and which of them are in force."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gradtui.text import command_text
 
 
 def freezes(state: RunState) -> dict[str, Any]:
-    """What commands hold frozen now."""
+    """Return what commands hold frozen now."""
     tree, found = state.tree, state.tree.freezes
     return {
         "frozen": [tree.parameters[place].path for place in found.frozen] if found else [],

@@ -1,6 +1,6 @@
-"""Schedules as files: writing down what was done to a run, and reading it for a replay. Pure but for `load`.
+"""Write the changes made to a run as a schedule file, and read it for a replay. Pure except for `load`.
 
-TOML, since texts stand in quotes there: in YAML `*.bias` is a reference, `:head` a key and `on` a truth value.
+The format is TOML, where strings have quotes: in YAML `*.bias` is a reference, `:head` a key and `on` a boolean.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MAX_BYTES = 16 << 20
 
 
 def load(path: Path) -> tuple[Scheduled, ...]:
-    """The entries of a schedule file. Raises `BadEntry` with one line that says what is wrong and where."""
+    """Return the entries of a schedule file. Raises `BadEntry` with one line that names the error and its position."""
     # Most runs read none, and the first paint would wait for it.
     if sys.version_info >= (3, 11):
         import tomllib
@@ -45,7 +45,7 @@ def load(path: Path) -> tuple[Scheduled, ...]:
 
 
 def _objection(command: Command) -> str | None:
-    """Why no run whatever could carry out this command; None where one could."""
+    """Return why no run could carry out this command; None if one could."""
     if isinstance(command, SetGroup):
         numbers = [value for value in (command.learning_rate, command.weight_decay) if value is not None]
         if not numbers:
@@ -65,7 +65,7 @@ def _text(path: Path) -> str:
 
 
 def scheduled(applied: CommandApplied) -> Scheduled:
-    """The entry that does again what was done."""
+    """Return the schedule entry that repeats an applied command."""
     return Scheduled(applied.step, applied.command, applied.skipped, applied.late)
 
 

@@ -1,4 +1,4 @@
-"""Writes the summary to disk every few seconds on a daemon thread, so that the file exists however the process ends.
+"""Write the summary to disk every few seconds on a daemon thread, so that the file exists however the process ends.
 
 SIGTERM, SIGKILL and crashes end a process at once: no code can write a summary then. The file holds the last one written.
 """

@@ -116,7 +116,7 @@ class TrainingRun:
         from gradtui.probe.memory import protect_this_process
         from gradtui.probe.session import Session
 
-        # The process ends with the script, so the script cannot lose anything that is folded.
+        # The process ends with the script, so the protection of its peak readings can last to the end of the process.
         protect_this_process()
         settings = self.settings
         session = Session(

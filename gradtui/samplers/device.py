@@ -41,7 +41,7 @@ class DeviceSampler:
         if torch.cuda.is_initialized():
             self.period_s = _PERIOD_S
             index = self._index()
-            # Read the allocator first: memory it reserves in between is then in the driver's figure, never missing there.
+            # Read the allocator first: memory reserved in between is then in the driver's figure, never missing there.
             allocator = read_allocator(index)
             device = self._read_driver(index)
         memory = self._process.memory_info()

@@ -1,7 +1,7 @@
-"""What the gradients of many parameters were like together: of a module, of a model, of the whole run. Pure.
+"""Combine the gradient statistics of many parameters: of a module, of a model, of the whole run. Pure.
 
-Each parameter is looked at in its turn, so the figures are of the newest look at each, over the steps that are told with them,
-and of as many tensors as have been looked at.
+The probe measures parameters in turn. The combined statistics use the newest measurement of each parameter, over the stated
+steps, and only the parameters measured so far.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from gradtui.state.run_state import TreeState
 
 @dataclass(frozen=True)
 class AggregatedStats:
-    """As `GradientStats`, of all elements of several parameters as if they were one tensor."""
+    """`GradientStats` of all elements of several parameters as if they were one tensor."""
 
     tensors: int
-    """How many of them have been looked at."""
+    """Number of parameters measured so far."""
     of: int
-    """How many there are that train."""
+    """Number of parameters that train."""
     first_step: int
-    """The oldest look that is in these figures."""
+    """The step of the oldest measurement in these statistics."""
     last_step: int
     max_abs: float
     mean: float
@@ -37,12 +37,12 @@ class AggregatedStats:
 
 
 def aggregated_stats(tree: TreeState, parameters: range) -> AggregatedStats | None:
-    """Of these parameters, as far as they train; None if nobody has looked at any. Linear in their number."""
+    """Return the statistics of those of these parameters that train; None if none was measured. Linear in their number."""
     return _gathered(tree, parameters).joint()
 
 
 def joint_figures_of_modules(tree: TreeState) -> list[AggregatedStats | None]:
-    """Of all modules with what they hold, in the order of the tree. Linear in the parameters, however deep they lie."""
+    """Return the statistics of all modules, each with its subtree, in the order of the tree. Linear in the parameters."""
     found = [
         _gathered(tree, range(module.first_parameter, module.first_parameter + module.own_parameters))
         for module in tree.modules
@@ -60,7 +60,7 @@ def joint_figures_of_modules(tree: TreeState) -> list[AggregatedStats | None]:
 
 @dataclass(slots=True)
 class _Gathered:
-    """What was seen of some parameters, in a form that can be added up."""
+    """Statistics of some parameters in a form that can be added."""
 
     of: int = 0
     tensors: int = 0
@@ -82,7 +82,7 @@ class _Gathered:
     ratio_is_exact: bool = True
 
     def take(self, other: _Gathered) -> None:
-        """Add what was seen of others."""
+        """Add the statistics of other parameters."""
         stored, apart = self.stored + other.stored, other.mean - self.mean
         # Around the joint mean: squares of the means themselves would lose a small spread.
         # Products, since `**` raises where a square is beyond what a float can be.

@@ -25,7 +25,7 @@ def verified_words(event: FreezeVerified) -> str:
 
 
 def contended_words(event: FreezeOverridden) -> str:
-    """That the script sets back what a person froze."""
+    """Return the message that the script sets parameters that the user froze back to trainable."""
     what = _names(event.paths) or "what was frozen"
     if event.given_up is not None:
         return f"the script has set {what} back to trainable and keeps it: {event.given_up}"

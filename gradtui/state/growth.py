@@ -11,7 +11,7 @@ from gradtui.protocol.events import MemoryMeasured
 from gradtui.text import size_text
 
 WINDOW = 24
-"""Ledgers that are compared. The first few of a run do not count: the optimizer's state is made then."""
+"""Number of memory measurements compared. The first few of a run do not count: the optimizer creates its state then."""
 _SETTLING_STEPS = 3
 _MIN_BYTES = 1 << 20
 _MIN_SHARE = 0.005
@@ -38,14 +38,15 @@ class Growth:
 
 
 class GrowthWatch:
-    """The newest ledgers of one phase."""
+    """Keeps the newest memory measurements of one phase and detects growth."""
 
     def __init__(self) -> None:
         self._ledgers: deque[MemoryMeasured] = deque(maxlen=WINDOW)
         self._tell_at = 0
 
     def add(self, ledger: MemoryMeasured) -> Growth | None:
-        """Take a ledger in; the growth if there is one that was not told yet. It is told again when as much has come on top."""
+        """Add a measurement and return growth that was not reported yet. It is reported again after the same growth once
+        more."""
         if ledger.step <= _SETTLING_STEPS or ledger.held.total is None:
             return None
         self._ledgers.append(ledger)
@@ -57,7 +58,8 @@ class GrowthWatch:
 
 
 def growth_of(ledgers: Sequence[MemoryMeasured]) -> Growth | None:
-    """Growth over some ledgers of one phase: each third lies wholly above the one before, by more than allocators waver."""
+    """Return the growth over measurements of one phase: each third lies completely above the one before, by more than the
+    fluctuation of allocators."""
     totals = [ledger.held.total or 0 for ledger in ledgers]
     third = len(totals) // 3
     parts = (totals[:third], totals[third : 2 * third], totals[2 * third :])

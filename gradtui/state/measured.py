@@ -1,4 +1,4 @@
-"""What the events that carry measurements change in a `RunState`: functions of the reducer. Pure but for the state."""
+"""The functions of the reducer for events that carry measurements. Pure except for the state that they update."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _summarise(summary: NormSummary, step: int, total: float, *, as_applied: boo
 
 
 def _tell_not_finite(tree: TreeState, norms: Sequence[float | None]) -> None:
-    """Give trained parameters the state that they will have at the next look: a run that is held has none for long."""
+    """Set the state that trained parameters will have at the next sampled step: a held run may have none for a long time."""
     trained, broken = ParameterState.TRAINED.value, ParameterState.NOT_FINITE.value
     tree.states = "".join(
         broken if letter == trained and norm is not None and not math.isfinite(norm) else letter

@@ -13,7 +13,7 @@ class MicroStepNorms:
 
     def __init__(self) -> None:
         self.on = False
-        """Whether they are followed now."""
+        """Whether micro-steps are followed now."""
         self._now: tuple[int, list[float]] = (0, [])
         self._over: tuple[int, list[float]] = (0, [])
 
@@ -27,7 +27,7 @@ class MicroStepNorms:
             norms.append(event.total)
 
     def applied(self, step: int) -> None:
-        """An optimizer has applied what accumulated for this step."""
+        """Record that an optimizer has applied the accumulated gradients of this step."""
         if self._now[1] and self._now[0] == step:
             self._over = self._now
 

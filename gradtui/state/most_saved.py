@@ -33,7 +33,7 @@ def most_saved(tree: TreeState) -> int | None:
 
 
 def is_frozen(tree: TreeState, index: int) -> bool:
-    """Whether the subtree of a module has parameters, all of them known to be frozen."""
+    """Return whether the subtree of a module has parameters, all of them known to be frozen."""
     where = subtree(tree.modules[index])
     return bool(where) and set(tree.trainable[where.start : where.stop]) == {"0"}
 

@@ -1,4 +1,4 @@
-"""What moves although the script has frozen it. Pure."""
+"""Describe the parameters that move although the script has frozen them. Pure."""
 
 from __future__ import annotations
 

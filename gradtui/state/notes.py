@@ -1,4 +1,4 @@
-"""The log of a run: one entry for what a person should read later."""
+"""The log of a run: one entry for each event that the user should read later."""
 
 from __future__ import annotations
 

@@ -9,11 +9,11 @@ from gradtui.protocol.vocabulary import MEMORY_CATEGORIES, HeldStorage
 from gradtui.text import size_text
 
 _NAMED = 4
-"""So many categories are named on the one line, the largest first."""
+"""Maximum number of categories on the one line, the largest first."""
 
 
 def happened(event: OutOfMemory) -> str:
-    """What ran out, and where, as far as that is known."""
+    """Return which device ran out of memory, and in which module and phase, as far as that is known."""
     module = "" if event.module is None else event.module or "the model"
     return f"{_device(event)} out of memory in {f'{module} ({event.phase})' if module else event.phase.value}"
 

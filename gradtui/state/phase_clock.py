@@ -8,7 +8,7 @@ _HOST = ("", "cpu")
 
 
 def is_on_device(state: RunState) -> bool:
-    """Whether most of the models' bytes are on a device, which runs operations after the host has launched them."""
+    """Return whether most of the models' bytes are on a device, which runs operations after the host has launched them."""
     return state.started is not None and state.started.device not in _HOST
 
 

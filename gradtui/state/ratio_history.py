@@ -10,11 +10,11 @@ _NOTHING = Series()
 
 
 class RatioHistory:
-    """A curve for each parameter that was looked at; the one looked at longest ago gives way where there is no room.
+    """A curve for each measured parameter. If there is no room, the curve that was updated longest ago is removed.
 
     Args:
-        points: how many points all curves may have together.
-        each: how many one of them may have.
+        points: maximum number of points of all curves together.
+        each: maximum number of points of one curve.
     """
 
     def __init__(self, points: int = 200_000, each: int = 512) -> None:
@@ -24,7 +24,7 @@ class RatioHistory:
         self._points = 0
 
     def append(self, parameter: int, step: int, ratio: float) -> None:
-        """Add what a step did to a parameter."""
+        """Add the update ratio of a parameter at a step."""
         curve = self._curves.pop(parameter, None) or Series(self._each)
         before = len(curve)
         curve.append(step, ratio)
@@ -34,12 +34,12 @@ class RatioHistory:
             self._points -= len(self._curves.pop(next(iter(self._curves))))
 
     def of(self, parameter: int) -> Series:
-        """The curve of one parameter, empty where it was never looked at; not to be changed."""
+        """Return the curve of one parameter, empty if it was never measured. Do not modify it."""
         return self._curves.get(parameter, _NOTHING)
 
     @property
     def parameters(self) -> Iterable[int]:
-        """Places of those that have a curve."""
+        """Indexes of the parameters that have a curve."""
         return self._curves.keys()
 
     def relisted(self, places: Mapping[int, int]) -> RatioHistory:

@@ -1,9 +1,9 @@
-"""Why the driver says more than torch: what is held on the CUDA device, in parts that add up to the driver's figure. Pure.
+"""Divide the memory in use on the CUDA device into parts that add up to the driver's figure, which exceeds torch's. Pure.
 
     driver's figure = outside of the allocator + cached + rounding + requested
 
-where `requested` is what the categories of the ledger and `other` divide up, on the models' device. A part that is not known is
-None, and so is one that would be negative: figures that contradict each other say nothing.
+where the categories of the memory breakdown and `other` divide `requested`, on the models' device. An unknown part is None, and
+so is one that would be negative, because its figures contradict each other.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ PartName = Literal["requested", "rounding", "allocated", "cached", "context", "o
 
 @dataclass(frozen=True)
 class DevicePart:
-    """One part; bytes, None where not known.
+    """One part in bytes, None if unknown.
 
-    - `requested`: what was asked for; `rounding`: what the blocks handed out for it have beyond that;
-      `allocated`: both in one, where the allocator does not tell them apart.
-    - `cached`: what torch has taken from the driver and nobody uses.
-    - `context`: what the process holds outside of torch's allocator: CUDA's context, libraries, NCCL.
-    - `outside`: the same and all other processes, where this one's figure is not known.
+    - `requested`: the requested bytes; `rounding`: the excess of the blocks allocated for them; `allocated`: both together, if
+      the allocator does not distinguish them.
+    - `cached`: memory that torch has reserved from the driver and that is not in use.
+    - `context`: memory of the process outside of torch's allocator: CUDA's context, libraries, NCCL.
+    - `outside`: the same and all other processes, if the figure of this process is unknown.
     """
 
     name: PartName
@@ -33,23 +33,23 @@ class DevicePart:
 
 @dataclass(frozen=True)
 class Reconciliation:
-    """What the driver says, and what it is made of."""
+    """The driver's figure and its parts."""
 
     scope: Literal["process", "device"] | None
-    """Whose memory `total` is: this process's, or all processes' (a container hides our number); None if neither is known."""
+    """Whose memory `total` is: this process's, or all processes' (a container hides this process's); None if unknown."""
     total: int | None
     parts: tuple[DevicePart, ...]
-    """In the order of a bar, from what the ledger knows outwards."""
+    """In the order of a bar, beginning with the part that the memory breakdown explains."""
     other_processes: int | None
-    """What others hold on the device."""
+    """Bytes that other processes hold on the device."""
 
     def size(self, name: PartName) -> int | None:
-        """The bytes of a part; None where it is not known or not told apart."""
+        """Return the bytes of a part; None if it is unknown or not distinguished."""
         return next((part.size for part in self.parts if part.name == name), None)
 
 
 def reconcile(sample: DeviceSampled | None) -> Reconciliation | None:
-    """Take the driver's figure of a sample apart; None where there is no CUDA device in use.
+    """Divide the driver's figure of a sample into parts; None if no CUDA device is in use.
 
     A figure of the process below what its allocator alone holds is another process's, known to the driver by the number
     that this one has within a container.

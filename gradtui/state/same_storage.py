@@ -26,7 +26,7 @@ def same_storage_words(tree: TreeState, index: int, optimizers: Sequence[Optimiz
 
 
 def same_storage_lines(tree: TreeState, optimizers: Sequence[OptimizerInfo]) -> list[str]:
-    """A line for each group of such parameters."""
+    """Return a line for each group of such parameters."""
     told: set[str] = set()
     lines = []
     for index, info in enumerate(tree.parameters):
@@ -37,6 +37,6 @@ def same_storage_lines(tree: TreeState, optimizers: Sequence[OptimizerInfo]) -> 
 
 
 def _stepped(tree: TreeState, paths: Collection[str], optimizers: Sequence[OptimizerInfo]) -> int:
-    """How many of these parameters train and are in an optimizer."""
+    """Return the number of these parameters that train and are in an optimizer."""
     owned = {place for optimizer in optimizers for place in optimizer.parameters}
     return sum(tree.parameters[place].path in paths and tree.trainable[place] == "1" for place in owned)

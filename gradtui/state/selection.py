@@ -28,7 +28,7 @@ PRESETS = (":all", ":head", ":norms", ":biases", ":norms-and-biases", ":lora", "
 
 _LAST_BLOCKS = re.compile(r":last-(\d+)-blocks?")
 _MAX_COMPARED = 2_000
-"""Maximum number of paths compared with an unknown one by edit distance."""
+"""Maximum number of paths compared with an unknown one by `difflib`."""
 
 
 class NothingSelected(Exception):  # noqa: N818 - it is an answer, not an error

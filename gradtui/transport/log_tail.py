@@ -68,7 +68,7 @@ class LogTail:
             return False
 
     def _read(self) -> bool:
-        # Open the file each time: the script may close descriptors by number, and the number may then belong to another file.
+        # Open the file each time: the script may close descriptors by number, which may then belong to another file.
         with open(self.path, "rb", buffering=0) as file:
             size = os.fstat(file.fileno()).st_size
             if size < self._offset:  # it was emptied, so it starts again
