@@ -21,12 +21,13 @@ if sys.platform != "win32":
 
 
 SLOW = (
-    "transparency", "ecosystems", "faults", "test_apply_schedule.py", "test_endings_by_signal.py", "test_launch.py", "test_runs_out_of_memory.py",
-    "test_schedules.py", "test_screen.py", "test_scripts_under_the_screen.py", "test_terminal_gone.py", "test_tracebacks.py", "test_training_threads.py",
-    "test_watching.py", "probe/commands/test_fuzz.py", "probe/commands/test_schedules_are_equal.py", "probe/torch_private/test_compile.py",
+    "transparency", "ecosystems", "faults", "test_apply_schedule.py", "test_endings_by_signal.py", "test_launch.py",
+    "test_runs_out_of_memory.py", "test_schedules.py", "test_screen.py", "test_scripts_under_the_screen.py",
+    "test_terminal_gone.py", "test_tracebacks.py", "test_training_threads.py", "test_watching.py",
+    "probe/commands/test_fuzz.py", "probe/commands/test_schedules_are_equal.py", "probe/torch_private/test_compile.py",
     "probe/torch_private/test_deep_graphs.py", "probe/activation_checkpointing/test_checkpointing_demo.py",
 )  # fmt: skip
-"""Below `tests`: each starts processes that import torch, or tries many examples. `pytest -m slow` runs them, after the others."""
+"""Below `tests`: each starts processes that import torch, or tries many examples."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -188,7 +188,7 @@ def add_up(held: MemoryBytes) -> int:
 
 def test_the_peak_of_a_phase_is_not_that_of_an_earlier_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """With steps in between that are not examined, the last total known is of another phase."""
-    monkeypatch.setattr(sampling_schedule, "_RAREST_S", 0.0)  # Short as these steps are, one in a thousand.
+    monkeypatch.setattr(sampling_schedule, "_MAX_INTERVAL_S", 0.0)  # Short as these steps are, one in a thousand.
     allocator = CountingAllocator()
     model = nn.Linear(4, 2)
     with watched(allocator=allocator, budget=0.0) as seen:

@@ -28,7 +28,7 @@ def test_the_whole_cost_of_a_step_is_spent() -> None:
     for executed in range(2_000):
         spent = cost.of_step()
         if was_measured:
-            cadence.spent(spent)
+            cadence.record_cost(spent)
         was_measured = cadence.is_due(executed)
         own = 4 * MS if was_measured else 0
         measured += was_measured

@@ -460,7 +460,7 @@ def test_flags_follow_the_script() -> None:
 def test_what_the_script_unfreezes_is_seen_where_no_step_is_due(
     in_parts: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gradtui.probe.runtime.sampling_schedule._RAREST_S", 1e6)
+    monkeypatch.setattr("gradtui.probe.runtime.sampling_schedule._MAX_INTERVAL_S", 1e6)
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
     model[0].requires_grad_(False)
 
@@ -509,7 +509,7 @@ def test_what_takes_turns_is_not_outdated() -> None:
 
 
 def test_what_is_switched_within_each_step_is_not_looked_at_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gradtui.probe.runtime.sampling_schedule._RAREST_S", 1e6)
+    monkeypatch.setattr("gradtui.probe.runtime.sampling_schedule._MAX_INTERVAL_S", 1e6)
     monkeypatch.setattr("gradtui.probe.steps.step_counter.FLUSH_NS", 0)
     monkeypatch.setattr("gradtui.probe.steps.hook_buffer._TELL_NS", 0)
     monkeypatch.setattr("gradtui.probe.sampling.step_sampler._BETWEEN_SWITCHES", 0)
