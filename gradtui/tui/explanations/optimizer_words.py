@@ -25,7 +25,7 @@ def _owner_words(state: RunState, parameter: int) -> str:
         return "In no optimizer, so no step moves it."
     names = ", ".join(f"{state.optimizers[i].type_name} (number {i + 1})" for i in owners)
     name = names if len(state.optimizers) > 1 else state.optimizers[owners[0]].type_name
-    # A freeze removes nothing from an optimizer: momentum and averages stay, and so do their bytes.
+    # A frozen parameter that stays in an optimizer keeps its momentum and averages there, unless the freeze dropped them.
     return (
         f"In {name}, which keeps the state it has for it." if state.tree.trainable[parameter] == "0" else f"In {name}."
     )
