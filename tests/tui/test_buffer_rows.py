@@ -11,8 +11,7 @@ from gradtui.protocol.vocabulary import BufferInfo
 from gradtui.state.reducer import apply
 from gradtui.state.run_state import RunState
 from gradtui.tui.explanations.explanations import explain
-from gradtui.tui.requests import live_requests, requests
-from gradtui.tui.requests.requests import Refusal
+from gradtui.tui.requests.requests import Refusal, command_for, follow_gradient
 from gradtui.tui.tree.tree_cells import TreeCells
 from gradtui.tui.tree.tree_columns import SPARK_WIDTH, columns_for
 from gradtui.tui.tree.tree_rows import TreeRows, buffer_at, row_path
@@ -84,14 +83,14 @@ def test_why_says_what_it_is(state: RunState) -> None:
 
 
 def test_it_is_never_toggled(state: RunState) -> None:
-    for ask in (requests.toggle, live_requests.freeze_dropping, live_requests.freeze_offloading):
-        answer = ask(state, PREFIX)
+    for name in ("toggle_trainable", "freeze_dropping", "freeze_offloading"):
+        answer = command_for(name, state, PREFIX)
         assert isinstance(answer, Refusal)
         assert answer.reason == "token_prefix is a buffer: it has no gradient, and no optimizer updates it."
-    answer = live_requests.checkpointing(state, MEAN)
+    answer = command_for("toggle_checkpointing", state, MEAN)
     assert isinstance(answer, Refusal)
     assert "running_mean is a buffer; this is for modules" in answer.reason
-    assert live_requests.follow_gradient(state, MEAN) is None
+    assert follow_gradient(state, MEAN) is None
 
 
 def test_rows_of_parameters_and_modules_are_no_buffers(state: RunState) -> None:

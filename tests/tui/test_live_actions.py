@@ -27,7 +27,8 @@ from gradtui.protocol.commands import (
 )
 from gradtui.protocol.vocabulary import GroupSettings, OptimizerInfo, Phase
 from gradtui.tui.actions.action_table import ACTIONS
-from gradtui.tui.app.live_actions import QUESTIONS, REQUESTS
+from gradtui.tui.requests.questions import QUESTIONS
+from gradtui.tui.requests.requests import REQUESTS
 from gradtui.tui.screens.dashboard import Dashboard
 from gradtui.tui.screens.form import FormDialog
 from gradtui.tui.tree.pending_marks import FREEZE

@@ -10,6 +10,7 @@ from gradtui.state.run_state import RunState
 from gradtui.tui.requests import requests
 
 MODEL = coop_model()
+BLOCK = "text_encoder.blocks.0"
 
 
 def state_after(*more: ev.Event, steps: int = 3) -> RunState:
@@ -17,6 +18,10 @@ def state_after(*more: ev.Event, steps: int = 3) -> RunState:
     for event in (*coop_run(steps), *more):
         apply(state, event)
     return state
+
+
+def toggle(state: RunState, row: int | None) -> requests.Make | requests.Refusal:
+    return requests.command_for("toggle_trainable", state, row)
 
 
 def made(request: requests.Make | requests.Refusal) -> Command:
@@ -35,21 +40,21 @@ def made(request: requests.Make | requests.Refusal) -> Command:
     ],
 )
 def test_a_toggle_freezes_what_trains_and_unfreezes_the_rest(path: str, trainable: bool) -> None:
-    assert made(requests.toggle(state_after(), row_of(MODEL, path))) == SetTrainable(7, path, trainable)
+    assert made(toggle(state_after(), row_of(MODEL, path))) == SetTrainable(7, path, trainable)
 
 
 def test_a_second_toggle_before_the_answer_asks_for_the_opposite() -> None:
     state = state_after()
     row = row_of(MODEL, "ctx")
-    first = made(requests.toggle(state, row))
+    first = made(toggle(state, row))
     state.note_submitted(first)
-    assert made(requests.toggle(state, row)) == SetTrainable(7, "ctx", True)
+    assert made(toggle(state, row)) == SetTrainable(7, "ctx", True)
 
 
 def test_a_module_counts_what_is_on_its_way_below_it() -> None:
     state = state_after()
     state.note_submitted(SetTrainable(1, "text_encoder.blocks.0", True))
-    assert made(requests.toggle(state, row_of(MODEL, "text_encoder"))) == SetTrainable(7, "text_encoder", False)
+    assert made(toggle(state, row_of(MODEL, "text_encoder"))) == SetTrainable(7, "text_encoder", False)
 
 
 @pytest.mark.parametrize(
@@ -63,28 +68,53 @@ def test_a_module_counts_what_is_on_its_way_below_it() -> None:
     ids=["no model", "ended", "no parameters", "not yet known"],
 )
 def test_a_toggle_that_means_nothing_is_refused_with_a_reason(state: RunState, row: int | None) -> None:
-    refusal = requests.toggle(state, row)
+    refusal = toggle(state, row)
     assert isinstance(refusal, requests.Refusal)
     assert refusal.reason
 
 
 def test_pause_and_resume_take_turns_even_before_the_answer() -> None:
     state = state_after()
-    assert made(requests.pause(state)) == Pause(7)
+    assert made(requests.command_for("pause", state, None)) == Pause(7)
     state.note_submitted(Pause(1))
-    assert made(requests.pause(state)) == Resume(7)
+    assert made(requests.command_for("pause", state, None)) == Resume(7)
     apply(state, ev.CommandApplied(1.0, 3, Pause(1), "paused", ()))
     apply(state, ev.PauseChanged(1.0, 3, True))
-    assert made(requests.pause(state)) == Resume(7)
+    assert made(requests.command_for("pause", state, None)) == Resume(7)
     state.note_submitted(Resume(2))
-    assert made(requests.pause(state)) == Pause(7)
+    assert made(requests.command_for("pause", state, None)) == Pause(7)
 
 
 def test_one_step() -> None:
-    assert made(requests.one_step(state_after())) == RunSteps(7, 1)
+    assert made(requests.command_for("run_one_step", state_after(), None)) == RunSteps(7, 1)
 
 
-def test_nothing_can_be_asked_of_a_run_that_has_ended() -> None:
+@pytest.mark.parametrize("name", requests.REQUESTS)
+def test_nothing_can_be_asked_of_a_run_that_has_ended(name: str) -> None:
     state = state_after(ev.RunEnded(9.0, 3, 0, None))
-    assert isinstance(requests.pause(state), requests.Refusal)
-    assert isinstance(requests.one_step(state), requests.Refusal)
+    assert requests.command_for(name, state, row_of(MODEL, BLOCK)) == requests.Refusal(requests.OVER)
+
+
+@pytest.mark.parametrize("name", requests.REQUESTS)
+def test_without_a_row_only_what_needs_none_can_be_asked(name: str) -> None:
+    answer = requests.command_for(name, RunState(), None)
+    on_a_row = {"toggle_trainable", "freeze_dropping", "freeze_offloading", "toggle_checkpointing", "toggle_mode"}
+    assert isinstance(answer, requests.Refusal) == (name in on_a_row)
+
+
+@pytest.mark.parametrize("name", ["toggle_checkpointing", "toggle_mode"])
+def test_what_is_for_modules_is_refused_on_a_parameter(name: str) -> None:
+    answer = requests.command_for(name, state_after(), row_of(MODEL, "ctx"))
+    assert answer == requests.Refusal("ctx is a parameter; this is for modules.")
+
+
+@pytest.mark.parametrize("name", ["toggle_checkpointing", "pause_at_bad_step", "follow_micro_steps"])
+def test_a_toggle_reverses_what_was_asked_for_last(name: str) -> None:
+    state, row = state_after(), row_of(MODEL, BLOCK)
+    asked = []
+    for number in range(3):
+        answer = requests.command_for(name, state, row)
+        assert not isinstance(answer, requests.Refusal)
+        state.note_submitted(answer(number))
+        asked.append(getattr(answer(number), "on"))  # noqa: B009  # every toggle of these has it
+    assert asked == [True, False, True]

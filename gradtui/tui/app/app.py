@@ -205,7 +205,7 @@ class GradtuiApp(LiveActions, LookingApp, FreezingApp, AnnouncingApp, KeysInOrde
         self._governor.hurry("plots")
 
     def on_module_tree_toggle_clicked(self) -> None:
-        self.request(requests.toggle(self.run_state, self._dashboard.tree_view.current))
+        self.request(requests.command_for("toggle_trainable", self.run_state, self._dashboard.tree_view.current))
 
     def on_module_tree_explain_clicked(self) -> None:
         self.action_explain()

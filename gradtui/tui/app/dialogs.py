@@ -15,7 +15,7 @@ from gradtui.state.run_state import RunState
 from gradtui.state.selectors import RunStatus, run_status
 from gradtui.transport.channel import CommandSink
 from gradtui.tui.charts.pictures import Pictures
-from gradtui.tui.requests import live_requests, requests
+from gradtui.tui.requests import requests
 from gradtui.tui.screens.dashboard import Dashboard
 from gradtui.tui.screens.text_dialog import TextDialog
 
@@ -48,7 +48,7 @@ class DialogsApp(App[str]):
         from gradtui.tui.screens.step import StepDialog
 
         if self.run_state.ended is None or self.run_state.traced is None:
-            self.request(requests.trace_step(self.run_state))
+            self.request(requests.command_for("trace_step", self.run_state, None))
         if self.run_state.ended is None or self.run_state.traced is not None:
             self.push_screen(StepDialog(self.run_state, self._pictures))
 
@@ -62,7 +62,7 @@ class DialogsApp(App[str]):
         if row is not None:
             from gradtui.tui.screens.detail import DetailDialog
 
-            follow = live_requests.follow_gradient(self.run_state, row)
+            follow = requests.follow_gradient(self.run_state, row)
             if follow is not None:
                 self.request(follow)
             self.push_screen(DetailDialog(self.run_state, row))

@@ -31,7 +31,7 @@ class FreezingApp(App[str]):
     def action_freeze(self) -> None:
         from gradtui.tui.screens.freeze import FreezeDialog
 
-        objection = requests.objection_to_freezing(self.run_state)
+        objection = requests.refusal_of("model", self.run_state)
         if objection is not None:
             self.request(objection)
         else:
@@ -39,7 +39,17 @@ class FreezingApp(App[str]):
 
     def _freeze(self, chosen: Choice | None) -> None:
         if chosen is not None:
-            self.request(requests.objection_to_freezing(self.run_state) or chosen.command)
+            self.request(requests.refusal_of("model", self.run_state) or chosen.command)
 
     def action_export_schedule(self) -> None:
-        self.notify(requests.export_schedule(self.run_state, self.save_schedule), timeout=15, markup=False)
+        self.notify(_export(self.run_state, self.save_schedule), timeout=15, markup=False)
+
+
+def _export(state: RunState, save: Callable[[RunState], str] | None) -> str:
+    """Write the changes made to the run to a file; return the sentence to show to the user."""
+    if not state.intervention_count:
+        return "Nothing has been done to this run yet: there is nothing to write down."
+    try:
+        return save(state) if save is not None else "There is no place to write files to."
+    except OSError as error:
+        return f"It could not be written: {error.strerror or error}"

@@ -5,33 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from gradtui.state.run_state import RunState
-from gradtui.tui.requests import live_requests, requests
-from gradtui.tui.requests.requests import Make, Refusal
+from gradtui.tui.requests.requests import REQUESTS, Refusal, command_for
 
 if TYPE_CHECKING:
     from gradtui.tui.app.app import GradtuiApp
 
-REQUESTS: dict[str, Callable[[RunState, int | None], Make | Refusal]] = {
-    "toggle_trainable": requests.toggle,
-    "freeze_dropping": live_requests.freeze_dropping,
-    "freeze_offloading": live_requests.freeze_offloading,
-    "verify_freezes": lambda state, _: live_requests.verify(state),
-    "toggle_checkpointing": live_requests.checkpointing,
-    "toggle_mode": live_requests.mode,
-    "pause": lambda state, _: requests.pause(state),
-    "pause_at_bad_step": lambda state, _: live_requests.pause_at_bad_step(state),
-    "run_one_step": lambda state, _: requests.one_step(state),
-    "save_snapshot": lambda state, _: requests.save_snapshot(state),
-    "follow_micro_steps": lambda state, _: live_requests.micro_steps(state),
-    "zero_gradients": lambda state, _: live_requests.zero_gradients(state),
-    "stop_training": lambda state, _: live_requests.stop(state),
-    "undo": lambda state, _: live_requests.undo(state),
-}
-"""Maps an action's id to the function that makes its command from the run state and the row under the cursor."""
-
 QUESTIONS = ("run_steps", "run_to", "set_group", "save_checkpoint")
-"""Ids of the actions that first ask for values. Each is the name of a function in `questions`, imported on first use."""
+"""Ids of the actions that first ask for values: the keys of `questions.QUESTIONS`, which is imported on first use."""
 
 
 class LiveActions:
@@ -40,7 +20,7 @@ class LiveActions:
 
 def _requesting(name: str) -> Callable[[GradtuiApp], None]:
     def action(app: GradtuiApp) -> None:
-        app.request(REQUESTS[name](app.run_state, app.dashboard.tree_view.current))
+        app.request(command_for(name, app.run_state, app.dashboard.tree_view.current))
 
     return action
 
@@ -52,8 +32,7 @@ def _asking(name: str) -> Callable[[GradtuiApp], None]:
 
         if isinstance(app.screen, FormDialog):
             return
-        ask: Callable[[RunState], questions.Question | Refusal] = getattr(questions, name)
-        question = ask(app.run_state)
+        question = questions.question_for(name, app.run_state)
         if isinstance(question, Refusal):
             app.request(question)
         else:
@@ -62,7 +41,7 @@ def _asking(name: str) -> Callable[[GradtuiApp], None]:
     return action
 
 
-for _name in REQUESTS:
+for _name in REQUESTS.keys() - {"trace_step"}:
     setattr(LiveActions, f"action_{_name}", _requesting(_name))
 for _name in QUESTIONS:
     setattr(LiveActions, f"action_{_name}", _asking(_name))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from gradtui.protocol.commands import RunSteps, RunTo, SaveCheckpoint, SetGroup
 from gradtui.protocol.vocabulary import GroupSettings
 from gradtui.state.run_state import RunState
-from gradtui.tui.requests.requests import OVER, Make, Refusal
+from gradtui.tui.requests.requests import Make, Refusal, refusal_of
 
 _MAX_LISTED = 8
 
@@ -36,10 +36,17 @@ class Question:
     """Lines above the fields."""
 
 
-def run_steps(state: RunState) -> Question | Refusal:
-    """Ask for the number of steps to run before pausing."""
-    if state.ended is not None:
-        return Refusal(OVER)
+def question_for(name: str, state: RunState) -> Question | Refusal:
+    """Return a question of `QUESTIONS`, or why it is not asked.
+
+    Args:
+        name: the question, which is the id of its action.
+        state: the run.
+    """
+    return refusal_of("run", state) or QUESTIONS[name](state)
+
+
+def _run_steps(_: RunState) -> Question:
     return Question("Run so many steps, then hold", (Field("steps", hint="10"),), _steps)
 
 
@@ -50,10 +57,7 @@ def _steps(typed: Sequence[str]) -> Make | Refusal:
     return lambda number: RunSteps(number, count)
 
 
-def run_to(state: RunState) -> Question | Refusal:
-    """Ask for the step at which to pause."""
-    if state.ended is not None:
-        return Refusal(OVER)
+def _run_to(state: RunState) -> Question:
     now = state.step
 
     def answer(typed: Sequence[str]) -> Make | Refusal:
@@ -67,10 +71,7 @@ def run_to(state: RunState) -> Question | Refusal:
     return Question("Run to a step, then hold", (Field("step", hint=str(now + 100)),), answer, (f"Now: step {now:,}",))
 
 
-def save_checkpoint(state: RunState) -> Question | Refusal:
-    """Ask for the file to write the checkpoint to."""
-    if state.ended is not None:
-        return Refusal(OVER)
+def _save_checkpoint(_: RunState) -> Question:
     notes = ("Models, optimizers, step and random states, for torch.load.", "Training is held while it is written.")
     hint = "empty: beside the log"
     return Question("Save a checkpoint", (Field("file", hint=hint),), _file, notes)
@@ -83,10 +84,7 @@ def _file(typed: Sequence[str]) -> Make | Refusal:
     return lambda number: SaveCheckpoint(number, name)
 
 
-def set_group(state: RunState) -> Question | Refusal:
-    """Ask for a param group and its new settings."""
-    if state.ended is not None:
-        return Refusal(OVER)
+def _set_group(state: RunState) -> Question | Refusal:
     groups = _groups(state)
     if not groups:
         return Refusal("There is no optimizer left." if state.optimizers else "No optimizer has been seen yet.")
@@ -177,3 +175,12 @@ def _whole(text: str) -> int | None:
         return int(text.strip().replace(",", "").replace("_", ""))
     except ValueError:
         return None
+
+
+QUESTIONS: dict[str, Callable[[RunState], Question | Refusal]] = {
+    "run_steps": _run_steps,
+    "run_to": _run_to,
+    "set_group": _set_group,
+    "save_checkpoint": _save_checkpoint,
+}
+"""By the id of its action: each request that needs values from the user."""

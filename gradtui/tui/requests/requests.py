@@ -1,24 +1,36 @@
-"""Makes the command for a user request, or the reason why there is none. Pure."""
+"""The table of what the user may request of a run: what each request needs, and the command it makes. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import Literal
 
 from gradtui.protocol.commands import (
     Command,
+    FollowMicroSteps,
     Pause,
+    PauseAtBadStep,
     Resume,
     RunSteps,
     SaveAllocatorSnapshot,
+    SetCheckpointing,
+    SetMode,
     SetTrainable,
+    StopTraining,
+    TraceGradient,
     TraceStep,
+    Undo,
+    VerifyFreeze,
+    ZeroGradients,
 )
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import RunStatus, run_status, subtree, trainable_wish
 from gradtui.tui.tree import buffer_at, row_path
 
 Make = Callable[[int], Command]
+"""Makes a command from its id."""
 
 
 @dataclass(frozen=True)
@@ -29,72 +41,134 @@ class Refusal:
 
 
 OVER = "The run has ended; there is nothing left to change."
+_NO_MODEL = "There is no model yet."
+
+Needs = Literal["run", "model", "parameters", "module"]
+"""What must be there: a run that has not ended; in addition a model, a row other than a buffer, or the row of a module."""
 
 
-def toggle(state: RunState, row: int | None) -> Make | Refusal:
-    """Freeze the row (see `tree_rows`) if anything in it trains, else unfreeze it."""
-    if row is None:
-        return Refusal("There is no model yet.")
+@dataclass(frozen=True)
+class Request:
+    """One line of the table.
+
+    Args:
+        command: makes the command from its id; if `needs` names a row, also from the row's path; for a toggle, also from the
+            new value.
+        needs: what must be there.
+        toggle_of: for a toggle, returns the value that the command reverses, or why it is unknown. A pending command counts as
+            applied. Receives the row if `needs` names one.
+    """
+
+    command: Callable[..., Command]
+    needs: Needs = "run"
+    toggle_of: Callable[..., bool | Refusal] | None = None
+
+
+def command_for(name: str, state: RunState, row: int | None) -> Make | Refusal:
+    """Return what makes the command of a request in `REQUESTS`, or why there is none.
+
+    Args:
+        name: the request, which is the id of its action.
+        state: the run.
+        row: the row under the cursor (see `tree_rows`), None if there are no rows.
+    """
+    request = REQUESTS[name]
+    refusal = refusal_of(request.needs, state, row)
+    if refusal is not None:
+        return refusal
+    rows = (row,) if row is not None and request.needs in ("parameters", "module") else ()
+    arguments: list[object] = [row_path(state.tree, each) for each in rows]
+    if request.toggle_of is not None:
+        now = request.toggle_of(state, *rows)
+        if isinstance(now, Refusal):
+            return now
+        arguments.append(not now)
+    return lambda number: request.command(number, *arguments)
+
+
+def refusal_of(needs: Needs, state: RunState, row: int | None = None) -> Refusal | None:
+    """Return why a request is refused that needs `needs`; None if all is there."""
+    if row is None and needs in ("parameters", "module"):
+        return Refusal(_NO_MODEL)
     if state.ended is not None:
         return Refusal(OVER)
-    tree = state.tree
-    if buffer_at(tree, row) is not None:
-        return is_buffer(state, row)
-    if row < 0:
-        path, parameters = tree.parameters[~row].path, range(~row, ~row + 1)
-    else:
-        path, parameters = tree.modules[row].path, subtree(tree.modules[row])
-    name = path or "the model"
+    if needs == "model" and not state.tree.parameters:
+        return Refusal(_NO_MODEL)
+    if row is None or row >= 0:
+        return None
+    is_buffer = buffer_at(state.tree, row) is not None
+    if needs == "module":
+        kind = "buffer" if is_buffer else "parameter"
+        return Refusal(f"{row_path(state.tree, row)} is a {kind}; this is for modules.")
+    if needs == "parameters" and is_buffer:
+        return Refusal(f"{row_path(state.tree, row)} is a buffer: it has no gradient, and no optimizer updates it.")
+    return None
+
+
+def _is_trained(state: RunState, row: int) -> bool | Refusal:
+    parameters = range(~row, ~row + 1) if row < 0 else subtree(state.tree.modules[row])
+    name = row_path(state.tree, row) or "the model"
     if not parameters:
         return Refusal(f"There is nothing to freeze in {name}: it has no parameters.")
     wish = trainable_wish(state, parameters)
     if wish is None:
         return Refusal(f"Whether {name} trains is not known before the first step.")
-    return lambda number: SetTrainable(number, path, wish)
+    return not wish
 
 
-def is_buffer(state: RunState, row: int) -> Refusal:
-    """Say why a buffer can be neither frozen nor unfrozen."""
-    return Refusal(f"{row_path(state.tree, row)} is a buffer: it has no gradient, and no optimizer updates it.")
+def _is_checkpointed(state: RunState, module: int) -> bool:
+    path = state.tree.modules[module].path
+    pending = [c.on for c in state.pending.values() if isinstance(c, SetCheckpointing) and c.path == path]
+    return pending[-1] if pending else module in state.tree.checkpointed
 
 
-def objection_to_freezing(state: RunState) -> Refusal | None:
-    """Say why nothing can be frozen; None if it can."""
-    if state.ended is not None:
-        return Refusal(OVER)
-    return None if state.tree.parameters else Refusal("There is no model yet.")
+def _is_in_training_mode(state: RunState, module: int) -> bool | Refusal:
+    path = state.tree.modules[module].path
+    pending = [c.training for c in state.pending.values() if isinstance(c, SetMode) and c.path == path]
+    known = state.tree.reach.training if state.tree.reach is not None else ""
+    if not pending and module >= len(known):
+        return Refusal("Whether it is in training or in eval mode is not known before the first step.")
+    return pending[-1] if pending else known[module] == "1"
 
 
-def export_schedule(state: RunState, save: Callable[[RunState], str] | None) -> str:
-    """Write the changes made to the run to a file; return the sentence to show to the user."""
-    if not state.intervention_count:
-        return "Nothing has been done to this run yet: there is nothing to write down."
-    try:
-        return save(state) if save is not None else "There is no place to write files to."
-    except OSError as error:
-        return f"It could not be written: {error.strerror or error}"
+def _is_paused(state: RunState) -> bool:
+    return run_status(state) in (RunStatus.PAUSED, RunStatus.PAUSING)
 
 
-def pause(state: RunState) -> Make | Refusal:
-    """Pause a running run or resume a paused one; a pending request is reversed."""
-    if state.ended is not None:
-        return Refusal(OVER)
-    held = run_status(state) in (RunStatus.PAUSED, RunStatus.PAUSING)
-    return Resume if held else Pause
+def _pauses_at_bad_step(state: RunState) -> bool:
+    pending = [c.on for c in state.pending.values() if isinstance(c, PauseAtBadStep)]
+    return pending[-1] if pending else state.pauses_at_bad_step
 
 
-def trace_step(state: RunState) -> Make | Refusal:
-    """Profile the memory of the next step."""
-    return Refusal(OVER) if state.ended is not None else TraceStep
+def _follows_micro_steps(state: RunState) -> bool:
+    pending = [c.on for c in state.pending.values() if isinstance(c, FollowMicroSteps)]
+    return pending[-1] if pending else state.micro_norms.on
 
 
-def save_snapshot(state: RunState) -> Make | Refusal:
-    """Write the CUDA allocator's snapshot to a file."""
-    return Refusal(OVER) if state.ended is not None else SaveAllocatorSnapshot
+REQUESTS: dict[str, Request] = {
+    "toggle_trainable": Request(SetTrainable, "parameters", toggle_of=_is_trained),
+    "freeze_dropping": Request(partial(SetTrainable, trainable=False, state="drop"), "parameters"),
+    "freeze_offloading": Request(partial(SetTrainable, trainable=False, state="offload"), "parameters"),
+    "verify_freezes": Request(VerifyFreeze),
+    "toggle_checkpointing": Request(SetCheckpointing, "module", toggle_of=_is_checkpointed),
+    "toggle_mode": Request(SetMode, "module", toggle_of=_is_in_training_mode),
+    "pause": Request(lambda number, pauses: Pause(number) if pauses else Resume(number), toggle_of=_is_paused),
+    "pause_at_bad_step": Request(PauseAtBadStep, toggle_of=_pauses_at_bad_step),
+    "run_one_step": Request(RunSteps),
+    "trace_step": Request(TraceStep),
+    "save_snapshot": Request(SaveAllocatorSnapshot),
+    "follow_micro_steps": Request(FollowMicroSteps, toggle_of=_follows_micro_steps),
+    "zero_gradients": Request(ZeroGradients),
+    "stop_training": Request(StopTraining),
+    "undo": Request(Undo),
+}
+"""By the id of its action: each request that one key sends."""
 
 
-def one_step(state: RunState) -> Make | Refusal:
-    """Run one optimizer step, then pause."""
-    if state.ended is not None:
-        return Refusal(OVER)
-    return lambda number: RunSteps(number, 1)
+def follow_gradient(state: RunState, row: int) -> Make | None:
+    """Request the gradient path to a row; None if that is pending already, for a buffer, or after the run has ended."""
+    path = row_path(state.tree, row)
+    asked = any(isinstance(c, TraceGradient) and c.path == path for c in state.pending.values())
+    if state.ended is not None or asked or buffer_at(state.tree, row) is not None:
+        return None
+    return lambda number: TraceGradient(number, path)
