@@ -80,10 +80,10 @@ def _find() -> memoryview | None:
         return None
     first, second, third = (_fields_below(fields, calls) for calls in (1, 2, 3))
     found = [
-        place
-        for place in range(_FIELDS - 1)
-        if second[place] - first[place] == third[place] - second[place] == -LEAVE_OUT
-        and (not COUNTS_DOWN or fields[place + 1] == sys.getrecursionlimit())
+        index
+        for index in range(_FIELDS - 1)
+        if second[index] - first[index] == third[index] - second[index] == -LEAVE_OUT
+        and (not COUNTS_DOWN or fields[index + 1] == sys.getrecursionlimit())
     ]
     return fields[found[0] : found[0] + 1] if len(found) == 1 else None
 

@@ -66,8 +66,8 @@ class FakeDriver:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
         return self.gpus[name]
 
-    def nvmlDeviceGetHandleByPciBusId(self, place: str) -> Gpu:  # noqa: N802
-        return next((gpu for gpu in self.gpus.values() if gpu.pci == place), None) or _refused()
+    def nvmlDeviceGetHandleByPciBusId(self, bus_id: str) -> Gpu:  # noqa: N802
+        return next((gpu for gpu in self.gpus.values() if gpu.pci == bus_id), None) or _refused()
 
     def nvmlDeviceGetHandleByIndex(self, index: int) -> Gpu:  # noqa: N802
         whole = [gpu for name, gpu in self.gpus.items() if name.startswith("GPU-")]

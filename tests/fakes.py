@@ -262,7 +262,7 @@ def coop_run(steps: int = 120) -> list[ev.Event]:
 
 def coop_chain(model: ev.ModelsFound, path: str = "ctx", step: int = 118) -> ev.GradientPathFound:
     """The way to the prompt, or through a row of the text encoder to the prompt, one addition or two in each block."""
-    places = {info.path: place for place, info in enumerate(model.modules)}
+    indices = {info.path: index for index, info in enumerate(model.modules)}
     row, blocks = row_of(model, path), [f"text_encoder.blocks.{block}" for block in range(7, -1, -1)]
     named: list[tuple[str | None, int, tuple[str, ...]]] = [
         (None, 2, ("NllLossBackward0", "LogSoftmaxBackward0")),
@@ -271,12 +271,12 @@ def coop_chain(model: ev.ModelsFound, path: str = "ctx", step: int = 118) -> ev.
         *((block, 2, ("AddBackward0",)) for block in blocks),
         ("", 2, ("CatBackward0", "ExpandBackward0")),
     ]
-    hops = tuple(GradientHop(-1 if name is None else places[name], count, ops) for name, count, ops in named)
+    hops = tuple(GradientHop(-1 if name is None else indices[name], count, ops) for name, count, ops in named)
     module = row if row >= 0 else model.parameters[~row].module
     ctx = next(i for i, info in enumerate(model.parameters) if info.path == "ctx")
     if path == "ctx":
         return ev.GradientPathFound(9.0, step, path, ctx, module, True, hops, (), ctx, 1_000_000, 1, 390, True, False)
-    entered = next(place for place, hop in enumerate(hops) if model.modules[hop.module].path.startswith(path))
+    entered = next(index for index, hop in enumerate(hops) if model.modules[hop.module].path.startswith(path))
     return ev.GradientPathFound(
         9.0, step, path, ~row if row < 0 else -1, module, True, hops[: entered + 1], hops[entered:], ctx, 1, 0, 390, True,
         False,

@@ -66,10 +66,10 @@ def _norms(state: RunState) -> list[float | None]:
         joint_norm(tree.norms[module.first_parameter : module.first_parameter + module.own_parameters])
         for module in tree.modules
     ]
-    for place in range(len(own) - 1, -1, -1):
-        holder = tree.modules[place].parent
+    for index in range(len(own) - 1, -1, -1):
+        holder = tree.modules[index].parent
         if holder >= 0:
-            own[holder] = joint_norm((own[holder], own[place]))
+            own[holder] = joint_norm((own[holder], own[index]))
     return own
 
 

@@ -14,14 +14,14 @@ def freezes(state: RunState) -> dict[str, Any]:
     """Return what commands hold frozen now."""
     tree, found = state.tree, state.tree.freezes
     return {
-        "frozen": [tree.parameters[place].path for place in found.frozen] if found else [],
-        "contending": [tree.parameters[place].path for place in found.contending] if found else [],
+        "frozen": [tree.parameters[index].path for index in found.frozen] if found else [],
+        "contending": [tree.parameters[index].path for index in found.contending] if found else [],
         "added_to_optimizers": [
             {"optimizer": optimizer.type_name, "own": optimizer.own, "added": list(optimizer.added)}
             for optimizer in (state.extended.optimizers if state.extended else ())
         ],
         "trained_and_taken_out": list(state.extended.taken_out) if state.extended else [],
-        "holding_statistics": [tree.modules[place].path for place in found.holding] if found else [],
+        "holding_statistics": [tree.modules[index].path for index in found.holding] if found else [],
     }
 
 

@@ -242,8 +242,8 @@ def _checkpointed(state: RunState) -> list[dict[str, Any]]:
     ]
 
 
-def _module_path(state: RunState, place: int) -> str | None:
-    return state.tree.modules[place].path if place >= 0 else None
+def _module_path(state: RunState, index: int) -> str | None:
+    return state.tree.modules[index].path if index >= 0 else None
 
 
 def _models(state: RunState) -> list[dict[str, Any]]:
@@ -290,9 +290,9 @@ def _optimizers(state: RunState) -> list[dict[str, Any]]:
             "steps": steps,
             "freed": optimizer.freed,
             "sharing": optimizer.sharing,
-            "group_settings": _group_settings(state, place),
+            "group_settings": _group_settings(state, index),
         }
-        for place, (optimizer, steps) in enumerate(zip(state.optimizers, state.optimizer_steps))
+        for index, (optimizer, steps) in enumerate(zip(state.optimizers, state.optimizer_steps))
     ]
 
 

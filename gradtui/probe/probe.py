@@ -220,10 +220,10 @@ class Probe:
     def on_step_pre(self, now: int, optimizer: Optimizer, with_closure: bool) -> None:
         """Handle a call of `Optimizer.step`. A subclass that calls its parent's step causes two calls."""
         self._steps.drop_lost(besides=1)
-        place = self.view.discovery.register_optimizer(optimizer)
+        index = self.view.discovery.register_optimizer(optimizer)
         if self.view.discovery.dirty:
             self.hooks.guard("models", self.view.refresh, self.counter.steps)
-        if self._boundary_open and (with_closure or place in self._stepped):
+        if self._boundary_open and (with_closure or index in self._stepped):
             # With a closure the whole iteration runs within this step. Where no forward or backward was observed, as
             # with torch.func, the iteration is over, and commands cannot be applied now.
             self._cross_boundary(for_commands=with_closure)
@@ -270,15 +270,15 @@ class Probe:
         elif skipped:
             self.counter.skipped()
         else:
-            place = self.view.stepped(optimizer, self.counter.steps + 1, self.counter.micro_steps)
-            self.counter.stepped(place)
-            self._marked.stepped(optimizer, place)
-            self._stepped.add(place)
+            index = self.view.stepped(optimizer, self.counter.steps + 1, self.counter.micro_steps)
+            self.counter.stepped(index)
+            self._marked.stepped(optimizer, index)
+            self._stepped.add(index)
         self._cost.steps_ended((now,))
         self.norms.stepped()
         if self.step_sampler.sampled_step is not None:
             self.hooks.guard(
-                "examination", self.step_sampler.finish_step, optimizer, self.norms.latest.by_place, skipped
+                "examination", self.step_sampler.finish_step, optimizer, self.norms.latest.by_index, skipped
             )
             self.hooks.guard("gradient norms", self.norms.latest.forget_frozen)
         self.hooks.guard("freezes", self.dispatcher.freezes.after_step, self.counter.steps, optimizer)

@@ -242,7 +242,7 @@ def _phase_lines(state: RunState) -> list[str]:
             lines.append(_phase_line(phase, record, elapsed, peak_owner(state, record)))
     lines += [f"  {line}" for line in clock_lines(state)]
     if state.traced is not None:
-        where = _traced_place(state, state.traced.peak_module)
+        where = _peak_owner(state, state.traced.peak_module)
         size = state.traced.peak / 2**20
         lines.append(f"within a step memory was highest in {state.traced.peak_phase}{where}: {size:.1f} MiB")
     return lines
@@ -342,7 +342,7 @@ def _phase_line(phase: Phase, record: PhaseRecord, elapsed: float, owner: str) -
     return f"  {phase.value:<10} {record.seconds:8.2f} s {share:5.1f} %{memory}"
 
 
-def _traced_place(state: RunState, module: int) -> str:
+def _peak_owner(state: RunState, module: int) -> str:
     """Return ` at PATH`, with the model's name if it is needed. If several models exist at once, their paths begin with it."""
     if module < 0:
         return ""

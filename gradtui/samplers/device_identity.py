@@ -58,8 +58,8 @@ def find(device: DeviceIdentity, ask: Ask) -> Any:
     if entry.startswith("MIG-"):
         return ask("nvmlDeviceGetHandleByUUID", entry)
     # If no instance of a divided GPU is named, CUDA uses the first one.
-    places = range(ask("nvmlDeviceGetMaxMigDeviceCount", whole) or 0)
-    instances = (ask("nvmlDeviceGetMigDeviceHandleByIndex", whole, place) for place in places)
+    indices = range(ask("nvmlDeviceGetMaxMigDeviceCount", whole) or 0)
+    instances = (ask("nvmlDeviceGetMigDeviceHandleByIndex", whole, index) for index in indices)
     return next((instance for instance in instances if instance is not None), None)
 
 

@@ -48,13 +48,13 @@ def joint_figures_of_modules(tree: TreeState) -> list[AggregatedStats | None]:
         for module in tree.modules
     ]
     # A module stands behind the one that holds it, so what it holds itself has been added by then.
-    for place in range(len(found) - 1, -1, -1):
-        holder = tree.modules[place].parent
+    for index in range(len(found) - 1, -1, -1):
+        holder = tree.modules[index].parent
         if holder >= 0:
-            if found[place].tensors:
-                found[holder].take(found[place])
+            if found[index].tensors:
+                found[holder].take(found[index])
             else:
-                found[holder].of += found[place].of
+                found[holder].of += found[index].of
     return [each.joint() for each in found]
 
 
@@ -125,7 +125,7 @@ class _Gathered:
 
 
 def _gathered(tree: TreeState, parameters: range) -> _Gathered:
-    training = [place for place in parameters if tree.trainable[place] != "0"]
+    training = [index for index in parameters if tree.trainable[index] != "0"]
     whole = _Gathered()
     for look in map(tree.figures.get, training):
         if look is not None:

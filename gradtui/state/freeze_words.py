@@ -47,7 +47,7 @@ def holding_words(tree: TreeState, index: int) -> str | None:
     """What a module's row says of running statistics that are held in it, None where none are."""
     held = tree.freezes.holding if tree.freezes is not None else ()
     module = tree.modules[index]
-    within = [place for place in held if index <= place < index + module.subtree_modules]
+    within = [each for each in held if index <= each < index + module.subtree_modules]
     if not within:
         return None
     if within == [index]:
@@ -55,7 +55,7 @@ def holding_words(tree: TreeState, index: int) -> str | None:
             "Held: it runs in eval mode in the script's forward and backward, normalises by its running statistics and "
             "does not collect any, until it is unfrozen."
         )
-    kinds = _names(_kinds([tree.modules[place] for place in within]))
+    kinds = _names(_kinds([tree.modules[each] for each in within]))
     return f"{_count(len(within), 'module')} in it ({kinds}) hold{'s' if len(within) == 1 else ''} running statistics still."
 
 

@@ -39,7 +39,7 @@ def frontier(tree: TreeState, model: int | None = None) -> Frontier | None:
         return None
     never = tuple(_topmost(tree.modules, reach.reach, Reach.NOT_ENTERED.value))
     inside = _modules_of(tree, model)
-    never = tuple(place for place in never if place in inside and tree.modules[place].subtree_parameters)
+    never = tuple(index for index in never if index in inside and tree.modules[index].subtree_parameters)
     ranks = _first_calls(tree.modules, reach.called)
     holding = with_ancestors(tree.modules, never)
     stops: list[int] = []
@@ -49,25 +49,25 @@ def frontier(tree: TreeState, model: int | None = None) -> Frontier | None:
         if part.root not in inside:
             continue
         end = part.root + tree.modules[part.root].subtree_modules
-        before = min((ranks[place] for place in never if part.root <= place < end), default=_NEVER)
-        place = part.root
-        while place < end:
-            module = tree.modules[place]
-            if reach.reach[place] == Reach.ENDS.value and place not in holding:
-                if before < ranks[place] < _NEVER:
-                    stops.append(place)
-                place += module.subtree_modules
+        before = min((ranks[index] for index in never if part.root <= index < end), default=_NEVER)
+        index = part.root
+        while index < end:
+            module = tree.modules[index]
+            if reach.reach[index] == Reach.ENDS.value and index not in holding:
+                if before < ranks[index] < _NEVER:
+                    stops.append(index)
+                index += module.subtree_modules
                 continue
-            if place in holding:
+            if index in holding:
                 parameters += _own_ends(tree, module, upstream)
-            place += 1
+            index += 1
     return Frontier(tuple(stops), tuple(parameters), never)
 
 
-def with_ancestors(modules: Sequence[ModuleInfo], places: Sequence[int]) -> frozenset[int]:
+def with_ancestors(modules: Sequence[ModuleInfo], indices: Sequence[int]) -> frozenset[int]:
     """Return these modules and all their ancestors."""
     found: set[int] = set()
-    for start in places:
+    for start in indices:
         module = start
         while module >= 0 and module not in found:
             found.add(module)
@@ -101,8 +101,8 @@ def _modules_of(tree: TreeState, model: int | None) -> range:
 
 def stop_words(tree: TreeState, line: Frontier, named: int = _NAMED) -> str | None:
     """Return where backward stops, as in "at X" and "at 3 places within Y"; None if it stops nowhere."""
-    names = [called(tree, place) for place in line.stops]
-    names += [tree.parameters[place].path for place in line.stop_parameters]
+    names = [called(tree, index) for index in line.stops]
+    names += [tree.parameters[index].path for index in line.stop_parameters]
     if not names:
         return None
     if len(names) <= named:
@@ -111,9 +111,9 @@ def stop_words(tree: TreeState, line: Frontier, named: int = _NAMED) -> str | No
     return f"at {len(names):,} places{' within ' + '.'.join(common) if common else f', the first of them {names[0]}'}"
 
 
-def called(tree: TreeState, place: int) -> str:
+def called(tree: TreeState, index: int) -> str:
     """Return a module's path; with its type if its name is only a number, as in a `Sequential`."""
-    module = tree.modules[place]
+    module = tree.modules[index]
     name = module.path or module.name
     return f"{name} ({module.type_name})" if name.isdigit() else name
 
@@ -124,30 +124,30 @@ def why_there(tree: TreeState, line: Frontier) -> str:
     return _why_before(tree, line) if stops else _why(tree, line.never_entered)
 
 
-def why_not_entered(tree: TreeState, place: int) -> str:
+def why_not_entered(tree: TreeState, index: int) -> str:
     """Return why backward never enters a module that ran, as a clause after a colon."""
-    return _why(tree, (place,))
+    return _why(tree, (index,))
 
 
-def why_it_stops(tree: TreeState, place: int) -> str:
+def why_it_stops(tree: TreeState, index: int) -> str:
     """Return why backward does not run beyond a module where it stops."""
     whole = frontier(tree) or Frontier()
-    model = next(m for m in reversed(tree.models) if m.root <= place)
+    model = next(m for m in reversed(tree.models) if m.root <= index)
     end = model.root + tree.modules[model.root].subtree_modules
-    return _why_before(tree, Frontier((place,), (), tuple(i for i in whole.never_entered if model.root <= i < end)))
+    return _why_before(tree, Frontier((index,), (), tuple(i for i in whole.never_entered if model.root <= i < end)))
 
 
-def _why(tree: TreeState, places: Sequence[int]) -> str:
-    kinds = {_kind(tree, place) for place in places}
-    it = "it" if len(places) == 1 else "they"
+def _why(tree: TreeState, indices: Sequence[int]) -> str:
+    kinds = {_kind(tree, index) for index in indices}
+    it = "it" if len(indices) == 1 else "they"
     if kinds == {_NO_GRAD}:
-        return f"{it} {'runs' if len(places) == 1 else 'run'} {_mode_words(tree, places[0])}"
+        return f"{it} {'runs' if len(indices) == 1 else 'run'} {_mode_words(tree, indices[0])}"
     if kinds == {_NOT_CHECKPOINTED}:
-        return f"{it} {'runs' if len(places) == 1 else 'run'} {_WITHOUT_INPUT}"
+        return f"{it} {'runs' if len(indices) == 1 else 'run'} {_WITHOUT_INPUT}"
     if kinds == {_DETACHED}:
         return f"what {it} computed is detached from the loss, or not used in it"
     if kinds == {_NEW}:
-        return f"{it} {'has' if len(places) == 1 else 'have'} not been looked at since {it} became trainable"
+        return f"{it} {'has' if len(indices) == 1 else 'have'} not been looked at since {it} became trainable"
     if _NEW in kinds:
         return "some of them have not been looked at since they became trainable"
     if kinds == {_FROZEN}:
@@ -156,7 +156,7 @@ def _why(tree: TreeState, places: Sequence[int]) -> str:
 
 
 def _why_before(tree: TreeState, line: Frontier) -> str:
-    kinds = {_kind(tree, place): place for place in reversed(line.never_entered)}
+    kinds = {_kind(tree, index): index for index in reversed(line.never_entered)}
     one = len(line.stops) + len(line.stop_parameters) == 1
     if _NO_GRAD in kinds:
         return f"what comes before {'it' if one else 'them'} runs {_mode_words(tree, kinds[_NO_GRAD])}"
@@ -174,11 +174,11 @@ _NOT_CHECKPOINTED = "not checkpointed"
 _WITHOUT_INPUT = "in a reentrant checkpoint, no input of which requires a gradient; use_reentrant=False records it"
 
 
-def _kind(tree: TreeState, place: int) -> str:
-    modes = set(tree.reach.grad_modes[place : place + tree.modules[place].subtree_modules]) if tree.reach else set()
+def _kind(tree: TreeState, index: int) -> str:
+    modes = set(tree.reach.grad_modes[index : index + tree.modules[index].subtree_modules]) if tree.reach else set()
     if GradMode.GRAD.value not in modes and modes & {GradMode.NO_GRAD.value, GradMode.INFERENCE.value}:
         return _NO_GRAD
-    trains = {tree.states[index] for index in subtree(tree.modules[place]) if tree.trainable[index] == "1"}
+    trains = {tree.states[each] for each in subtree(tree.modules[index]) if tree.trainable[each] == "1"}
     if trains and GradMode.GRAD.value not in modes and GradMode.NOT_CHECKPOINTED.value in modes:
         return _NOT_CHECKPOINTED
     if trains == {ParameterState.UNKNOWN.value}:
@@ -186,13 +186,13 @@ def _kind(tree: TreeState, place: int) -> str:
     return _DETACHED if trains else _FROZEN
 
 
-def _mode_words(tree: TreeState, place: int) -> str:
-    inference = tree.reach is not None and tree.reach.grad_modes[place] == GradMode.INFERENCE.value
+def _mode_words(tree: TreeState, index: int) -> str:
+    inference = tree.reach is not None and tree.reach.grad_modes[index] == GradMode.INFERENCE.value
     return "in inference mode" if inference else "under no_grad"
 
 
-def _listed(tree: TreeState, places: Sequence[int]) -> str:
-    names = [called(tree, place) for place in places]
+def _listed(tree: TreeState, indices: Sequence[int]) -> str:
+    names = [called(tree, index) for index in indices]
     if len(names) <= _NAMED:
         return " and ".join(names)
     return f"{', '.join(names[:_NAMED])} and {len(names) - _NAMED:,} more"
@@ -206,20 +206,20 @@ def _own_ends(tree: TreeState, module: ModuleInfo, upstream: frozenset[int]) -> 
 
 
 def _topmost(modules: Sequence[ModuleInfo], letters: str, wanted: str) -> Iterator[int]:
-    place = 0
-    while place < len(modules):
-        if letters[place] == wanted:
-            yield place
-            place += modules[place].subtree_modules
+    index = 0
+    while index < len(modules):
+        if letters[index] == wanted:
+            yield index
+            index += modules[index].subtree_modules
         else:
-            place += 1
+            index += 1
 
 
 def _first_calls(modules: Sequence[ModuleInfo], called: Sequence[int]) -> list[int]:
     """Return the rank of the first call of each module or of a module within it; `_NEVER` if none was called."""
-    ranks = [place if place >= 0 else _NEVER for place in called]
-    for place in range(len(modules) - 1, -1, -1):
-        parent = modules[place].parent
+    ranks = [index if index >= 0 else _NEVER for index in called]
+    for index in range(len(modules) - 1, -1, -1):
+        parent = modules[index].parent
         if parent >= 0:
-            ranks[parent] = min(ranks[parent], ranks[place])
+            ranks[parent] = min(ranks[parent], ranks[index])
     return ranks

@@ -54,8 +54,8 @@ def below(tree: Listing, paths: Sequence[str]) -> set[int]:
         return set(range(len(tree.parameters)))
     starts = tuple([f"{path}." for path in paths])
     return {
-        place
-        for place, info in enumerate(tree.parameters)
+        index
+        for index, info in enumerate(tree.parameters)
         for name in info.names
         if name.startswith(starts) or name in paths
     }
@@ -69,7 +69,7 @@ def heads(tree: Listing) -> list[str]:
 def last_blocks(tree: Listing, count: int) -> list[str]:
     """Return the paths of the last `count` blocks of each model, all of them if it has fewer."""
     chosen = [_blocks(tree, model) for model in tree.models]
-    return [tree.modules[place].path for blocks in chosen for place in blocks[-count:]] if count > 0 else []
+    return [tree.modules[index].path for blocks in chosen for index in blocks[-count:]] if count > 0 else []
 
 
 def block_count(tree: Listing) -> int:
@@ -79,21 +79,21 @@ def block_count(tree: Listing) -> int:
 
 def norms(tree: Listing) -> set[int]:
     """Return the indexes of the parameters of norms."""
-    return {place for module in tree.modules if is_norm(module) for place in _own(module)}
+    return {index for module in tree.modules if is_norm(module) for index in _own(module)}
 
 
 def biases(tree: Listing) -> set[int]:
     """Return the indexes of the biases."""
     return {
-        place
-        for place, info in enumerate(tree.parameters)
+        index
+        for index, info in enumerate(tree.parameters)
         if any(_BIAS_NAME.fullmatch(name.rpartition(".")[2]) for name in info.names)
     }
 
 
 def lora(tree: Listing) -> set[int]:
     """Return the indexes of the matrices of low-rank adapters, as PEFT and others name them."""
-    return {place for place, info in enumerate(tree.parameters) if any(map(_LORA.search, info.names))}
+    return {index for index, info in enumerate(tree.parameters) if any(map(_LORA.search, info.names))}
 
 
 def is_norm(module: ModuleInfo) -> bool:
@@ -120,38 +120,38 @@ def _blocks(tree: Listing, model: ModelInfo) -> list[int]:
         for group in listed:
             if len(group) >= len(longest):
                 longest = group
-        blocks = {place for group in listed for place in group}
+        blocks = {index for group in listed for index in group}
         waiting += [child for child in children if child not in blocks]
     return longest
 
 
 def _children(tree: Listing, parent: int) -> Iterator[int]:
-    place = parent + 1
-    while place < parent + tree.modules[parent].subtree_modules:
-        yield place
-        place += tree.modules[place].subtree_modules
+    index = parent + 1
+    while index < parent + tree.modules[parent].subtree_modules:
+        yield index
+        index += tree.modules[index].subtree_modules
 
 
 def _alike(tree: Listing, children: Sequence[int]) -> list[list[int]]:
     """Group the children with parameters by type and by the beginning of their names."""
     groups: dict[tuple[str, str], list[int]] = {}
-    for place in children:
-        module = tree.modules[place]
+    for index in children:
+        module = tree.modules[index]
         numbered = _NUMBERED.fullmatch(module.name)
         if numbered is not None and module.subtree_parameters:
-            groups.setdefault((module.type_name, numbered[1]), []).append(place)
+            groups.setdefault((module.type_name, numbered[1]), []).append(index)
     return list(groups.values())
 
 
 def _head(tree: Listing, model: ModelInfo) -> list[str]:
     blocks = _blocks(tree, model)
-    inside = {place for block in blocks for place in _subtree(tree, block)}
-    outside = [place for place in _subtree(tree, model.root) if place not in inside and place != model.root]
-    called = [place for place in outside if tree.modules[place].name in HEAD_NAMES]
-    called = [place for place in called if below(tree, [tree.modules[place].path])]
+    inside = {index for block in blocks for index in _subtree(tree, block)}
+    outside = [index for index in _subtree(tree, model.root) if index not in inside and index != model.root]
+    called = [index for index in outside if tree.modules[index].name in HEAD_NAMES]
+    called = [index for index in called if below(tree, [tree.modules[index].path])]
     if called:
-        shallowest = min(tree.modules[place].depth for place in called)
-        return [tree.modules[place].path for place in called if tree.modules[place].depth == shallowest]
+        shallowest = min(tree.modules[index].depth for index in called)
+        return [tree.modules[index].path for index in called if tree.modules[index].depth == shallowest]
     last = _last_after(tree, blocks[-1], inside) if blocks else _last_layer(tree, outside)
     if last is None and blocks and tree.modules[blocks[-1]].subtree_modules == 1:
         last = blocks[-1]
@@ -162,7 +162,7 @@ def _last_after(tree: Listing, block: int, inside: set[int]) -> int | None:
     """Return the last layer after the blocks, in the nearest enclosing module that has one."""
     around = tree.modules[block].parent
     while around >= 0:
-        after = [place for place in _subtree(tree, around) if place > block and place not in inside]
+        after = [index for index in _subtree(tree, around) if index > block and index not in inside]
         last = _last_layer(tree, after)
         if last is not None:
             return last
@@ -170,6 +170,6 @@ def _last_after(tree: Listing, block: int, inside: set[int]) -> int | None:
     return None
 
 
-def _last_layer(tree: Listing, places: Sequence[int]) -> int | None:
-    layers = [place for place in places if tree.modules[place].own_parameters and not is_norm(tree.modules[place])]
+def _last_layer(tree: Listing, indices: Sequence[int]) -> int | None:
+    layers = [index for index in indices if tree.modules[index].own_parameters and not is_norm(tree.modules[index])]
     return layers[-1] if layers else None

@@ -27,7 +27,7 @@ MODE_WORDS: dict[str, str] = {
 
 def model_records(state: RunState) -> list[ModelRecord]:
     """Return the models of the run in the order they were found: at most the last 64 that are gone, and the present ones."""
-    now = {record.number: record for record in (_known(state, place) for place in range(len(state.tree.models)))}
+    now = {record.number: record for record in (_known(state, index) for index in range(len(state.tree.models)))}
     return [*(record for record in state.models.values() if record.number not in now), *now.values()]
 
 
@@ -36,8 +36,8 @@ def model_labels(state: RunState) -> dict[int, str]:
     records = model_records(state)
     names = [record.name for record in records]
     return {
-        record.number: name if names.count(name) == 1 else f"{name} #{names[: place + 1].count(name)}"
-        for place, (record, name) in enumerate(zip(records, names))
+        record.number: name if names.count(name) == 1 else f"{name} #{names[: index + 1].count(name)}"
+        for index, (record, name) in enumerate(zip(records, names))
     }
 
 
@@ -56,14 +56,14 @@ def reported_tree(state: RunState) -> TreeState:
 def state_counts(state: RunState, tree: TreeState) -> dict[str, int]:
     """Return the number of parameter tensors by the name of their state; those of only evaluated models count separately."""
     evaluated: set[int] = set()
-    for place, model in enumerate(state.tree.models if tree is state.tree else ()):
-        if is_evaluated_only(state, place):
+    for index, model in enumerate(state.tree.models if tree is state.tree else ()):
+        if is_evaluated_only(state, index):
             evaluated.update(subtree(tree.modules[model.root]))
     words = Counter(
         "evaluated only"
-        if place in evaluated and letter == ParameterState.UNKNOWN.value
+        if index in evaluated and letter == ParameterState.UNKNOWN.value
         else STATE_NAMES[ParameterState(letter)]
-        for place, letter in enumerate(tree.states)
+        for index, letter in enumerate(tree.states)
     )
     return dict(words)
 
@@ -103,8 +103,8 @@ def keep_records(state: RunState, event: ModelsFound) -> None:
     """Keep the records of models that are not in the new list, before it replaces the old one."""
     hosts = _hosts(event)
     listed = {model.number for model in event.models}
-    for place, model in enumerate(state.tree.models):
-        record = _known(state, place)
+    for index, model in enumerate(state.tree.models):
+        record = _known(state, index)
         if record.step is not None or record.trainable is not None:
             root = state.tree.modules[model.root]
             inside = range(model.root, model.root + root.subtree_modules)
@@ -121,26 +121,26 @@ def _hosts(event: ModelsFound) -> dict[int, str]:
     hosts: dict[int, str] = {}
     for model in event.models:
         inside = range(model.root, model.root + event.modules[model.root].subtree_modules)
-        hosts |= {event.former_modules[place]: model.name for place in inside if place < len(event.former_modules)}
+        hosts |= {event.former_modules[index]: model.name for index in inside if index < len(event.former_modules)}
     hosts.pop(-1, None)
     return hosts
 
 
-def _known(state: RunState, place: int) -> ModelRecord:
+def _known(state: RunState, index: int) -> ModelRecord:
     """Return the present record of a model, or the one from before the new list of models."""
-    model = state.tree.models[place]
-    record = _measured(state.tree, model, place)
-    record = replace(record, evaluated_only=is_evaluated_only(state, place))
+    model = state.tree.models[index]
+    record = _measured(state.tree, model, index)
+    record = replace(record, evaluated_only=is_evaluated_only(state, index))
     before = state.models.get(model.number)
     if record.step is None and before is not None and before.parameters == record.parameters:
         return replace(before, name=record.name, current=True)
     return record
 
 
-def is_evaluated_only(state: RunState, place: int) -> bool:
+def is_evaluated_only(state: RunState, index: int) -> bool:
     """Return whether this model was called for evaluation, and nothing has trained it."""
     tree = state.tree
-    reach, model = tree.reach, tree.models[place]
+    reach, model = tree.reach, tree.models[index]
     inside = slice(model.root, model.root + tree.modules[model.root].subtree_modules)
     if reach is None or not reach.grad_modes[inside].strip(GradMode.NOT_RUN.value):
         return False
@@ -150,7 +150,7 @@ def is_evaluated_only(state: RunState, place: int) -> bool:
     return not any(parameter in own for optimizer in state.optimizers for parameter in optimizer.parameters)
 
 
-def _measured(tree: TreeState, model: ModelInfo, place: int) -> ModelRecord:
+def _measured(tree: TreeState, model: ModelInfo, index: int) -> ModelRecord:
     root = tree.modules[model.root]
     where = range(root.first_parameter, root.first_parameter + root.subtree_parameters)
     sums = totals(tree, root)
@@ -160,26 +160,26 @@ def _measured(tree: TreeState, model: ModelInfo, place: int) -> ModelRecord:
     if reach is None:
         return record
     regimes = _regimes(tree, where) if known else ()
-    record = replace(record, step=reach.step, gradient_bytes=reach.gradients[place], regimes=regimes)
-    was_measured = place < len(tree.steps) and tree.steps[place] > 0
+    record = replace(record, step=reach.step, gradient_bytes=reach.gradients[index], regimes=regimes)
+    was_measured = index < len(tree.steps) and tree.steps[index] > 0
     if not was_measured:
         record = replace(record, step=tree.evaluated.get(model.number, reach.step))
         modes = set(reach.grad_modes[model.root : model.root + root.subtree_modules])
         nothing = modes <= {GradMode.NO_GRAD.value, GradMode.INFERENCE.value}
         return replace(record, activation_bytes=0 if nothing else None)
-    line = frontier(tree, place)
+    line = frontier(tree, index)
     inside = range(model.root, model.root + root.subtree_modules)
     stops = [tree.modules[i].path for i in line.stops if i in inside] if line else []
     stops += [tree.parameters[i].path for i in line.stop_parameters if i in where] if line else []
     return replace(
         record,
-        step=tree.steps[place] if tree.steps else reach.step,
+        step=tree.steps[index] if tree.steps else reach.step,
         activation_bytes=saved_bytes(tree, model.root),
-        bucket_bytes=reach.buckets[place] if place < len(reach.buckets) else None,
+        bucket_bytes=reach.buckets[index] if index < len(reach.buckets) else None,
         has_trained=any(letter in ENTERED for letter in reach.reach[inside.start : inside.stop]),
         stops=tuple(stops),
         never_entered=tuple(tree.modules[i].path for i in line.never_entered if i in inside) if line else (),
-        sentence=sentence(tree, place),
+        sentence=sentence(tree, index),
     )
 
 

@@ -25,7 +25,7 @@ def most_saved(tree: TreeState) -> int | None:
     found = None
     waiting = roots if len(roots) > 1 else [child for root in roots for child in _children(tree, root)]
     while found is None or not is_frozen(tree, found):
-        heavy = next((place for place in waiting if (saved_bytes(tree, place) or 0) > half), None)
+        heavy = next((index for index in waiting if (saved_bytes(tree, index) or 0) > half), None)
         if heavy is None:
             return found
         found, waiting = heavy, list(_children(tree, heavy))
@@ -63,7 +63,7 @@ def _why(tree: TreeState, index: int) -> str:
 
 
 def _children(tree: TreeState, index: int) -> Iterator[int]:
-    place, end = index + 1, index + tree.modules[index].subtree_modules
-    while place < end:
-        yield place
-        place += tree.modules[place].subtree_modules
+    child, end = index + 1, index + tree.modules[index].subtree_modules
+    while child < end:
+        yield child
+        child += tree.modules[child].subtree_modules

@@ -16,20 +16,20 @@ def newly_moved(state: RunState, event: ParametersClassified) -> str | None:
     moved, tree = ParameterState.MOVED.value, state.tree
     if moved not in event.states:
         return None
-    by_command = {place for applied in state.interventions for place in applied.parameters}
+    by_command = {index for applied in state.interventions for index in applied.parameters}
     groups: dict[str, list[str]] = {}
-    for place, info in enumerate(tree.parameters):
-        if event.states[place] != moved or place in by_command:
+    for index, info in enumerate(tree.parameters):
+        if event.states[index] != moved or index in by_command:
             continue
-        cause = _cause(event.reasons, place)
-        if tree.states[place] != moved or (cause is not None and _cause(tree.reasons, place) is None):
+        cause = _cause(event.reasons, index)
+        if tree.states[index] != moved or (cause is not None and _cause(tree.reasons, index) is None):
             groups.setdefault(cause or "requires_grad is off, and something writes to it", []).append(info.path)
     said = [f"{_listed(paths)} moved while frozen by the script: {cause}" for cause, paths in groups.items()]
     return "; ".join(said) or None
 
 
-def _cause(reasons: str, place: int) -> str | None:
-    return CAUSES.get(StateReason(reasons[place])) if place < len(reasons) else None
+def _cause(reasons: str, index: int) -> str | None:
+    return CAUSES.get(StateReason(reasons[index])) if index < len(reasons) else None
 
 
 def _listed(paths: list[str]) -> str:

@@ -42,10 +42,10 @@ class RatioHistory:
         """Indexes of the parameters that have a curve."""
         return self._curves.keys()
 
-    def relisted(self, places: Mapping[int, int]) -> RatioHistory:
+    def relisted(self, indices: Mapping[int, int]) -> RatioHistory:
         """The same curves by new places of the parameters; those that have none are left out."""
         history = RatioHistory(self._room, self._each)
-        history._curves = {places[place]: curve for place, curve in self._curves.items() if place in places}
+        history._curves = {indices[index]: curve for index, curve in self._curves.items() if index in indices}
         history._points = sum(len(curve) for curve in history._curves.values())
         return history
 

@@ -75,9 +75,9 @@ def _models_found(state: RunState, event: ev.ModelsFound) -> None:
     state.tree = relisted(before, event)
     state.history = relisted_history(state.history, event)
     state.traced = relisted_trace(before, state.traced, event) if state.traced is not None else None
-    new = {former: place for place, former in enumerate(event.former_parameters) if former >= 0}
+    new = {former: index for index, former in enumerate(event.former_parameters) if former >= 0}
     state.interventions = [
-        replace(each, parameters=tuple(new[place] for place in each.parameters if place in new))
+        replace(each, parameters=tuple(new[index] for index in each.parameters if index in new))
         for each in state.interventions
     ]
     state.optimizers = tuple(relisted_optimizer(optimizer, new) for optimizer in state.optimizers)
@@ -95,10 +95,10 @@ def _still_trains(before: TreeState, event: ev.ModelsFound) -> bool:
     """Return whether the new list contains a model that is known to have had a gradient."""
     listed = {model.number for model in event.models}
     return before.norms is not None and any(
-        before.norms[place] is not None
+        before.norms[index] is not None
         for model in before.models
         if model.number in listed
-        for place in subtree(before.modules[model.root])
+        for index in subtree(before.modules[model.root])
     )
 
 
@@ -213,10 +213,10 @@ def _groups(state: RunState, event: ev.GroupsRead) -> None:
     before = state.groups.optimizers if state.groups is not None else ()
     changed = (event.step if event.before is None else event.before + 1, event.step)
     since = {}
-    for place, groups in enumerate(event.optimizers):
+    for index, groups in enumerate(event.optimizers):
         for group, settings in enumerate(groups):
-            is_same = place < len(before) and group < len(before[place]) and before[place][group] == settings
-            since[place, group] = state.groups_since[place, group] if is_same else changed
+            is_same = index < len(before) and group < len(before[index]) and before[index][group] == settings
+            since[index, group] = state.groups_since[index, group] if is_same else changed
     state.groups, state.groups_since = event, since
 
 

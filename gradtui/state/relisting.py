@@ -27,40 +27,40 @@ def relisted(before: TreeState, event: ModelsFound) -> TreeState:
     tree.states, tree.trainable = unknown, unknown
     if not is_continued(event):
         return tree
-    places = _Places(before, event)
-    tree.states = "".join(places.parameters(before.states, "-"))
-    tree.trainable = "".join(places.parameters(before.trainable, "-"))
-    tree.reasons = "".join(places.parameters(before.reasons, StateReason.NONE.value)) if before.reasons else ""
+    mapping = _IndexMapping(before, event)
+    tree.states = "".join(mapping.parameters(before.states, "-"))
+    tree.trainable = "".join(mapping.parameters(before.trainable, "-"))
+    tree.reasons = "".join(mapping.parameters(before.reasons, StateReason.NONE.value)) if before.reasons else ""
     if before.norms is not None:
-        tree.norms, tree.norms_step = tuple(places.parameters(before.norms, None)), before.norms_step
+        tree.norms, tree.norms_step = tuple(mapping.parameters(before.norms, None)), before.norms_step
     if before.norm_steps is not None:
-        tree.norm_steps = tuple(places.parameters(before.norm_steps, None))
-    for place, (step, figures) in before.figures.items():
-        if place in places.new_parameters:
-            new = places.new_parameters[place]
+        tree.norm_steps = tuple(mapping.parameters(before.norm_steps, None))
+    for index, (step, figures) in before.figures.items():
+        if index in mapping.new_parameters:
+            new = mapping.new_parameters[index]
             tree.figures[new] = step, replace(figures, parameter=new)
-    for place, (step, histogram) in before.histograms.items():
-        if place in places.new_parameters:
-            new = places.new_parameters[place]
+    for index, (step, histogram) in before.histograms.items():
+        if index in mapping.new_parameters:
+            new = mapping.new_parameters[index]
             tree.histograms[new] = step, replace(histogram, parameter=new)
-    tree.ratios = before.ratios.relisted(places.new_parameters)
-    tree.saved = places.saved(before.saved) if before.saved is not None else None
-    tree.reach = places.reach(before.reach) if before.reach is not None else None
-    tree.steps = tuple(places.models(before.steps, 0)) if before.steps else ()
+    tree.ratios = before.ratios.relisted(mapping.new_parameters)
+    tree.saved = mapping.saved(before.saved) if before.saved is not None else None
+    tree.reach = mapping.reach(before.reach) if before.reach is not None else None
+    tree.steps = tuple(mapping.models(before.steps, 0)) if before.steps else ()
     tree.turns = {
-        place: Turn(places.reach(turn.reach), places.saved(turn.saved) if turn.saved else None, turn.number)
-        for place, turn in before.turns.items()
+        index: Turn(mapping.reach(turn.reach), mapping.saved(turn.saved) if turn.saved else None, turn.number)
+        for index, turn in before.turns.items()
     }
     tree.measured, tree.evaluated = before.measured, {**before.evaluated}
     if before.freezes is not None:
         freezes = before.freezes
         tree.freezes = replace(
             freezes,
-            frozen=tuple(sorted(places.kept_parameters(freezes.frozen))),
-            contending=tuple(sorted(places.kept_parameters(freezes.contending))),
-            holding=tuple(sorted(places.kept_modules(freezes.holding))),
+            frozen=tuple(sorted(mapping.kept_parameters(freezes.frozen))),
+            contending=tuple(sorted(mapping.kept_parameters(freezes.contending))),
+            holding=tuple(sorted(mapping.kept_modules(freezes.holding))),
         )
-    tree.checkpointed = frozenset(places.kept_modules(before.checkpointed))
+    tree.checkpointed = frozenset(mapping.kept_modules(before.checkpointed))
     return tree
 
 
@@ -80,11 +80,11 @@ def relisted_history(before: RowHistory, event: ModelsFound) -> RowHistory:
 
 def relisted_optimizer(before: OptimizerInfo, new_parameters: Mapping[int, int]) -> OptimizerInfo:
     """Return the optimizer with the new indexes of its parameters; those no longer listed count as unknown."""
-    owned = [(place, number) for number, place in enumerate(before.parameters) if place in new_parameters]
+    owned = [(index, number) for number, index in enumerate(before.parameters) if index in new_parameters]
     groups = tuple(before.group_of[number] for _, number in owned) if before.group_of else ()
     return replace(
         before,
-        parameters=tuple(new_parameters[place] for place, _ in owned),
+        parameters=tuple(new_parameters[index] for index, _ in owned),
         unknown_parameters=before.unknown_parameters + len(before.parameters) - len(owned),
         group_of=groups,
     )
@@ -92,27 +92,27 @@ def relisted_optimizer(before: OptimizerInfo, new_parameters: Mapping[int, int])
 
 def relisted_trace(before: TreeState, traced: StepMemoryProfiled, event: ModelsFound) -> StepMemoryProfiled | None:
     """Return the step whose memory was profiled with new indexes; None unless all of its modules are still listed."""
-    places = _Places(before, event)
+    mapping = _IndexMapping(before, event)
     modules = {traced.peak_module, *(holding.module for holding in traced.holdings)} - {-1}
-    if not modules <= places.new_modules.keys():
+    if not modules <= mapping.new_modules.keys():
         return None
-    holdings = [replace(each, module=places.new_modules.get(each.module, -1)) for each in traced.holdings]
+    holdings = [replace(each, module=mapping.new_modules.get(each.module, -1)) for each in traced.holdings]
     return replace(
         traced,
-        peak_module=places.new_modules.get(traced.peak_module, -1),
+        peak_module=mapping.new_modules.get(traced.peak_module, -1),
         holdings=tuple(holdings),
-        highest=tuple(places.modules(traced.highest, None)),
+        highest=tuple(mapping.modules(traced.highest, None)),
     )
 
 
-class _Places:
+class _IndexMapping:
     """Moves values aligned with the old list to the indexes of the new one."""
 
     def __init__(self, before: TreeState, event: ModelsFound) -> None:
         self._former_modules, self._former_parameters = event.former_modules, event.former_parameters
-        self.new_modules = {former: place for place, former in enumerate(event.former_modules) if former >= 0}
-        self.new_parameters = {former: place for place, former in enumerate(event.former_parameters) if former >= 0}
-        old = {model.number: place for place, model in enumerate(before.models)}
+        self.new_modules = {former: index for index, former in enumerate(event.former_modules) if former >= 0}
+        self.new_parameters = {former: index for index, former in enumerate(event.former_parameters) if former >= 0}
+        old = {model.number: index for index, model in enumerate(before.models)}
         self._former_models = [old.get(model.number, -1) for model in event.models]
 
     def modules(self, values: Sequence[T], unknown: T) -> list[T]:
@@ -124,11 +124,11 @@ class _Places:
     def models(self, values: Sequence[T], unknown: T) -> list[T]:
         return _moved(values, self._former_models, unknown)
 
-    def kept_modules(self, places: Iterable[int]) -> list[int]:
-        return [self.new_modules[place] for place in places if place in self.new_modules]
+    def kept_modules(self, indices: Iterable[int]) -> list[int]:
+        return [self.new_modules[index] for index in indices if index in self.new_modules]
 
-    def kept_parameters(self, places: Iterable[int]) -> list[int]:
-        return [self.new_parameters[place] for place in places if place in self.new_parameters]
+    def kept_parameters(self, indices: Iterable[int]) -> list[int]:
+        return [self.new_parameters[index] for index in indices if index in self.new_parameters]
 
     def reach(self, event: GradientFlowMeasured) -> GradientFlowMeasured:
         return replace(
@@ -142,7 +142,7 @@ class _Places:
         )
 
     def saved(self, event: SavedBytesMeasured) -> SavedBytesMeasured:
-        upstream = [self.new_parameters.get(place, -1) for place in self.modules(event.upstream, -1)]
+        upstream = [self.new_parameters.get(index, -1) for index in self.modules(event.upstream, -1)]
         return replace(
             event,
             by_module=tuple(self.modules(event.by_module, 0)),
@@ -153,4 +153,4 @@ class _Places:
 
 
 def _moved(values: Sequence[T], former: Sequence[int], unknown: T) -> list[T]:
-    return [values[place] if 0 <= place < len(values) else unknown for place in former]
+    return [values[index] if 0 <= index < len(values) else unknown for index in former]

@@ -38,5 +38,5 @@ def same_storage_lines(tree: TreeState, optimizers: Sequence[OptimizerInfo]) -> 
 
 def _stepped(tree: TreeState, paths: Collection[str], optimizers: Sequence[OptimizerInfo]) -> int:
     """Return the number of these parameters that train and are in an optimizer."""
-    owned = {place for optimizer in optimizers for place in optimizer.parameters}
-    return sum(tree.parameters[place].path in paths and tree.trainable[place] == "1" for place in owned)
+    owned = {index for optimizer in optimizers for index in optimizer.parameters}
+    return sum(tree.parameters[index].path in paths and tree.trainable[index] == "1" for index in owned)

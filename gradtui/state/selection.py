@@ -40,7 +40,7 @@ class Selected(NamedTuple):
 
     shown: str
     """The path as the tree has it, or the selection as it was written."""
-    places: tuple[int, ...]
+    indices: tuple[int, ...]
     """Indexes of the parameters, in order. Empty only for the path of a module without parameters."""
 
 
@@ -54,8 +54,8 @@ def find(selection: str, tree: Listing) -> Selected:
         return _some(wanted, _by_expression(wanted, tree), tree)
     if "," in wanted:
         each = [find(part, tree) for part in map(str.strip, wanted.split(",")) if part]
-        places = sorted({place for one in each for place in one.places})
-        return Selected(", ".join(one.shown or "the model" for one in each), tuple(places))
+        indices = sorted({index for one in each for index in one.indices})
+        return Selected(", ".join(one.shown or "the model" for one in each), tuple(indices))
     if wanted.startswith(":"):
         return _some(wanted, _by_preset(wanted, tree), tree)
     if any(sign in wanted for sign in "*?["):
@@ -83,9 +83,9 @@ def offered(tree: Listing) -> list[Selected]:
     wanted += [":norms", ":biases", ":norms-and-biases", ":lora", ":all"]
     found = []
     for word in wanted:
-        places = _by_preset(word, tree)
-        if places:
-            found.append(Selected(word, tuple(sorted(places))))
+        indices = _by_preset(word, tree)
+        if indices:
+            found.append(Selected(word, tuple(sorted(indices))))
     return found
 
 
@@ -111,9 +111,9 @@ def _nearest(path: str, modules: Iterable[str], names: Iterable[str]) -> str:
 def _by_path(path: str, tree: Listing) -> Selected | None:
     """Return the path as the tree has it, and the indexes of its parameters, under any of their names."""
     for spelling in spellings(path, tree):
-        places = parts.below(tree, [spelling])
-        if any(module.path == spelling for module in tree.modules) or (places and spelling):
-            return Selected(spelling, tuple(sorted(places)))
+        indices = parts.below(tree, [spelling])
+        if any(module.path == spelling for module in tree.modules) or (indices and spelling):
+            return Selected(spelling, tuple(sorted(indices)))
     return None
 
 
@@ -129,9 +129,9 @@ def spellings(path: str, tree: Listing) -> Iterator[str]:
         yield from (f"{name}.{plain}" for name in names)
 
 
-def _some(selection: str, places: set[int], tree: Listing) -> Selected:
-    if places:
-        return Selected(selection, tuple(sorted(places)))
+def _some(selection: str, indices: set[int], tree: Listing) -> Selected:
+    if indices:
+        return Selected(selection, tuple(sorted(indices)))
     if selection.startswith(":"):
         raise NothingSelected(f"{selection}: {_ABSENT.get(selection, 'this model has no blocks that are alike')}")
     pattern = selection.removeprefix("re:")
@@ -176,7 +176,7 @@ _PRESETS: dict[str, Callable[[Listing], set[int]]] = {
 
 def _by_expression(selection: str, tree: Listing) -> set[int]:
     expression = _expression(selection)
-    return {place for place, info in enumerate(tree.parameters) if any(map(expression.search, info.names))}
+    return {index for index, info in enumerate(tree.parameters) if any(map(expression.search, info.names))}
 
 
 def _expression(selection: str) -> re.Pattern[str]:
@@ -188,16 +188,16 @@ def _expression(selection: str) -> re.Pattern[str]:
 
 def _by_glob(selection: str, tree: Listing) -> set[int]:
     matches = re.compile(fnmatch.translate(selection)).match
-    found = {place for place, info in enumerate(tree.parameters) if any(map(matches, info.names))}
+    found = {index for index, info in enumerate(tree.parameters) if any(map(matches, info.names))}
     for module in tree.modules:
         if module.path and matches(module.path):
             found.update(range(module.first_parameter, module.first_parameter + module.subtree_parameters))
     # A tied parameter is listed once, but its other names lie within other modules.
-    for place, info in enumerate(tree.parameters):
-        if place not in found and len(info.names) > 1:
+    for index, info in enumerate(tree.parameters):
+        if index not in found and len(info.names) > 1:
             around = itertools.chain.from_iterable(map(_modules_around, info.names))
             if any(map(matches, around)):
-                found.add(place)
+                found.add(index)
     return found
 
 

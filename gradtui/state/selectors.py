@@ -84,19 +84,19 @@ def subtree_saved_bytes(tree: TreeState) -> list[int | None]:
     if tree.saved is None:
         return [None] * len(tree.modules)
     sums = [0, *accumulate(tree.saved.by_module)]
-    return [sums[place + module.subtree_modules] - sums[place] for place, module in enumerate(tree.modules)]
+    return [sums[index + module.subtree_modules] - sums[index] for index, module in enumerate(tree.modules)]
 
 
 def model_of(tree: TreeState, index: int) -> int:
     """Return the index of the model that contains module `index`."""
-    return max(place for place, model in enumerate(tree.models) if model.root <= index)
+    return max(number for number, model in enumerate(tree.models) if model.root <= index)
 
 
 def measured_step(tree: TreeState, index: int) -> int:
     """Return the last step in which the gradient flow through module `index` was measured; 0 if never."""
-    for place in range(len(tree.models) - 1, -1, -1):
-        if tree.models[place].root <= index and place < len(tree.steps):
-            return tree.steps[place]
+    for model in range(len(tree.models) - 1, -1, -1):
+        if tree.models[model].root <= index and model < len(tree.steps):
+            return tree.steps[model]
     return 0
 
 
@@ -149,22 +149,22 @@ def pending_parameters(state: RunState) -> dict[int, bool]:
     waiting: dict[int, bool] = {}
     for command in state.pending_toggles():
         if isinstance(command, TrainOnly):
-            chosen = set(_places(state.tree, command.selection))
+            chosen = set(_indices(state.tree, command.selection))
             now = state.tree.trainable
             # Only parameters that the command would change.
-            waiting |= {place: place in chosen for place, flag in enumerate(now) if (flag == "1") != (place in chosen)}
+            waiting |= {index: index in chosen for index, flag in enumerate(now) if (flag == "1") != (index in chosen)}
         else:
-            waiting |= dict.fromkeys(_places(state.tree, command.path), command.trainable)
+            waiting |= dict.fromkeys(_indices(state.tree, command.path), command.trainable)
     return waiting
 
 
-def _places(tree: TreeState, selection: str) -> Iterable[int]:
+def _indices(tree: TreeState, selection: str) -> Iterable[int]:
     """Return the indexes of the parameters of a selection; none if it cannot be resolved."""
     module = module_at(tree, selection)
     if module is not None:
         return subtree(tree.modules[module])
     try:
-        return find(selection, tree).places
+        return find(selection, tree).indices
     except NothingSelected:
         return ()
 
@@ -265,9 +265,9 @@ def norm_steps_of(tree: TreeState, parameters: range) -> tuple[int, int] | None:
     if tree.norms is None or tree.norms_step is None:
         return None
     if tree.norm_steps is None:
-        is_known = any(tree.norms[place] is not None for place in parameters)
+        is_known = any(tree.norms[index] is not None for index in parameters)
         return (tree.norms_step, tree.norms_step) if is_known else None
-    steps = [step for place in parameters if (step := tree.norm_steps[place]) is not None]
+    steps = [step for index in parameters if (step := tree.norm_steps[index]) is not None]
     return (min(steps), max(steps)) if steps else None
 
 
@@ -281,8 +281,8 @@ def total_norm_at(state: RunState, step: int | None) -> float | None:
 
 def value_at(curve: Series, step: int | None) -> float | None:
     """Return the value of a curve at a step, None if it has none there."""
-    place = bisect_left(curve.steps, step) if step is not None else len(curve)
-    return curve.values[place] if place < len(curve) and curve.steps[place] == step else None
+    index = bisect_left(curve.steps, step) if step is not None else len(curve)
+    return curve.values[index] if index < len(curve) and curve.steps[index] == step else None
 
 
 def optimizers_of(state: RunState, parameter: int) -> list[int]:

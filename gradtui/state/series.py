@@ -30,9 +30,9 @@ class _History:
         """Return which of two entries represents both; `before` is the kept entry in front of them. All are indexes."""
         raise NotImplementedError
 
-    def _keep(self, places: list[int]) -> None:
+    def _keep(self, indices: list[int]) -> None:
         """Keep only the entries at these indexes."""
-        self.steps = [self.steps[place] for place in places]
+        self.steps = [self.steps[index] for index in indices]
 
     def _start_again(self) -> None:
         self.steps = []
@@ -49,12 +49,12 @@ class _History:
     def _fold(self, end: int) -> None:
         """Merge the entries before index `end` into groups."""
         kept = list(range(self._groups))
-        for place in range(self._groups, end):
+        for index in range(self._groups, end):
             if self._last_group >= self._group_size or len(kept) < 2:
-                kept.append(place)
+                kept.append(index)
                 self._last_group = 1
             else:
-                kept[-1] = self._choose(kept[-2], kept[-1], place)
+                kept[-1] = self._choose(kept[-2], kept[-1], index)
                 self._last_group += 1
         self._groups = len(kept)
         self._keep([*kept, *range(end, len(self.steps))])
@@ -62,9 +62,9 @@ class _History:
     def _merge_pairs(self) -> None:
         """Merge the groups in pairs, except the first."""
         kept = [0]
-        for place in range(1, self._groups, 2):
-            paired = place + 1 < self._groups
-            kept.append(self._choose(kept[-1], place, place + 1) if paired else place)
+        for index in range(1, self._groups, 2):
+            paired = index + 1 < self._groups
+            kept.append(self._choose(kept[-1], index, index + 1) if paired else index)
         if (self._groups - 1) % 2 == 0:
             self._last_group += self._group_size
         self._group_size *= 2
@@ -103,9 +103,9 @@ class Series(_History):
         self.version += 1
         self._thin(self._capacity)
 
-    def _keep(self, places: list[int]) -> None:
-        super()._keep(places)
-        self.values = [self.values[place] for place in places]
+    def _keep(self, indices: list[int]) -> None:
+        super()._keep(indices)
+        self.values = [self.values[index] for index in indices]
 
     def _choose(self, before: int, first: int, second: int) -> int:
         one, other, base = self.values[first], self.values[second], self.values[before]
@@ -154,9 +154,9 @@ class RowHistory(_History):
         """Return (step, L2 norm over the parameters `first:last`), oldest first; None where none had a gradient."""
         return [(step, joint_norm(row[first:last])) for step, row in zip(self.steps, self.rows)]
 
-    def _keep(self, places: list[int]) -> None:
-        super()._keep(places)
-        self.rows = [self.rows[place] for place in places]
+    def _keep(self, indices: list[int]) -> None:
+        super()._keep(indices)
+        self.rows = [self.rows[index] for index in indices]
 
     def _choose(self, before: int, first: int, second: int) -> int:  # noqa: ARG002
         return second

@@ -39,8 +39,8 @@ def take_reach(tree: TreeState, event: GradientFlowMeasured, optimizers: Sequenc
         return
     tree.turns.pop(event.optimizer, None)
     tree.turns[event.optimizer] = Turn(event)
-    for place in [place for place in tree.turns if not _goes_on(tree, place, event, optimizers)]:
-        del tree.turns[place]
+    for index in [index for index in tree.turns if not _goes_on(tree, index, event, optimizers)]:
+        del tree.turns[index]
     tree.measured += 1
     tree.turns[event.optimizer].number = tree.measured
     _merge(tree)
@@ -56,12 +56,12 @@ def take_saved(tree: TreeState, event: SavedBytesMeasured) -> None:
     _merge(tree)
 
 
-def _goes_on(tree: TreeState, place: int, event: GradientFlowMeasured, optimizers: Sequence[OptimizerInfo]) -> bool:
-    if place == event.optimizer:
+def _goes_on(tree: TreeState, index: int, event: GradientFlowMeasured, optimizers: Sequence[OptimizerInfo]) -> bool:
+    if index == event.optimizer:
         return True
-    if tree.measured - tree.turns[place].number >= _TURNS_KEPT or not 0 <= place < len(optimizers):
+    if tree.measured - tree.turns[index].number >= _TURNS_KEPT or not 0 <= index < len(optimizers):
         return False
-    return any(tree.trainable[parameter] != "0" for parameter in optimizers[place].parameters)
+    return any(tree.trainable[parameter] != "0" for parameter in optimizers[index].parameters)
 
 
 def _with_evaluation(
@@ -70,13 +70,13 @@ def _with_evaluation(
     """Return the last step's measurements with those of an evaluation for models without a sampled step."""
     modes, training = list(known.grad_modes), list(known.training)
     gradients = list(known.gradients)
-    for place, model in enumerate(tree.models):
-        if place < len(tree.steps) and tree.steps[place]:
+    for index, model in enumerate(tree.models):
+        if index < len(tree.steps) and tree.steps[index]:
             continue
         part = _part(tree.modules, model.root)
         modes[part.begin : part.end] = evaluated.grad_modes[part.begin : part.end]
         training[part.begin : part.end] = evaluated.training[part.begin : part.end]
-        gradients[place] = evaluated.gradients[place]
+        gradients[index] = evaluated.gradients[index]
     return replace(known, grad_modes="".join(modes), training="".join(training), gradients=tuple(gradients))
 
 
@@ -94,7 +94,7 @@ def _merge(tree: TreeState) -> None:
         newest.reach,
         reach="".join(turn.reach.reach[part.begin : part.end] for turn, part in zip(chosen, parts)),
         grad_modes="".join(turn.reach.grad_modes[part.begin : part.end] for turn, part in zip(chosen, parts)),
-        called=tuple(place for turn, part in zip(chosen, parts) for place in turn.reach.called[part.begin : part.end]),
+        called=tuple(index for turn, part in zip(chosen, parts) for index in turn.reach.called[part.begin : part.end]),
     )
     if newest.saved is not None:
         whole = newest.saved

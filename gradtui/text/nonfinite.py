@@ -43,16 +43,16 @@ def _between(event: NonFiniteFound) -> str:
 
 
 def _module(event: NonFiniteFound) -> str:
-    place = event.module
-    if place is None and event.until is None:
+    begins_in = event.module
+    if begins_in is None and event.until is None:
         return ", in the loss, outside of any module" if event.exact else ", in which module is not known"
-    begins, ends = _name(place), _name(event.until)
+    begins, ends = _name(begins_in), _name(event.until)
     if event.is_input:
         return f", in what {begins} was given" if event.exact else f", in what {begins} or a module after it was given"
     if event.until is None:
         return f", at or after {begins}"
-    if place != event.until:
-        is_around = place is None or not event.until or place.startswith(f"{event.until}.")
+    if begins_in != event.until:
+        is_around = begins_in is None or not event.until or begins_in.startswith(f"{event.until}.")
         return f", in {ends}, at or after {begins}" if is_around else f", somewhere from {begins} to {ends}"
     return f", in {begins} (its output)" if event.exact else f", in {begins} or after it"
 

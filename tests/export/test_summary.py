@@ -66,7 +66,7 @@ def run(*events: ev.Event) -> RunState:
 
 def test_a_run_has_every_documented_key() -> None:
     state = run(*coop_run())
-    changed = (Changed(True, tuple(state.tree.parameters[place].path for place in (2, 3))),)
+    changed = (Changed(True, tuple(state.tree.parameters[index].path for index in (2, 3))),)
     asked = SetTrainable(7, "text_encoder.blocks.7", True)
     apply(state, ev.CommandApplied(9.0, 120, asked, "unfroze text_encoder.blocks.7", (2, 3), changed))
     apply(state, ev.RunEnded(9.5, 120, 0, None))
@@ -177,13 +177,13 @@ def test_trainable_counts_elements_of_what_requires_a_gradient() -> None:
 def test_a_parameter_has_the_reason_of_its_state() -> None:
     model = coop_model(blocks=1)
     letters, flags = coop_states(model)
-    place = next(place for place, info in enumerate(model.parameters) if info.path == "ctx")
-    letters = letters[:place] + "U" + letters[place + 1 :]
-    reasons = "-" * place + StateReason.CLEARED.value + "-" * (len(letters) - place - 1)
+    index = next(index for index, info in enumerate(model.parameters) if info.path == "ctx")
+    letters = letters[:index] + "U" + letters[index + 1 :]
+    reasons = "-" * index + StateReason.CLEARED.value + "-" * (len(letters) - index - 1)
     rows = round_trip(run(model, ev.ParametersClassified(1.0, 1, letters, flags, reasons)))["parameters"]
     assert [row["path"] for row in rows if row["state_reason"]] == ["ctx"]
     assert (
-        rows[place]["state_reason"]
+        rows[index]["state_reason"]
         == "backward stored the gradient, and .grad was cleared before the optimizer stepped"
     )
 
@@ -220,16 +220,16 @@ def test_who_held_the_peak_of_the_step_that_was_taken_apart() -> None:
     state = run(*coop_run(3))
     assert round_trip(state)["step_peak"] is None
     modules = state.tree.modules
-    place = next(place for place, module in enumerate(modules) if module.path.endswith("blocks.0"))
-    holdings = (Holding("activations", place, 70, 2), Holding("other", -1, 30, 0))
+    index = next(index for index, module in enumerate(modules) if module.path.endswith("blocks.0"))
+    holdings = (Holding("activations", index, 70, 2), Holding("other", -1, 30, 0))
     apply(
         state,
         ev.StepMemoryProfiled(
-            2.0, 3, (10, 100), 2, ((Phase.FORWARD, 0),), 100, 1, Phase.FORWARD, place, holdings,
+            2.0, 3, (10, 100), 2, ((Phase.FORWARD, 0),), 100, 1, Phase.FORWARD, index, holdings,
             (None,) * len(modules), True,
         ),
     )  # fmt: skip
-    path = modules[place].path
+    path = modules[index].path
     assert round_trip(state)["step_peak"] == {
         "step": 3, "bytes": 100, "phase": "forward", "module": path,
         "holdings": [

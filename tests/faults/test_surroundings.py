@@ -98,7 +98,7 @@ def test_nothing_differs_from_python(name: str, tmp_path: Path) -> None:
     for line in expected.stdout.decode().splitlines():
         assert line.replace(str(python), str(shown)) in session.log
     if name == "streams":
-        assert {place.joinpath("own.txt").read_text() for place in (python, plain, shown)} == {"into a file\n"}
+        assert {folder.joinpath("own.txt").read_text() for folder in (python, plain, shown)} == {"into a file\n"}
     if name == "asks":
         assert "stdin belongs to the dashboard" in session.log
         assert theirs(ours.stderr).replace(bytes(plain), bytes(python)) == expected.stderr

@@ -61,8 +61,8 @@ def test_every_source_is_captured_in_order(tmp_path: Path) -> None:
     lines = (tmp_path / "log").read_text().splitlines()
     expected = ["print", "stderr", "fd 1", "fd 2", "buffer", "WARNING:root:logging", "a warning", "subprocess",
                 "libc puts", "libc printf", "system", "forked"]  # fmt: skip
-    places = [next(index for index, line in enumerate(lines) if part in line) for part in expected]
-    assert places == sorted(set(places))
+    indices = [next(index for index, line in enumerate(lines) if part in line) for part in expected]
+    assert indices == sorted(set(indices))
 
 
 def test_what_was_written_before_stays_out(tmp_path: Path) -> None:

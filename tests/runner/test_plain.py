@@ -122,7 +122,7 @@ def test_a_peak_names_its_models_where_several_ran() -> None:
 def test_the_peak_within_a_step_names_its_model_where_several_ran() -> None:
     found = coop_model()
     other = dataclasses.replace(found, models=(dataclasses.replace(found.models[0], name="student", number=9),))
-    place = next(place for place, module in enumerate(found.modules) if module.path == "text_encoder")
+    index = next(index for index, module in enumerate(found.modules) if module.path == "text_encoder")
     traced = ev.StepMemoryProfiled(
         9.0,
         3,
@@ -132,7 +132,7 @@ def test_the_peak_within_a_step_names_its_model_where_several_ran() -> None:
         3 << 20,
         1,
         Phase.FORWARD,
-        place,
+        index,
         (),
         (None,) * len(found.modules),
         True,
@@ -204,7 +204,7 @@ def test_what_measuring_took_is_explained_where_steps_were_exempt_from_the_budge
             9.0, 101, 100, 100, 0, (100,), time, 0.26, 1, 1, exempt_steps=exempt_steps, exempt_seconds=exempt_seconds
         )
         lines = closing(started(), first, rest).splitlines()
-        return lines[next(place for place, line in enumerate(lines) if line.startswith("measuring took")) :]
+        return lines[next(index for index, line in enumerate(lines) if line.startswith("measuring took")) :]
 
     alone = "measuring took 2600 µs a step, 13.0 %"
     assert told(0, 0.0) == [alone]

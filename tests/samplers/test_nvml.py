@@ -95,7 +95,7 @@ def test_by_the_number_alone_only_where_both_count_alike(
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     monkeypatch.setenv("CUDA_DEVICE_ORDER", order)
     names = ("GPU-a", "GPU-b", "GPU-c", "MIG-d")
-    driver = FakeDriver({name: Gpu(used=place + 1) for place, name in enumerate(names)})
+    driver = FakeDriver({name: Gpu(used=index + 1) for index, name in enumerate(names)})
     assert read(driver, DeviceIdentity(1)).used == used
 
 

@@ -23,13 +23,13 @@ value = st.floats(-1e6, 1e6, allow_subnormal=False) | st.just(0.0)
 tensor = st.lists(value, min_size=1, max_size=6)
 
 
-def of(place: int, gradient: Sequence[float], weight: Sequence[float], move: float | None) -> GradientStats:
+def of(index: int, gradient: Sequence[float], weight: Sequence[float], move: float | None) -> GradientStats:
     """The figures of one parameter, each element of which moves by `move`."""
     norm = math.hypot(*weight)
     moved = None if move is None or norm == 0 else math.sqrt(len(weight)) * abs(move) / norm
     zeros = sum(g == 0 for g in gradient) / len(gradient)
     return GradientStats(
-        place,
+        index,
         max(map(abs, gradient)),
         statistics.fmean(gradient),
         statistics.pstdev(gradient),
@@ -43,7 +43,7 @@ def of(place: int, gradient: Sequence[float], weight: Sequence[float], move: flo
 
 def state_of(sizes: Sequence[int], *looks: tuple[int, GradientStats], trainable: str | None = None) -> RunState:
     state = RunState()
-    apply(state, found(Node("M", "M", tuple((f"p{place}", (size,)) for place, size in enumerate(sizes)))))
+    apply(state, found(Node("M", "M", tuple((f"p{index}", (size,)) for index, size in enumerate(sizes)))))
     apply(state, ev.ParametersClassified(1.0, 1, "T" * len(sizes), trainable or "1" * len(sizes)))
     for step, figures in looks:
         apply(state, ev.GradientFiguresMeasured(1.0, step, (figures,)))
@@ -118,10 +118,10 @@ def test_those_of_all_modules_are_those_of_each() -> None:
     apply(state, found(Node("M", "M", (("p", (2,)),), (Node("a", "M", (("p", (4,)),)), inner))))
     count = len(state.tree.parameters)
     apply(state, ev.ParametersClassified(1.0, 1, "T" * count, "1" * (count - 1) + "0"))
-    for place in range(0, count, 2):
-        size = state.tree.parameters[place].count
-        looked = of(place, [place - 1.5] * size, [2.0 + place] * size, 0.5 * place)
-        apply(state, ev.GradientFiguresMeasured(1.0, place + 1, (looked,)))
+    for index in range(0, count, 2):
+        size = state.tree.parameters[index].count
+        looked = of(index, [index - 1.5] * size, [2.0 + index] * size, 0.5 * index)
+        apply(state, ev.GradientFiguresMeasured(1.0, index + 1, (looked,)))
     together = joint_figures_of_modules(state.tree)
     assert len(together) == len(state.tree.modules) == 5
     assert None in together

@@ -134,17 +134,17 @@ def test_any_letters_make_a_sentence_and_the_parts_never_overlap(reach: str, mod
     state = state_of(reach, modes, trainable)
     line = frontier(state.tree)
     assert line is not None
-    assert all(reach[place] == "e" for place in line.stops)
-    assert all(reach[place] == "-" for place in line.never_entered)
-    for place in line.stops:
-        inside = range(place, place + CHAIN.modules[place].subtree_modules)
+    assert all(reach[index] == "e" for index in line.stops)
+    assert all(reach[index] == "-" for index in line.never_entered)
+    for index in line.stops:
+        inside = range(index, index + CHAIN.modules[index].subtree_modules)
         assert not set(inside) & set(line.never_entered)
     words = sentence(state.tree)
     assert words is None or words.endswith(".")
 
 
 def test_a_module_whose_path_is_a_number_is_told_with_its_type() -> None:
-    net = found(Node("Sequential", "Sequential", (), tuple(linear(str(place)) for place in range(3))))
+    net = found(Node("Sequential", "Sequential", (), tuple(linear(str(index)) for index in range(3))))
     state = RunState()
     for event in (
         net,

@@ -47,7 +47,7 @@ def test_the_smallest_part_that_trains_and_holds_most_is_named() -> None:
 
 def test_a_module_without_parameters_has_no_reason_of_its_own() -> None:
     tree = tree_of(*coop_run(3))
-    ctx = next(place for place, info in enumerate(tree.parameters) if info.path == "ctx")
+    ctx = next(index for index, info in enumerate(tree.parameters) if info.path == "ctx")
     path = "text_encoder.blocks.0.mlp.1"
     tree.trainable = "1" * len(tree.parameters)
     with_saved(tree, {path: 4 * MIB}, {path: ctx})

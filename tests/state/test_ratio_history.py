@@ -11,7 +11,7 @@ def test_it_is_bounded_and_keeps_what_was_looked_at_last(parameters: list[int]) 
     history = RatioHistory(points=60, each=8)
     for step, parameter in enumerate(parameters):
         history.append(parameter, step, 0.5)
-        assert len(history) == sum(len(history.of(place)) for place in range(41)) <= 60
+        assert len(history) == sum(len(history.of(index)) for index in range(41)) <= 60
         assert history.of(parameter).steps[-1] == step
 
 

@@ -396,7 +396,7 @@ def test_ratios_become_a_history_and_histograms_stay_the_newest_until_other_mode
         apply(state, ev.GradientFiguresMeasured(1.0, step, (figures,)))
         apply(state, ev.GradientHistogramsMeasured(1.0, step, (histogram(1), histogram(99))))
     assert list(state.tree.ratios.of(1)) == [(3, 0.5), (8, 0.25)]
-    assert {place: step for place, (step, _) in state.tree.histograms.items()} == {1: 8}
+    assert {index: step for index, (step, _) in state.tree.histograms.items()} == {1: 8}
     apply(state, found(MLP))
     assert len(state.tree.ratios) == 0
     assert not state.tree.histograms
@@ -405,8 +405,8 @@ def test_ratios_become_a_history_and_histograms_stay_the_newest_until_other_mode
 def test_histograms_are_bounded_and_the_one_of_longest_ago_gives_way() -> None:
     weights = tuple((f"p{i}", (2,)) for i in range(HISTOGRAMS_KEPT + 5))
     state = state_of(found(Node("Many", "Many", weights)))
-    for place in (*range(HISTOGRAMS_KEPT), 0, *range(HISTOGRAMS_KEPT, HISTOGRAMS_KEPT + 5)):
-        apply(state, ev.GradientHistogramsMeasured(1.0, 1, (histogram(place),)))
+    for index in (*range(HISTOGRAMS_KEPT), 0, *range(HISTOGRAMS_KEPT, HISTOGRAMS_KEPT + 5)):
+        apply(state, ev.GradientHistogramsMeasured(1.0, 1, (histogram(index),)))
     assert len(state.tree.histograms) == HISTOGRAMS_KEPT
     assert 0 in state.tree.histograms
     assert not {1, 2, 3, 4, 5} & state.tree.histograms.keys()

@@ -15,8 +15,8 @@ def module(path: str, parent: int, first: int, own: int, below: int, modules: in
     return ModuleInfo(path, path, "Linear", 0, parent, first, own, below, modules)
 
 
-def parameter(path: str, place: int) -> ParameterInfo:
-    return ParameterInfo(path, (path,), (2, 2), "float32", 4, 16, place)
+def parameter(path: str, index: int) -> ParameterInfo:
+    return ParameterInfo(path, (path,), (2, 2), "float32", 4, 16, index)
 
 
 def one_model() -> RunState:
@@ -39,8 +39,8 @@ def one_model() -> RunState:
     return state
 
 
-def figures(place: int) -> GradientStats:
-    return GradientStats(place, 1.0, 0.0, 1.0, 0.0, 0, 2.0, 0.001, True)
+def figures(index: int) -> GradientStats:
+    return GradientStats(index, 1.0, 0.0, 1.0, 0.0, 0, 2.0, 0.001, True)
 
 
 def late_model(state: RunState, former_modules: tuple[int, ...], former_parameters: tuple[int, ...]) -> None:
@@ -76,9 +76,9 @@ def test_what_was_measured_moves_to_the_new_places() -> None:
 
 def test_a_measurement_of_another_listing_is_dropped() -> None:
     state = one_model()
-    places = (0, 1, 2), (1, 0)
+    indices = (0, 1, 2), (1, 0)
     tree = state.tree
-    apply(state, ev.ModelsFound(2.0, 20, tree.models, tree.modules, tree.parameters[::-1], (), *places, listing=7))
+    apply(state, ev.ModelsFound(2.0, 20, tree.models, tree.modules, tree.parameters[::-1], (), *indices, listing=7))
     for late in (
         ev.GradientsMeasured(3.0, 6, 1.0, None, (1.0, 2.0), listing=6),
         ev.ParametersClassified(3.0, 6, "NN", "00", listing=6),

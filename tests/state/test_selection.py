@@ -134,7 +134,7 @@ def tree_of(model: nn.Module) -> ModuleTree:
 
 def paths(selection: str, model: nn.Module) -> set[str]:
     tree = tree_of(model)
-    return {tree.parameters[place].path for place in find(selection, tree).places}
+    return {tree.parameters[index].path for index in find(selection, tree).indices}
 
 
 def starting(model: nn.Module, starts: Iterable[str]) -> set[str]:
@@ -245,7 +245,7 @@ def test_a_path_counts_before_any_other_reading() -> None:
 
 def test_several_models_each_have_their_own_parts() -> None:
     tree = build([("g", mlp()), ("d", resnet())])
-    found = {tree.parameters[place].path for place in find(":head", tree).places}
+    found = {tree.parameters[index].path for index in find(":head", tree).indices}
     assert found == {"g.4.weight", "g.4.bias", "d.fc.weight", "d.fc.bias"}
     assert find("fc", tree) == find("d.fc", tree)
 
@@ -285,7 +285,7 @@ def test_presets_that_mean_something_are_offered() -> None:
 def test_whatever_is_typed_names_parameters_or_says_why_not(text: str, start: str) -> None:
     tree = SMALL
     try:
-        answer: object = find(start + text, tree).places
+        answer: object = find(start + text, tree).indices
     except NothingSelected as nothing:
         answer = str(nothing)
     assert answer if isinstance(answer, str) else set(answer) <= set(range(len(tree.parameters)))

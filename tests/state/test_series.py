@@ -63,10 +63,10 @@ def test_a_long_run_costs_the_same_per_point() -> None:
     moved = 0
 
     class Counted(Series):
-        def _keep(self, places: list[int]) -> None:
+        def _keep(self, indices: list[int]) -> None:
             nonlocal moved
-            moved += len(places)
-            super()._keep(places)
+            moved += len(indices)
+            super()._keep(indices)
 
     series = Counted(64)
     for step in range(20_000):

@@ -34,7 +34,7 @@ def state_of(*steps: list[ev.Event]) -> RunState:
 
 
 def shown(state: RunState) -> list[tuple[int | None, int]]:
-    return [(saved_bytes(state.tree, place), measured_step(state.tree, place)) for place in (0, 1)]
+    return [(saved_bytes(state.tree, index), measured_step(state.tree, index)) for index in (0, 1)]
 
 
 def test_each_model_shows_the_last_step_that_went_through_it() -> None:

@@ -64,32 +64,32 @@ def by_screen(
 
     `look` is given the terminal when the script has been started.
     """
-    place, log = workplace(directory, scripts), directory / "screen.log"
+    folder, log = workplace(directory, scripts), directory / "screen.log"
     command = [sys.executable, "-m", "gradtui", "--log", str(log), *options, *words]
     with TerminalSession(
-        command, columns=size[0], lines=size[1], env=environment(directory, **environ), cwd=place
+        command, columns=size[0], lines=size[1], env=environment(directory, **environ), cwd=folder
     ) as session:
         look(session)
         session.wait_until(lambda: OVER.search(session.text), "the end of the script")
         session.send("q")
         code = session.wait_end()
         assert session.problems_left() == []
-    return Left(log.read_bytes(), code, _files(place))
+    return Left(log.read_bytes(), code, _files(folder))
 
 
 def _without_screen(command: Sequence[str], directory: Path, name: str, scripts: Path, environ: dict[str, str]) -> Left:
-    place, log = workplace(directory, scripts), directory / f"{name}.log"
+    folder, log = workplace(directory, scripts), directory / f"{name}.log"
     with log.open("wb") as output:
         done = subprocess.run(
-            command, cwd=place, env=environment(directory, **environ), stdin=subprocess.DEVNULL, stdout=output,
+            command, cwd=folder, env=environment(directory, **environ), stdin=subprocess.DEVNULL, stdout=output,
             stderr=subprocess.STDOUT, timeout=100, check=False,
         )  # fmt: skip
-    return Left(log.read_bytes(), done.returncode, _files(place))
+    return Left(log.read_bytes(), done.returncode, _files(folder))
 
 
-def _files(place: Path) -> dict[str, bytes]:
+def _files(folder: Path) -> dict[str, bytes]:
     """What lies there, which is then removed."""
-    there = (path for path in sorted(place.rglob("*")) if path.is_file() and "__pycache__" not in path.parts)
-    found = {str(path.relative_to(place)): path.read_bytes() for path in there}
-    shutil.rmtree(place)
+    there = (path for path in sorted(folder.rglob("*")) if path.is_file() and "__pycache__" not in path.parts)
+    found = {str(path.relative_to(folder)): path.read_bytes() for path in there}
+    shutil.rmtree(folder)
     return found

@@ -95,7 +95,7 @@ async def test_the_first_states_of_a_model_are_drawn_as_they_come() -> None:
 
 async def test_the_first_figures_of_memory_are_drawn_as_they_come() -> None:
     run_of_one = coop_run(1)
-    first = next(place for place, event in enumerate(run_of_one) if isinstance(event, ev.MemoryMeasured))
+    first = next(index for index, event in enumerate(run_of_one) if isinstance(event, ev.MemoryMeasured))
     now = 0.0
     governor = Governor(0, 1.0, wall=lambda: now, cpu=lambda: 0.0)
     for part in INTERVALS:
@@ -373,11 +373,11 @@ async def test_help_can_be_read_to_its_end() -> None:
 def test_the_help_names_what_only_the_palette_has_and_after_the_keys(width: int) -> None:
     told = ["".join(text for text, _ in line) for line in help_lines(width)]
     nameless = [action.title for action in ACTIONS if not action.keys]
-    places = [
+    indices = [
         next(at for at, line in enumerate(told) if line.startswith(f"  ctrl+p       {title}: ")) for title in nameless
     ]
     assert nameless
-    training = [place for place in places if place < told.index("Model")]
+    training = [index for index in indices if index < told.index("Model")]
     assert min(training) > next(at for at, line in enumerate(told) if line.startswith("  q, ctrl+q"))
 
 

@@ -24,7 +24,7 @@ BUFFERS = (
     BufferInfo("image_encoder.bn1.running_mean", (32,), "float32", 32, 128, BN, persistent=True),
     BufferInfo("image_encoder.bn1.running_var", (32,), "float32", 32, 128, BN, persistent=True),
 )
-PREFIX, MEAN, VAR = (~(len(MODEL.parameters) + place) for place in range(3))
+PREFIX, MEAN, VAR = (~(len(MODEL.parameters) + index) for index in range(3))
 
 
 @pytest.fixture

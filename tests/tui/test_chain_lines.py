@@ -65,8 +65,8 @@ def test_through_a_frozen_module_and_on_to_the_prompt() -> None:
 def test_a_block_that_trains_is_not_among_the_frozen_ones() -> None:
     letters, flags = list(state_after().tree.states), list(state_after().tree.trainable)
     block = MODEL.modules[row_of(MODEL, "text_encoder.blocks.7")]
-    for place in range(block.first_parameter, block.first_parameter + block.subtree_parameters):
-        letters[place], flags[place] = "T", "1"
+    for index in range(block.first_parameter, block.first_parameter + block.subtree_parameters):
+        letters[index], flags[index] = "T", "1"
     trained = ev.ParametersClassified(9.0, 9, "".join(letters), "".join(flags))
     shown = lines(state_after(trained, coop_chain(MODEL)), "ctx")
     assert shown[4] == "↓ T text_encoder.blocks.7 Add"
@@ -78,12 +78,12 @@ def test_a_module_whose_own_parameters_train_does_more_than_pass_the_gradient_on
     path = "text_encoder.blocks.3"
     block = MODEL.modules[row_of(MODEL, path)]
     own = range(block.first_parameter, block.first_parameter + block.subtree_parameters)
-    flags = "".join("1" if place in own else flag for place, flag in enumerate(before.trainable))
+    flags = "".join("1" if index in own else flag for index, flag in enumerate(before.trainable))
     for letter, words in (
         ("T", "; it reaches parameters in it and passes on to ctx (step 118)."),
         ("U", ": here it only passes, on its way to ctx (step 118)."),
     ):
-        letters = "".join(letter if place in own else old for place, old in enumerate(before.states))
+        letters = "".join(letter if index in own else old for index, old in enumerate(before.states))
         trained = ev.ParametersClassified(9.0, 9, letters, flags)
         assert lines(state_after(trained, coop_chain(MODEL, path)), path)[0].endswith(words)
 
@@ -107,8 +107,8 @@ def test_what_was_not_called() -> None:
     state = state_after(never(path))
     reach = state.tree.reach
     assert reach is not None
-    place = MODEL.parameters[~row_of(MODEL, path)].module
-    letters = reach.reach[:place] + Reach.NOT_RUN.value + reach.reach[place + 1 :]
+    index = MODEL.parameters[~row_of(MODEL, path)].module
+    letters = reach.reach[:index] + Reach.NOT_RUN.value + reach.reach[index + 1 :]
     state.tree.reach = dataclasses.replace(reach, reach=letters)
     assert lines(state, path)[0].startswith(
         "chain The gradient never comes here: forward did not call its module (step"

@@ -147,7 +147,7 @@ def test_why_autograd_keeps_anything_there() -> None:
     state = state_after()
     block = row_of(MODEL, "text_encoder.blocks.3")
     assert state.tree.saved is not None
-    upstream = tuple(0 if place == block else -1 for place in range(len(MODEL.modules)))
+    upstream = tuple(0 if index == block else -1 for index in range(len(MODEL.modules)))
     apply(state, dataclasses.replace(state.tree.saved, upstream=upstream))
     first = MODEL.parameters[0].path
     shown = " ".join("".join(text for text, _ in fact.spans) for fact in explain(state, block))
@@ -187,9 +187,9 @@ def test_how_high_memory_was_while_a_module_ran() -> None:
 def test_a_checkpointed_module_says_what_is_computed_again_and_what_is_kept_for_it(
     again: int | None, inputs: int, said: str
 ) -> None:
-    place, nothing = row_of(MODEL, "text_encoder.blocks.3"), (0,) * len(MODEL.modules)
-    recomputed = (*nothing[:place], again, *nothing[place + 1 :])
-    kept = (*nothing[:place], inputs, *nothing[place + 1 :])
+    index, nothing = row_of(MODEL, "text_encoder.blocks.3"), (0,) * len(MODEL.modules)
+    recomputed = (*nothing[:index], again, *nothing[index + 1 :])
+    kept = (*nothing[:index], inputs, *nothing[index + 1 :])
     state = state_after(ev.SavedBytesMeasured(9.0, 9, nothing, 0, 0, (), recomputed, kept))
     assert said in words(state, "text_encoder.blocks.3")
     assert said in words(state, "text_encoder")

@@ -120,15 +120,15 @@ def state() -> RunState:
 
 def test_what_is_left_follows_from_what_trains_now() -> None:
     known = state()
-    now = {place for place, flag in enumerate(known.tree.trainable) if flag == "1"}
-    biases = {place for place, info in enumerate(MODEL.parameters) if info.path.endswith(".bias")}
+    now = {index for index, flag in enumerate(known.tree.trainable) if flag == "1"}
+    biases = {index for index, info in enumerate(MODEL.parameters) if info.path.endswith(".bias")}
     expected = {"train only": biases, "freeze": now - biases, "unfreeze": now | biases}
     assert 0 < len(now) < len(MODEL.parameters)
     for mode in MODES:
         choice = freeze_choice.typed(known.tree, mode, "*.bias")
         assert not isinstance(choice, str)
         assert choice.tensors == len(expected[mode])
-        assert choice.elements == sum(MODEL.parameters[place].count for place in expected[mode])
+        assert choice.elements == sum(MODEL.parameters[index].count for index in expected[mode])
         assert choice.selected == len(biases)
 
 
@@ -144,9 +144,9 @@ def test_what_is_on_its_way_is_marked_where_it_changes_something() -> None:
     known = state()
     known.note_submitted(TrainOnly(5, "*.bias"))
     marks = pending_parameters(known)
-    for place, info in enumerate(MODEL.parameters):
-        trains, wanted = known.tree.trainable[place] == "1", info.path.endswith(".bias")
-        assert marks.get(place) == (wanted if trains != wanted else None)
+    for index, info in enumerate(MODEL.parameters):
+        trains, wanted = known.tree.trainable[index] == "1", info.path.endswith(".bias")
+        assert marks.get(index) == (wanted if trains != wanted else None)
     known.pending.clear()
     known.note_submitted(SetTrainable(6, "re:no(", False))
     assert pending_parameters(known) == {}

@@ -74,10 +74,10 @@ async def test_c_checkpoints_the_module_under_the_cursor_and_c_again_no_longer()
         first: Command = SetCheckpointing(1, BLOCK, True)
         assert run.sink.submitted == [first]
         assert marks(run) == [RECOMPUTED]
-        place = row_of(MODEL, BLOCK)
+        index = row_of(MODEL, BLOCK)
         await run.put(ev.CommandApplied(2.0, 41, first, f"checkpoints {BLOCK}, if this step's trial agrees", ()))
         assert marks(run) == [" "]
-        await run.put(ev.CheckpointingChanged(2.0, 42, (place,)))
+        await run.put(ev.CheckpointingChanged(2.0, 42, (index,)))
         assert marks(run) == [RECOMPUTED]
         await run.press("c")
         assert run.sink.submitted[-1] == SetCheckpointing(2, BLOCK, False)

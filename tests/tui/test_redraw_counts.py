@@ -62,7 +62,7 @@ async def calls_of_a_redraw(parameters: int, known: str) -> tuple[int, int, int]
         tree.action_unfold_all()
         ours, everything = [], []
         for step in range(1, STEPS + 1):
-            row = tuple(float(step + place % 7) if known[place % len(known)] == "1" else None for place in range(count))
+            row = tuple(float(step + index % 7) if known[index % len(known)] == "1" else None for index in range(count))
             run.source.put(ev.GradientsMeasured(float(step), step, 1.0, 0.5, row))
             with counting() as folded:
                 run.app._drain()

@@ -58,11 +58,11 @@ def test_columns_come_by_priority_as_there_is_room() -> None:
 
 def checkpointed(path: str, again: int | None, inputs: int) -> ev.SavedBytesMeasured:
     """A measurement in which one module is within a checkpointed region."""
-    place = row_of(MODEL, path)
+    index = row_of(MODEL, path)
     nothing = (0,) * len(MODEL.modules)
     return ev.SavedBytesMeasured(
-        9.0, 9, nothing, 0, 0, (), (*nothing[:place], again, *nothing[place + 1 :]),
-        (*nothing[:place], inputs, *nothing[place + 1 :]),
+        9.0, 9, nothing, 0, 0, (), (*nothing[:index], again, *nothing[index + 1 :]),
+        (*nothing[:index], inputs, *nothing[index + 1 :]),
     )  # fmt: skip
 
 

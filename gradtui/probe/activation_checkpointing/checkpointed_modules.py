@@ -108,21 +108,21 @@ def _of_tensors(
     would become two (attention asks whether `query is key`).
     """
     leaves, spec = tree_flatten((args, kwargs))
-    places: dict[int, int] = {}
+    indices: dict[int, int] = {}
     tensors: list[torch.Tensor] = []
     where: list[tuple[int, int]] = []
-    for place, leaf in enumerate(leaves):
+    for index, leaf in enumerate(leaves):
         if isinstance(leaf, torch.Tensor):
-            if id(leaf) not in places:
-                places[id(leaf)] = len(tensors)
+            if id(leaf) not in indices:
+                indices[id(leaf)] = len(tensors)
                 tensors.append(leaf)
-            where.append((place, places[id(leaf)]))
-            leaves[place] = None
+            where.append((index, indices[id(leaf)]))
+            leaves[index] = None
 
     def again(*values: Any) -> Any:
         filled = list(leaves)
-        for place, number in where:
-            filled[place] = values[number]
+        for index, number in where:
+            filled[index] = values[number]
         args, kwargs = tree_unflatten(filled, spec)
         return call(*args, **kwargs)
 

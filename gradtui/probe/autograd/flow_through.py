@@ -43,7 +43,7 @@ class FlowThrough:
 
     @cached_property
     def _evaluated(self) -> set[int]:
-        return {place for place in self._ran_between if place not in self._entered}
+        return {index for index in self._ran_between if index not in self._entered}
 
     def through(self, module: int) -> Answer:
         """Return whether a gradient passes through this module to something outside it, and why that is unknown (None)."""
@@ -62,7 +62,7 @@ class FlowThrough:
             return True, StateReason.NONE
         if is_hidden(module, self._opaque, self._ancestors):
             return None, StateReason.HIDDEN
-        if module in self._called or any(place in self._evaluated for place in self._ancestors.up_from(module)):
+        if module in self._called or any(index in self._evaluated for index in self._ancestors.up_from(module)):
             return False, StateReason.NONE
         parent = self._tree.parents[module]
         if parent >= 0 and self._is_container(module):
@@ -71,10 +71,10 @@ class FlowThrough:
 
     def _by_caller(self, module: int) -> Answer:
         """Return the answer for a module that was not called: the code of its nearest called ancestor may have used it."""
-        for place in self._ancestors.up_from(module):
-            if place in self._entered:
+        for index in self._ancestors.up_from(module):
+            if index in self._entered:
                 break
-            if place in self._called:
+            if index in self._called:
                 return False, StateReason.NONE
         return None, StateReason.NOT_CALLED
 

@@ -88,21 +88,21 @@ class Ancestors:
 def reach_letters(tree: ModuleTree, graphs: GraphsOfStep, trace: ModuleCallLog, evaluated: Iterable[int]) -> str:
     """Return a `Reach` letter for each module with its submodules. Roots `evaluated` between steps ran, with all in them."""
     ancestors = Ancestors(tree)
-    entered = ancestors.with_all(graphs.active | graphs.passing | {place for _, place in graphs.edges})
+    entered = ancestors.with_all(graphs.active | graphs.passing | {index for _, index in graphs.edges})
     # A module of a frozen weight that another module's operation uses (the output projection of nn.MultiheadAttention).
     through = ancestors_left(graphs.edges, ancestors) | (graphs.passing - graphs.active)
     ran, opaque = ancestors.with_all(trace.grad_modes), graphs.opaque
-    for place in evaluated:
-        if place not in entered:
-            ran.update(range(place, place + tree.modules[place].subtree_modules))
+    for index in evaluated:
+        if index not in entered:
+            ran.update(range(index, index + tree.modules[index].subtree_modules))
     letters = []
-    for place in range(len(tree.modules)):
-        if place in entered:
-            reach = Reach.THROUGH if place in through else Reach.ENDS
-        elif is_hidden(place, opaque, ancestors):
+    for index in range(len(tree.modules)):
+        if index in entered:
+            reach = Reach.THROUGH if index in through else Reach.ENDS
+        elif is_hidden(index, opaque, ancestors):
             reach = Reach.UNKNOWN
         else:
-            reach = Reach.NOT_ENTERED if place in ran else Reach.NOT_RUN
+            reach = Reach.NOT_ENTERED if index in ran else Reach.NOT_RUN
         letters.append(reach.value)
     return "".join(letters)
 
@@ -121,19 +121,19 @@ def ancestors_left(edges: Iterable[tuple[int, int]], ancestors: Ancestors) -> se
 
 def is_hidden(module: int, opaque: set[int], ancestors: Ancestors) -> bool:
     """Return whether a module's operations may be inside an operation that represents the code of several modules."""
-    return bool(opaque) and (OUTSIDE in opaque or any(place in opaque for place in ancestors.up_from(module)))
+    return bool(opaque) and (OUTSIDE in opaque or any(index in opaque for index in ancestors.up_from(module)))
 
 
 def grad_mode_letters(tree: ModuleTree, called: Mapping[int, str], evaluated: Mapping[int, str], reach: str) -> str:
     """Return a `GradMode` letter for each module, from the modules `called` in a step and the roots `evaluated`."""
     letters: list[str] = []
-    for place, module in enumerate(tree.modules):
-        own = called.get(place) or evaluated.get(place)
+    for index, module in enumerate(tree.modules):
+        own = called.get(index) or evaluated.get(index)
         above = letters[module.parent] if module.parent >= 0 else GradMode.NOT_RUN.value
-        if reach and reach[place] == Reach.UNKNOWN.value:
+        if reach and reach[index] == Reach.UNKNOWN.value:
             # A reentrant checkpoint at first runs its modules under no_grad, which says nothing about backward.
             own = GradMode.UNKNOWN.value
-        elif reach and reach[place] in ENTERED:
+        elif reach and reach[index] in ENTERED:
             own = GradMode.GRAD.value
         letters.append(own or above)
     return "".join(letters)
@@ -153,6 +153,6 @@ def gradient_bytes(tree: ModuleTree, device_type: str) -> tuple[int, ...]:
 def training_flags(tree: ModuleTree) -> str:
     """Return `Module.training` of each module as "1" or "0"; "-" for a module that no longer exists."""
     flags = ["-"] * len(tree.modules)
-    for place, module in tree.live_modules():
-        flags[place] = "1" if module.training else "0"
+    for index, module in tree.live_modules():
+        flags[index] = "1" if module.training else "0"
     return "".join(flags)

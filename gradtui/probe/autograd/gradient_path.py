@@ -183,14 +183,14 @@ class _Graph:
         waiting = [entry]
         for node in waiting:
             leaf = leaf_of(node)
-            place = tree.owns(leaf) if leaf is not None else None
-            if place is not None and tree.parameters[place].module not in own:
+            index = tree.owns(leaf) if leaf is not None else None
+            if index is not None and tree.parameters[index].module not in own:
                 way: list[GraphNode] = []
                 step = before[node]
                 while step is not None:
                     way.append(step)
                     step = before[step]
-                return self.hops(reversed(way)), place
+                return self.hops(reversed(way)), index
             for next_node in self.following.get(node, ()):
                 if next_node not in before:
                     before[next_node] = node
@@ -212,7 +212,7 @@ class _Graph:
         hops = self.hops(self.way_to(node)) if node is not None else ()
         holders = set(_around(target)) - {target.module}
         # The order of calls does not show what an ancestor does with the results of several other modules.
-        end = next((place for place, hop in enumerate(hops, start=1) if hop.module in holders), len(hops))
+        end = next((index for index, hop in enumerate(hops, start=1) if hop.module in holders), len(hops))
         return Chain(hops=hops[:end], operations=len(self.following), whole=self.whole, hidden=hidden)
 
 

@@ -80,12 +80,12 @@ class ModuleCallLog:
 
     def module_of(self, number: int) -> int:
         """Return the module whose code made the node with this sequence number."""
-        place = bisect_right(self.numbers, number) - 1
-        return self.modules[place] if place >= 0 else OUTSIDE
+        index = bisect_right(self.numbers, number) - 1
+        return self.modules[index] if index >= 0 else OUTSIDE
 
     def ended(self, modules: Container[int]) -> int | None:
         """Return the sequence number of the first operation after the last of these modules ran; None if none of them ran."""
-        ran = [place for place, module in enumerate(self.modules) if module in modules]
+        ran = [index for index, module in enumerate(self.modules) if module in modules]
         return self.numbers[min(ran[-1] + 1, len(self.numbers) - 1)] if ran else None
 
     def entered_within(self, number: int, module: int) -> set[int]:
@@ -93,10 +93,10 @@ class ModuleCallLog:
 
         Modules that run after it, also without recording (an `Identity`), cannot be distinguished from those within it.
         """
-        places = slice(bisect_right(self.numbers, number), bisect_right(self.numbers, number + 1))
-        ran = self.modules[places]
+        indices = slice(bisect_right(self.numbers, number), bisect_right(self.numbers, number + 1))
+        ran = self.modules[indices]
         # The last return to the caller is followed by the code that recorded the next operation.
-        last = max((place for place, each in enumerate(ran) if each == module), default=0)
+        last = max((index for index, each in enumerate(ran) if each == module), default=0)
         return set(ran[:last]) - {module}
 
 
@@ -112,14 +112,14 @@ def joined(before: str | None, now: str) -> str:
     return before if before == _GRAD else now
 
 
-Places = Mapping[int, tuple[int, "weakref.ref[nn.Module]"]]
+ModuleIndices = Mapping[int, tuple[int, "weakref.ref[nn.Module]"]]
 """`id()` of a module -> its index and a weak reference to it."""
 
 
 class ModuleCallLogger:
     """Fills one log at a time with the module calls of the thread that began it."""
 
-    __slots__ = ("_parents", "_places", "_thread", "_trace", "calls", "inside", "minds", "on", "passes")
+    __slots__ = ("_indices", "_parents", "_thread", "_trace", "calls", "inside", "minds", "on", "passes")
 
     def __init__(self) -> None:
         self.on = False
@@ -139,7 +139,7 @@ class ModuleCallLogger:
         index."""
         self._parents: Sequence[int] = ()
         self._trace = ModuleCallLog()
-        self._places: Places = {}
+        self._indices: ModuleIndices = {}
         self._thread = 0
 
     @property
@@ -147,7 +147,9 @@ class ModuleCallLogger:
         """The log that is being filled; an empty one if there is none."""
         return self._trace
 
-    def begin(self, places: Places, onto: ModuleCallLog | None = None, parents: Sequence[int] = ()) -> ModuleCallLog:
+    def begin(
+        self, indices: ModuleIndices, onto: ModuleCallLog | None = None, parents: Sequence[int] = ()
+    ) -> ModuleCallLog:
         """Begin a new log, or continue with `onto`.
 
         Args:
@@ -158,7 +160,7 @@ class ModuleCallLogger:
         if onto is None:
             self.calls.clear()
         self._parents = parents
-        self._trace, self._places, self._thread = onto or ModuleCallLog(), places, get_ident()
+        self._trace, self._indices, self._thread = onto or ModuleCallLog(), indices, get_ident()
         self.on = True
         self.passes = False
         return self._trace
@@ -167,17 +169,17 @@ class ModuleCallLogger:
         """Stop logging. The log so far belongs to the caller that began it."""
         self.on = False
         self.passes = self.inside != 0 and not self.minds
-        self._trace, self._places = ModuleCallLog(), {}
+        self._trace, self._indices = ModuleCallLog(), {}
 
     def entered(self, now: int, module: nn.Module) -> None:  # noqa: ARG002 - as every callback of a hook
         """Handle the beginning of a module call."""
         if self.on and get_ident() == self._thread:
-            # Inlined `ModuleTree.place_of`.
-            known, caller = self._places.get(id(module)), self._trace.now
-            place = known[0] if known is not None and known[1]() is module else OUTSIDE
-            if caller >= 0 and self._parents and (place < 0 or self._parents[place] < 0):
+            # Inlined `ModuleTree.index_of`.
+            known, caller = self._indices.get(id(module)), self._trace.now
+            index = known[0] if known is not None and known[1]() is module else OUTSIDE
+            if caller >= 0 and self._parents and (index < 0 or self._parents[index] < 0):
                 self.calls[id(module)] = weakref.ref(module), caller
-            self._trace.entered(place)
+            self._trace.entered(index)
 
     def left(self, now: int) -> None:  # noqa: ARG002
         """Handle the end of the innermost module call, whether it returned or raised."""

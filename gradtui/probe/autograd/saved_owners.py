@@ -65,9 +65,9 @@ class SavedOwners:
                 if following is not None and following not in seen and leaf_of(following) is None:
                     seen.add(following)
                     waiting.append(following)
-            place = nearest_leaf(node, self._tree.owns) if self._trace is None else None
-            if place is not None:
-                anchors.append((number_of(node), self._tree.parameters[place].module))
+            index = nearest_leaf(node, self._tree.owns) if self._trace is None else None
+            if index is not None:
+                anchors.append((number_of(node), self._tree.parameters[index].module))
         anchors.sort()
         self._numbers, self._modules = [number for number, _ in anchors], [module for _, module in anchors]
         yield from sorted(seen, key=number_of)
@@ -86,8 +86,8 @@ class SavedOwners:
         """Return `in blocks.3.fc (AddmmBackward0)` if that is known, else `by GeluBackward0 after blocks.3.fc`."""
         name, number = str(node.name()), number_of(node)
         if self._trace is not None:
-            place = self._trace.module_of(number)
-            return f"by {name}" if place == OUTSIDE else f"in {self._path(place)} ({name})"
+            index = self._trace.module_of(number)
+            return f"by {name}" if index == OUTSIDE else f"in {self._path(index)} ({name})"
         before = bisect_right(self._numbers, number) - 1
         if before < 0:
             return f"by {name}"

@@ -72,7 +72,7 @@ class _Walk:
         """Storage key -> sequence number and module of the operation that saved it first in the forward. Its bytes count for
         that module."""
         # Keep nodes alive while walking, because autograd recreates their Python objects and reuses addresses.
-        self._places: dict[GraphNode, int] = {}
+        self._indices: dict[GraphNode, int] = {}
         """The module of each visited node: the one that ran the operation, or that owns the parameter."""
         self._leaves: dict[GraphNode, Leaf] = {}
         self._visited: list[GraphNode] = []
@@ -84,30 +84,30 @@ class _Walk:
         """Offsets into `_following`: where the successors of one node end and those of the next begin."""
 
     def over(self, roots: Iterable[torch.Tensor]) -> GraphSummary:
-        places, leaves, module_of, ends = self._places, self._leaves, self._trace.module_of, self._ends
+        indices, leaves, module_of, ends = self._indices, self._leaves, self._trace.module_of, self._ends
         tops = [top for root in roots if (top := root.grad_fn) is not None and leaf_of(top) is None]
         waiting = list(dict.fromkeys(tops))
         most = deepest()
         for top in waiting:
-            places[top] = module_of(number_of(top))
+            indices[top] = module_of(number_of(top))
         while waiting:
             node = waiting.pop()
             following = [next_node for next_node, _ in node.next_functions if next_node is not None]
             for next_node in following:
-                if next_node in places:
+                if next_node in indices:
                     continue
                 leaf = leaf_of(next_node)
                 if leaf is None:
-                    places[next_node] = module_of(number_of(next_node))
+                    indices[next_node] = module_of(number_of(next_node))
                     waiting.append(next_node)
                 else:
                     own = leaves[next_node] = self._known.leaves.get(id(leaf), _UNKNOWN)
-                    places[next_node] = own.module
+                    indices[next_node] = own.module
             self._visited.append(node)
             self._numbers.append(number_of(node))
             self._following += following
             ends.append(len(self._following))
-            self._visit(node, self._numbers[-1], places[node], following)
+            self._visit(node, self._numbers[-1], indices[node], following)
             if len(self._visited) == most and is_too_deep(tops, most):
                 raise TooDeepError
         self._facts.nodes = len(self._visited)
@@ -123,7 +123,7 @@ class _Walk:
             by_module[module] = by_module.get(module, 0) + storages[key]
 
     def _visit(self, node: GraphNode, number: int, module: int, following: list[GraphNode]) -> None:
-        facts, places = self._facts, self._places
+        facts, indices = self._facts, self._indices
         facts.active.add(module)
         if hides_modules(node):
             if is_reentrant_checkpoint(node):
@@ -132,7 +132,7 @@ class _Walk:
             facts.opaque.add(module)
         elif module not in facts.passing:
             for next_node in following:
-                if places[next_node] != module:
+                if indices[next_node] != module:
                     facts.passing.add(module)
                     break
         if module == OUTSIDE and _DOUBLE_BACKWARD in node.name():
@@ -262,15 +262,15 @@ class _Walk:
         module.
         """
         nodes, numbers, all_following, ends = self._visited, self._numbers, self._following, self._ends
-        upstream, edges, places = self._facts.upstream, self._facts.edges, self._places
+        upstream, edges, indices = self._facts.upstream, self._facts.edges, self._indices
         first = {node: own for node, own in self._leaves.items() if own.parameter >= 0}
         second: dict[GraphNode, Leaf] = {}
         for at in sorted(range(len(nodes)), key=numbers.__getitem__):
             node = nodes[at]
-            module = places[node]
+            module = indices[node]
             one = other = None
             for next_node in all_following[ends[at] : ends[at + 1]]:
-                edges.add((module, places[next_node]))
+                edges.add((module, indices[next_node]))
                 if other is not None or next_node not in first:
                     continue
                 for each in (first[next_node], second.get(next_node)):

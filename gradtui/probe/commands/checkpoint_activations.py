@@ -68,7 +68,7 @@ class Checkpointing:
     @property
     def waits(self) -> bool:
         """Whether anything is pending at the next step boundary."""
-        return bool(self._trials or self._receipts) or (bool(self._told) and self._told != self._places())
+        return bool(self._trials or self._receipts) or (bool(self._told) and self._told != self._indices())
 
     def tree_changed(self) -> None:
         """Emit the checkpointed modules again, since modules have new indexes."""
@@ -77,7 +77,7 @@ class Checkpointing:
     def set(self, command: SetCheckpointing) -> CommandResult:
         """Turn checkpointing of the named module on or off. Raises `CommandRefused`."""
         tree = self._view.tree
-        path, place, module = module_at(command.path, tree)
+        path, index, module = module_at(command.path, tree)
         on = self._checkpoints.get(module) is not None
         if command.on is on:
             raise CommandRefused(
@@ -85,8 +85,8 @@ class Checkpointing:
             )
         if not command.on:
             return self._off(module, path, command.id)
-        self._refuse(place, module, tree)
-        inner = [info.path for each, info in enumerate(tree.modules) if place in ancestors(each, tree)
+        self._refuse(index, module, tree)
+        inner = [info.path for each, info in enumerate(tree.modules) if index in ancestors(each, tree)
                  and (live := tree.module_refs[each]()) is not None and self._checkpoints.get(live)]  # fmt: skip
         self._on(module, path, command.id)
         note = f"; {' and '.join(inner[:3])} within it count again when it no longer is" if inner else ""
@@ -131,9 +131,9 @@ class Checkpointing:
 
         return undo
 
-    def _refuse(self, place: int, module: nn.Module, tree: ModuleTree) -> None:
-        path = tree.modules[place].path
-        around = ancestors(place, tree)
+    def _refuse(self, index: int, module: nn.Module, tree: ModuleTree) -> None:
+        path = tree.modules[index].path
+        around = ancestors(index, tree)
         if not around:
             raise CommandRefused(
                 "checkpointing the whole model saves nothing: backward would hold all of it again at once"
@@ -145,8 +145,8 @@ class Checkpointing:
         live = {each: found for each in around if (found := tree.module_refs[each]()) is not None}
         if any(map(is_scripted, module.modules())):
             raise CommandRefused(f"{path} is TorchScript's: its code cannot be called in parts")
-        wrapped = {tree.place_of(wrapper) for ref in tree.wrapper_refs if (wrapper := ref()) is not None}
-        below = range(place, place + tree.modules[place].subtree_modules)
+        wrapped = {tree.index_of(wrapper) for ref in tree.wrapper_refs if (wrapper := ref()) is not None}
+        below = range(index, index + tree.modules[index].subtree_modules)
         if any(map(is_compiled, [*module.modules(), *live.values()])) or wrapped & {*around, *below}:
             raise CommandRefused(f"{path} is compiled: what its code keeps is the compiler's to say")
         outer = next((tree.modules[each].path for each, found in live.items() if self._checkpoints.get(found)), None)
@@ -214,17 +214,17 @@ class Checkpointing:
             parts.append(f"step about {receipt.seconds * 1e3:.3g} → {after * 1e3:.3g} ms")
         return f"{receipt.text}: {', '.join(parts) or 'nothing was measured'}"
 
-    def _places(self) -> tuple[int, ...]:
+    def _indices(self) -> tuple[int, ...]:
         tree = self._view.tree
         live = [(each, each.module()) for each in self._checkpoints.wanted.values()]
-        places = (tree.place_of(module) for each, module in live if each.agreed and module is not None)
-        return tuple(sorted(place for place in places if place >= 0))
+        indices = (tree.index_of(module) for each, module in live if each.agreed and module is not None)
+        return tuple(sorted(index for index in indices if index >= 0))
 
     def _tell(self, step: int) -> None:
-        places = self._places()
-        if places != self._told:
-            self._told = places
-            self._emit(CheckpointingChanged(self._clock.at(), step, places))
+        indices = self._indices()
+        if indices != self._told:
+            self._told = indices
+            self._emit(CheckpointingChanged(self._clock.at(), step, indices))
 
 
 def _hooks_run_again(module: nn.Module) -> str:

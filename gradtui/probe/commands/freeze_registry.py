@@ -118,7 +118,7 @@ class FreezeRegistry:
         self.forget(named.values())
         held = list(modules)
         self.statistics.hold(held)
-        paths = {id(module): self._view.tree.modules[place].path for place, module in self._view.tree.live_modules()}
+        paths = {id(module): self._view.tree.modules[index].path for index, module in self._view.tree.live_modules()}
         self.watches.append(
             FreezeVerifier(command, step, named.items(), [(paths.get(id(module), ""), module) for module in held])
         )
@@ -173,7 +173,7 @@ class FreezeRegistry:
 
     def _assert_again(self, step: int, tensors: list[torch.Tensor]) -> None:
         given_up = None
-        chosen = {place: tensor for tensor in tensors if (place := self._view.tree.owns(tensor)) is not None}
+        chosen = {index: tensor for tensor in tensors if (index := self._view.tree.owns(tensor)) is not None}
         try:
             refusals.refuse_special(chosen, self._view.tree)
             refusals.refuse_to_end_training(chosen, self._view.tree, self._training())
@@ -290,9 +290,9 @@ class FreezeRegistry:
         frozen = [tensor for _, tensor in self.parameters()]
         modules = {id(module) for module in self.statistics.live()}
         now = (
-            tuple(sorted(place for place in tree.places(frozen) if place is not None)),
-            tuple(sorted(place for tensor in self._contending.living() if (place := tree.owns(tensor)) is not None)),
-            tuple(place for place, module in tree.live_modules() if id(module) in modules),
+            tuple(sorted(index for index in tree.indices(frozen) if index is not None)),
+            tuple(sorted(index for tensor in self._contending.living() if (index := tree.owns(tensor)) is not None)),
+            tuple(index for index, module in tree.live_modules() if id(module) in modules),
         )
         self._is_told = True
         if now != self._in_force:

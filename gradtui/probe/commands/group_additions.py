@@ -49,4 +49,4 @@ class ToldAdditions:
 
     def _paths(self, tensors: list[torch.Tensor]) -> tuple[str, ...]:
         tree = self._view.tree
-        return tuple(tree.parameters[place].path for tensor in tensors if (place := tree.owns(tensor)) is not None)
+        return tuple(tree.parameters[index].path for tensor in tensors if (index := tree.owns(tensor)) is not None)

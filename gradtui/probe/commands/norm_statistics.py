@@ -113,20 +113,20 @@ def covered(
     `trainable` count as such, regardless of their `requires_grad`.
     """
     flags = [
-        place in frozen or (place not in trainable and (tensor := reference()) is not None and not tensor.requires_grad)
-        for place, reference in enumerate(tree.parameter_refs)
+        index in frozen or (index not in trainable and (tensor := reference()) is not None and not tensor.requires_grad)
+        for index, reference in enumerate(tree.parameter_refs)
     ]
     # Number of parameters before each index that are frozen, and that are named.
     frozen_before = [0, *accumulate(flags)]
-    named_before = [0, *accumulate(named is None or place in named for place in range(len(flags)))]
+    named_before = [0, *accumulate(named is None or index in named for index in range(len(flags)))]
     whole: list[bool] = []
     for info in tree.modules:
         first, end = info.first_parameter, info.first_parameter + info.subtree_parameters
         own = frozen_before[end] - frozen_before[first] == end - first and named_before[end] > named_before[first]
         # A parent comes before its children.
         whole.append(own or (info.parent >= 0 and whole[info.parent]))
-    for place, module in tree.live_modules():
-        if whole[place] and collects_statistics(module):
+    for index, module in tree.live_modules():
+        if whole[index] and collects_statistics(module):
             yield module
 
 

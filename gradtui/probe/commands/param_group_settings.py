@@ -87,35 +87,35 @@ def _schedulers_of(optimizer: Optimizer) -> list[Any]:
     return [each for each in found if getattr(each, "optimizer", None) is optimizer]
 
 
-def _scale(schedulers: Sequence[Any], group: dict[str, Any], place: int, factor: float) -> list[tuple[Any, ...]]:
+def _scale(schedulers: Sequence[Any], group: dict[str, Any], index: int, factor: float) -> list[tuple[Any, ...]]:
     """Scale what schedulers compute rates from; return (owner's reference, name, index, before, after) of each value."""
     changed: list[tuple[Any, ...]] = []
     for name in _OF_GROUP:
         if isinstance(group.get(name), (int, float)):
-            changed.append((None, name, place, group[name], group[name] * factor))
+            changed.append((None, name, index, group[name], group[name] * factor))
             group[name] *= factor
     seen: set[int] = set()
     for scheduler in schedulers:
         for name in _OF_SCHEDULER:
             rates: Any = getattr(scheduler, name, None)
-            fits = isinstance(rates, list) and place < len(rates) and isinstance(rates[place], (int, float))
+            fits = isinstance(rates, list) and index < len(rates) and isinstance(rates[index], (int, float))
             if fits and id(rates) not in seen:
                 seen.add(id(rates))
-                changed.append((weakref.ref(scheduler), name, place, rates[place], rates[place] * factor))
-                rates[place] *= factor
+                changed.append((weakref.ref(scheduler), name, index, rates[index], rates[index] * factor))
+                rates[index] *= factor
     return changed
 
 
 def _undo(
-    title: str, optimizer: Optimizer, place: int, undos: list[_Change], scaled: list[tuple[Any, ...]]
+    title: str, optimizer: Optimizer, index: int, undos: list[_Change], scaled: list[tuple[Any, ...]]
 ) -> Callable[[], CommandResult]:
     reference = weakref.ref(optimizer)
 
     def undo() -> CommandResult:
         live = reference()
-        if live is None or place >= len(live.param_groups):
+        if live is None or index >= len(live.param_groups):
             raise TargetGone(f"{title} is gone")
-        group = live.param_groups[place]
+        group = live.param_groups[index]
         said = []
         for name, before, after in undos:
             now = float(group[name])

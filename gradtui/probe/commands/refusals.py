@@ -71,8 +71,8 @@ def _wrapper(tree: ModuleTree, kinds: Sequence[str]) -> str | None:
 
 def refuse_special(chosen: Mapping[int, torch.Tensor], tree: ModuleTree) -> None:
     """Refuse tensors whose `requires_grad` autograd would not let gradtui change."""
-    for place, tensor in chosen.items():
-        path = tree.parameters[place].path
+    for index, tensor in chosen.items():
+        path = tree.parameters[index].path
         if is_lazy(tensor):
             raise CommandRefused(f"{path} has no shape yet (a lazy module): it can be toggled after the first forward")
         if not tensor.is_leaf:
@@ -86,13 +86,13 @@ def refuse_special(chosen: Mapping[int, torch.Tensor], tree: ModuleTree) -> None
 def refuse_untrainable(chosen: Mapping[int, torch.Tensor], tree: ModuleTree, optimizers: Sequence[Optimizer]) -> None:
     """Refuse tensors that cannot have a gradient, and those whose optimizer would raise an error at their gradient."""
     owners = membership.owners(optimizers)
-    for place, tensor in chosen.items():
-        path = tree.parameters[place].path
+    for index, tensor in chosen.items():
+        path = tree.parameters[index].path
         if not (tensor.is_floating_point() or tensor.is_complex()):
-            kind = tree.parameters[place].dtype
+            kind = tree.parameters[index].dtype
             raise CommandRefused(f"only floating point tensors can have a gradient, and {path} is {kind}")
         if id(tensor) in owners:
-            sparse = membership.makes_sparse_gradients(place, tree)
+            sparse = membership.makes_sparse_gradients(index, tree)
             reason = membership.objection(*owners[id(tensor)], tensor, sparse=sparse)
             if reason is not None:
                 raise CommandRefused(f"{path} cannot be trained by the optimizer that owns it: {reason}")
@@ -170,13 +170,13 @@ def _refuse_to_empty(
 
 def _is_any_reached(tensors: Iterable[torch.Tensor], tree: ModuleTree, training: Training) -> bool:
     for tensor in tensors:
-        place = tree.owns(tensor) if tensor.requires_grad else None
-        known = place is None or (place not in training.unreached and place not in training.untried)
+        index = tree.owns(tensor) if tensor.requires_grad else None
+        known = index is None or (index not in training.unreached and index not in training.untried)
         if tensor.requires_grad and known:
             return True
     return False
 
 
 def _of_untried(tree: ModuleTree, training: Training) -> str:
-    untried = any(place in training.untried for place in range(len(tree.parameters)))
+    untried = any(index in training.untried for index in range(len(tree.parameters)))
     return " (what was just unfrozen counts once a step has shown that it gets one)" if untried else ""

@@ -31,8 +31,8 @@ def select(command: SetTrainable, tree: ModuleTree) -> tuple[str, dict[int, torc
 
     Raises `CommandRefused` if there is none.
     """
-    path, places = named(command.path, tree)
-    return path, {place: tensor for place in places if (tensor := tree.parameter_refs[place]()) is not None}
+    path, indices = named(command.path, tree)
+    return path, {index: tensor for index in indices if (tensor := tree.parameter_refs[index]()) is not None}
 
 
 def named(selection: str, tree: ModuleTree) -> Selected:
@@ -41,7 +41,7 @@ def named(selection: str, tree: ModuleTree) -> Selected:
         selected = selections.find(selection, tree)
     except NothingSelected as nothing:
         raise CommandRefused(str(nothing)) from None
-    if not selected.places:
+    if not selected.indices:
         raise CommandRefused(f"{selected.shown or 'the model'} has no parameters")
     return selected
 
@@ -49,18 +49,18 @@ def named(selection: str, tree: ModuleTree) -> Selected:
 def find(path: str, tree: ModuleTree) -> int | None:
     """Return the index of the parameter of this name or None; the name may predate a model that has come or gone since."""
     for spelling in selections.spellings(path, tree):
-        for place, info in enumerate(tree.parameters):
+        for index, info in enumerate(tree.parameters):
             if spelling in info.names:
-                return place
+                return index
     return None
 
 
 def find_module(path: str, tree: ModuleTree) -> int | None:
     """Return the index of the module of this path or None, as `find` does for parameters."""
     for spelling in selections.spellings(path, tree):
-        for place, info in enumerate(tree.modules):
+        for index, info in enumerate(tree.modules):
             if info.path == spelling:
-                return place
+                return index
     return None
 
 
@@ -124,7 +124,7 @@ def _unfreeze(
     refusals.refuse_lbfgs(chosen, optimizers, "it remembers directions of the parameters it began with")
     refusals.refuse_untrainable(chosen, tree, optimizers)
     owners = membership.owners(optimizers)
-    orphans = {place: tensor for place, tensor in chosen.items() if id(tensor) not in owners}
+    orphans = {index: tensor for index, tensor in chosen.items() if id(tensor) not in owners}
     refusals.refuse_joining_in_backward(orphans, tree, training)
     try:
         joining = joined.plan(orphans, tree, optimizers)
@@ -151,8 +151,8 @@ def _of_compiled(chosen: Iterable[int], tree: ModuleTree) -> str:
     """Return a note if a compiled module contains a parameter: torch.compile recompiles for each new pattern of flags."""
     compiled = {id(wrapped) for wrapper in tree.wrapper_refs if (wrapped := _wrapped(wrapper())) is not None}
     looked: set[int] = set()
-    for place in chosen:
-        module = tree.parameters[place].module
+    for index in chosen:
+        module = tree.parameters[index].module
         while module >= 0 and module not in looked:
             looked.add(module)
             live = tree.module_refs[module]()
@@ -181,10 +181,10 @@ def _all_or_nothing(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
 
 
 def extent(path: str, chosen: dict[int, torch.Tensor], tree: ModuleTree) -> str:
-    size = sum(tree.parameters[place].count for place in chosen)
+    size = sum(tree.parameters[index].count for index in chosen)
     tensors = "1 tensor" if len(chosen) == 1 else f"{len(chosen)} tensors"
     # Further paths are worth a mention only if the user named a path, not a pattern or a preset.
-    is_path = any(within(name, path) for place in chosen for name in tree.parameters[place].names)
-    elsewhere = [listed for place in chosen if is_path and not within(listed := tree.parameters[place].path, path)]
+    is_path = any(within(name, path) for index in chosen for name in tree.parameters[index].names)
+    elsewhere = [listed for index in chosen if is_path and not within(listed := tree.parameters[index].path, path)]
     tied = f" (tied to {', '.join(elsewhere[:3])}{' …' if len(elsewhere) > 3 else ''})" if elsewhere else ""
     return f"{tensors}, {size:,} parameter{'' if size == 1 else 's'}{tied}"

@@ -103,23 +103,23 @@ class TrainabilityController:
         """Freeze or unfreeze the parameters that the command names. Raises `CommandRefused`."""
         path, named = requires_grad.select(command, self._view.tree)
         done = self._set(command, path, named)
-        chosen = {place: named[place] for place in done.parameters} if command.trainable else {}
+        chosen = {index: named[index] for index in done.parameters} if command.trainable else {}
         return self._warned(done, chosen)
 
     def train_only(self, command: TrainOnly) -> CommandResult:
         """Unfreeze the named parameters and freeze all others. Raises `CommandRefused`, and then changes nothing."""
         tree = self._view.tree
-        shown, places = requires_grad.named(command.selection, tree)
+        shown, indices = requires_grad.named(command.selection, tree)
         live = dict(tree.live_parameters())
-        wanted = {place: live[place] for place in places if place in live}
-        rest = {place: tensor for place, tensor in live.items() if place not in wanted}
+        wanted = {index: live[index] for index in indices if index in live}
+        rest = {index: tensor for index, tensor in live.items() if index not in wanted}
         # Unfreeze first: otherwise the freeze could be refused because it would freeze the last trainable parameter.
         parts = [(True, shown, wanted), (False, f"all but {shown or 'the model'}", rest)]
         try:
             done = in_order([partial(self._set, SetTrainable(command.id, to, on), to, part) for on, to, part in parts])
         except NothingToDo:
             raise NothingToDo(f"{shown or 'the model'} is already all that trains") from None
-        size = sum(tree.parameters[place].count for place in wanted)
+        size = sum(tree.parameters[index].count for index in wanted)
         counts = f"{'1 tensor' if len(wanted) == 1 else f'{len(wanted)} tensors'}, {size:,} parameters"
         words = norm_statistics.changed_words(done.changed, self._module)
         done = replace(done, text="; ".join((f"trains only {shown or 'the model'}: {counts}", *words)))
@@ -128,7 +128,7 @@ class TrainabilityController:
     def _warned(self, done: CommandResult, unfrozen: dict[int, torch.Tensor]) -> CommandResult:
         """Return the result with a warning where the dtype of the unfrozen parameters is too coarse for their updates."""
         words = rounded_updates.warning(
-            unfrozen, self._view.tree, self._view.live_optimizers(), self._norms.latest.by_place
+            unfrozen, self._view.tree, self._view.live_optimizers(), self._norms.latest.by_index
         )
         return replace(done, text=f"{done.text}; {words}") if words else done
 
@@ -148,16 +148,16 @@ class TrainabilityController:
         tree = self._view.tree
         found = {path: requires_grad.find(path, tree) for path in command.frozen}
         modules = {path: self._module(path) for path in command.holding}
-        gone = tuple(path for path, place in found.items() if place is None)
+        gone = tuple(path for path, index in found.items() if index is None)
         unheld = tuple(path for path, module in modules.items() if module is None)
         self._loaded, self._missing = ((), ()), (gone, unheld)
         names = gone + unheld
         missing = f"{', '.join(names[:3])}{' …' if len(names) > 3 else ''}: not in any model of this run"
         if len(names) == len(found) + len(modules):
             raise CommandRefused(missing)
-        places = dict.fromkeys(place for place in found.values() if place is not None)
-        alive = {place: tensor for place in places if (tensor := tree.parameter_refs[place]()) is not None}
-        chosen = {place: tensor for place, tensor in alive.items() if not self._is_frozen(tensor)}
+        indices = dict.fromkeys(index for index in found.values() if index is not None)
+        alive = {index: tensor for index in indices if (tensor := tree.parameter_refs[index]()) is not None}
+        chosen = {index: tensor for index, tensor in alive.items() if not self._is_frozen(tensor)}
         held = [module for module in modules.values() if module is not None and not self._holds(module)]
         if not chosen and not held:
             # A schedule may have frozen them already.
@@ -183,23 +183,23 @@ class TrainabilityController:
         """Return the paths of the parameters that commands have frozen, and of the modules whose statistics are held."""
         tree = self._view.tree
         frozen = [
-            tree.parameters[place].path if (place := tree.owns(tensor)) is not None else path
+            tree.parameters[index].path if (index := tree.owns(tensor)) is not None else path
             for path, tensor in self.freezes.parameters()
         ]
-        holding = [tree.modules[place].path for place, module in tree.live_modules() if self._holds(module)]
+        holding = [tree.modules[index].path for index, module in tree.live_modules() if self._holds(module)]
         waiting, to_hold = self._loaded
         return sorted({*frozen, *waiting}), sorted({*holding, *to_hold})
 
     def _to_be_set(self, named: dict[int, torch.Tensor], trainable: bool) -> dict[int, torch.Tensor]:
         held = {id(tensor) for _, tensor in self.freezes.parameters()}
         if trainable:
-            return {place: tensor for place, tensor in named.items() if id(tensor) in held or not tensor.requires_grad}
+            return {index: tensor for index, tensor in named.items() if id(tensor) in held or not tensor.requires_grad}
         # A parameter that the script itself switches may be switched off at this moment.
         switched = self._examiner.states.switched
         return {
-            place: tensor
-            for place, tensor in named.items()
-            if id(tensor) not in held and (tensor.requires_grad or place in switched)
+            index: tensor
+            for index, tensor in named.items()
+            if id(tensor) not in held and (tensor.requires_grad or index in switched)
         }
 
     def _is_frozen(self, tensor: torch.Tensor) -> bool:
@@ -209,8 +209,8 @@ class TrainabilityController:
         return self.freezes.statistics.holds(module)
 
     def _module(self, path: str) -> nn.Module | None:
-        place = requires_grad.find_module(path, self._view.tree)
-        return self._view.tree.module_refs[place]() if place is not None else None
+        index = requires_grad.find_module(path, self._view.tree)
+        return self._view.tree.module_refs[index]() if index is not None else None
 
     def _to_hold(self, named: set[int], chosen: Iterable[int]) -> list[nn.Module]:
         covered = norm_statistics.covered(self._view.tree, named, frozen=set(chosen))
@@ -261,17 +261,17 @@ class TrainabilityController:
 
         positions = membership.positions(optimizers)
         joined = tuple(
-            (tree.parameters[place].path, *positions[id(tensor)])
-            for place, tensor in chosen.items()
+            (tree.parameters[index].path, *positions[id(tensor)])
+            for index, tensor in chosen.items()
             if id(tensor) not in owned and id(tensor) in positions
         )
-        paths = tuple(tree.parameters[place].path for place in chosen)
+        paths = tuple(tree.parameters[index].path for index in chosen)
         return CommandResult(text, tuple(chosen), undo, (Changed(wish.trainable, paths, self._paths(modules), joined),))
 
     def _paths(self, modules: list[nn.Module]) -> tuple[str, ...]:
         tree = self._view.tree
         wanted = {id(module) for module in modules}
-        return tuple(tree.modules[place].path for place, module in tree.live_modules() if id(module) in wanted)
+        return tuple(tree.modules[index].path for index, module in tree.live_modules() if id(module) in wanted)
 
     def _set_back(
         self,
@@ -283,13 +283,13 @@ class TrainabilityController:
         """Freeze or unfreeze exactly these parameters, except those that are gone, in another model, or changed since."""
         tree = self._view.tree
         living = [(tensor, above) for reference, above in toggled if (tensor := reference()) is not None]
-        listed = [(place, tensor, above) for tensor, above in living if (place := tree.owns(tensor)) is not None]
-        known = {place: tensor for place, tensor, above in listed if is_same_model(above, lineage(place, tree))}
+        listed = [(index, tensor, above) for tensor, above in living if (index := tree.owns(tensor)) is not None]
+        known = {index: tensor for index, tensor, above in listed if is_same_model(above, lineage(index, tree))}
         if listed and not known:
             raise TargetGone(replaced_words(listed[0][2], lineage(listed[0][0], tree)))
         chosen = {
-            place: tensor
-            for place, tensor in known.items()
+            index: tensor
+            for index, tensor in known.items()
             if (self.freezes.holds(tensor) if wish.trainable else tensor.requires_grad)
         }
         living_modules = (module for reference in statistics if (module := reference()) is not None)
@@ -305,7 +305,7 @@ class TrainabilityController:
     def _training(self) -> Training:
         step, by_hand = self._here()
         # A parameter that has had a gradient since is no longer untried.
-        self._untried -= self._norms.latest.by_place.keys()
+        self._untried -= self._norms.latest.by_index.keys()
         return Training(
             self._view.optimizers_in_use(),
             scaled=self._norms.is_scaled,
@@ -317,11 +317,11 @@ class TrainabilityController:
 
     def _changed(self, wish: _Wish, chosen: dict[int, torch.Tensor], modules: list[nn.Module]) -> None:
         step, _ = self._here()
-        places = set(chosen)
+        indices = set(chosen)
         if wish.trainable:
             self.freezes.forget(chosen.values(), modules)
-            self._untried |= places - self._frozen - self._examiner.states.flowing()
+            self._untried |= indices - self._frozen - self._examiner.states.flowing()
         else:
-            self._frozen |= places - self._untried - self._examiner.states.unreached()
-            named = {self._view.tree.parameters[place].path: tensor for place, tensor in chosen.items()}
+            self._frozen |= indices - self._untried - self._examiner.states.unreached()
+            named = {self._view.tree.parameters[index].path: tensor for index, tensor in chosen.items()}
             self.freezes.add(wish.command, step, named, modules)

@@ -29,7 +29,7 @@ def in_order(changes: Sequence[Change]) -> CommandResult:
             raise
     if not done and idle is not None:
         raise idle
-    parameters = tuple(dict.fromkeys(place for each in done for place in each.parameters))
+    parameters = tuple(dict.fromkeys(index for each in done for index in each.parameters))
     undos = [each.undo for each in reversed(done) if each.undo is not None]
     return CommandResult(
         "; ".join(each.text for each in done),

@@ -45,7 +45,7 @@ class GradHistograms:
         """Number of steps not sampled because the device had not finished earlier histograms."""
         self._deliver = deliver
         self._paths: tuple[str, ...] = ()
-        self._places: frozenset[int] | None = None
+        self._indices: frozenset[int] | None = None
         self._asked = 0
         self._under_way: deque[tuple[int, list[_Described], HostCopy]] = deque()
 
@@ -61,20 +61,20 @@ class GradHistograms:
 
     def watch(self, paths: tuple[str, ...], round_length: int) -> None:
         """Watch these parameters instead of others. The next measured steps, one round of them, are always sampled."""
-        self._paths, self._places = paths[:MAX_WATCHED], None
+        self._paths, self._indices = paths[:MAX_WATCHED], None
         self._asked = round_length if paths else 0
 
-    def places(self, tree: ModuleTree) -> frozenset[int]:
+    def indices(self, tree: ModuleTree) -> frozenset[int]:
         """Return the indices of the watched parameters. Any name of a tied parameter matches."""
-        if self._places is None:
+        if self._indices is None:
             wanted = set(self._paths)
             found = (at for at, info in enumerate(tree.parameters) if wanted and not wanted.isdisjoint(info.names))
-            self._places = frozenset(found)
-        return self._places
+            self._indices = frozenset(found)
+        return self._indices
 
     def tree_changed(self) -> None:
         """Discard everything under way: parameters have new indices."""
-        self._places = None
+        self._indices = None
         self._under_way.clear()
 
     def before_step(self, step: int, applied: Sequence[tuple[int, torch.Tensor]], scale: torch.Tensor | None) -> None:
@@ -84,7 +84,7 @@ class GradHistograms:
         """
         self._asked = max(0, self._asked - 1)
         self.poll()
-        chosen = [(at, each.grad) for at, each in applied if at in (self._places or ()) and each.grad is not None]
+        chosen = [(at, each.grad) for at, each in applied if at in (self._indices or ()) and each.grad is not None]
         if not chosen:
             return
         if len(self._under_way) >= _RING:
@@ -182,8 +182,8 @@ def by_sorting(kinds: torch.Tensor) -> torch.Tensor:
 
 
 def _histograms(described: Sequence[_Described], values: Sequence[int]) -> Iterator[GradientHistogram]:
-    for place, (at, elements, stored, seen, is_shard) in enumerate(described):
-        row = values[place * (_KINDS + 1) : (place + 1) * (_KINDS + 1)]
+    for index, (at, elements, stored, seen, is_shard) in enumerate(described):
+        row = values[index * (_KINDS + 1) : (index + 1) * (_KINDS + 1)]
         absent = elements - stored
         if seen < stored:
             # Elements that are not stored are zero without sampling, and must not outweigh the subsample.

@@ -270,7 +270,7 @@ class GradNormCollector:
             self._meter.measure(step, gradients, self._loss, scale, clipping)
             self._loss = None
             if self._wanted or self._watched.is_asked:
-                watched = self._watched.places(self._view.tree)
+                watched = self._watched.indices(self._view.tree)
                 known = [each for each in applied if each[0] >= 0 and (self._wanted or each[0] in watched)]
                 self._guard("gradient figures", self._statistics.before_step, step, known, scale, has_run, watched)
                 self._guard("gradient histograms", self._watched.before_step, step, known, scale)
@@ -342,12 +342,12 @@ class GradNormCollector:
 
     def _gradients(self, applied: Iterable[tuple[int, torch.Tensor]]) -> list[tuple[int, torch.Tensor]]:
         found: list[tuple[int, torch.Tensor]] = []
-        for place, parameter in applied:
+        for index, parameter in applied:
             gradient = parameter.grad
             if gradient is not None and gradient.numel():
-                found.append((place, gradient))
-            elif place >= 0:
-                self.latest.forget(place)
+                found.append((index, gradient))
+            elif index >= 0:
+                self.latest.forget(index)
         return found
 
     def _applied_by(self, optimizer: Optimizer | None) -> list[tuple[int, torch.Tensor]]:
@@ -355,13 +355,13 @@ class GradNormCollector:
         tree = self._view.tree
         if optimizer is None:
             return list(tree.live_parameters())
-        places, references = tree.parameter_index.get, tree.parameter_refs
+        indices, references = tree.parameter_index.get, tree.parameter_refs
         # Inlined `ModuleTree.owns`.
         return [
-            (place if place >= 0 and references[place]() is parameter else -1, parameter)
+            (index if index >= 0 and references[index]() is parameter else -1, parameter)
             for group in optimizer.param_groups
             for parameter in group["params"]
-            for place in (places(id(parameter), -1),)
+            for index in (indices(id(parameter), -1),)
         ]
 
     def _deliver(self, reading: GradNormSample) -> None:

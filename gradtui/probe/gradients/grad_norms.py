@@ -54,8 +54,8 @@ class GradNormSample:
 
 def moved_reading(reading: GradNormSample, moved: IndexMapping) -> GradNormSample | None:
     """Return the reading with the new indices of its parameters, or None if none of them is still listed."""
-    places = moved.of_places([place for place, _ in reading.norms])
-    return None if places is None else replace(reading, norms=[*zip(places, (norm for _, norm in reading.norms))])
+    indices = moved.of_indices([index for index, _ in reading.norms])
+    return None if indices is None else replace(reading, norms=[*zip(indices, (norm for _, norm in reading.norms))])
 
 
 @dataclass
@@ -111,8 +111,8 @@ class GradNorms:
                     gc.enable()
             indices: list[int] = []
             scaled: list[list[torch.Tensor]] = []
-            for places, norms in groups:
-                indices += places
+            for of_group, norms in groups:
+                indices += of_group
                 scaled.append(norms)
             if clipping is not None:
                 scaled.append([clipping.total.reshape(())])
@@ -131,9 +131,9 @@ class GradNorms:
         """Apply new parameter indices. A reading is dropped if none of its parameters is still listed."""
         under_way, self._under_way = self._under_way, deque()
         for reading in under_way:
-            places = moved.of_places(reading.indices)
-            if places is not None:
-                reading.indices = places
+            indices = moved.of_indices(reading.indices)
+            if indices is not None:
+                reading.indices = indices
                 self._under_way.append(reading)
 
     def poll(self) -> None:
@@ -191,8 +191,8 @@ def _joined(
     home = next((each.device for each in near if not each.is_cpu), first.device)
     stacked = [torch.stack(each).to(wide(each[0].device)) for each in lists]
     if scale is not None:
-        for place, part in enumerate(stacked[: len(scaled)]):
-            stacked[place] = unscaled(part, scale)
+        for index, part in enumerate(stacked[: len(scaled)]):
+            stacked[index] = unscaled(part, scale)
     return torch.cat([part.to(home, non_blocking=True) for part in stacked])
 
 
@@ -228,12 +228,12 @@ def _norms(gradients: list[tuple[int, torch.Tensor]]) -> list[tuple[list[int], l
         group[1].append(plain)
     return apart + [
         (
-            places,
+            indices,
             [_norm_in_pieces(tensor) for tensor in tensors]
             if large and device.type == "cpu"
             else _multi_tensor_norms(tensors, torch.float32 if dtype in _HALF else None, in_batches=large),
         )
-        for (device, dtype, large), (places, tensors) in groups.items()
+        for (device, dtype, large), (indices, tensors) in groups.items()
     ]
 
 

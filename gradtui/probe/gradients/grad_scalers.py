@@ -30,12 +30,12 @@ class GradScalers:
         self,
         norms: GradNormCollector,
         counter: StepCounter,
-        place_of: Callable[[Optimizer], int],
+        index_of: Callable[[Optimizer], int],
         left_out: Callable[[int, Optimizer], None],
     ) -> None:
         self._norms = norms
         self._counter = counter
-        self._place_of = place_of
+        self._index_of = index_of
         self._left_out = left_out
         self._passed_on = False
         self.under_way: deque[tuple[int, HostCopy]] = deque()
@@ -50,15 +50,15 @@ class GradScalers:
         if found is None or found.device.type == "cpu":
             return found is not None and bool(found)
         if is_on_cuda(found) and len(self.under_way) < _MAX_UNDER_WAY and not operations_are_observed():
-            self.under_way.append((self._place_of(optimizer), HostCopy(found.reshape(1))))
+            self.under_way.append((self._index_of(optimizer), HostCopy(found.reshape(1))))
         return False
 
     def poll(self) -> None:
         """Correct the step counts by the results that have arrived from a device. Never waits."""
         while self.under_way and self.under_way[0][1].is_there:
-            place, copy = self.under_way.popleft()
+            index, copy = self.under_way.popleft()
             if any(copy.values()):
-                self._counter.was_skipped(place, is_newest=not self.under_way)
+                self._counter.was_skipped(index, is_newest=not self.under_way)
 
     def finish(self) -> None:
         """Poll at the end of the run. May wait for the device."""

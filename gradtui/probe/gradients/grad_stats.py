@@ -107,7 +107,7 @@ class GradStats:
         with torch.no_grad():
             numbers = HostCopy(_table(groups, scale))
             before = None if has_run else HostCopy(_samples(parameters))
-        sizes = [(place, plain_gradient(each.detach()).numel(), _stored(each).numel()) for place, each in chosen]
+        sizes = [(index, plain_gradient(each.detach()).numel(), _stored(each).numel()) for index, each in chosen]
         self._open = _Looked(step, sizes, numbers, before), parameters
 
     def after_step(self) -> None:
@@ -132,14 +132,14 @@ class GradStats:
         """Return the parameters in `always`, followed by those whose turn it is, round-robin."""
         chosen: list[tuple[int, torch.Tensor]] = []
         elements = 0
-        for place, parameter in _in_turn(applied, self._next, always):
+        for index, parameter in _in_turn(applied, self._next, always):
             # Check in this order and only as far as necessary: there may be many parameters, of which few are sampled.
             if not _can_be_looked_at(parameter):
                 continue
             elements += parameter.numel()
             if chosen and elements > MAX_ELEMENTS:
                 break
-            chosen.append((place, parameter))
+            chosen.append((index, parameter))
             if len(chosen) == MAX_PARAMETERS:
                 break
         if chosen and chosen[-1][0] not in always:
@@ -154,7 +154,7 @@ def _in_turn(
     if always:
         yield from (each for each in order if each[0] in always)
         order = [each for each in order if each[0] not in always]
-    turn = bisect_left([place for place, _ in order], begin)
+    turn = bisect_left([index for index, _ in order], begin)
     yield from order[turn:]
     yield from order[:turn]
 
@@ -294,11 +294,11 @@ def _figures(looked: _Looked) -> Iterator[GradientStats]:
     count = len(looked.parameters)
     rows = zip(*looked.numbers.tensor().view(-1, count).tolist())
     ratios = _ratios(looked)
-    for (place, elements, stored), row, ratio in zip(looked.parameters, rows, ratios):
+    for (index, elements, stored), row, ratio in zip(looked.parameters, rows, ratios):
         nonzero, not_finite, smallest, largest, mean, norm, weight = row
         bad = math.isnan(smallest) or math.isnan(largest)
         yield GradientStats(
-            parameter=place,
+            parameter=index,
             max_abs=math.nan if bad else max(abs(smallest), abs(largest)),
             mean=mean,
             std=math.sqrt(max(0.0, norm * norm / stored - mean * mean)) if math.isfinite(norm) else math.nan,

@@ -176,7 +176,7 @@ class NonFiniteDetector:
             self._parameters.saw_calls(around.tracer.trace.grad_modes)
         self._weights.poll()
         if self.pauses and not self._is_bad and not operations_are_observed():
-            live = [(place, plain_gradient(each.detach())) for place, each in self._parameters.live()]
+            live = [(index, plain_gradient(each.detach())) for index, each in self._parameters.live()]
             if all(devices_with_room(each for _, each in live).values()):
                 self._weights.measure(around.counter.steps, live, None)
 
@@ -215,14 +215,14 @@ class NonFiniteDetector:
         return (self._last_finite or 0) + 1
 
     def _of_weights(self, bad: Kinds, step: int, phase: Phase | None) -> NonFiniteFound | None:
-        place = self._parameters.nearest(bad)
-        if place is None:
+        index = self._parameters.nearest(bad)
+        if index is None:
             return None
         return replace(
-            self._event(step, bad[place], phase),
-            parameter=self._parameters.path(place),
+            self._event(step, bad[index], phase),
+            parameter=self._parameters.path(index),
             others=len(bad) - 1,
-            learning_rate=self._parameters.learning_rate(place) if phase is Phase.OPTIMIZER else None,
+            learning_rate=self._parameters.learning_rate(index) if phase is Phase.OPTIMIZER else None,
         )
 
     def _forward(self, kind: str, outputs: Any, look: Look) -> NonFiniteFound:
@@ -239,7 +239,7 @@ class NonFiniteDetector:
         origin = find_origin([each for each in roots if isinstance(each, torch.Tensor)], kind, tree, trace, look)
         if origin is None:
             return replace(said, exact=False)
-        paths = [tree.modules[place].path if place != OUTSIDE else None for place in (origin.module, origin.last)]
+        paths = [tree.modules[index].path if index != OUTSIDE else None for index in (origin.module, origin.last)]
         return replace(
             said,
             value=_said(origin.kind),
@@ -267,9 +267,9 @@ class NonFiniteDetector:
 
     def _of_gradients(self, reading: GradNormSample, bad: Kinds, *, is_sure: bool) -> NonFiniteFound:
         bad, is_known = of_clipped(bad, reading.before_clipping, self._clipped)
-        place = self._parameters.nearest(bad) if is_known else None
-        said = self._event(reading.step, worst(bad.values()) if place is None else bad[place], Phase.BACKWARD)
-        path = self._parameters.path(place) if place is not None else None
+        index = self._parameters.nearest(bad) if is_known else None
+        said = self._event(reading.step, worst(bad.values()) if index is None else bad[index], Phase.BACKWARD)
+        path = self._parameters.path(index) if index is not None else None
         return replace(
             said, parameter=path, others=len(bad) - 1, exact=is_sure and is_known and reading.loss is not None
         )

@@ -87,8 +87,8 @@ class _Search:
         first = min(results, key=lambda each: each[0], default=None)
         given = min(inputs, default=None)
         if given is not None and (first is None or given[0] <= first[0]):
-            place = self._module_of(given[0])
-            return Origin(given[1], place, place, is_input=True, is_exact=self._is_exact)
+            index = self._module_of(given[0])
+            return Origin(given[1], index, index, is_input=True, is_exact=self._is_exact)
         if first is None:
             return None
         return self._back_from([first[1]], self._results[first[1]])
@@ -125,16 +125,16 @@ class _Search:
     def _module_of(self, number: int) -> int:
         if self._trace is not None:
             return self._trace.module_of(number)
-        place = bisect_right(self._owners, (number, len(self._tree.modules))) - 1
-        return self._owners[place][1] if place >= 0 else OUTSIDE
+        index = bisect_right(self._owners, (number, len(self._tree.modules))) - 1
+        return self._owners[index][1] if index >= 0 else OUTSIDE
 
     def _owned(self, nodes: list[GraphNode]) -> Iterator[tuple[int, int]]:
         for node in nodes:
             for following, _ in node.next_functions:
                 leaf = leaf_of(following) if following is not None else None
-                place = self._tree.owns(leaf) if leaf is not None else None
-                if place is not None:
-                    yield number_of(node), self._tree.parameters[place].module
+                index = self._tree.owns(leaf) if leaf is not None else None
+                if index is not None:
+                    yield number_of(node), self._tree.parameters[index].module
 
 
 def _nodes(roots: list[GraphNode]) -> set[GraphNode] | None:

@@ -35,18 +35,18 @@ class BadParameters:
     def live(self) -> list[tuple[int, torch.Tensor]]:
         """Return (index, parameter) of the parameters that have elements."""
         return [
-            (place, each) for place, each in self._view.tree.live_parameters() if not is_lazy(each) and each.numel()
+            (index, each) for index, each in self._view.tree.live_parameters() if not is_lazy(each) and each.numel()
         ]
 
     def weights(self, look: Look) -> tuple[Kinds, bool]:
         """Return the parameters whose weights are not finite, and whether all weights could be read."""
-        kinds = {place: look.at(each) for place, each in self.live()}
-        return {place: kind for place, kind in kinds.items() if kind}, None not in kinds.values()
+        kinds = {index: look.at(each) for index, each in self.live()}
+        return {index: kind for index, kind in kinds.items() if kind}, None not in kinds.values()
 
     def gradients(self, look: Look) -> Kinds:
         """Return the parameters whose gradients are not finite."""
-        kinds = {place: look.at(each.grad) for place, each in self.live() if each.grad is not None}
-        return {place: kind for place, kind in kinds.items() if kind}
+        kinds = {index: look.at(each.grad) for index, each in self.live() if each.grad is not None}
+        return {index: kind for index, kind in kinds.items() if kind}
 
     def of_reading(
         self, reading: GradNormSample, tensor_of: Callable[[torch.Tensor], torch.Tensor | None], look: Look
@@ -57,45 +57,45 @@ class BadParameters:
         """
         bad: Kinds = {}
         is_sure = True
-        for place, norm in reading.norms:
+        for index, norm in reading.norms:
             kind = kind_of(norm)
-            parameter = self._at(place) if kind == INF else None
+            parameter = self._at(index) if kind == INF else None
             measured = tensor_of(parameter) if parameter is not None else None
             held = look.at(measured) if measured is not None else None
             is_sure = is_sure and (kind != INF or held is not None)
             kind = kind if held is None else held
             if kind != FINITE:
-                bad[place] = kind
+                bad[index] = kind
         return bad, is_sure
 
     def nearest(self, bad: Kinds) -> int | None:
         """Return the parameter nearest to the loss: of the module that was called last. None if all are unknown."""
-        known = [place for place in bad if place >= 0]
+        known = [index for index in bad if index >= 0]
         called = {module: number for number, module in enumerate(self._called)}
-        return max(known, key=lambda place: (self._order(place, called), place), default=None)
+        return max(known, key=lambda index: (self._order(index, called), index), default=None)
 
-    def path(self, place: int) -> str:
+    def path(self, index: int) -> str:
         """Return the path of a parameter."""
-        return self._view.tree.parameters[place].path
+        return self._view.tree.parameters[index].path
 
-    def learning_rate(self, place: int) -> float | None:
+    def learning_rate(self, index: int) -> float | None:
         """Return the learning rate of the parameter's group; None if it is unknown or on a device."""
-        parameter, optimizers = self._at(place), self._view.live_optimizers()
+        parameter, optimizers = self._at(index), self._view.live_optimizers()
         for optimizer, groups in zip(optimizers, read_groups(optimizers)):
             for group, settings in zip(optimizer.param_groups, groups):
                 if any(each is parameter for each in group["params"]):
                     return settings.learning_rate
         return None
 
-    def _at(self, place: int) -> torch.Tensor | None:
+    def _at(self, index: int) -> torch.Tensor | None:
         references = self._view.tree.parameter_refs
-        return references[place]() if 0 <= place < len(references) else None
+        return references[index]() if 0 <= index < len(references) else None
 
-    def _order(self, place: int, called: Mapping[int, int]) -> int:
+    def _order(self, index: int, called: Mapping[int, int]) -> int:
         # A module that is not called itself (the output projection of an attention) takes the order of its nearest
         # called ancestor.
         tree = self._view.tree
-        module = tree.parameters[place].module
+        module = tree.parameters[index].module
         while module not in called and module >= 0:
             module = tree.modules[module].parent
         return called.get(module, -1)

@@ -47,7 +47,7 @@ def warning(
         return ""
     owners = membership.owners(optimizers)
     owned = [tensor for tensor in half if id(tensor) in owners]
-    elements = [norm / math.sqrt(tree.parameters[place].count) for place, norm in norms.items() if 0 < norm < math.inf]
+    elements = [norm / math.sqrt(tree.parameters[index].count) for index, norm in norms.items() if 0 < norm < math.inf]
     gradient = median(elements) if elements else None
     rounded = []
     try:

@@ -38,10 +38,10 @@ def norm_of_repeated(gradient: torch.Tensor) -> torch.Tensor:
 
 def _number_of_each(indices: torch.Tensor, sizes: torch.Size) -> torch.Tensor:
     """Return a number for each column of `indices`, from 0: equal columns have equal numbers."""
-    places = indices[0]
+    flat = indices[0]
     for dimension, size in enumerate(sizes[1:], start=1):
-        places = places * size + indices[dimension]
-    in_order, order = places.sort()
+        flat = flat * size + indices[dimension]
+    in_order, order = flat.sort()
     numbers = torch.zeros_like(in_order)
     numbers[1:] = (in_order[1:] != in_order[:-1]).cumsum(0)
     return torch.empty_like(numbers).scatter_(0, order, numbers)

@@ -37,7 +37,7 @@ def stands_for(function: Function, original: Function, called: str) -> FunctionT
     if position is None or not (isinstance(function, FunctionType) and isinstance(original, FunctionType)):
         return None
     theirs, ours = original.__code__, function.__code__
-    table = _one_place(len(ours.co_code), position, theirs.co_firstlineno)
+    table = _line_table(len(ours.co_code), position, theirs.co_firstlineno)
     code = ours.replace(
         co_filename=theirs.co_filename, co_name=theirs.co_name, co_firstlineno=theirs.co_firstlineno, co_linetable=table
     )
@@ -64,7 +64,7 @@ def call_position(function: Function, called: str) -> Position | None:
     return None
 
 
-def _one_place(length: int, position: Position, first_line: int) -> bytes:
+def _line_table(length: int, position: Position, first_line: int) -> bytes:
     """Return the `co_linetable` of `length` bytes of code at one position (CPython's `Objects/locations.md`)."""
     if sys.version_info < (3, 11):
         steps = [min(254, length - done) for done in range(0, length, 254)]

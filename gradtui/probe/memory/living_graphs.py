@@ -148,12 +148,12 @@ class LiveGraphs:
         self._searched_ns += perf_counter_ns() - began
 
     def _graph_of(self, number: int, now: int, graphs: dict[int, _Graph]) -> _Graph:
-        place = bisect_right(self._numbers, number) - 1
-        if place < 0:
+        index = bisect_right(self._numbers, number) - 1
+        if index < 0:
             return graphs.setdefault(-1, _Graph(-1, 0, is_alone=False))
-        step, is_last = self._steps[place], place + 1 == len(self._steps)
-        until = now if is_last else self._steps[place + 1]
-        return graphs.setdefault(self._numbers[place], _Graph(self._numbers[place], step, is_alone=until - step <= 1))
+        step, is_last = self._steps[index], index + 1 == len(self._steps)
+        until = now if is_last else self._steps[index + 1]
+        return graphs.setdefault(self._numbers[index], _Graph(self._numbers[index], step, is_alone=until - step <= 1))
 
 
 class _Kinds(dict[type, bool]):

@@ -21,18 +21,18 @@ _KINDS = {Phase.FORWARD: "activations", Phase.BACKWARD: "temporaries", Phase.OPT
 class PhaseMark:
     """The index on the curve at which a phase begins."""
 
-    place: int
+    index: int
     phase: Phase
 
 
-def phase_at(marks: Sequence[PhaseMark], place: int) -> Phase:
+def phase_at(marks: Sequence[PhaseMark], index: int) -> Phase:
     """Return the phase that contains an index of the curve."""
-    at = bisect_right([mark.place for mark in marks], place) - 1
+    at = bisect_right([mark.index for mark in marks], index) - 1
     return marks[at].phase if at >= 0 else Phase.OTHER
 
 
 def holdings(
-    allocations: Iterable[Allocation], place: int, total: int, marks: Sequence[PhaseMark]
+    allocations: Iterable[Allocation], index: int, total: int, marks: Sequence[PhaseMark]
 ) -> tuple[Holding, ...]:
     """Return who holds the bytes at an index of the curve, by category and module, largest first, then the unexplained rest.
 
@@ -40,7 +40,7 @@ def holdings(
     """
     sums: dict[tuple[str, int], list[int]] = {}
     for allocation in allocations:
-        if allocation.born <= place and (allocation.died < 0 or allocation.died > place):
+        if allocation.born <= index and (allocation.died < 0 or allocation.died > index):
             kind = allocation.kind or _kind(allocation, marks)
             entry = sums.setdefault((kind, allocation.module), [0, 0])
             entry[0] += allocation.nbytes

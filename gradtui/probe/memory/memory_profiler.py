@@ -81,12 +81,12 @@ class MemoryProfiler:
         if total is not None:
             self._trace.measured(total)
 
-    def highest_since(self, place: int) -> int:
+    def highest_since(self, index: int) -> int:
         """Return the highest total since an index of the curve."""
-        return max(self._trace.curve[place:])
+        return max(self._trace.curve[index:])
 
     @property
-    def place(self) -> int:
+    def index(self) -> int:
         """The current index on the curve."""
         return len(self._trace.curve) - 1
 
@@ -99,7 +99,7 @@ class MemoryProfiler:
         self._trace.close()
         curve = self._trace.curve
         peak = max(curve)
-        place = curve.index(peak)
+        peak_at = curve.index(peak)
         thin = thinned(curve)
         stretch = -(-len(curve) // max(1, len(thin)))
         parents = [module.parent for module in self._tree.modules]
@@ -108,12 +108,12 @@ class MemoryProfiler:
             step,
             thin,
             len(curve),
-            tuple((mark.phase, mark.place // stretch) for mark in self._marks),
+            tuple((mark.phase, mark.index // stretch) for mark in self._marks),
             peak,
-            place // stretch,
-            phase_at(self._marks, place),
-            self._trace.modules[place],
-            holdings(self._trace.allocations, place, peak, self._marks),
+            peak_at // stretch,
+            phase_at(self._marks, peak_at),
+            self._trace.modules[peak_at],
+            holdings(self._trace.allocations, peak_at, peak, self._marks),
             highest_by_module(curve, self._trace.modules, parents),
             self._trace.is_whole,
             listing=self._tree.listing,
@@ -131,8 +131,8 @@ class MemoryProfiler:
     def _known(self) -> Iterator[tuple[torch.Tensor, str, int]]:
         tree = self._tree
         owners: dict[int, int] = {}
-        for place, tensor in tree.live_parameters():
-            module = tree.parameters[place].module
+        for index, tensor in tree.live_parameters():
+            module = tree.parameters[index].module
             owners[id(tensor)] = module
             yield tensor, "parameters", module
             if tensor.grad is not None:

@@ -29,7 +29,7 @@ from gradtui.probe.model import running_module
 from gradtui.probe.runtime import WriteFile
 from gradtui.probe.torch_private.cuda_private import observe_failed_allocations
 from gradtui.probe.torch_private.dynamo_frames import leave_to_python
-from gradtui.probe.torch_private.private_names import module_place_in_backward
+from gradtui.probe.torch_private.private_names import module_index_in_backward
 from gradtui.protocol.events import OutOfMemory
 from gradtui.samplers.cuda_allocator import read_allocator
 from gradtui.state.out_of_memory import report
@@ -164,20 +164,20 @@ class OomReporter:
         if module is not None:
             return self._path(module)
         sampled_step = self._probe.step_sampler.sampled_step
-        place = module_place_in_backward(sampled_step.trace.module_of) if sampled_step is not None else None
+        index = module_index_in_backward(sampled_step.trace.module_of) if sampled_step is not None else None
         tree = self._probe.view.tree
-        if place is None or place < 0:
+        if index is None or index < 0:
             parameter = running_module.parameter_in_backward(tree.owns)
-            place = tree.parameters[parameter].module if parameter is not None else None
-        return tree.modules[place].path if place is not None else None
+            index = tree.parameters[parameter].module if parameter is not None else None
+        return tree.modules[index].path if index is not None else None
 
     def _path(self, module: nn.Module | None) -> str | None:
         if module is None:
             return None
         tree = self._probe.view.tree
-        place = tree.place_of(module)
+        index = tree.index_of(module)
         # For a loss function, or a model that is not listed, the class is better than nothing.
-        return tree.modules[place].path if place >= 0 else type(module).__name__
+        return tree.modules[index].path if index >= 0 else type(module).__name__
 
 
 _boxes: weakref.WeakSet[OomReporter] = weakref.WeakSet()

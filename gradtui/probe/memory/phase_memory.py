@@ -42,7 +42,7 @@ class PhaseMemory:
         self._view = view
         self._counter = counter
         self._traces = traces
-        self._phase_place = 0
+        self._phase_index = 0
         """Index on the profiled step's curve where the current phase began."""
         self._kept: GraphSummary | None = NOTHING_KEPT
         """What autograd keeps now; None while that is unknown."""
@@ -82,7 +82,7 @@ class PhaseMemory:
         self._step = self._counter.steps + 1
         self._told.clear()
         self._was_gradient = False
-        self._phase_place = 0
+        self._phase_index = 0
         self._peaks.begin_step(self.begin_phase(), listening=listening)
 
     def follow(self, modules: Iterable[int]) -> None:
@@ -150,8 +150,8 @@ class PhaseMemory:
         if self._traces.current is not None:
             # What a kernel itself allocates is not observed, so this is also a lower bound, but a much closer one.
             if not peak_exact:
-                peak = max(peak or 0, self._traces.current.highest_since(self._phase_place))
-            self._phase_place = self._traces.current.place
+                peak = max(peak or 0, self._traces.current.highest_since(self._phase_index))
+            self._phase_index = self._traces.current.index
         whole = kept
         if kept is not None:
             kept = kept.alive([*taking.claimed, *taking.batches])

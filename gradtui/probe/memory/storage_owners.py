@@ -100,7 +100,7 @@ def find(
 
 
 def _named(search: _Search, tree: ModuleTree, optimizers: list[Optimizer]) -> None:
-    paths = {id(tensor): tree.parameters[place].path for place, tensor in tree.live_parameters()}
+    paths = {id(tensor): tree.parameters[index].path for index, tensor in tree.live_parameters()}
     owned = [
         (optimizer, tensor)
         for optimizer in optimizers
@@ -112,8 +112,8 @@ def _named(search: _Search, tree: ModuleTree, optimizers: list[Optimizer]) -> No
     parameters = [tensor for _, tensor in tree.live_parameters()] + [tensor for _, tensor in owned]
     for tensor in parameters:
         search.claim(tensor, paths[id(tensor)], "parameters")
-    for place, buffer in buffers_of(tree):
-        path, module = tree.modules[place].path, tree.module_refs[place]()
+    for index, buffer in buffers_of(tree):
+        path, module = tree.modules[index].path, tree.module_refs[index]()
         name = next((name for name, held in module._buffers.items() if held is buffer), "") if module else ""  # noqa: SLF001
         search.claim(buffer, f"{path}.{name}" if path else name, "buffers")
     for tensor in parameters:

@@ -132,7 +132,7 @@ class AddedParameters:
         try:
             yield
         finally:
-            orphans = {place: tensor for tensor in added if (place := tree.owns(tensor)) is not None}
+            orphans = {index: tensor for tensor in added if (index := tree.owns(tensor)) is not None}
             with self.joining(self.plan(orphans, tree, [optimizer]), step):
                 pass
 
@@ -196,10 +196,10 @@ class AddedParameters:
         return member
 
     def _home_of(self, member: Membership) -> _Home:
-        place = next(number for number, group in enumerate(member.optimizer.param_groups) if group is member.group)
+        index = next(number for number, group in enumerate(member.optimizer.param_groups) if group is member.group)
         members = member.group["params"]
         own = tuple(weakref.ref(tensor) for tensor in members if not self.holds(tensor))
-        return _Home(weakref.ref(member.optimizer), place, id(members), own)
+        return _Home(weakref.ref(member.optimizer), index, id(members), own)
 
     def _remember(self, tensor: torch.Tensor, home: _Home) -> _Added:
         key, known = id(tensor), self._added
@@ -220,12 +220,12 @@ class AddedParameters:
 
     def _take_out(self, group: dict[str, Any], leaving: Collection[int]) -> None:
         members = group["params"]
-        staying = [place for place, tensor in enumerate(members) if id(tensor) not in leaving]
+        staying = [index for index, tensor in enumerate(members) if id(tensor) not in leaving]
         taken = [tensor for tensor in members if id(tensor) in leaving]
         # In place: schedulers and wrappers hold these lists.
         for listed in (members, group.get("param_names")):
             if listed is not None:
-                listed[:] = [listed[place] for place in staying]
+                listed[:] = [listed[index] for index in staying]
         for optimizer in self._optimizers():
             owned = membership.owners([optimizer])
             for tensor in taken:

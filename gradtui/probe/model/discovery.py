@@ -121,7 +121,7 @@ class Discovery:
         called = [module for ref in self._called.values() if (module := ref()) is not None and not is_left_out(module)]
         called = [module for module in called if self._counts(module, owned.keys())]
         seen = [*called, *(module for _, module in named)]
-        recent = {id(module): place for place, module in enumerate(called)}
+        recent = {id(module): index for index, module in enumerate(called)}
         roots = [root for reference in self._listed if (root := reference()) is not None and not is_left_out(root)]
         self.needs_search |= any(id(module) not in listed for module in seen)
         kept: list[nn.Module] = []
@@ -297,7 +297,7 @@ def _without_parts(
     for root, own in held:
         if not any(own & needed <= other for _, other in kept):
             kept.append((root, own))
-    order = {id(root): place for place, (root, _) in enumerate(roots)}
+    order = {id(root): index for index, (root, _) in enumerate(roots)}
     return sorted((root for root, _ in kept), key=lambda root: order[id(root)])
 
 

@@ -20,8 +20,8 @@ def bucket_bytes(tree: ModuleTree) -> tuple[int, ...]:
     sizes = [0] * len(tree.models)
     ends = [model.root + tree.modules[model.root].subtree_modules for model in tree.models]
     model = 0
-    for place, module in tree.live_modules():
-        while place >= ends[model]:
+    for index, module in tree.live_modules():
+        while index >= ends[model]:
             model += 1
         account = getattr(type(module), "_get_ddp_logging_data", None)
         if account is not None:

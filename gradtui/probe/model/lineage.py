@@ -16,24 +16,24 @@ Lineage = tuple[tuple[str, "weakref.ref[nn.Module]"], ...]
 """(class name, module) of the module that owns a parameter and of every module around it, the root last."""
 
 
-def lineage(place: int, tree: ModuleTree) -> Lineage:
+def lineage(index: int, tree: ModuleTree) -> Lineage:
     """Return the modules around the parameter with this index."""
     found = []
-    module = tree.parameters[place].module
+    module = tree.parameters[index].module
     while module >= 0:
         found.append((tree.modules[module].type_name, tree.module_refs[module]))
         module = tree.modules[module].parent
     return tuple(found)
 
 
-def lineages(places: Iterable[int], tree: ModuleTree) -> list[Lineage]:
+def lineages(indices: Iterable[int], tree: ModuleTree) -> list[Lineage]:
     """Return the lineage of each of these parameters. Parameters of one module share theirs."""
     of_module: dict[int, Lineage] = {}
     found = []
-    for place in places:
-        module = tree.parameters[place].module
+    for index in indices:
+        module = tree.parameters[index].module
         if module not in of_module:
-            of_module[module] = lineage(place, tree)
+            of_module[module] = lineage(index, tree)
         found.append(of_module[module])
     return found
 

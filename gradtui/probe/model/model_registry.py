@@ -17,8 +17,8 @@ from torch.optim import Optimizer
 from gradtui.no_collection import no_collection
 from gradtui.probe.model.added_parameters import AddedParameters
 from gradtui.probe.model.discovery import Discovery
+from gradtui.probe.model.index_mapping import IndexMapping
 from gradtui.probe.model.module_tree import ModuleTree
-from gradtui.probe.model.moved_places import IndexMapping
 from gradtui.probe.model.param_groups import GroupWatch
 from gradtui.probe.model.tree_builder import build
 from gradtui.probe.runtime import RunClock
@@ -107,11 +107,11 @@ class ModelRegistry:
 
     def lists(self, module: object) -> bool:
         """Return whether a module or parameter is listed. Called at each registration, so it must be quick."""
-        return self.tree.place_of(module) >= 0 or self.tree.owns(module) is not None
+        return self.tree.index_of(module) >= 0 or self.tree.owns(module) is not None
 
     def registered(self, holder: nn.Module) -> None:
         """Handle the registration of a module or parameter with `holder`. One of the two is listed."""
-        if self.tree.place_of(holder) >= 0:
+        if self.tree.index_of(holder) >= 0:
             self.discovery.dirty = True
         else:
             # A listed module has become part of another one, which is a model only once it is used.
@@ -129,18 +129,18 @@ class ModelRegistry:
         latest = max((step for step, _ in self._stepped.values()), default=0)
         idle = max(_IDLE_STEPS, 2 * self.round_length)
         together: dict[int, list[Optimizer]] = {}
-        for place, optimizer in enumerate(self.discovery.optimizers.all()):
-            step, backwards = self._stepped.get(place, (-idle, _NEVER))
+        for index, optimizer in enumerate(self.discovery.optimizers.all()):
+            step, backwards = self._stepped.get(index, (-idle, _NEVER))
             if optimizer is not None and latest - step < idle:
                 together.setdefault(backwards, []).append(optimizer)
         return list(together.values()) or [self.live_optimizers()]
 
     def stepped(self, optimizer: Optimizer, step: int, backwards: int) -> int:
         """Record a step of an optimizer after `backwards` backward passes; return its index among all registered ones."""
-        place = self.discovery.register_optimizer(optimizer)
-        self._stepped[place] = (step, backwards)
+        index = self.discovery.register_optimizer(optimizer)
+        self._stepped[index] = (step, backwards)
         self.steps_in_backward = bool(self.steps_in_backward) or current_graph_task_id() != -1
-        return place
+        return index
 
     def refresh(self, step: int, *, verify: bool = False, at_any_cost: bool = False) -> None:
         """List the models again after a discovery, or (`verify`) if a model has changed.
@@ -185,8 +185,8 @@ class ModelRegistry:
                 self._listed_ns += max(took, _MIN_LISTING_NS)
 
     def _list(self, step: int, *, may_search: bool) -> None:
-        for place in self.discovery.optimizers.take_new():
-            self._stepped[place] = (step, _NEVER)
+        for index in self.discovery.optimizers.take_new():
+            self._stepped[index] = (step, _NEVER)
         models = self.discovery.models(self.tree.live_ids(), may_search=may_search)
         began = perf_counter_ns()
         tree = build(models)
@@ -201,13 +201,13 @@ class ModelRegistry:
             self.tree, self.found_at = tree, step
             self._changed(moved)
             listed = tree.models, tree.modules, tree.parameters, tree.buffers
-            places = moved.modules, moved.parameters
-            self._emit(ModelsFound(self._clock.at(), step, *listed, *places, listing=tree.listing))
+            indices = moved.modules, moved.parameters
+            self._emit(ModelsFound(self._clock.at(), step, *listed, *indices, listing=tree.listing))
         self.describe_optimizers(step)
 
     def describe_optimizers(self, step: int, *, at_end: bool = False) -> None:
         """Emit an event if the optimizers or their parameters have changed."""
-        described = self.discovery.optimizers.describe(self.tree.places, at_end=at_end)
+        described = self.discovery.optimizers.describe(self.tree.indices, at_end=at_end)
         self.round_length = max(1, len(self.live_optimizers()))
         self._sizes = self.discovery.optimizers.sizes()
         if described != self._described:

@@ -12,24 +12,24 @@ from gradtui.state.selection import spellings, unknown_path
 
 def module_at(path: str, tree: ModuleTree) -> tuple[str, int, nn.Module]:
     """Return the path as in the tree, the module's index and the module. Raises `CommandRefused` if there is none."""
-    places = {info.path: place for place, info in enumerate(tree.modules)}
+    indices = {info.path: index for index, info in enumerate(tree.modules)}
     for spelling in spellings(path, tree):
-        place = places.get(spelling)
-        module = tree.module_refs[place]() if place is not None else None
-        if place is not None and module is not None:
-            return spelling, place, module
+        index = indices.get(spelling)
+        module = tree.module_refs[index]() if index is not None else None
+        if index is not None and module is not None:
+            return spelling, index, module
     if any(path in info.names for info in tree.parameters):
         raise CommandRefused(f"{path} is a parameter, not a module")
     raise CommandRefused(unknown_path(path, tree))
 
 
-def ancestors(place: int, tree: ModuleTree) -> list[int]:
+def ancestors(index: int, tree: ModuleTree) -> list[int]:
     """Return the indexes of the modules around this one, innermost first."""
     found = []
-    place = tree.modules[place].parent
-    while place >= 0:
-        found.append(place)
-        place = tree.modules[place].parent
+    index = tree.modules[index].parent
+    while index >= 0:
+        found.append(index)
+        index = tree.modules[index].parent
     return found
 
 

@@ -55,7 +55,7 @@ class ModuleTree:
     parameter_refs: list[weakref.ref[torch.Tensor]] = field(default_factory=list)
     module_index: dict[int, tuple[int, weakref.ref[nn.Module]]] = field(default_factory=dict)
     """id of a module -> its index, and the module; the wrapper around a compiled module has that module's index. Another
-    object may have the id by now: `place_of` checks that."""
+    object may have the id by now: `index_of` checks that."""
     parameter_index: dict[int, int] = field(default_factory=dict)
     """id of a parameter -> its index. Another object may have the id by now: `owns` checks that."""
     is_borrowed: bool = False
@@ -89,14 +89,14 @@ class ModuleTree:
     def roots(self) -> list[int]:
         """For each module the index of its root."""
         roots: list[int] = []
-        for place, parent in enumerate(self.parents):
-            roots.append(place if parent < 0 else roots[parent])
+        for index, parent in enumerate(self.parents):
+            roots.append(index if parent < 0 else roots[parent])
         return roots
 
     @cached_property
     def leaves(self) -> list[Leaf]:
         """For each parameter its index with that of its module, as the walk over autograd's graph uses them."""
-        return [Leaf(place, module) for place, module in enumerate(self.owners)]
+        return [Leaf(index, module) for index, module in enumerate(self.owners)]
 
     @cached_property
     def owners(self) -> list[int]:
@@ -105,18 +105,18 @@ class ModuleTree:
 
     def owns(self, parameter: object) -> int | None:
         """Return the index of a live parameter, None if it is not of these models."""
-        place = self.parameter_index.get(id(parameter))
-        return place if place is not None and self.parameter_refs[place]() is parameter else None
+        index = self.parameter_index.get(id(parameter))
+        return index if index is not None and self.parameter_refs[index]() is parameter else None
 
-    def places(self, parameters: Iterable[object]) -> list[int | None]:
+    def indices(self, parameters: Iterable[object]) -> list[int | None]:
         """Return the index of each of these parameters, as `owns` does."""
-        index, references = self.parameter_index, self.parameter_refs
+        known, references = self.parameter_index, self.parameter_refs
         return [
-            place if (place := index.get(id(each))) is not None and references[place]() is each else None
+            index if (index := known.get(id(each))) is not None and references[index]() is each else None
             for each in parameters
         ]
 
-    def place_of(self, module: object) -> int:
+    def index_of(self, module: object) -> int:
         """Return the index of a live module, -1 if it is not of these models."""
         known = self.module_index.get(id(module))
         return known[0] if known is not None and known[1]() is module else -1
@@ -158,7 +158,7 @@ class ModuleTree:
 
     def _are_listed(self, parameters: Iterable[object], modules: Iterable[object]) -> bool:
         owned = all(self.owns(each) is not None for each in parameters if each is not None)
-        return owned and all(self.place_of(each) >= 0 for each in modules if each is not None)
+        return owned and all(self.index_of(each) >= 0 for each in modules if each is not None)
 
     def _has_sizes_as_listed(self, *, freed: bool) -> bool:
         for reference, (shape, dtype) in zip(self.parameter_refs, self.layouts):
@@ -172,14 +172,14 @@ class ModuleTree:
         return True
 
     def _shares_memory_as_listed(self) -> bool:
-        for places in self.same_storage:
-            tensors = [tensor for place in places if (tensor := self.parameter_refs[place]()) is not None]
+        for indices in self.same_storage:
+            tensors = [tensor for index in indices if (tensor := self.parameter_refs[index]()) is not None]
             if len({memory_of(tensor) for tensor in tensors}) > 1:
                 return False
         return True
 
-    def _wrapped_places(self) -> list[int]:
-        return [self.place_of(wrapper) for reference in self.wrapper_refs if (wrapper := reference()) is not None]
+    def _wrapped_indices(self) -> list[int]:
+        return [self.index_of(wrapper) for reference in self.wrapper_refs if (wrapper := reference()) is not None]
 
     def is_same(self, other: ModuleTree) -> bool:
         """Return whether the other tree lists the same live objects with equal descriptions.
@@ -190,7 +190,7 @@ class ModuleTree:
             _identical(self.module_refs, other.module_refs)
             and _identical(self.parameter_refs, other.parameter_refs)
             and _identical(self.wrapper_refs, other.wrapper_refs)
-            and self._wrapped_places() == other._wrapped_places()
+            and self._wrapped_indices() == other._wrapped_indices()
             and self.parameters == other.parameters
             and self.buffers == other.buffers
             and self.modules == other.modules
@@ -211,7 +211,7 @@ def _live(references: Sequence[weakref.ref[T]]) -> Iterator[tuple[int, T]]:
     found = [each for reference in references if (each := reference()) is not None]
     if len(found) == len(references):
         return enumerate(found)
-    return ((place, each) for place, reference in enumerate(references) if (each := reference()) is not None)
+    return ((index, each) for index, reference in enumerate(references) if (each := reference()) is not None)
 
 
 def _identical(ours: Sequence[weakref.ref[T]], theirs: Sequence[weakref.ref[T]]) -> bool:

@@ -56,10 +56,10 @@ def owners(optimizers: Iterable[Optimizer]) -> dict[int, tuple[Optimizer, dict[s
 def positions(optimizers: Iterable[Optimizer]) -> dict[int, tuple[int, int]]:
     """Map the id of each owned parameter to the index of its optimizer and that of its group. Valid as long as they live."""
     found: dict[int, tuple[int, int]] = {}
-    for place, optimizer in enumerate(optimizers):
+    for index, optimizer in enumerate(optimizers):
         for group, settings in enumerate(optimizer.param_groups):
             for tensor in settings["params"]:
-                found.setdefault(id(tensor), (place, group))
+                found.setdefault(id(tensor), (index, group))
     return found
 
 
@@ -89,10 +89,10 @@ def objection(optimizer: Optimizer, group: Mapping[str, Any], tensor: torch.Tens
     return None
 
 
-def makes_sparse_gradients(place: int, tree: ModuleTree) -> bool:
+def makes_sparse_gradients(index: int, tree: ModuleTree) -> bool:
     """Return whether the parameter with this index is the weight of an embedding that was constructed with `sparse=True`."""
-    module = tree.module_refs[tree.parameters[place].module]()
-    return getattr(module, "sparse", False) is True and tree.parameters[place].path.endswith("weight")
+    module = tree.module_refs[tree.parameters[index].module]()
+    return getattr(module, "sparse", False) is True and tree.parameters[index].path.endswith("weight")
 
 
 def plan(orphans: Mapping[int, torch.Tensor], tree: ModuleTree, optimizers: Sequence[Optimizer]) -> list[Membership]:
@@ -106,15 +106,15 @@ def plan(orphans: Mapping[int, torch.Tensor], tree: ModuleTree, optimizers: Sequ
         return []
     ranked = [_Group(optimizer, group, tree) for optimizer in optimizers for group in optimizer.param_groups]
     planned = []
-    for place, tensor in orphans.items() if ranked else ():
-        sparse = makes_sparse_gradients(place, tree)
+    for index, tensor in orphans.items() if ranked else ():
+        sparse = makes_sparse_gradients(index, tree)
         objections = [objection(entry.optimizer, entry.group, tensor, sparse=sparse) for entry in ranked]
         fitting = [entry for entry, reason in zip(ranked, objections) if reason is None]
-        path = tree.parameters[place].path
+        path = tree.parameters[index].path
         if not fitting:
             raise ValueError(f"no optimizer can take {path}: {objections[0]}")
         nearest = _nearest(fitting, path, tensor)
-        planned.append(Membership(nearest.optimizer, nearest.group, tensor, _name_in_model(place, tree)))
+        planned.append(Membership(nearest.optimizer, nearest.group, tensor, _name_in_model(index, tree)))
     return planned
 
 
@@ -166,9 +166,9 @@ class _Group:
         """The number of members with more than one dimension."""
         self._known = 0
         for tensor in group["params"]:
-            place = tree.owns(tensor)
-            if place is not None:
-                self._starts.update(_starts(tree.parameters[place].path))
+            index = tree.owns(tensor)
+            if index is not None:
+                self._starts.update(_starts(tree.parameters[index].path))
                 self._matrices += tensor.ndim > 1
                 self._known += 1
         rate = group.get("lr")
@@ -202,8 +202,8 @@ def _starts(path: str) -> Iterator[str]:
     return itertools.accumulate(path.split("."), lambda before, part: f"{before}.{part}")
 
 
-def _name_in_model(place: int, tree: ModuleTree) -> str:
-    info = tree.parameters[place]
+def _name_in_model(index: int, tree: ModuleTree) -> str:
+    info = tree.parameters[index]
     root = info.module
     while tree.modules[root].parent >= 0:
         root = tree.modules[root].parent

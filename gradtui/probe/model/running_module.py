@@ -68,13 +68,13 @@ def _unended(frame: FrameType) -> nn.Module | None:
     return module if isinstance(module, nn.Module) else None
 
 
-def parameter_in_backward(place_of: Callable[[torch.Tensor], int | None]) -> int | None:
+def parameter_in_backward(index_of: Callable[[torch.Tensor], int | None]) -> int | None:
     """Return the index of a parameter of the operation whose backward the calling thread runs; None outside of one."""
     node = running_node()
-    return nearest_leaf(node, place_of) if node is not None else None
+    return nearest_leaf(node, index_of) if node is not None else None
 
 
-def nearest_leaf(node: GraphNode, place_of: Callable[[torch.Tensor], int | None], *, hops: int = 2) -> int | None:
+def nearest_leaf(node: GraphNode, index_of: Callable[[torch.Tensor], int | None], *, hops: int = 2) -> int | None:
     """Return the index of a parameter that is an input of this operation, through a view or cast too; None if none is."""
     waiting = [(node, hops)]
     while waiting:
@@ -83,9 +83,9 @@ def nearest_leaf(node: GraphNode, place_of: Callable[[torch.Tensor], int | None]
             if following is None:
                 continue
             leaf = leaf_of(following)
-            place = place_of(leaf) if leaf is not None else None
-            if place is not None:
-                return place
+            index = index_of(leaf) if leaf is not None else None
+            if index is not None:
+                return index
             if left > 1 and leaf is None and len(following.next_functions) == 1:
                 waiting.append((following, left - 1))
     return None

@@ -19,17 +19,17 @@ def groups(parameters: Iterable[tuple[int, torch.Tensor]]) -> list[tuple[int, ..
     """Return groups of two or more indexes of parameters that use the same elements of one storage."""
     found: dict[_Key, int | list[int]] = {}
     several: list[list[int]] = []
-    for place, tensor in parameters:
+    for index, tensor in parameters:
         key = memory_of(tensor)
         if key is None:
             continue
-        known = found.setdefault(key, place)
+        known = found.setdefault(key, index)
         if isinstance(known, list):
-            known.append(place)
-        elif known != place:
-            found[key] = both = [known, place]
+            known.append(index)
+        elif known != index:
+            found[key] = both = [known, index]
             several.append(both)
-    return [tuple(places) for places in several]
+    return [tuple(indices) for indices in several]
 
 
 def memory_of(tensor: torch.Tensor) -> _Key | None:

@@ -86,8 +86,8 @@ class StorageCount:
 def buffers_of(tree: ModuleTree) -> list[tuple[int, torch.Tensor]]:
     """Return (index of its module, buffer) of every buffer."""
     return [
-        (place, buffer)
-        for place, reference in enumerate(tree.module_refs)
+        (index, buffer)
+        for index, reference in enumerate(tree.module_refs)
         if (module := reference()) is not None and module._buffers  # noqa: SLF001 - `buffers()` walks the whole subtree again
         for buffer in module._buffers.values()  # noqa: SLF001
         if buffer is not None

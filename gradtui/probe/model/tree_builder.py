@@ -36,7 +36,7 @@ def build(models: Sequence[tuple[str, nn.Module]]) -> ModuleTree:
 class _Open(NamedTuple):
     """A module whose children are being listed."""
 
-    place: int
+    module: int
     first_parameter: int
     path: str
     children: Iterator[tuple[str, nn.Module]]
@@ -82,10 +82,10 @@ class _Builder:
         tree.modules = tuple([ModuleInfo(*known, *size) for known, size in zip(self._modules, self._sizes)])
         rows = [ParameterInfo(names[0], names, *known) for names, known in zip(self._names, self._parameters)]
         tree.same_storage = groups(tree.live_parameters())
-        for places in tree.same_storage:
-            for place in places:
-                others = tuple(rows[other].path for other in places if other != place)
-                rows[place] = replace(rows[place], same_storage=others)
+        for indices in tree.same_storage:
+            for index in indices:
+                others = tuple(rows[other].path for other in indices if other != index)
+                rows[index] = replace(rows[index], same_storage=others)
         tree.parameters = tuple(rows)
         tree.buffers = tuple(self._buffers.values())
         return tree
@@ -110,7 +110,7 @@ class _Builder:
                 if id(child) in self._tree.module_index:
                     self._name_again(child, path)
                     continue
-                entered = self._enter(child, path, child_name, parent.place)
+                entered = self._enter(child, path, child_name, parent.module)
                 if child._modules:  # noqa: SLF001
                     waiting.append(entered)
                     break
@@ -119,28 +119,28 @@ class _Builder:
                 self._leave(waiting.pop())
 
     def _enter(self, module: nn.Module, path: str, name: str, parent: int) -> _Open:
-        place, first = len(self._modules), len(self._parameters)
+        index, first = len(self._modules), len(self._parameters)
         reference = weakref.ref(module)
-        self._tree.module_index[id(module)] = place, reference
+        self._tree.module_index[id(module)] = index, reference
         self._tree.module_refs.append(reference)
         self._tree.contents.append(_contents(module))
         for own_name, parameter in module._parameters.items():  # noqa: SLF001 - keeps order, adds nothing
             if parameter is not None:
-                self._add_parameter(parameter, _join(path, own_name), place)
+                self._add_parameter(parameter, _join(path, own_name), index)
         for own_name, buffer in module._buffers.items():  # noqa: SLF001
             if buffer is not None and id(buffer) not in self._buffers:
                 persistent = own_name not in module._non_persistent_buffers_set  # noqa: SLF001
-                self._buffers[id(buffer)] = _buffer_info(buffer, _join(path, own_name), place, persistent=persistent)
+                self._buffers[id(buffer)] = _buffer_info(buffer, _join(path, own_name), index, persistent=persistent)
         depth = self._depths[parent] + 1 if parent >= 0 else 0
         self._depths.append(depth)
         own = len(self._parameters) - first
         self._modules.append((path, name, type(module).__name__, depth, parent, first, own))
         self._sizes.append((0, 0))
-        return _Open(place, first, path, self._children(module))
+        return _Open(index, first, path, self._children(module))
 
-    def _leave(self, module: _Open) -> None:
-        parameters, modules = len(self._parameters) - module.first_parameter, len(self._modules) - module.place
-        self._sizes[module.place] = (parameters, modules)
+    def _leave(self, opened: _Open) -> None:
+        parameters, modules = len(self._parameters) - opened.first_parameter, len(self._modules) - opened.module
+        self._sizes[opened.module] = (parameters, modules)
 
     def _add_parameter(self, parameter: torch.Tensor, path: str, module: int) -> None:
         tree = self._tree
@@ -184,8 +184,8 @@ class _Builder:
 
     def _is_listed(self, module: nn.Module) -> bool:
         """Return whether the listing of this module is complete."""
-        place = self._tree.place_of(module)
-        return place >= 0 and self._sizes[place] != (0, 0)
+        index = self._tree.index_of(module)
+        return index >= 0 and self._sizes[index] != (0, 0)
 
 
 def _buffer_info(buffer: torch.Tensor, path: str, module: int, *, persistent: bool) -> BufferInfo:

@@ -29,8 +29,7 @@ _TENSORS = 64
 """Tensors compared per sampled step: about five microseconds each."""
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
-_Place = int
-_GONE: _Place = -1
+_GONE = -1
 
 
 @dataclass
@@ -38,7 +37,7 @@ class _Read:
     """Elements of tensors of one device and dtype, on their way to the host. No copy of gradtui's stays on a device."""
 
     device: torch.device
-    lengths: list[tuple[_Place, int]]
+    lengths: list[tuple[int, int]]
     """Index and number of elements of each tensor, in order. A tensor that is no longer frozen has the index `_GONE`."""
     copy: HostCopy
 
@@ -47,16 +46,16 @@ class DriftDetector:
     """Detects changes of the frozen parameters since they were first sampled as frozen, by parameter index."""
 
     def __init__(self) -> None:
-        self.moved: set[_Place] = set()
+        self.moved: set[int] = set()
         """Parameters that have changed since."""
-        self._versions: dict[_Place, int] = {}
-        self._samples: dict[_Place, tuple[torch.device, torch.Tensor]] = {}
+        self._versions: dict[int, int] = {}
+        self._samples: dict[int, tuple[torch.device, torch.Tensor]] = {}
         """The device of the tensor, and the elements compared, on the host."""
         self._under_way: list[_Read] = []
-        self._next: _Place = 0
+        self._next: int = 0
         self._causes = MoveCauses()
 
-    def step_begins(self, parameters: Iterable[tuple[_Place, torch.Tensor]]) -> None:
+    def step_begins(self, parameters: Iterable[tuple[int, torch.Tensor]]) -> None:
         """Record version counters before the optimizer step of a sampled step."""
         self._causes.step_begins(parameters)
 
@@ -64,24 +63,24 @@ class DriftDetector:
         self,
         step: int,
         optimizer: Optimizer | None,
-        frozen: Sequence[tuple[_Place, torch.Tensor]],
-        elsewhere: Set[_Place],
-        norms: Mapping[_Place, float],
-    ) -> dict[_Place, StateReason]:
+        frozen: Sequence[tuple[int, torch.Tensor]],
+        elsewhere: Set[int],
+        norms: Mapping[int, float],
+    ) -> dict[int, StateReason]:
         """Return the parameters that have changed since they were frozen, with the cause, after sampled step `step`.
 
         `norms` are the norms of the gradients that the step applied.
         """
         by_step, unchanged = self._causes.on_step_post(step, optimizer, frozen, norms)
-        for place, tensor in frozen:
-            if place in unchanged and self._versions.get(place, unchanged[place]) == unchanged[place]:
-                self._versions[place] = version_of(tensor)
+        for index, tensor in frozen:
+            if index in unchanged and self._versions.get(index, unchanged[index]) == unchanged[index]:
+                self._versions[index] = version_of(tensor)
         self.look(frozen, elsewhere)
         self.moved |= by_step
-        moved = {place: tensor for place, tensor in frozen if place in self.moved}
-        unwritten = [place for place, tensor in moved.items() if self._versions.get(place) == _version(tensor)]
-        self._causes.settle(moved, [place for place in unwritten if place not in by_step])
-        return {place: self._causes.known.get(place, StateReason.NONE) for place in self.moved}
+        moved = {index: tensor for index, tensor in frozen if index in self.moved}
+        unwritten = [index for index, tensor in moved.items() if self._versions.get(index) == _version(tensor)]
+        self._causes.settle(moved, [index for index in unwritten if index not in by_step])
+        return {index: self._causes.known.get(index, StateReason.NONE) for index in self.moved}
 
     def tree_changed(self, moved: IndexMapping) -> None:
         """Move all state to the new parameter indexes."""
@@ -91,45 +90,45 @@ class DriftDetector:
         self._samples = moved.of_parameters(self._samples)
         self._under_way.clear()
 
-    def look(self, frozen: Sequence[tuple[_Place, torch.Tensor]], elsewhere: Set[_Place] = frozenset()) -> None:
+    def look(self, frozen: Sequence[tuple[int, torch.Tensor]], elsewhere: Set[int] = frozenset()) -> None:
         """Compare the parameters that are frozen now with their former values, and forget those that are not frozen any more.
 
         Parameters in `elsewhere` are frozen too. They are neither compared nor forgotten.
         """
-        places = {place for place, _ in frozen} | elsewhere
+        indices = {index for index, _ in frozen} | elsewhere
         for known in (self._versions, self._samples):
-            for place in [place for place in known if place not in places]:
-                del known[place]
+            for index in [index for index in known if index not in indices]:
+                del known[index]
         for read in self._under_way:
-            read.lengths = [(place if place in places else _GONE, length) for place, length in read.lengths]
-        for place, tensor in frozen:
+            read.lengths = [(index if index in indices else _GONE, length) for index, length in read.lengths]
+        for index, tensor in frozen:
             if not tensor.is_inference():
                 version = version_of(tensor)
-                if self._versions.setdefault(place, version) != version and not shares_version(tensor):
-                    self.moved.add(place)
+                if self._versions.setdefault(index, version) != version and not shares_version(tensor):
+                    self.moved.add(index)
         self._arrived()
         if not self._under_way:
-            self._read([(place, tensor) for place, tensor in self._turn(frozen) if place not in self.moved])
-        self.moved &= places
+            self._read([(index, tensor) for index, tensor in self._turn(frozen) if index not in self.moved])
+        self.moved &= indices
 
-    def _turn(self, frozen: Sequence[tuple[_Place, torch.Tensor]]) -> Sequence[tuple[_Place, torch.Tensor]]:
+    def _turn(self, frozen: Sequence[tuple[int, torch.Tensor]]) -> Sequence[tuple[int, torch.Tensor]]:
         """Return the parameters whose values are compared this time: the next `_TENSORS`, beginning again after the last."""
-        first = next((at for at, (place, _) in enumerate(frozen) if place >= self._next), 0)
+        first = next((at for at, (index, _) in enumerate(frozen) if index >= self._next), 0)
         chosen = frozen[first : first + _TENSORS]
         self._next = chosen[-1][0] + 1 if chosen else 0
         return chosen
 
-    def _read(self, chosen: Sequence[tuple[_Place, torch.Tensor]]) -> None:
-        groups: dict[tuple[torch.device, torch.dtype], list[tuple[_Place, torch.Tensor]]] = {}
-        for place, tensor in chosen:
+    def _read(self, chosen: Sequence[tuple[int, torch.Tensor]]) -> None:
+        groups: dict[tuple[torch.device, torch.dtype], list[tuple[int, torch.Tensor]]] = {}
+        for index, tensor in chosen:
             sample = _sample(tensor)
             if sample is not None:
-                groups.setdefault((sample.device, sample.dtype), []).append((place, sample))
+                groups.setdefault((sample.device, sample.dtype), []).append((index, sample))
         room = devices_with_room(members[0][1] for members in groups.values())
         with of_this_process.apart(device.index for device in room):
             for (device, _), members in groups.items():
                 if room.get(device, True):
-                    lengths = [(place, sample.numel()) for place, sample in members]
+                    lengths = [(index, sample.numel()) for index, sample in members]
                     copy = HostCopy(torch.cat([sample for _, sample in members]))
                     self._under_way.append(_Read(device, lengths, copy))
         self._arrived()
@@ -147,21 +146,21 @@ class DriftDetector:
         """Compare elements with former ones of the same tensors, on the host."""
         # A clone, since the copy may be in pinned memory.
         bits = read.copy.tensor().clone()
-        known: list[tuple[_Place, torch.Tensor, torch.Tensor]] = []
+        known: list[tuple[int, torch.Tensor, torch.Tensor]] = []
         begin = 0
-        for place, length in read.lengths:
+        for index, length in read.lengths:
             now, begin = bits[begin : begin + length], begin + length
-            if place == _GONE:
+            if index == _GONE:
                 continue
-            device, before = self._samples.get(place, (None, now))
+            device, before = self._samples.get(index, (None, now))
             if device != read.device or (before.shape, before.dtype) != (now.shape, now.dtype):
-                self._samples[place] = read.device, now
+                self._samples[index] = read.device, now
             else:
-                known.append((place, before, now))
+                known.append((index, before, now))
         if known:
             differs = torch.cat([before for _, before, _ in known]) != torch.cat([now for *_, now in known])
-            owners = [place for place, before, _ in known for _ in range(before.numel())]
-            self.moved |= {place for place, differs in zip(owners, differs.tolist()) if differs}
+            owners = [index for index, before, _ in known for _ in range(before.numel())]
+            self.moved |= {index for index, differs in zip(owners, differs.tolist()) if differs}
 
 
 def _version(tensor: torch.Tensor) -> int | None:

@@ -54,9 +54,9 @@ class GradientFlowReporter:
 
     def evaluation_began(self, root: nn.Module) -> None:
         """Record the grad mode of an evaluation as its root module is called."""
-        place = self._view.tree.place_of(root)
-        if place >= 0:
-            self._evaluated[place] = grad_mode()
+        index = self._view.tree.index_of(root)
+        if index >= 0:
+            self._evaluated[index] = grad_mode()
 
     def evaluation_measured(self, device_type: str) -> bool:
         """Report an evaluation that has ended, and return whether it was reported.
@@ -107,6 +107,6 @@ class GradientFlowReporter:
             modes = grad_mode_letters(tree, trace.grad_modes, self._evaluated, reach)
             # An evaluation by the script ends before the step that uses its result.
             order = dict.fromkeys(self._evaluated, 0)
-            order |= {module: place for place, module in enumerate(trace.grad_modes, start=1)}
+            order |= {module: index for index, module in enumerate(trace.grad_modes, start=1)}
             self._last = basis, reach, modes, tuple(order.get(module, -1) for module in range(len(tree.modules)))
         return self._last[1:]

@@ -104,21 +104,21 @@ class GradientPathRequests:
 
 
 def _target(tree: ModuleTree, path: str) -> Target | None:
-    for place, info in enumerate(tree.parameters):
+    for index, info in enumerate(tree.parameters):
         if path in info.names:
-            return Target(tree, info.module, place)
-    place = next((place for place, info in enumerate(tree.modules) if info.path == path), -1)
-    return Target(tree, place) if place >= 0 else None
+            return Target(tree, info.module, index)
+    index = next((index for index, info in enumerate(tree.modules) if info.path == path), -1)
+    return Target(tree, index) if index >= 0 else None
 
 
 def _tensors(target: Target) -> list[torch.Tensor]:
     tree = target.tree
     if target.parameter >= 0:
-        places = range(target.parameter, target.parameter + 1)
+        indices = range(target.parameter, target.parameter + 1)
     else:
         info = tree.modules[target.module]
-        places = range(info.first_parameter, info.first_parameter + info.subtree_parameters)
-    return [tensor for place in places if (tensor := tree.parameter_refs[place]()) is not None]
+        indices = range(info.first_parameter, info.first_parameter + info.subtree_parameters)
+    return [tensor for index in indices if (tensor := tree.parameter_refs[index]()) is not None]
 
 
 def _state_bytes(tensors: Iterable[torch.Tensor], optimizers: Sequence[Optimizer]) -> dict[str, int]:

@@ -38,8 +38,8 @@ class MoveCauses:
     def step_begins(self, parameters: Iterable[tuple[int, torch.Tensor]]) -> None:
         """Record version counters before the optimizer step of a sampled step."""
         self._at_step = {
-            place: version_of(tensor)
-            for place, tensor in parameters
+            index: version_of(tensor)
+            for index, tensor in parameters
             if not tensor.requires_grad and not tensor.is_inference()
         }
 
@@ -59,22 +59,22 @@ class MoveCauses:
         self._last, self._last_step = {}, step
         by_step: set[int] = set()
         unchanged: dict[int, int] = {}
-        for place, tensor in frozen:
+        for index, tensor in frozen:
             if tensor.is_inference():
                 continue
-            version = self._last[place] = version_of(tensor)
-            at_step = began.get(place, version)
+            version = self._last[index] = version_of(tensor)
+            at_step = began.get(index, version)
             if version != at_step and not shares_version(tensor):
                 # A norm read on a device is one step old: it may be from before the freeze.
-                is_read = tensor.device.type == "cpu" or (followed and place in before)
-                norm = norms.get(place) if is_read else None
+                is_read = tensor.device.type == "cpu" or (followed and index in before)
+                norm = norms.get(index) if is_read else None
                 if norm == 0 and _adds_only_the_gradient(optimizer, tensor):
-                    unchanged[place] = at_step
+                    unchanged[index] = at_step
                     continue
-                self.known[place] = _of_step(optimizer, tensor, norm)
-                by_step.add(place)
-            elif followed and before.get(place, at_step) != at_step and not shares_version(tensor):
-                self.known[place] = StateReason.OUTSIDE_STEP
+                self.known[index] = _of_step(optimizer, tensor, norm)
+                by_step.add(index)
+            elif followed and before.get(index, at_step) != at_step and not shares_version(tensor):
+                self.known[index] = StateReason.OUTSIDE_STEP
         return by_step, unchanged
 
     def settle(self, moved: Mapping[int, torch.Tensor], by_values: Iterable[int]) -> None:
@@ -82,11 +82,11 @@ class MoveCauses:
 
         The values of `by_values` have changed and their version counters have not.
         """
-        self.known = {place: cause for place, cause in self.known.items() if place in moved}
-        for place in by_values:
+        self.known = {index: cause for index, cause in self.known.items() if index in moved}
+        for index in by_values:
             # A write through `.data` does not raise the version counter; an optimizer's step does.
-            if place in moved and place not in self.known and not shares_version(moved[place]):
-                self.known[place] = StateReason.OUTSIDE_STEP
+            if index in moved and index not in self.known and not shares_version(moved[index]):
+                self.known[index] = StateReason.OUTSIDE_STEP
 
 
 def _of_step(optimizer: Optimizer | None, tensor: torch.Tensor, norm: float | None) -> StateReason:

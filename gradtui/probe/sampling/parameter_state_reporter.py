@@ -58,7 +58,7 @@ class ParameterStateReporter:
     def classified(self, found: Classified, step: int) -> None:
         """Store and emit the states found in a sampled step."""
         known = zip(self.now.trainable, found.trainable)
-        self.switched.update(place for place, (before, now) in enumerate(known) if {before, now} == {"0", "1"})
+        self.switched.update(index for index, (before, now) in enumerate(known) if {before, now} == {"0", "1"})
         self._tell(found, step)
 
     def unreached(self) -> frozenset[int]:
@@ -71,7 +71,7 @@ class ParameterStateReporter:
 
     def _with(self, state: ParameterState) -> frozenset[int]:
         wanted = state.value
-        return frozenset([place for place, letter in enumerate(self.now.letters) if letter == wanted])
+        return frozenset([index for index, letter in enumerate(self.now.letters) if letter == wanted])
 
     def _tell(self, found: Classified, step: int) -> None:
         if found != self.now:

@@ -86,15 +86,15 @@ class SampledStep:
         if self._largest is None:
             return None
         by_module = self._largest.by_module
-        places = range(len(self.tree.modules))
-        rows = tuple([by_module.get(index, 0) for index in places])
-        upstream = tuple(self._largest.upstream.get(index, -1) for index in places)
+        indices = range(len(self.tree.modules))
+        rows = tuple([by_module.get(index, 0) for index in indices])
+        upstream = tuple(self._largest.upstream.get(index, -1) for index in indices)
         regions = self._largest.regions
         recomputed: tuple[int | None, ...] = ()
         inputs: tuple[int, ...] = ()
         if regions.recomputed:
-            recomputed = tuple(regions.recomputed.get(index, 0) for index in places)
-            inputs = tuple(regions.inputs.get(index, 0) for index in places)
+            recomputed = tuple(regions.recomputed.get(index, 0) for index in indices)
+            inputs = tuple(regions.inputs.get(index, 0) for index in indices)
         return SavedBytesMeasured(
             at,
             step,
@@ -163,7 +163,7 @@ class SampledStep:
     def _only_evaluated(self, evaluated: Iterable[int], owner: Mapping[int, Optimizer]) -> set[int]:
         """Return the modules of models that ran for evaluation, that no optimizer owns, and that no backward reached."""
         tree = self.tree
-        found = {tree.roots[place] for place in evaluated}
+        found = {tree.roots[model] for model in evaluated}
         if found and self.graphs is not None:
             found -= {tree.roots[module] for module in self.graphs.active if module >= 0}
         if found:

@@ -145,8 +145,8 @@ class StepSampler:
         """Sample the next steps if the script has frozen or unfrozen parameters since the last emitted states."""
         if now >= self._switches_at and self._can_sample():
             began = perf_counter_ns()
-            if places := self.states.outdated():
-                self.states.switched.update(places)
+            if indices := self.states.outdated():
+                self.states.switched.update(indices)
                 self._cadence.force(_AFTER_A_TOGGLE * self._view.round_length)
             self._switches_at = now + _BETWEEN_SWITCHES * (perf_counter_ns() - began)
 
@@ -179,8 +179,8 @@ class StepSampler:
         self.sampled_step = None
         # A memory profile takes several times as long as a sample.
         traced = self._traces.is_due(step, self._ledgers.device_type, only_asked=self._is_long)
-        place = self._view.tree.place_of(root)
-        is_new = place >= 0 and self._begun_with.get(place, 0) < (1 if self._cadence.is_long else _OF_EACH_ROOT)
+        index = self._view.tree.index_of(root)
+        is_new = index >= 0 and self._begun_with.get(index, 0) < (1 if self._cadence.is_long else _OF_EACH_ROOT)
         due = self._cadence.is_due(step, self._view.round_length, wanted=traced or is_new)
         self._traces.drop()
         extent = self._first.extent(step, is_asked=traced or self.gradients.is_asked)
@@ -198,8 +198,8 @@ class StepSampler:
         self._ledgers.begin_step(listening=listening)
         self._view.refresh(step, verify=True)
         tree = self._view.tree
-        place = tree.place_of(root)
-        self._begun_with[place] = self._begun_with.get(place, 0) + 1
+        index = tree.index_of(root)
+        self._begun_with[index] = self._begun_with.get(index, 0) + 1
         if extent is Extent.STATES:
             self.tracer.stop()
             self.sampled_step = SampledStep(tree, ModuleCallLog(), is_partial=True)
@@ -279,12 +279,12 @@ class StepSampler:
             return
         if self._phases.ended is None and self._evaluation_is_due():
             self._ledgers.begin_phase()
-            self._ledgers.follow((self._view.tree.place_of(root),))
+            self._ledgers.follow((self._view.tree.index_of(root),))
             self.batches.begin(on=True)
             self._phases.ended = self._evaluation_ended
         elif self._phases.ended == self._guarded_end and self.sampled_step is None and self._evaluation_is_late():
             # Nothing has trained yet: memory from before this evaluation must not count as its own.
-            self._ledgers.follow((self._view.tree.place_of(root),))
+            self._ledgers.follow((self._view.tree.index_of(root),))
             self._ledgers.began_within()
 
     def _evaluation_is_due(self) -> bool:
@@ -341,16 +341,16 @@ class StepSampler:
         still = [each for each in sampled_step.tree.live_parameters() if not each[1].requires_grad]
         owner = owners_of(optimizers, optimizer) if still else {}
         # Parameters trained in turns may since have been trained in another optimizer's step and switched off again.
-        elsewhere = {index for index, tensor in still if optimizer not in (None, owner.get(id(tensor), optimizer))}
+        elsewhere = {each for each, tensor in still if optimizer not in (None, owner.get(id(tensor), optimizer))}
         here = [each for each in still if each[0] not in elsewhere]
         known = self._frozen.moved.copy()
         with self.times.own():
             moved = self._frozen.on_step_post(step, optimizer, here, elsewhere, norms)
         # A step that moves one Parameter moves all others that share its memory.
         moved |= {
-            place: StateReason.NONE for group in sampled_step.tree.same_storage for place in group if place in moved
+            index: StateReason.NONE for group in sampled_step.tree.same_storage for index in group if index in moved
         }
-        if any(cause is StateReason.NONE for place, cause in moved.items() if place not in known):
+        if any(cause is StateReason.NONE for index, cause in moved.items() if index not in known):
             # Two consecutive sampled steps show what moves the parameter.
             self._cadence.force(_AFTER_A_TOGGLE * self._view.round_length)
         found = sampled_step.classify(

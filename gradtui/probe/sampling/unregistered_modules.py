@@ -45,7 +45,7 @@ class Unregistered:
         for key, (reference, caller) in calls.items():
             root = tree.roots[caller]
             if root not in inside:
-                inside[root] = {id(each) for place, each in tree.live_parameters() if tree.roots[owners[place]] == root}
+                inside[root] = {id(each) for index, each in tree.live_parameters() if tree.roots[owners[index]] == root}
             module = reference()
             found = _describe(module, tree, caller, inside[root], owned) if module is not None else None
             if found is not None:
@@ -63,14 +63,14 @@ def _describe(
 
     `inside` has the ids of that model's parameters, `owned` those of the parameters that optimizers own.
     """
-    place = tree.place_of(module)
+    index = tree.index_of(module)
     own = [tensor for tensor in _parameters(module) if id(tensor) not in inside]
-    if not own or (place >= 0 and tree.roots[place] == tree.roots[caller]):
+    if not own or (index >= 0 and tree.roots[index] == tree.roots[caller]):
         return None
     return UnregisteredModule(
         caller=_name(tree, caller),
         type_name=type(module).__name__,
-        model=_name(tree, place) if place >= 0 else None,
+        model=_name(tree, index) if index >= 0 else None,
         parameters=_elements(own),
         trainable=_elements(tensor for tensor in own if tensor.requires_grad),
         in_optimizer=_elements(tensor for tensor in own if id(tensor) in owned),
@@ -94,8 +94,8 @@ def _parameters(module: nn.Module) -> Iterator[torch.Tensor]:
         waiting += [child for child in current._modules.values() if child is not None]  # noqa: SLF001
 
 
-def _name(tree: ModuleTree, place: int) -> str:
-    return tree.modules[place].path or tree.modules[place].name
+def _name(tree: ModuleTree, index: int) -> str:
+    return tree.modules[index].path or tree.modules[index].name
 
 
 def _elements(tensors: Iterable[torch.Tensor]) -> int:

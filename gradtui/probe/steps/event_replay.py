@@ -71,8 +71,8 @@ def _add_alike(
 ) -> None:
     """Add up steps of the same `marks` events each. `times` begin with the end of the step before them."""
     spent: Counter[Phase] = Counter()
-    for place, phase in enumerate(spent_in):
-        spent[phase] += sum(times[place + 1 :: marks]) - sum(times[place:-1:marks])
+    for index, phase in enumerate(spent_in):
+        spent[phase] += sum(times[index + 1 :: marks]) - sum(times[index:-1:marks])
     rounds = (len(times) - 1) // marks
     phases.went_round(times[-1], spent, {phase: rounds * count for phase, count in entered.items()})
 

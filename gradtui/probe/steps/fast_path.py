@@ -42,14 +42,14 @@ class FastPath:
         self._told = told
         self.optimizer: Callable[[], Optimizer | None] = lambda: None
         """The optimizer that stepped last."""
-        self._place = 0
+        self._index = 0
         """The index of `optimizer` among all registered ones."""
         phases.marked = self.marks.phase
         self._hooks.first = self.marks.leave
 
-    def stepped(self, optimizer: Optimizer, place: int) -> None:
+    def stepped(self, optimizer: Optimizer, index: int) -> None:
         """Record a step of this optimizer that the probe handled without the buffer."""
-        self.optimizer, self._place = weakref.ref(optimizer), place
+        self.optimizer, self._index = weakref.ref(optimizer), index
 
     def begin(self, now: int, model: nn.Module, steps_until_due: int, *, is_bare: bool) -> None:
         """Begin to buffer the hook events of a step, if the loop is simple.
@@ -74,7 +74,7 @@ class FastPath:
         ends = told.ends
         self._counter.micro_steps += told.backwards
         if ends:
-            self._counter.stepped(self._place, len(ends))
+            self._counter.stepped(self._index, len(ends))
             self._cost.steps_ended(ends)
         optimizer = self.optimizer()
         if optimizer is not None and ends:

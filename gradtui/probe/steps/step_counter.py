@@ -52,8 +52,8 @@ class StepCounter:
         """Count the work of a replayed CUDA graph; return the number of steps."""
         before = self.steps
         self.micro_steps += backwards
-        for place in optimizers:
-            self.stepped(place)
+        for index in optimizers:
+            self.stepped(index)
         for _ in range(backwards if by_hand else 0):
             self.stepped_by_hand()
         return self.steps - before

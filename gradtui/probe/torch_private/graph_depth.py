@@ -69,7 +69,7 @@ def is_too_deep(roots: Iterable[GraphNode], most: int) -> bool:
     nodes that lead to it have come before, and its depth is known.
     """
     depths = dict.fromkeys(roots, 0)
-    waiting = [(-number_of(node), place, node) for place, node in enumerate(depths)]
+    waiting = [(-number_of(node), index, node) for index, node in enumerate(depths)]
     heapq.heapify(waiting)
     while waiting:
         _, _, node = heapq.heappop(waiting)

@@ -270,7 +270,7 @@ def is_wrapper(tensor: torch.Tensor) -> bool:
     return type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
 
 
-def module_place_in_backward(module_of: Callable[[int], int]) -> int | None:
+def module_index_in_backward(module_of: Callable[[int], int]) -> int | None:
     """Return `module_of(number)` for the graph node that is running on this thread; None outside of a backward."""
     number = number_in_backward()
     return module_of(number) if number is not None else None

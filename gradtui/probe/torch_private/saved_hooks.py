@@ -130,8 +130,8 @@ def holder_of(saved: Any) -> object | None:
 def next_holder(frame: Any, group: Any) -> object | None:
     """Return the holder for the next tensor that a region being recomputed saves, in the order of its forward."""
     counter, holders = getattr(frame, "recomp_counter", None), getattr(frame, "weak_holders", ())
-    place = counter.get(group, 0) if counter is not None else len(holders)
-    return holders[place]() if place < len(holders) else None
+    index = counter.get(group, 0) if counter is not None else len(holders)
+    return holders[index]() if index < len(holders) else None
 
 
 def recomputation_hook() -> Any | None:

@@ -25,17 +25,17 @@ def kept_by(node: GraphNode) -> Iterator[tuple[torch.Tensor, GraphNode | None]]:
             continue
         held = getattr(node, raw)
         several = isinstance(held, (tuple, list))
-        for place, saved in enumerate(held if several else (held,)):
+        for index, saved in enumerate(held if several else (held,)):
             data = saved_data(saved)
             if data is not None:
-                yield data, _maker(node, raw.removeprefix("_raw"), place if several else None)
+                yield data, _maker(node, raw.removeprefix("_raw"), index if several else None)
 
 
-def _maker(node: GraphNode, name: str, place: int | None) -> GraphNode | None:
+def _maker(node: GraphNode, name: str, index: int | None) -> GraphNode | None:
     try:
         # A custom Function's node has the name without the underscore.
         value: Any = getattr(node, name if hasattr(type(node), name) else name[1:])
-        made_by: GraphNode | None = (value if place is None else value[place]).grad_fn
+        made_by: GraphNode | None = (value if index is None else value[index]).grad_fn
     except (RuntimeError, AttributeError, IndexError):
         # Written in place since, or hooked in part: the origin is unknown, so it is attributed to this node.
         return node

@@ -40,7 +40,7 @@ def draw(drawing: Drawing) -> str:
         ruler = figure.ruler(axis, _LOWER_LEFT)
         ruler.pixel(_pixel(drawing["tick_ink"]))
         ruler.lim(0, cells)
-        ruler.ticks([place for place, _ in ticks], [label for _, label in ticks])
+        ruler.ticks([index for index, _ in ticks], [label for _, label in ticks])
     for ink, xs, ys in drawing["pens"]:
         figure.draw(figure.signal(xs, ys, marker=plotext.marker("braille", _pixel(ink))).lines())
     for ink, character, xs, ys in drawing["stamps"]:

@@ -33,14 +33,14 @@ class _Projection:
     def onto(cells: int, axis: Axis) -> _Projection:
         return _Projection(axis.lower, cells / (axis.upper - axis.lower), cells)
 
-    def place(self, values: Sequence[float]) -> tuple[float, ...]:
+    def project(self, values: Sequence[float]) -> tuple[float, ...]:
         """Return canvas coordinates, clipped to the canvas."""
         lower, scale, most = self.lower, self.scale, float(self.cells)
-        places = [(value - lower) * scale for value in values]
+        cells = [(value - lower) * scale for value in values]
         # The axis limits include all values, so only a rounding error can lie outside.
-        if min(places) < 0.0 or max(places) > most:
-            places = [min(max(place, 0.0), most) for place in places]
-        return tuple(places)
+        if min(cells) < 0.0 or max(cells) > most:
+            cells = [min(max(cell, 0.0), most) for cell in cells]
+        return tuple(cells)
 
     def cell(self, value: float) -> int:
         return min(max(int((value - self.lower) * self.scale), 0), self.cells - 1)
@@ -104,7 +104,7 @@ def _curve(samples: Samples, scale: Scale, across: _Projection, up: _Projection)
         ys: Sequence[float] = [samples.ys[i] for i in indices]
         if scale == "log":
             ys = [log10(y) for y in ys]
-        polylines.append(Polyline(across.place([samples.xs[i] for i in indices]), up.place(ys)))
+        polylines.append(Polyline(across.project([samples.xs[i] for i in indices]), up.project(ys)))
     return Curve(samples.color, tuple(polylines))
 
 

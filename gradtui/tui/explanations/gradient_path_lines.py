@@ -111,7 +111,7 @@ def _trains(tree: TreeState, module: int) -> bool:
     """Whether the gradient reaches parameters of the module or of its descendants."""
     unreached = ParameterState.UNREACHED.value
     within = subtree(tree.modules[module])
-    return any(tree.trainable[place] == "1" and tree.states[place] != unreached for place in within)
+    return any(tree.trainable[index] == "1" and tree.states[index] != unreached for index in within)
 
 
 def _through(tree: TreeState, hops: Sequence[GradientHop], operations: int) -> str:

@@ -14,7 +14,7 @@ _PHASE_ROLES = {Phase.FORWARD: "activations", Phase.BACKWARD: "gradients", Phase
 _KIND_ROLES = {"temporaries": "muted"}
 _KIND_NAMES = {"optimizer_state": "optimizer"}
 _BYTES_WIDTH, _SHARE_WIDTH, _KIND_WIDTH = 9, 7, 13
-_PLACES = 3
+_MAX_OWNERS = 3
 """How many modules are named for each kind."""
 
 
@@ -50,13 +50,13 @@ def closing_lines(width: int) -> list[Line]:
 
 def step_request(step: StepMemoryProfiled, width: int, height: int) -> PlotRequest:
     """Return the request for the curve, with one colour per phase; each phase begins where the previous one ends."""
-    ends = [place for _, place in step.phases[1:]] + [len(step.curve) - 1]
+    ends = [index for _, index in step.phases[1:]] + [len(step.curve) - 1]
     parts: dict[Phase, list[float | None]] = {}
     for (phase, begin), end in zip(step.phases, ends):
         if phase in _PHASE_ROLES:
             values = parts.setdefault(phase, [None] * len(step.curve))
             values[begin : end + 1] = map(float, step.curve[begin : end + 1])
-    xs = tuple(place * step.changes / len(step.curve) for place in range(len(step.curve)))
+    xs = tuple(index * step.changes / len(step.curve) for index in range(len(step.curve)))
     series = tuple(Series(phase.value, _PHASE_ROLES[phase], xs, tuple(values)) for phase, values in parts.items())
     return PlotRequest(width, height, series, unit="bytes", x_label="")
 
@@ -80,8 +80,8 @@ def _holdings(state: RunState, step: StepMemoryProfiled, width: int) -> list[Lin
     for kind in sorted(totals, key=lambda kind: -totals[kind]):
         if totals[kind]:
             lines.append(_kind_line(kind, totals[kind], sum(holding.tensors for holding in by_kind[kind]), step.peak))
-            places = [holding for holding in by_kind[kind] if holding.module >= 0][:_PLACES]
-            lines += [_place_line(state, holding, width) for holding in places]
+            largest = [holding for holding in by_kind[kind] if holding.module >= 0][:_MAX_OWNERS]
+            lines += [_owner_line(state, holding, width) for holding in largest]
     return lines
 
 
@@ -96,7 +96,7 @@ def _kind_line(kind: str, total: int, tensors: int, peak: int) -> Line:
     )
 
 
-def _place_line(state: RunState, holding: Holding, width: int) -> Line:
+def _owner_line(state: RunState, holding: Holding, width: int) -> Line:
     indent = " " * (_SHARE_WIDTH + 2)
     room = max(8, width - len(indent) - _BYTES_WIDTH - 2)
     return (

@@ -11,8 +11,8 @@ from gradtui.tui.rendering import Fact, bytes_text, printable, said
 def optimizer_facts(state: RunState, parameter: int) -> list[Fact]:
     """Return these facts for one parameter."""
     facts = said("optimizer", _owner_words(state, parameter))
-    for place in optimizers_of(state, parameter):
-        facts += said("", group_words(state, place, parameter))
+    for index in optimizers_of(state, parameter):
+        facts += said("", group_words(state, index, parameter))
     read = state_bytes(state, state.tree.parameters[parameter].path) if optimizers_of(state, parameter) else []
     return facts + [Fact("", fact.spans) for fact in read]
 

@@ -39,7 +39,7 @@ def backward_words(state: RunState, index: int) -> str | None:
     end = index + tree.modules[index].subtree_modules
     if line is not None and index in line.stops:
         return f"Stops here, at parameters of its own: {why_it_stops(tree, index)} {of_step}."
-    never = [place for place in line.never_entered if index < place < end] if line is not None else []
+    never = [each for each in line.never_entered if index < each < end] if line is not None else []
     inside = f", but never into {_names(tree, never)}" if never else ""
     if letter == Reach.THROUGH.value:
         return f"Runs through it and on to what is before it{inside} {of_step}."
@@ -97,11 +97,11 @@ _UNREACHED = ParameterState.UNREACHED.value
 
 def model_lines(state: RunState, index: int) -> list[tuple[str, str]]:
     """Return (label, words) for the root of a model: what trains and how it runs, and the same for models that are gone."""
-    place = next((i for i, model in enumerate(state.tree.models) if model.root == index), None)
-    if place is None:
+    listed = next((i for i, model in enumerate(state.tree.models) if model.root == index), None)
+    if listed is None:
         return []
     records = model_records(state)
-    number = state.tree.models[place].number
+    number = state.tree.models[listed].number
     own = next((record for record in records if record.current and record.number == number), None)
     lines = [("model", f"{record_words(own)}.")] if own is not None and own.regimes else []
     gone = [record for record in records if not record.current]
@@ -113,9 +113,9 @@ def model_lines(state: RunState, index: int) -> list[tuple[str, str]]:
     return lines
 
 
-def _names(tree: TreeState, places: list[int]) -> str:
-    first = printable(tree.modules[places[0]].path)
-    return first if len(places) == 1 else f"{first} and {len(places) - 1:,} more"
+def _names(tree: TreeState, indices: list[int]) -> str:
+    first = printable(tree.modules[indices[0]].path)
+    return first if len(indices) == 1 else f"{first} and {len(indices) - 1:,} more"
 
 
 def _size(size: int) -> str:

@@ -52,8 +52,8 @@ def toggle_facts(state: RunState, parameters: range) -> list[Fact]:
     if not applied:
         return said("toggled", "Never, as far as this screen knows.")
     facts = []
-    for place, each in enumerate(applied[:_TOGGLES]):
-        facts += said("" if place else "toggled", f"At step {each.step:,}: {printable(each.text)}")
+    for index, each in enumerate(applied[:_TOGGLES]):
+        facts += said("" if index else "toggled", f"At step {each.step:,}: {printable(each.text)}")
     if len(applied) > _TOGGLES:
         facts += said("", f"and {len(applied) - _TOGGLES:,} times before.", "muted")
     return facts

@@ -117,8 +117,8 @@ def step_note(curve: Curve, ends: tuple[float, float], whole: tuple[float, float
 def _series(curve: Curve, role: str) -> Series:
     steps, values = curve.steps, curve.values
     if len(values) > MAX_POINTS:
-        places = standing_out(values, _PIECES)
-        steps, values = [steps[place] for place in places], [values[place] for place in places]
+        indices = standing_out(values, _PIECES)
+        steps, values = [steps[index] for index in indices], [values[index] for index in indices]
     return Series("", role, tuple(map(float, steps)), tuple(values))
 
 

@@ -18,7 +18,7 @@ def standing_out(values: Sequence[float | None], pieces: int) -> list[int]:
     kept: list[int] = []
     for start in range(0, count, size):
         piece = values[start : start + size]
-        kept += [start + place for place in (_plain(piece) or _any(piece))]
+        kept += [start + index for index in (_plain(piece) or _any(piece))]
     return kept
 
 
@@ -36,8 +36,8 @@ def _plain(piece: Sequence[float | None]) -> list[int] | None:
 def _any(piece: Sequence[float | None]) -> list[int]:
     finite = [value is not None and isfinite(value) for value in piece]
     known = list(compress(enumerate(piece), finite))
-    positive = [(place, value) for place, value in known if value is not None and value > 0]
-    kept = {next((place for place, value in enumerate(piece) if str(value) == kind), -1) for kind in _KINDS}
+    positive = [(index, value) for index, value in known if value is not None and value > 0]
+    kept = {next((index for index, value in enumerate(piece) if str(value) == kind), -1) for kind in _KINDS}
     for each in (known, positive):
         kept |= {chosen(each, key=lambda point: point[1] or 0.0)[0] for chosen in (min, max) if each}
     return sorted(kept - {-1})

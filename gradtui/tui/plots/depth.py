@@ -63,8 +63,8 @@ def depth_table(state: RunState, look: Look) -> Table:
     return Table(columns, rows)
 
 
-def _name(state: RunState, place: int) -> str:
-    module = state.tree.modules[place]
+def _name(state: RunState, index: int) -> str:
+    module = state.tree.modules[index]
     return module.path or module.name
 
 

@@ -51,8 +51,8 @@ def spread_of(state: RunState, look: Look) -> Spread | None:
         return None
     kept = [
         (step, histogram)
-        for place, (step, histogram) in state.tree.histograms.items()
-        if selection.first <= place < selection.last
+        for index, (step, histogram) in state.tree.histograms.items()
+        if selection.first <= index < selection.last
     ]
     if not kept:
         return None

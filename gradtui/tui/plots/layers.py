@@ -96,16 +96,16 @@ def _gone_through(state: RunState, by_call: bool, at_once: int) -> _Work:
         if start:
             yield
         spans = [
-            slice(modules[place].first_parameter, modules[place].first_parameter + modules[place].own_parameters)
-            for place in owners[start : start + at_once]
+            slice(modules[index].first_parameter, modules[index].first_parameter + modules[index].own_parameters)
+            for index in owners[start : start + at_once]
         ]
         for joined, row in zip(norms, rows):
             joined += [joint_norm(row[span]) for span in spans]
     now, then = norms
     shown = [one is not None or other is not None for one, other in zip(now, then)]
-    places = tuple(compress(owners, shown))
+    indices = tuple(compress(owners, shown))
     found = Layers(
-        places, tuple(compress(now, shown)), tuple(compress(then, shown)), step, first_step, len(owners) - len(places)
+        indices, tuple(compress(now, shown)), tuple(compress(then, shown)), step, first_step, len(owners) - len(indices)
     )
     if len(owners) > at_once:
         # The drawing that receives the layers also makes their plot, so this one stops here.
@@ -114,12 +114,12 @@ def _gone_through(state: RunState, by_call: bool, at_once: int) -> _Work:
 
 
 def _owners(tree: TreeState, by_call: bool) -> Sequence[int]:
-    owners = [place for place, module in enumerate(tree.modules) if module.own_parameters]
+    owners = [index for index, module in enumerate(tree.modules) if module.own_parameters]
     called = tree.reach.called if tree.reach is not None else ()
     if by_call and len(called) == len(tree.modules):
         # Modules that were not called come last, in the order of the tree, because the sort is stable.
         last = max(called, default=0) + 1
-        ranks = [place if place > 0 else last for place in called]
+        ranks = [index if index > 0 else last for index in called]
         owners.sort(key=ranks.__getitem__)
     return owners
 

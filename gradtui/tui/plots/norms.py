@@ -37,7 +37,7 @@ def norm_plot(state: RunState, look: Look, width: int, height: int) -> Plot:
         return Plot(tuple(wrap(((norms_awaited(state), "muted"),), width)), None)
     ends = look.window.ends(*whole)
     scale: Scale = "linear" if look.other_scale else "log"
-    above = legend_of(sorted(curves, key=_place), ends, short, width)
+    above = legend_of(sorted(curves, key=_position), ends, short, width)
     request = curves_request(curves, look, ends, scale, width, height - len(above))
     longest = max(curves, key=lambda curve: len(curve.steps))
     return Plot(above, request, range=whole, note=step_note(longest, ends, whole, look, scale))
@@ -45,7 +45,7 @@ def norm_plot(state: RunState, look: Look, width: int, height: int) -> Plot:
 
 def norm_table(state: RunState, look: Look) -> Table:
     """Return the visible norms by step, all L2."""
-    curves = sorted(norm_curves(state, look), key=_place)
+    curves = sorted(norm_curves(state, look), key=_position)
     return table_of([replace(c, name=_COLUMNS.get(c.role, c.name)) for c in curves], look)
 
 
@@ -53,6 +53,6 @@ _COLUMNS = {TOTAL_ROLE: "total_norm", CLIP_ROLE: "norm_before_clipping", REFEREN
 """Column names by role. Rows of the tree have none of these roles."""
 
 
-def _place(curve: Curve) -> int:
+def _position(curve: Curve) -> int:
     """Return a curve's rank in the legend: the total, clipping, then rows."""
     return list(_COLUMNS).index(curve.role) if curve.role in _COLUMNS else len(_COLUMNS)

@@ -28,15 +28,15 @@ def ratio_curves(state: RunState, look: Look) -> list[Curve]:
     """Return a curve for each parameter, that of the selection last."""
     found: dict[int, str] = {}
     for selection, role in zip(look.pinned, PINNED_ROLES):
-        for place in _drawn(state, selection)[:1]:
-            found.setdefault(place, role)
+        for index in _drawn(state, selection)[:1]:
+            found.setdefault(index, role)
     if look.selection is not None:
-        chosen = [place for place in _drawn(state, look.selection) if place not in found]
+        chosen = [index for index in _drawn(state, look.selection) if index not in found]
         found |= dict(reversed(list(zip(chosen, _MOST))))
     curves = []
-    for place, role in found.items():
-        history = state.tree.ratios.of(place)
-        curves.append(Curve(state.tree.parameters[place].path, role, history.steps, history.values))
+    for index, role in found.items():
+        history = state.tree.ratios.of(index)
+        curves.append(Curve(state.tree.parameters[index].path, role, history.steps, history.values))
     return curves
 
 
@@ -63,7 +63,7 @@ def ratio_table(state: RunState, look: Look) -> Table:
 
 def _drawn(state: RunState, selection: Selection) -> list[int]:
     """Return the selection's parameters that have a curve, the largest first; frozen ones only if none of it trains."""
-    having = [place for place in state.tree.ratios.parameters if selection.first <= place < selection.last]
+    having = [index for index in state.tree.ratios.parameters if selection.first <= index < selection.last]
     still = set(with_gradient(state.tree, selection)).intersection(having)
     return largest(state.tree, still or having, len(_MOST) + len(PINNED_ROLES))
 

@@ -40,24 +40,24 @@ def is_part(tree: TreeState, selection: Selection) -> bool:
 
 def with_gradient(tree: TreeState, selection: Selection) -> list[int]:
     """Return its parameters that had a gradient in the newest row of norms; before there is one, those that may train."""
-    places = range(selection.first, min(selection.last, len(tree.parameters)))
+    indices = range(selection.first, min(selection.last, len(tree.parameters)))
     norms = tree.norms
     if norms is not None:
-        return [place for place in places if norms[place] is not None]
-    return [place for place in places if tree.trainable[place] != "0"]
+        return [index for index in indices if norms[index] is not None]
+    return [index for index in indices if tree.trainable[index] != "0"]
 
 
-def largest(tree: TreeState, places: Iterable[int], count: int) -> list[int]:
+def largest(tree: TreeState, indices: Iterable[int], count: int) -> list[int]:
     """Return the `count` largest of these parameters by number of elements, in descending order."""
-    return heapq.nsmallest(count, places, key=lambda place: (-tree.parameters[place].count, place))
+    return heapq.nsmallest(count, indices, key=lambda index: (-tree.parameters[index].count, index))
 
 
 def to_watch(tree: TreeState, selections: Sequence[Selection]) -> tuple[str, ...]:
     """Return the paths of the parameters to watch, those of the first selection first, at most `MAX_WATCHED`."""
-    places: dict[int, None] = {}
+    indices: dict[int, None] = {}
     for selection in selections:
-        places |= dict.fromkeys(largest(tree, with_gradient(tree, selection), MAX_WATCHED))
-    return tuple(tree.parameters[place].path for place in list(places)[:MAX_WATCHED])
+        indices |= dict.fromkeys(largest(tree, with_gradient(tree, selection), MAX_WATCHED))
+    return tuple(tree.parameters[index].path for index in list(indices)[:MAX_WATCHED])
 
 
 class NormCurves:

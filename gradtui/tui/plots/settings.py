@@ -91,6 +91,6 @@ class Choices:
         if not self._pinned:
             return ()
         if self._known[0] != tree.version:
-            rows = (*range(len(tree.modules)), *(~place for place in range(len(tree.parameters))))
+            rows = (*range(len(tree.modules)), *(~index for index in range(len(tree.parameters))))
             self._known = tree.version, {chosen.name: chosen for chosen in (selection_of(tree, row) for row in rows)}
         return tuple(self._known[1][path] for path in self._pinned if path in self._known[1])

@@ -59,7 +59,7 @@ class Presets:
         tree = self._state.tree
         if self._found[0] != tree.version:
             self._found = (tree.version, offered(tree))
-        return [_choice(tree, mode, found.shown, found.places) for found in self._found[1]]
+        return [_choice(tree, mode, found.shown, found.indices) for found in self._found[1]]
 
 
 def typed(tree: TreeState, mode: str, text: str) -> Choice | str:
@@ -68,29 +68,29 @@ def typed(tree: TreeState, mode: str, text: str) -> Choice | str:
         found = find(text, tree)
     except NothingSelected as nothing:
         return str(nothing)
-    if not found.places:
+    if not found.indices:
         return f"{found.shown or 'the model'} has no parameters"
-    return _choice(tree, mode, text.strip(), found.places)
+    return _choice(tree, mode, text.strip(), found.indices)
 
 
 def before(state: RunState) -> str:
     """Say what trains now."""
-    places = _trainable(state.tree)
-    return "not known before the first step" if places is None else _choice(state.tree, "train only", "", places).left
+    indices = _trainable(state.tree)
+    return "not known before the first step" if indices is None else _choice(state.tree, "train only", "", indices).left
 
 
-def _choice(tree: TreeState, mode: str, selection: str, places: Collection[int]) -> Choice:
+def _choice(tree: TreeState, mode: str, selection: str, indices: Collection[int]) -> Choice:
     now = _trainable(tree)
-    left: set[int] | None = set(places)
+    left: set[int] | None = set(indices)
     if mode != "train only":
-        left = None if now is None else now - set(places) if mode == "freeze" else now | set(places)
+        left = None if now is None else now - set(indices) if mode == "freeze" else now | set(indices)
     if left is None:
-        return Choice(mode, selection, len(places), None, None)
-    return Choice(mode, selection, len(places), len(left), sum(tree.parameters[place].count for place in left))
+        return Choice(mode, selection, len(indices), None, None)
+    return Choice(mode, selection, len(indices), len(left), sum(tree.parameters[index].count for index in left))
 
 
 def _trainable(tree: TreeState) -> set[int] | None:
     """Return the indexes of the trainable parameters; None while they are unknown."""
     if "-" in tree.trainable or not tree.trainable:
         return None
-    return {place for place, flag in enumerate(tree.trainable) if flag == "1"}
+    return {index for index, flag in enumerate(tree.trainable) if flag == "1"}

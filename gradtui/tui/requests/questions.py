@@ -89,7 +89,7 @@ def _set_group(state: RunState) -> Question | Refusal:
     if not groups:
         return Refusal("There is no optimizer left." if state.optimizers else "No optimizer has been seen yet.")
     at = f" (step {state.groups.step:,})" if state.groups is not None else ""
-    notes = [f"{place}  {words}" for place, (_, _, words) in enumerate(groups[:_MAX_LISTED])]
+    notes = [f"{index}  {words}" for index, (_, _, words) in enumerate(groups[:_MAX_LISTED])]
     notes[0] += at
     if len(groups) > _MAX_LISTED:
         notes.append(f"… {len(groups)} groups in all")
@@ -108,15 +108,15 @@ _Group = tuple[int, int, str]
 def _groups(state: RunState) -> list[_Group]:
     read = state.groups.optimizers if state.groups is not None else ()
     found: list[_Group] = []
-    for place, optimizer in enumerate(state.optimizers):
-        settings = read[place] if place < len(read) else ()
-        if place < len(read) and not settings:
+    for index, optimizer in enumerate(state.optimizers):
+        settings = read[index] if index < len(read) else ()
+        if index < len(read) and not settings:
             # Every optimizer has a group, so one without settings is gone.
             continue
         for group in range(optimizer.groups):
             known = settings[group] if group < len(settings) else GroupSettings(None, None)
             name = f"{optimizer.type_name} group {group}" if optimizer.groups > 1 else optimizer.type_name
-            found.append((place, group, f"{name}: {_words(known)}"))
+            found.append((index, group, f"{name}: {_words(known)}"))
     return found
 
 
@@ -130,11 +130,11 @@ def _number_words(value: float | None) -> str:
 
 
 def _group(typed: Sequence[str], groups: list[_Group]) -> Make | Refusal:
-    place = _whole(typed[0])
-    if place is None or not 0 <= place < len(groups):
+    index = _whole(typed[0])
+    if index is None or not 0 <= index < len(groups):
         last = len(groups) - 1
         return Refusal(f"There is no group {typed[0].strip() or 'without a number'}: they are 0 to {last}.")
-    optimizer, group, words = groups[place]
+    optimizer, group, words = groups[index]
     rate = _setting("learning rate", typed[1], words)
     decay = _setting("weight decay", typed[2], words)
     for value in (rate, decay):

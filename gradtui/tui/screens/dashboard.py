@@ -258,7 +258,7 @@ class Dashboard(Screen[None]):
     def action_move_focus(self) -> None:
         shown = [self.tree_view, *(self._panel(name) for name in PANELS if self._is_shown(name))]
         stops = [view for view in shown if view.can_focus]
-        now = next((place for place, view in enumerate(stops) if view is self.focused), -1)
+        now = next((index for index, view in enumerate(stops) if view is self.focused), -1)
         stops[(now + 1) % len(stops)].focus()
 
     def action_filter(self) -> None:

@@ -65,20 +65,20 @@ class FreezeDialog(ModalScreen[Choice | None]):
         text = self.query_one(Input).value
         if text.strip():
             return freeze_choice.typed(self._state.tree, self.mode, text)
-        place = self.query_one(OptionList).highlighted
-        return self._presets[place] if place is not None and place < len(self._presets) else "nothing is selected"
+        index = self.query_one(OptionList).highlighted
+        return self._presets[index] if index is not None and index < len(self._presets) else "nothing is selected"
 
     def update(self) -> None:
         """Recount the presets after a change of the mode or of what trains."""
         options = self.query_one(OptionList)
-        place = options.highlighted
+        index = options.highlighted
         self._presets = self._offered.choices(self.mode)
         options.set_options(
             Option(Content.assemble((f" {choice.selection:<{_NAME_WIDTH}}", "bold"), f"leaves {choice.row}"))
             for choice in self._presets
         )
         if self._presets:
-            options.highlighted = min(place or 0, len(self._presets) - 1)
+            options.highlighted = min(index or 0, len(self._presets) - 1)
         words = [(f" {mode} ", "bold reverse" if mode == self.mode else "dim") for mode in MODES]
         self.query_one("#freeze-mode", Static).update(Content.assemble(*words))
         self._show_result()

@@ -32,8 +32,8 @@ def live(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, co
     """Train for a few steps, with so many segments checkpointed from the beginning; the weights' digest."""
     monkeypatch.setattr(sys, "argv", [str(DEMO), "7"])
     with watched(budget=0.05) as seen:
-        for place in range(count):
-            seen.submit(lambda number, place=place: SetCheckpointing(number, f"segments.{place}", True))  # type: ignore[misc]
+        for index in range(count):
+            seen.submit(lambda number, index=index: SetCheckpointing(number, f"segments.{index}", True))  # type: ignore[misc]
         with pytest.raises(SystemExit):
             runpy.run_path(str(DEMO), run_name="__main__")
     return capsys.readouterr().out.rpartition("weights ")[2], seen

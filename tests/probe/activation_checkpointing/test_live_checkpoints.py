@@ -187,7 +187,7 @@ def test_what_is_kept_falls_and_rises_and_the_receipt_says_so() -> None:
     assert f"activations {kib[0]} → {kib[1]}, step about " in first.text
     assert f"activations {kib[1]} → {kib[0]}, step about " in second.text
     paths = [module.path for module in seen.state.tree.modules]
-    told = [[paths[place] for place in event.modules] for event in seen.all(CheckpointingChanged)]
+    told = [[paths[index] for index in event.modules] for event in seen.all(CheckpointingChanged)]
     assert told == [["blocks.1"], []]
     saved = seen.all(SavedBytesMeasured)
     assert saved[-1].recomputed == ()

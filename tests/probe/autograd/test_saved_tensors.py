@@ -162,8 +162,8 @@ def test_what_a_module_keeps_is_kept_for_a_parameter_upstream_of_it() -> None:
     scale, head = torch.ones(4, requires_grad=True), torch.ones(4, 1, requires_grad=True)
     trace = ModuleCallLog()
     x = prompt * 2
-    for place, work in ((7, lambda x: torch.tanh(x @ block)), (8, lambda x: x * scale), (9, lambda x: x @ head)):
-        trace.entered(place)
+    for index, work in ((7, lambda x: torch.tanh(x @ block)), (8, lambda x: x * scale), (9, lambda x: x @ head)):
+        trace.entered(index)
         x = work(x)
         trace.left()
     leaves = {id(prompt): Leaf(0, 5), id(scale): Leaf(1, 8), id(head): Leaf(2, 9)}
@@ -221,7 +221,7 @@ def _classifier() -> nn.Sequential:
 
 def _traced(model: nn.Module, tracer: ModuleCallLogger, *inputs: Tensor) -> tuple[Tensor, ModuleCallLog]:
     """The output of a model, with the calls of its children and of itself (in that order of places) noted."""
-    trace = tracer.begin({id(module): (place, weakref.ref(module)) for place, module in enumerate(model.modules())})
+    trace = tracer.begin({id(module): (index, weakref.ref(module)) for index, module in enumerate(model.modules())})
     for module in model.modules():
         module.register_forward_pre_hook(lambda module, _: tracer.entered(0, module))
         module.register_forward_hook(lambda module, *_: trace.left())

@@ -46,8 +46,8 @@ def test_any_change_of_one_element_changes_the_checksum(as_device: bool) -> None
     values = torch.zeros(300_000)
     before = of(values, as_device=as_device)
     seen = {before}
-    for place, value in ((0, -0.0), (1, 1.0), (131_071, -1.0), (131_072, 2.0), (299_999, 1e-45)):
-        values[place] = value
+    for index, value in ((0, -0.0), (1, 1.0), (131_071, -1.0), (131_072, 2.0), (299_999, 1e-45)):
+        values[index] = value
         seen.add(of(values, as_device=as_device))
     assert len(seen) == 6
 
@@ -95,7 +95,7 @@ def test_checksums_of_a_device_are_kept_on_the_host_only(
         return total
 
     monkeypatch.setattr(Checksums, "_weighted", noted)
-    tensors = [(place, torch.full((5,), float(place))) for place in range(4)]
+    tensors = [(index, torch.full((5,), float(index))) for index in range(4)]
     before = ChecksumSample(tensors)
     assert len(on_device) == 4
     assert all(reference() is None for reference in on_device)
@@ -111,7 +111,7 @@ def test_checksums_of_a_device_are_kept_on_the_host_only(
 
 def test_a_freeze_on_a_device_is_verified_when_its_checksums_have_arrived(device: list[HostCopy]) -> None:
     parameters = [nn.Parameter(torch.ones(6), requires_grad=False) for _ in range(2)]
-    watching = FreezeVerifier(1, 0, [(f"p{place}", each) for place, each in enumerate(parameters)])
+    watching = FreezeVerifier(1, 0, [(f"p{index}", each) for index, each in enumerate(parameters)])
     parameters[1].data[4] = 2.0
     assert watching.verdict() is None
     device[0].wait()

@@ -130,31 +130,31 @@ def crowd(disturb: Callable[[Crowd], object]) -> tuple[Watched, Crowd]:
     return seen, model
 
 
-@pytest.mark.parametrize("place", [0, 500, 999])
-def test_of_very_many_a_write_is_told_within_some_steps(place: int) -> None:
+@pytest.mark.parametrize("index", [0, 500, 999])
+def test_of_very_many_a_write_is_told_within_some_steps(index: int) -> None:
     def write(model: Crowd) -> None:
         with torch.no_grad():
-            model.many[place].mul_(0.5)
+            model.many[index].mul_(0.5)
 
     seen, _ = crowd(write)
     receipt, late = seen.all(FreezeVerified)
     assert (receipt.moved, receipt.parameters) == ((), 1000)
     # 1,000 tensors, 64 at each step.
-    assert late.moved == (f"many.{place}",)
+    assert late.moved == (f"many.{index}",)
     assert 300 <= late.step <= 300 + 16
     assert late.causes == ("written within the last 16 steps",)
 
 
-@pytest.mark.parametrize("place", [0, 500, 999])
-def test_of_very_many_one_that_is_trained_again_does_not_move(place: int) -> None:
+@pytest.mark.parametrize("index", [0, 500, 999])
+def test_of_very_many_one_that_is_trained_again_does_not_move(index: int) -> None:
     def let_loose(model: Crowd) -> None:
-        model.lets_loose = place
+        model.lets_loose = index
 
     seen, model = crowd(let_loose)
-    assert model.many[place].item() == 1.0
+    assert model.many[index].item() == 1.0
     assert [event.moved for event in seen.all(FreezeVerified)] == [()]
     assert seen.all(FreezeOverridden)[0].step <= 301
-    assert seen.all(FreezeOverridden)[0].paths == (f"many.{place}",)
+    assert seen.all(FreezeOverridden)[0].paths == (f"many.{index}",)
 
 
 def test_there_is_nothing_to_verify_where_nothing_is_frozen() -> None:

@@ -34,7 +34,7 @@ def look(gradient: Tensor, scale: float | None = None) -> GradientHistogram | No
     """The histogram of a gradient, as the probe takes it."""
     found: list[GradientHistogram] = []
     watching = GradHistograms(lambda _, histograms: found.extend(histograms))
-    watching._places = frozenset({3})
+    watching._indices = frozenset({3})
     parameter = nn.Parameter(torch.zeros(gradient.shape, dtype=gradient.dtype))
     parameter.grad = gradient
     watching.before_step(1, [(3, parameter)], None if scale is None else torch.tensor(scale))
@@ -185,8 +185,8 @@ def test_a_watched_parameter_is_measured_on_each_examined_step_and_the_others_ta
     looked: dict[int, list[int]] = {}
     for event in seen.all(GradientFiguresMeasured):
         looked.setdefault(event.step, []).extend(each.parameter for each in event.figures)
-    assert all(118 in places for step, places in looked.items() if step > 1)
-    assert set().union(*(set(places) for places in looked.values())) == set(range(120))
+    assert all(118 in indices for step, indices in looked.items() if step > 1)
+    assert set().union(*(set(indices) for indices in looked.values())) == set(range(120))
     history = seen.state.tree.ratios.of(118)
     assert [step for step in history.steps if step > 1] == list(range(2, 8))
 
@@ -233,7 +233,7 @@ def test_while_a_device_is_behind_new_looks_are_left_out_and_counted(monkeypatch
     monkeypatch.setattr(grad_histograms, "HostCopy", Slow)
     told: list[int] = []
     watching = GradHistograms(lambda step, _: told.append(step))
-    watching._places = frozenset({0})
+    watching._indices = frozenset({0})
     parameter = nn.Parameter(torch.ones(3))
     parameter.grad = torch.ones(3)
     room = grad_histograms._RING

@@ -59,14 +59,14 @@ def test_figures_are_those_of_what_the_optimizer_applied_and_did(make: type[torc
             optimizer.zero_grad()
             model(X).square().mean().backward()
             nn.utils.clip_grad_norm_(model.parameters(), 0.05)
-            for place, parameter in enumerate(model.parameters()):
-                expected[step, place] = Expected(parameter)
+            for index, parameter in enumerate(model.parameters()):
+                expected[step, index] = Expected(parameter)
             optimizer.step()
-            for place, parameter in enumerate(model.parameters()):
-                after[step, place] = parameter.detach().clone()
+            for index, parameter in enumerate(model.parameters()):
+                after[step, index] = parameter.detach().clone()
     found = figures(seen)
     assert {(step, each.parameter) for step, each in found} >= {
-        (step, place) for step in (1, 2, 3) for place in range(4)
+        (step, index) for step in (1, 2, 3) for index in range(4)
     }
     for step, each in found:
         expected[step, each.parameter].check(each, after[step, each.parameter])

@@ -27,8 +27,8 @@ def traced(model: nn.Module, tree: ModuleTree) -> ModuleCallLog:
     """A trace that module hooks of the test's own fill."""
     trace = ModuleCallLog()
     for module in model.modules():
-        place = tree.place_of(module)
-        module.register_forward_pre_hook(lambda *_, place=place: trace.entered(place))
+        index = tree.index_of(module)
+        module.register_forward_pre_hook(lambda *_, index=index: trace.entered(index))
         module.register_forward_hook(lambda *_: trace.left())
     return trace
 
@@ -69,15 +69,15 @@ def test_over_the_zoo_the_module_is_within_what_is_told(name: str) -> None:
     names = [module for module, _ in leaves(SPECIMENS[name]().model)]
     made = {chosen: poisoned(name, chosen) for chosen in names[:: max(1, len(names) // 5)]}
     for chosen, (tree, trace, loss) in ((chosen, each) for chosen, each in made.items() if each is not None):
-        place = next(
-            place for place, info in enumerate(tree.modules) if chosen in (info.path, *_aliases(name, info.path))
+        index = next(
+            index for index, info in enumerate(tree.modules) if chosen in (info.path, *_aliases(name, info.path))
         )
         found = origin_of(loss, tree, trace)
         ran = trace.modules
         first = ran.index(found.module) if found.module != OUTSIDE else len(ran) - 1
         last = len(ran) - 1 - ran[::-1].index(found.last)
         assert found.kind == NAN
-        assert any(ran[moment] == place for moment in range(first, last + 1)) or found.is_input, (chosen, found)
+        assert any(ran[moment] == index for moment in range(first, last + 1)) or found.is_input, (chosen, found)
     assert any(made.values())
 
 
@@ -95,9 +95,9 @@ class Net(nn.Module):
 
     def forward(self, x: Tensor, bad: int = -1, region: bool = False) -> Tensor:
         layers = (self.first, self.second, self.third)
-        for place, layer in enumerate(layers):
-            x = checkpoint(layer, x, use_reentrant=False) if region and place == 1 else layer(x)
-            x = (x * 0 + math.inf) * 0 if place == bad else x.tanh()
+        for index, layer in enumerate(layers):
+            x = checkpoint(layer, x, use_reentrant=False) if region and index == 1 else layer(x)
+            x = (x * 0 + math.inf) * 0 if index == bad else x.tanh()
         return x.square().mean()
 
 

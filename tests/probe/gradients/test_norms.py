@@ -53,7 +53,7 @@ class Reference:
         )
         self.losses.append(float(loss.detach()))
 
-    def check(self, seen: Watched, places: list[int] | None = None) -> None:
+    def check(self, seen: Watched, indices: list[int] | None = None) -> None:
         measured = seen.all(GradientsMeasured)
         paths = [info.path for info in seen.state.tree.parameters]
         assert len(measured) == len(self.rows)
@@ -351,14 +351,14 @@ def test_a_compressed_sparse_gradient() -> None:
 
 def test_norms_of_mixed_kinds_stay_with_their_parameters() -> None:
     kinds = [torch.float32, torch.float64, torch.bfloat16, torch.complex64, torch.float16]
-    gradients = [(place, torch.full((place + 1,), 2.0).to(kinds[place % 5])) for place in range(20)]
+    gradients = [(index, torch.full((index + 1,), 2.0).to(kinds[index % 5])) for index in range(20)]
     gradients.append((20, torch.full((_PIECE + 1,), 1.0)))
     measuring, readings = meter()
     measuring.measure(1, gradients, torch.tensor(0.5))
     (reading,) = readings
     assert dict(reading.norms) == {
-        place: pytest.approx(norm(gradient), rel=1e-3 if gradient.dtype in (torch.bfloat16, torch.float16) else 1e-6)
-        for place, gradient in gradients
+        index: pytest.approx(norm(gradient), rel=1e-3 if gradient.dtype in (torch.bfloat16, torch.float16) else 1e-6)
+        for index, gradient in gradients
     }
     assert reading.loss == 0.5
 
@@ -378,7 +378,7 @@ class Operations(TorchDispatchMode):
 def test_one_multi_tensor_norm_for_all_gradients_of_a_type_and_no_operation_for_each() -> None:
     counts = []
     for many in (10, 100):
-        gradients = [torch.ones(3, dtype=(torch.float32, torch.float64)[place % 2]) for place in range(many)]
+        gradients = [torch.ones(3, dtype=(torch.float32, torch.float64)[index % 2]) for index in range(many)]
         measuring, readings = meter()
         with Operations() as operations:
             measuring.measure(1, list(enumerate(gradients)), None)
@@ -393,7 +393,7 @@ def test_one_multi_tensor_norm_for_all_gradients_of_a_type_and_no_operation_for_
 )
 def test_what_is_not_finite_is_told_as_such(values: list[float], total: float) -> None:
     measuring, readings = meter()
-    measuring.measure(1, [(place, torch.tensor([value])) for place, value in enumerate(values)], torch.tensor(math.nan))
+    measuring.measure(1, [(index, torch.tensor([value])) for index, value in enumerate(values)], torch.tensor(math.nan))
     (reading,) = readings
     assert reading.total == pytest.approx(total, nan_ok=True)
     assert reading.loss is not None
@@ -495,7 +495,7 @@ def test_large_gradients_are_as_exact_as_small_ones(dtype: torch.dtype, size: in
 def test_measuring_neither_writes_to_gradients_nor_draws_random_numbers() -> None:
     model = small()
     model(X).square().mean().backward()
-    gradients = [(place, p.grad) for place, p in enumerate(model.parameters()) if p.grad is not None]
+    gradients = [(index, p.grad) for index, p in enumerate(model.parameters()) if p.grad is not None]
     versions, state = [gradient._version for _, gradient in gradients], torch.get_rng_state()
     meter()[0].measure(1, gradients, torch.tensor(1.0))
     assert [gradient._version for _, gradient in gradients] == versions

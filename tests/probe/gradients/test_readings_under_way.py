@@ -90,7 +90,7 @@ def test_a_norm_that_arrives_late_stays_with_its_parameter() -> None:
         # The gradient of `sum(w x)` is x, whose norm is 5.
         assert seen.norms() == {"body.weight": None, "head.weight": 5.0}
         # What the probe itself knows by place has moved, too.
-        assert seen.probe.norms.latest.by_place == {1: 5.0}
+        assert seen.probe.norms.latest.by_index == {1: 5.0}
         assert seen.state.gradient_norm.last == 5.0
 
 

@@ -133,7 +133,7 @@ def test_only_what_is_wholly_frozen_holds_its_statistics() -> None:
             train(model, 4, lambda n, p=path: seen.submit(freeze(p)) if n == 2 else None)
         tree = seen.state.tree
         held = tree.freezes.holding if tree.freezes else ()
-        assert {tree.modules[place].path for place in held} == expected, path
+        assert {tree.modules[index].path for index in held} == expected, path
 
 
 def test_a_part_that_is_unfrozen_collects_again() -> None:
@@ -146,7 +146,7 @@ def test_a_part_that_is_unfrozen_collects_again() -> None:
         )
     tree = seen.state.tree
     # The one with parameters of its own is wholly frozen still; the other was held for the sake of what is around it.
-    assert [tree.modules[place].path for place in tree.freezes.holding] == ["0.1"]
+    assert [tree.modules[index].path for index in tree.freezes.holding] == ["0.1"]
 
 
 def test_what_the_script_froze_can_be_held_and_let_go() -> None:
@@ -337,10 +337,10 @@ def test_the_detail_and_the_summary_say_what_is_held() -> None:
     with watched() as seen:
         train(model, 4, lambda n: seen.submit(freeze("0")) if n == 2 else None)
     tree = seen.state.tree
-    place = {module.path: index for index, module in enumerate(tree.modules)}
+    numbers = {module.path: index for index, module in enumerate(tree.modules)}
 
     def said(path: str) -> list[str]:
-        return [fact.spans[0][0] for fact in explain(seen.state, place[path]) if fact.label == "statistics"]
+        return [fact.spans[0][0] for fact in explain(seen.state, numbers[path]) if fact.label == "statistics"]
 
     assert said("0.1")[0].startswith("Held: ")
     assert said("0") == ["2 modules in it (BatchNorm1d) hold running statistics still."]

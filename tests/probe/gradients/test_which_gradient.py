@@ -298,8 +298,8 @@ def test_a_closure_that_is_called_again_and_again_has_a_micro_step_each_time() -
     told = seen.all(MicroStepMeasured)
     assert len(told) > STEPS
     assert [event.total for event in told] == pytest.approx(notes.accumulated, rel=1e-5)
-    starts = [place for place, event in enumerate(told) if event.number == 1]
-    assert [told[place].step for place in starts] == [1, 2, 3, 4]
+    starts = [index for index, event in enumerate(told) if event.number == 1]
+    assert [told[index].step for index in starts] == [1, 2, 3, 4]
 
 
 def test_gradients_that_a_step_clears_within_backward_leave_nothing_to_tell() -> None:

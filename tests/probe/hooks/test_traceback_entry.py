@@ -16,7 +16,7 @@ from watched import watched
 from gradtui.probe.hooks.traceback_entry import call_position, stands_for
 
 
-def places(code: CodeType) -> set[Any]:
+def positions(code: CodeType) -> set[Any]:
     """All positions of a code object's instructions, by CPython's own decoder."""
     if sys.version_info >= (3, 11):
         return set(code.co_positions())
@@ -38,7 +38,7 @@ def test_every_instruction_stands_where_the_call_does(lines: int) -> None:
     assert function is not None
     first = original.__code__.co_firstlineno
     expected = (first + 2, first + 4, 12, 13) if sys.version_info >= (3, 11) else first + 2
-    assert places(function.__code__) == {expected}
+    assert positions(function.__code__) == {expected}
     assert function.__code__.co_firstlineno == first
     assert function.__code__.co_filename == __file__
     assert function.__globals__ is globals()

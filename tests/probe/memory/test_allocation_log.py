@@ -117,10 +117,10 @@ def test_watching_imports_no_compiler() -> None:
 
 
 def test_operations_belong_to_the_module_that_runs() -> None:
-    place = [4]
-    with AllocationLog("cpu", 0, lambda: place[0]) as watching:
+    index = [4]
+    with AllocationLog("cpu", 0, lambda: index[0]) as watching:
         kept = [bytes_of(1)]
-        place[0] = 7
+        index[0] = 7
         kept.append(bytes_of(2))
     assert watching.modules == [4, 4, 7]
     assert [allocation.module for allocation in watching.allocations] == [4, 7]
@@ -179,11 +179,11 @@ def test_holdings_at_a_place_by_kind_and_module() -> None:
 
 
 def test_many_small_holdings_are_summed_up_by_kind() -> None:
-    place = [0]
-    with AllocationLog("cpu", 0, lambda: place[0]) as watching:
+    index = [0]
+    with AllocationLog("cpu", 0, lambda: index[0]) as watching:
         kept = []
         for number in range(40):
-            place[0] = number
+            index[0] = number
             kept.append(bytes_of(100 - number))
     found = holdings(watching.allocations, 40, watching.curve[40], [PhaseMark(0, Phase.BACKWARD)])
     assert sum(holding.bytes for holding in found) == watching.curve[40]
@@ -197,7 +197,7 @@ def test_many_small_holdings_are_summed_up_by_kind() -> None:
 
 def test_the_phase_of_a_place() -> None:
     marks = [PhaseMark(2, Phase.FORWARD), PhaseMark(5, Phase.BACKWARD)]
-    assert [phase_at(marks, place) for place in (0, 2, 4, 5, 9)] == [
+    assert [phase_at(marks, index) for index in (0, 2, 4, 5, 9)] == [
         Phase.OTHER, Phase.FORWARD, Phase.FORWARD, Phase.BACKWARD, Phase.BACKWARD,
     ]  # fmt: skip
 
@@ -210,7 +210,7 @@ def test_a_module_is_as_high_as_what_it_contains() -> None:
 
 @pytest.mark.parametrize("length", [1, 2, 511, 512, 513, 5_000])
 def test_a_thinned_curve_keeps_its_peak(length: int) -> None:
-    curve = [(place * 7919) % length for place in range(length)]
+    curve = [(index * 7919) % length for index in range(length)]
     thin = thinned(curve)
     assert len(thin) <= 512
     assert max(thin) == max(curve)

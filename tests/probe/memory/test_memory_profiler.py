@@ -40,8 +40,8 @@ def taken_apart(steps_before: int) -> tuple[StepMemoryProfiled, list[str]]:
 
     def forward(modules: ModuleCallLog) -> torch.Tensor:
         out = x
-        for place, module in enumerate((model.wide, model.act, model.narrow), start=1):
-            modules.entered(place)
+        for index, module in enumerate((model.wide, model.act, model.narrow), start=1):
+            modules.entered(index)
             out = module(out)
             modules.left()
         return out.sum()
@@ -98,7 +98,7 @@ def test_holdings_add_up_to_the_peak_and_are_arithmetic() -> None:
 
 def test_the_forward_keeps_its_activations_and_each_module_has_its_height() -> None:
     event, paths = taken_apart(2)
-    forward, backward = (place for _, place in event.phases[:2])
+    forward, backward = (index for _, index in event.phases[:2])
     start = event.curve[forward]
     # Tanh keeps its result; that of the layer before is freed when it is no longer needed.
     in_forward = event.curve[forward : backward + 1]

@@ -313,12 +313,12 @@ def test_nothing_waits_for_the_device_with_sparse_gradients_and_frozen_parameter
     torch.manual_seed(0)
     model = nn.Sequential(nn.Embedding(50, 8, sparse=True), nn.Linear(8, 4)).cuda()
     model[1].requires_grad_(False)
-    places = torch.randint(0, 50, (64,), device="cuda")
+    indices = torch.randint(0, 50, (64,), device="cuda")
     with watched() as seen:
         optimizer = torch.optim.SGD(model[0].parameters(), lr=1e-3)
         for _ in range(20):
             optimizer.zero_grad()
-            model(places).square().mean().backward()
+            model(indices).square().mean().backward()
             optimizer.step()
     assert [event for event in seen.all(GradientsMeasured) if event.total]
 

@@ -50,9 +50,9 @@ def test_the_scripts_readings_are_those_of_a_run_without_us_and_ours_are_those_o
         else:
             for allocator in (alone, ours):
                 getattr(allocator.namespace, act)(device)
-        for place in (0, 1):
+        for device in (0, 1):
             for name in READERS:
-                assert getattr(ours.namespace, name)(place) == getattr(alone.namespace, name)(place)
+                assert getattr(ours.namespace, name)(device) == getattr(alone.namespace, name)(device)
 
 
 def test_where_the_functions_are_gone_nothing_is_ever_reset() -> None:

@@ -52,15 +52,15 @@ def test_each_is_known_again_and_no_other_is_taken_for_it(raised: Callable[[], o
 @pytest.mark.parametrize("kind", CLASSES)
 def test_one_in_the_place_of_another_is_another(kind: type[BaseException]) -> None:
     told = ReportedFailures()
-    places = set()
+    identities = set()
     for _ in range(200):
         # Each is gone before the next is made, so that most lie where the one before lay.
         error = kind("no room")
-        places.add(id(error))
+        identities.add(id(error))
         assert told.looked(error) is None
         told.note(error, looked=True)
         del error
-    assert len(places) < 200
+    assert len(identities) < 200
 
 
 def test_what_its_texts_cannot_tell_is_not_kept() -> None:

@@ -135,7 +135,7 @@ def test_two_models_have_prefixed_paths(main: types.ModuleType) -> None:
     assert sorted(found(seen)) == [("critic", "Linear"), ("generator", "Sequential")]
     assert {path.partition(".")[0] for path in paths(seen)} == {"generator", "critic"}
     first, second = seen.all(OptimizersFound)[-1].optimizers
-    owned = [{paths(seen)[place].partition(".")[0] for place in info.parameters} for info in (first, second)]
+    owned = [{paths(seen)[index].partition(".")[0] for index in info.parameters} for info in (first, second)]
     assert owned == [{"generator"}, {"critic"}]
 
 
@@ -266,8 +266,8 @@ def test_a_wrapper_whose_replicas_run_in_threads() -> None:
         def forward(self, x: Tensor) -> Tensor:
             halves: list[Tensor] = [x, x]
 
-            def run(place: int, part: Tensor) -> None:
-                halves[place] = self.module(part)
+            def run(index: int, part: Tensor) -> None:
+                halves[index] = self.module(part)
 
             threads = [threading.Thread(target=run, args=(i, part)) for i, part in enumerate(x.chunk(2))]
             for thread in threads:
@@ -335,7 +335,7 @@ def test_an_id_that_passed_to_another_tensor_is_not_mistaken() -> None:
 
 
 def test_a_freed_place_is_taken_only_when_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(optimizer_registry, "MAX_PLACES", most := 8)
+    monkeypatch.setattr(optimizer_registry, "MAX_OPTIMIZERS", most := 8)
     discovery = Discovery()
     weight = nn.Parameter(torch.zeros(1))
     for number in range(most):
@@ -345,9 +345,9 @@ def test_a_freed_place_is_taken_only_when_there_are_many(monkeypatch: pytest.Mon
     assert discovery.register_optimizer(optimizer) == 0
     assert discovery.optimizers.describe(lambda tensors: [None] * len(tensors))[0].sharing == 2
     alive = [torch.optim.SGD([weight], lr=0.1) for _ in range(2 * most)]
-    places = [discovery.register_optimizer(o) for o in alive]
-    assert len(set(places)) == len(places)
-    assert 0 not in places
+    indices = [discovery.register_optimizer(o) for o in alive]
+    assert len(set(indices)) == len(indices)
+    assert 0 not in indices
 
 
 def test_names_given_by_the_script_come_first() -> None:
@@ -539,7 +539,7 @@ def test_folds_that_take_each_others_memory_are_told_apart() -> None:
             steps(model, torch.optim.SGD(model.parameters(), lr=0.1), 2)
             tree = seen.probe.view.tree
             assert tree.module_refs[0]() is model
-            assert all(tree.owns(parameter) == place for place, parameter in enumerate(model.parameters()))
+            assert all(tree.owns(parameter) == index for index, parameter in enumerate(model.parameters()))
             assert set(seen.letters().values()) == {"T"}
         assert [ref() is None for ref in alive] == [True] * 7 + [False]
     assert len(seen.all(ModelsFound)) == 8

@@ -24,8 +24,8 @@ from gradtui.protocol.vocabulary import ModuleInfo
 
 def module(*parameters: nn.Parameter | None, **children: nn.Module | None) -> nn.Module:
     made = nn.Module()
-    for place, parameter in enumerate(parameters):
-        made.register_parameter(f"p{place}", parameter)
+    for index, parameter in enumerate(parameters):
+        made.register_parameter(f"p{index}", parameter)
     for name, child in children.items():
         made.register_module(name, child)
     return made
@@ -62,9 +62,9 @@ def models(draw: st.DrawFn) -> nn.Module:
         if kind == "shared" and modules:
             return draw(st.sampled_from(modules))
         made = module(*(parameter() for _ in range(draw(st.integers(0, 2)))))
-        for place in range(draw(st.integers(0, 3)) if depth < 4 else 0):
+        for index in range(draw(st.integers(0, 3)) if depth < 4 else 0):
             # Only finished modules are shared, so that none becomes a part of itself.
-            made.register_module(f"m{place}", grow(depth + 1))
+            made.register_module(f"m{index}", grow(depth + 1))
         modules.append(made)
         return made
 
@@ -92,7 +92,7 @@ def test_every_subtree_is_one_range_in_the_order_of_named_parameters(model: nn.M
         ]
         assert subtree(tree, info) == expected
         below = tree.modules[index : index + info.subtree_modules]
-        assert [place for place, other in enumerate(tree.modules) if is_within(tree, place, index)] == list(
+        assert [each for each, other in enumerate(tree.modules) if is_within(tree, each, index)] == list(
             range(index, index + info.subtree_modules)
         )
         assert sum(other.own_parameters for other in below) == info.subtree_parameters
@@ -101,10 +101,10 @@ def test_every_subtree_is_one_range_in_the_order_of_named_parameters(model: nn.M
         assert info.depth == (0 if info.parent < 0 else tree.modules[info.parent].depth + 1)
 
 
-def is_within(tree: ModuleTree, place: int, above: int) -> bool:
-    while place >= 0 and place != above:
-        place = tree.modules[place].parent
-    return place == above
+def is_within(tree: ModuleTree, index: int, above: int) -> bool:
+    while index >= 0 and index != above:
+        index = tree.modules[index].parent
+    return index == above
 
 
 @settings(max_examples=200, deadline=None)
@@ -126,8 +126,8 @@ def test_every_path_to_a_parameter_is_one_of_its_names(model: nn.Module) -> None
 @settings(max_examples=50, deadline=None)
 @given(st.lists(models(), min_size=2, max_size=3))
 def test_several_models_lie_one_after_the_other(roots: list[nn.Module]) -> None:
-    tree = build([(f"model{place}", root) for place, root in enumerate(roots)])
-    assert [model.name for model in tree.models] == [f"model{place}" for place in range(len(roots))]
+    tree = build([(f"model{index}", root) for index, root in enumerate(roots)])
+    assert [model.name for model in tree.models] == [f"model{index}" for index in range(len(roots))]
     covered: list[int] = []
     for model, root in zip(tree.models, roots):
         info = tree.modules[model.root]
@@ -245,7 +245,7 @@ def test_a_compiled_part_is_listed_as_what_it_compiles() -> None:
         # The wrapper is what is called: it stands for what it wraps.
         for wrapper in model.modules():  # type: ignore[union-attr]
             if type(wrapper).__name__ == "OptimizedModule":
-                assert tree.place_of(wrapper) == tree.place_of(wrapper._orig_mod) >= 0
+                assert tree.index_of(wrapper) == tree.index_of(wrapper._orig_mod) >= 0
 
 
 def test_a_wrapper_that_is_let_go_leaves_its_id_to_another_module() -> None:

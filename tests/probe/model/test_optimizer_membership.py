@@ -370,8 +370,8 @@ def test_the_nearest_group(groups: list[tuple[str, Test, dict[str, float]]], orp
         for name, test, options in groups
     ]
     optimizer = torch.optim.SGD([one for one in made if one["params"]], lr=0.1)
-    place = next(place for place, info in enumerate(tree.parameters) if info.path == orphan)
-    (planned,) = membership.plan({place: named[orphan]}, tree, [optimizer])
+    index = next(index for index, info in enumerate(tree.parameters) if info.path == orphan)
+    (planned,) = membership.plan({index: named[orphan]}, tree, [optimizer])
     assert planned.group["tag"] == expected
     # Planning changes nothing.
     assert all(tensor is not named[orphan] for tensor in membership.parameters(optimizer))

@@ -117,8 +117,8 @@ def test_parameters_whose_dtypes_take_turns_are_measured_without_an_index() -> N
         statistics.before_step(1, list(enumerate(parameters)), None, False)
         statistics.after_step()
     assert seen.found == []
-    by_place = {each.parameter: each for each in found}
+    by_index = {each.parameter: each for each in found}
     for at in range(5):
-        assert by_place[at].mean == pytest.approx(10.0 * (at + 1))
-        assert by_place[at].weight_norm == pytest.approx((at + 1) * 3**0.5)
-        assert by_place[at].elements == 3
+        assert by_index[at].mean == pytest.approx(10.0 * (at + 1))
+        assert by_index[at].weight_norm == pytest.approx((at + 1) * 3**0.5)
+        assert by_index[at].elements == 3

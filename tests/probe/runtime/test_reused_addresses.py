@@ -100,11 +100,11 @@ def test_that_a_model_which_was_freed_was_called_before_backward(at: At) -> None
 def test_the_place_of_a_module(at: At) -> None:
     model = nn.Sequential(Bare(), nn.Linear(2, 2))
     tree, tracer = build([("model", model)]), ModuleCallLogger()
-    assert [tree.place_of(module) for module in model.modules()] == [0, 1, 2]
+    assert [tree.index_of(module) for module in model.modules()] == [0, 1, 2]
     address = id(model[0])
     model[0] = nn.Identity()
     other = at(address, Bare())
-    assert tree.place_of(other) == OUTSIDE
+    assert tree.index_of(other) == OUTSIDE
     trace = tracer.begin(tree.module_index)
     tracer.entered(0, other)
     assert trace.now == OUTSIDE

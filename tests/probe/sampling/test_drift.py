@@ -35,7 +35,7 @@ WRITES: dict[str, Write] = {
 
 def frozen(count: int = 1, dtype: torch.dtype = torch.float32) -> list[tuple[int, torch.Tensor]]:
     torch.manual_seed(0)
-    return [(place, nn.Parameter(torch.randn(7, 11).to(dtype) + 1, requires_grad=False)) for place in range(count)]
+    return [(index, nn.Parameter(torch.randn(7, 11).to(dtype) + 1, requires_grad=False)) for index in range(count)]
 
 
 def looked(values: DriftDetector, tensors: list[tuple[int, torch.Tensor]], times: int = 1) -> set[int]:
@@ -128,7 +128,7 @@ def test_an_average_of_weights_is_shown_as_moved() -> None:
 
 def test_a_part_of_a_larger_tensor_is_told_by_its_values_alone() -> None:
     flat = torch.ones(40)
-    parts = [(place, nn.Parameter(flat[20 * place : 20 * place + 20], requires_grad=False)) for place in range(2)]
+    parts = [(index, nn.Parameter(flat[20 * index : 20 * index + 20], requires_grad=False)) for index in range(2)]
     values = DriftDetector()
     assert looked(values, [parts[0]], 2) == set()
     parts[1][1].detach().add_(1)

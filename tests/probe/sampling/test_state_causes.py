@@ -72,7 +72,7 @@ def test_what_moves_a_frozen_parameter_is_named(train: Callable[[], Watched], ca
     assert causes(seen, "1.") == {("T", StateReason.NONE.value)}
     said = [entry.text for entry in seen.state.log if entry.kind == "moved"]
     assert any(CAUSES[cause] in text for text in said)
-    row = next(place for place, info in enumerate(seen.state.tree.parameters) if info.path == "0.weight")
+    row = next(index for index, info in enumerate(seen.state.tree.parameters) if info.path == "0.weight")
     detail = "".join(text for line in detail_lines(explain(seen.state, ~row), 1000) for text, _ in line)
     assert CAUSES[cause][1:] in detail
 

@@ -97,7 +97,7 @@ def zoo(
 
 def shown(seen: Watched, path: str) -> str:
     tree = seen.state.tree
-    row = next(~place for place, info in enumerate(tree.parameters) if info.path == path)
+    row = next(~index for index, info in enumerate(tree.parameters) if info.path == path)
     lines = detail_lines(explain(seen.state, row), 500)
     return "\n".join("".join(text for text, _ in line).rstrip() for line in lines)
 

@@ -320,14 +320,14 @@ def test_on_another_thread_a_region_is_judged_by_its_inputs() -> None:
     """On a device backward runs on threads of the engine's, where nobody traces the modules that run again."""
     model = Reentrant()
     tree = build([("model", model)])
-    places = {info.path: place for place, info in enumerate(tree.modules)}
+    indices = {info.path: index for index, info in enumerate(tree.modules)}
     graphs = GraphsOfStep(active={0}, passing={0})
-    inside = frozenset(places[path] for path in ("encoder", "encoder.0", "adapter"))
+    inside = frozenset(indices[path] for path in ("encoder", "encoder.0", "adapter"))
     for leads_on, expected in ((True, True), (False, None)):
         graphs.regions = {7: HiddenRegion(0, inside, leads_on)}
         passing = FlowThrough(tree, graphs, {0, *inside}, ())
-        assert passing.through(places["encoder.0"])[0] is expected
-        assert passing.through(places["head"])[0] is None
+        assert passing.through(indices["encoder.0"])[0] is expected
+        assert passing.through(indices["head"])[0] is None
 
 
 def by_function(model: nn.Module, optimizers: list[torch.optim.Optimizer], count: int, factor: float = 1.0) -> None:
@@ -547,9 +547,9 @@ def test_what_a_frozen_encoder_keeps_is_kept_for_the_prompt_in_front_of_it() -> 
         loops.plain(specimen.model, specimen.batch, specimen.loss, 2)
     saved, tree = seen.state.tree.saved, seen.state.tree
     assert saved is not None
-    trainable = [place for place, flag in enumerate(tree.trainable) if flag == "1"]
-    kept = [place for place, size in enumerate(saved.by_module) if size]
+    trainable = [index for index, flag in enumerate(tree.trainable) if flag == "1"]
+    kept = [index for index, size in enumerate(saved.by_module) if size]
     assert kept
-    named = {saved.upstream[place] for place in kept} - {-1}
+    named = {saved.upstream[index] for index in kept} - {-1}
     assert named
     assert named <= set(trainable)

@@ -49,14 +49,14 @@ def told(marks: list[int], phases: PhaseTracker) -> object:
 )
 def test_whatever_the_marks_are(parts: list[tuple[int, ...]], gaps: list[int], cut: int) -> None:
     whats = [what for part in parts for what in part]
-    times = list(accumulate(gaps[place % len(gaps)] for place in range(len(whats))))
+    times = list(accumulate(gaps[index % len(gaps)] for index in range(len(whats))))
     marks = [number for pair in zip(whats, times) for number in pair]
     # In one go, in two, and each by itself.
     at_once, in_two, one_by_one = (PhaseTracker(0) for _ in range(3))
     found = told(marks, at_once)
-    place = 2 * (cut % len(whats))
-    first = replay(marks[:place], in_two)
-    ends, backwards, *rest = told(marks[place:], in_two)  # type: ignore[misc]
+    index = 2 * (cut % len(whats))
+    first = replay(marks[:index], in_two)
+    ends, backwards, *rest = told(marks[index:], in_two)  # type: ignore[misc]
     assert (first.ends + ends, first.backwards + backwards, *rest) == found
     each = [replay(marks[at : at + 2], one_by_one) for at in range(0, len(marks), 2)]
     ends, backwards = [end for part in each for end in part.ends], sum(part.backwards for part in each)

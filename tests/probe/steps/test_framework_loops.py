@@ -55,8 +55,8 @@ def test_lightning_with_automatic_optimization(accumulate: int) -> None:
     backwards = STEPS * accumulate
     assert counts(seen) == (STEPS, backwards, 0, [STEPS])
     assert visits(seen, "backward", "optimizer", "eval") == {"backward": backwards, "optimizer": STEPS, "eval": 0}
-    within = [place for place, phase in enumerate(seen.phases) if phase == "optimizer"]
-    assert all(seen.phases[place - 1] != "backward" for place in within[::2]), "it begins before its backward"
+    within = [index for index, phase in enumerate(seen.phases) if phase == "optimizer"]
+    assert all(seen.phases[index - 1] != "backward" for index in within[::2]), "it begins before its backward"
     assert [model.type_name for model in seen.state.tree.models] == ["Automatic"]
     assert set(seen.letters().values()) == {"T"}
 

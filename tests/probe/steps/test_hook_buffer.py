@@ -124,7 +124,7 @@ def test_what_has_happened_of_a_step_is_told_before_what_follows(told: list[int]
     assert told
     assert (seen.state.step, seen.state.micro_steps) == (23, 25)
     assert seen.phases.count("eval") == 1
-    at = [place for place, phase in enumerate(seen.phases) if phase == "optimizer"]
+    at = [index for index, phase in enumerate(seen.phases) if phase == "optimizer"]
     assert at[11] < seen.phases.index("eval") < at[12]
     seen.check_that_phases_fill_the_time()
 
@@ -169,7 +169,7 @@ def test_other_things_in_between_are_told_in_order(told: list[int]) -> None:
     assert told
     assert seen.state.optimizer_steps == [12, 1]
     assert seen.phases.count("eval") == 1
-    at = [place for place, phase in enumerate(seen.phases) if phase == "optimizer"]
+    at = [index for index, phase in enumerate(seen.phases) if phase == "optimizer"]
     assert at[6] < seen.phases.index("eval") < at[7]
 
 

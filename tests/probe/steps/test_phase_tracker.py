@@ -49,12 +49,12 @@ def nanoseconds(tracker: PhaseTracker, now: int) -> dict[str, int]:
 def test_the_phases_add_up_to_the_time_that_went_by(happenings: list[tuple[str, int]], takes: set[int]) -> None:
     tracker, now = PhaseTracker(0), 0
     seconds, counts = 0.0, 0
-    for place, (name, pause) in enumerate(happenings):
+    for index, (name, pause) in enumerate(happenings):
         now += pause
         before = tracker.phase
         HAPPENINGS[name](tracker, now)
         assert isinstance(tracker.phase, Phase)
-        if place in takes:
+        if index in takes:
             for time in tracker.take(now):
                 assert time.seconds >= 0
                 assert time.count >= 0

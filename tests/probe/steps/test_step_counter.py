@@ -41,7 +41,7 @@ def test_events_add_up_to_the_totals(happenings: list[object]) -> None:
     assert steps == counter.steps == sum(isinstance(happening, int) for happening in happenings)
     assert micro_steps == happenings.count("backward")
     assert skipped == happenings.count("skip")
-    assert by_optimizer == [happenings.count(place) for place in range(3)]
+    assert by_optimizer == [happenings.count(index) for index in range(3)]
 
 
 def test_short_steps_share_an_event() -> None:

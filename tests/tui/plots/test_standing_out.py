@@ -19,12 +19,12 @@ def kinds(points: list[float | None]) -> set[str]:
 
 @given(st.lists(values, min_size=1, max_size=60), st.integers(1, 20))
 def test_of_each_piece_the_extremes_and_whatever_is_no_number_stay(points: list[float | None], pieces: int) -> None:
-    places = standing_out(points, pieces)
-    assert places == sorted(set(places))
+    indices = standing_out(points, pieces)
+    assert indices == sorted(set(indices))
     size = math.ceil(len(points) / pieces)
     for start in range(0, len(points), size):
         piece = points[start : start + size]
-        kept = [points[place] for place in places if start <= place < start + size]
+        kept = [points[index] for index in indices if start <= index < start + size]
         assert kinds(kept) == kinds(piece)
         for wanted in (-math.inf, 0.0):
             before, after = ([v for v in some if v is not None and wanted < v < math.inf] for some in (piece, kept))

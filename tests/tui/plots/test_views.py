@@ -183,8 +183,8 @@ def test_ratios_have_the_line_that_people_know() -> None:
 
 def test_of_a_module_the_largest_tensors_are_drawn_and_it_is_said_of_how_many() -> None:
     state = after(layered(3), norms(1, *[1.0] * 6))
-    for place in range(6):
-        apply(state, ev.GradientFiguresMeasured(1.0, 1, (figures(place, 0.1),)))
+    for index in range(6):
+        apply(state, ev.GradientFiguresMeasured(1.0, 1, (figures(index, 0.1),)))
     plot = ratio_plot(state, Look(Selection("Net", 0, 6)), 110, 20)
     assert "3 largest of 6 tensors" in text(plot.below)
     assert ratio_table(state, Look(Selection("Net", 0, 6))).columns[1:] == ("0.weight", "1.weight", "2.weight")
@@ -192,8 +192,8 @@ def test_of_a_module_the_largest_tensors_are_drawn_and_it_is_said_of_how_many() 
 
 def test_what_is_frozen_since_leaves_its_place_to_what_trains_until_nothing_in_the_row_does() -> None:
     state = after(layered(3), norms(1, *[1.0] * 6), norms(2, None, 1.0, None, None, None, 1.0))
-    for place in range(6):
-        apply(state, ev.GradientFiguresMeasured(1.0, 1, (figures(place, 0.1),)))
+    for index in range(6):
+        apply(state, ev.GradientFiguresMeasured(1.0, 1, (figures(index, 0.1),)))
     assert ratio_table(state, Look(Selection("Net", 0, 6))).columns[1:] == ("0.bias", "2.bias")
     assert ratio_table(state, Look(Selection("1", 2, 4))).columns[1:] == ("1.weight", "1.bias")
 

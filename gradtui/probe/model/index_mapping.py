@@ -23,42 +23,42 @@ class IndexMapping:
     def between(cls, before: ModuleTree, after: ModuleTree) -> IndexMapping:
         """Map `after` to `before` by identity. A parameter that was replaced by another one is not mapped."""
         modules, parameters = [-1] * len(after.modules), [-1] * len(after.parameters)
-        places = {id(module): place for place, module in before.live_modules()}
-        for place, module in after.live_modules():
-            modules[place] = places.get(id(module), -1)
-        for place, tensor in after.live_parameters():
+        indices = {id(module): index for index, module in before.live_modules()}
+        for index, module in after.live_modules():
+            modules[index] = indices.get(id(module), -1)
+        for index, tensor in after.live_parameters():
             former = before.owns(tensor)
-            parameters[place] = -1 if former is None else former
+            parameters[index] = -1 if former is None else former
         return cls(tuple(modules), tuple(parameters))
 
     @cached_property
     def _new_modules(self) -> dict[int, int]:
-        return {former: place for place, former in enumerate(self.modules) if former >= 0}
+        return {former: index for index, former in enumerate(self.modules) if former >= 0}
 
     @cached_property
     def _new_parameters(self) -> dict[int, int]:
-        return {former: place for place, former in enumerate(self.parameters) if former >= 0}
+        return {former: index for index, former in enumerate(self.parameters) if former >= 0}
 
     def of_parameters(self, values: Mapping[int, T]) -> dict[int, T]:
         """Return these values by new index of the parameter, without parameters that are no longer listed."""
         new = self._new_parameters
-        return {new[place]: value for place, value in values.items() if place in new}
+        return {new[index]: value for index, value in values.items() if index in new}
 
-    def of_places(self, parameters: Sequence[int]) -> list[int] | None:
+    def of_indices(self, parameters: Sequence[int]) -> list[int] | None:
         """Return the new index of each of these parameters, -1 where it is no longer listed; None if none of them is."""
         new = self._new_parameters
-        moved = [new.get(place, -1) for place in parameters]
+        moved = [new.get(index, -1) for index in parameters]
         return None if max(parameters, default=-1) >= 0 > max(moved, default=-1) else moved
 
     def of_modules(self, values: Mapping[int, T]) -> dict[int, T]:
         """Return these values by new index of the module, without modules that are no longer listed."""
         new = self._new_modules
-        return {new[place]: value for place, value in values.items() if place in new}
+        return {new[index]: value for index, value in values.items() if index in new}
 
-    def parameter_set(self, places: Iterable[int]) -> set[int]:
+    def parameter_set(self, indices: Iterable[int]) -> set[int]:
         """Return the new indexes of those of these parameters that are listed."""
         new = self._new_parameters
-        return {new[place] for place in places if place in new}
+        return {new[index] for index in indices if index in new}
 
     def letters(self, known: str) -> str:
         """Return one letter per new parameter, "-" where there was none; empty where `known` is empty."""
