@@ -18,7 +18,9 @@ from torch import nn
 from torch.optim import Optimizer
 
 from gradtui.probe.commands import refusals
-from gradtui.probe.commands.freeze_verifier import (
+from gradtui.probe.commands.norm_statistics import PinnedNormStats
+from gradtui.probe.commands.refusals import Training
+from gradtui.probe.frozen import (
     BETWEEN_STEPS,
     SINCE_LAST_STEP,
     VERIFY_STEPS,
@@ -27,8 +29,6 @@ from gradtui.probe.commands.freeze_verifier import (
     optimizer_wrote,
     within_steps,
 )
-from gradtui.probe.commands.norm_statistics import PinnedNormStats
-from gradtui.probe.commands.refusals import Training
 from gradtui.probe.model import ModelRegistry
 from gradtui.probe.runtime import ByIdentity, CommandRefused, RunClock
 from gradtui.protocol.events import Event, FreezeOverridden, FreezeStateChanged, FreezeVerified
@@ -164,7 +164,7 @@ class FreezeRegistry:
         self._seen_in_part = False
         for watch in self.watches:
             watch.forget_what_the_script_trains()
-            watch.look(cause, of_statistics)
+            watch.check_counters(cause, of_statistics)
 
     def _seen_late(self, cause: str) -> str:
         """Return this cause, or that of several steps where what is detected now may have happened some steps ago."""

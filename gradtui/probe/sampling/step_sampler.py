@@ -12,10 +12,10 @@ from torch.optim import Optimizer
 
 from gradtui.probe.activation_checkpointing import CheckpointedModules
 from gradtui.probe.autograd import NOTHING_KEPT, ModuleCallLog, ModuleCallLogger, Recomputation
+from gradtui.probe.frozen import DriftDetector
 from gradtui.probe.memory import MemoryCounter, MemoryProfileSchedule, PhaseMemory
 from gradtui.probe.model import IndexMapping, ModelRegistry
 from gradtui.probe.runtime import HookSet, RunClock, SamplingSchedule, StepTime, alone
-from gradtui.probe.sampling.drift import DriftDetector
 from gradtui.probe.sampling.first_sample import Extent, FirstSample
 from gradtui.probe.sampling.gradient_flow_reporter import GradientFlowReporter
 from gradtui.probe.sampling.gradient_path_requests import GradientPathRequests

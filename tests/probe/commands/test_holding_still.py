@@ -14,8 +14,8 @@ from toggling import Make, X, answers, freeze, small, step, unfreeze
 from torch import Tensor, nn
 from watched import watched
 
-from gradtui.probe.commands.checksums import ChecksumSample
-from gradtui.probe.commands.freeze_verifier import FreezeVerifier, Verdict
+from gradtui.probe.frozen import FreezeVerifier, Verdict
+from gradtui.probe.frozen.bits import BitSample
 from gradtui.probe.torch_private.host_copy import HostCopy
 from gradtui.protocol.events import FreezeVerified, ModelsFound
 
@@ -178,7 +178,7 @@ def test_any_layout_is_held_to_the_bit(tensor: Tensor) -> None:
         tensor.clone(memory_format=torch.preserve_format) if tensor.is_contiguous() else tensor, False
     )
     watching = FreezeVerifier(1, 0, [("p", parameter)])
-    assert watching._held[0] in watching._taken
+    assert watching._held[0] in watching._at_freeze
     assert watching.verdict() == Verdict(1, ())
     if parameter.numel():
         watching = FreezeVerifier(1, 0, [("p", parameter)])
@@ -241,8 +241,8 @@ def test_a_verdict_that_a_device_has_not_told_yet_is_asked_for_again() -> None:
         (watching,) = seen.probe.dispatcher.freezes.watches
         copy = HostCopy(torch.zeros(0, dtype=torch.bool))
         copy._done = done  # type: ignore[assignment]
-        watching._under_way = ChecksumSample(())
-        watching._under_way._under_way.append((torch.device("cpu"), [], copy))
+        watching._now = BitSample(())
+        watching._now._under_way.append(((torch.device("cpu"), torch.bool), [], copy))
         for _ in range(14):
             step(model, optimizer)
     (verified,) = seen.all(FreezeVerified)

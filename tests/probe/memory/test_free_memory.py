@@ -11,13 +11,10 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from watched import watched
 
-from gradtui.probe.commands import checksums
-from gradtui.probe.commands.checksums import Checksums, ChecksumSample
-from gradtui.probe.commands.freeze_verifier import FreezeVerifier, Verdict
+from gradtui.probe.frozen import DriftDetector, FreezeVerifier, Verdict, bits
+from gradtui.probe.frozen.bits import BitSample, Checksums
 from gradtui.probe.gradients import grad_norm_collector, grad_norms, grad_stats, nonfinite
 from gradtui.probe.memory.free_memory import PIECE_BYTES, has_room
-from gradtui.probe.sampling import drift
-from gradtui.probe.sampling.drift import DriftDetector
 from gradtui.protocol.commands import PauseAtBadStep
 from gradtui.protocol.events import GradientFiguresMeasured, GradientsMeasured, NonFiniteFound, Progress
 
@@ -116,16 +113,15 @@ def test_without_room_tensors_are_frozen_without_a_checksum_and_without_samples(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     room = {torch.device("cpu"): True}
-    for module in (checksums, drift):
-        monkeypatch.setattr(module, "devices_with_room", lambda tensors: (list(tensors), room)[1])
+    monkeypatch.setattr(bits, "devices_with_room", lambda tensors: (list(tensors), room)[1])
     frozen = nn.Parameter(torch.ones(6), requires_grad=False)
-    assert "p" in ChecksumSample([("p", frozen)])
+    assert "p" in BitSample([("p", frozen)])
     room[torch.device("cpu")] = False
-    assert "p" not in ChecksumSample([("p", frozen)])
+    assert "p" not in BitSample([("p", frozen)])
     watching, values = FreezeVerifier(1, 0, [("p", frozen)]), DriftDetector()
     for _ in range(2):
-        values.look([(0, frozen)])
-    assert values._samples == {}
+        values.on_step_post(1, None, [(0, frozen)], frozenset(), {})
+    assert [known.bits for known in values._known.values()] == [None]
     assert watching.verdict() == Verdict(1, ())
     frozen.detach().add_(1)
     assert watching.verdict() == Verdict(1, ("p",)), "by its version counter"

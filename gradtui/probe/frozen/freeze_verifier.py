@@ -1,10 +1,8 @@
 """Verify that the tensors of a freeze do not change, by their version counters and by a checksum of their bits.
 
-Every in-place write raises a tensor's version counter, except one through `.data` (weight clipping, averaged weights); the
-checksum detects those. Runs on the training thread. Counters are compared at every step. If many tensors are frozen and the
-steps are not checked otherwise, each step compares a part of them. What ran when a counter rose identifies the writer. A
-checksum reads the tensor once when it is frozen, and once when the freeze is verified or the user requests it. On a device an
-asynchronous copy fetches the result.
+Runs on the training thread. Counters are compared at every step. If many tensors are frozen and the steps are not checked
+otherwise, each step compares a part of them. What ran when a counter rose identifies the writer. A checksum reads the tensor
+once when it is frozen, and once when the freeze is verified or the user requests it.
 """
 
 from __future__ import annotations
@@ -16,17 +14,16 @@ from dataclasses import dataclass, field
 import torch
 from torch import nn
 
-from gradtui.probe.commands.checksums import ChecksumSample
+from gradtui.probe.frozen.bits import BitSample
 from gradtui.probe.torch_private.cuda_captures import is_capturing
 from gradtui.probe.torch_private.private_names import are_untouched, operations_are_observed, shares_version, version_of
 
 VERIFY_STEPS = 10
 """A freeze is reported as holding after this many steps without a change."""
 
-_LOOKS = 32
+_PARTS = 32
 """Many tensors are checked in at most this many parts, one per step, at steps that are not checked otherwise."""
 _MIN_PART = 64
-
 
 BETWEEN_STEPS = "written by the script between two steps, as a copy or an average of weights is"
 WITHIN_STEP = "written while forward or backward ran"
@@ -56,14 +53,16 @@ class _Held:
     version: int
     shared: bool
     """Other tensors, which may be trained, share its version counter."""
+    is_statistic: bool
+    """It is a running statistic, not a parameter."""
+    enforced: bool
+    """It is frozen again if the script makes it trainable. Otherwise it is only verified, and only while it is frozen."""
     seen: int
     """The version counter at the last check."""
     cause: str | None = None
     """What ran when its version counter was first found to have changed."""
-    told: bool = False
+    reported: bool = False
     """Its change has been reported."""
-    enforced: bool = True
-    """It is frozen again if the script makes it trainable. Otherwise it is only verified, and only while it is frozen."""
 
 
 @dataclass(frozen=True)
@@ -92,40 +91,33 @@ class FreezeVerifier:
         self.is_young = True
         """It has not been verified yet."""
         self._held = [_as_it_is(path, tensor) for path, tensor in tensors]
-        self._statistics = [_as_it_is(path, buffer) for path, buffer in statistics_of(statistics)]
-        held = () if operations_are_observed() else (*self._held, *self._statistics)
-        self._taken = ChecksumSample((each, tensor) for each in held if (tensor := each.tensor()) is not None)
-        """The checksums at the freeze."""
+        self._held += [_as_it_is(path, buffer, is_statistic=True) for path, buffer in _statistics_of(statistics)]
+        self._at_freeze = self._checksums(self._held)
+        self._now: BitSample[_Held] | None = None
+        """Current checksums that a device has not returned yet."""
         self._by_id: dict[int, weakref.ref[torch.Tensor]] | None = None
         """The parameters that must stay frozen, by id; None until first needed."""
         self._turn = 0
         """The part to check next."""
-        self._under_way: ChecksumSample[_Held] | None = None
-        """Current checksums that a device has not returned yet."""
-        self._looked()
+        self._expect()
 
     def forget(self, tensors: Iterable[torch.Tensor]) -> None:
         """Remove tensors that have been toggled again from this freeze."""
         changed = {id(tensor) for tensor in tensors}
         self._held = [held for held in self._held if id(held.tensor()) not in changed]
-        self._statistics = [held for held in self._statistics if id(held.tensor()) not in changed]
-        self._looked()
+        self._expect()
 
     def leave_to_script(self, tensors: Iterable[torch.Tensor]) -> None:
         """Let the script make these trainable. They are verified until it does."""
         left = {id(tensor) for tensor in tensors}
         for held in self._held:
             held.enforced = held.enforced and id(held.tensor()) not in left
-        self._looked()
+        self._expect()
 
     def forget_what_the_script_trains(self) -> None:
         """Stop verifying tensors that were left to the script and that it has made trainable."""
-        trained = [
-            tensor
-            for held in self._held
-            if not held.enforced and (tensor := held.tensor()) is not None and tensor.requires_grad
-        ]
-        if trained:
+        left = [tensor for held in self._held if not held.enforced and (tensor := held.tensor()) is not None]
+        if trained := [tensor for tensor in left if tensor.requires_grad]:
             self.forget(trained)
 
     def parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
@@ -142,11 +134,15 @@ class FreezeVerifier:
     @property
     def is_empty(self) -> bool:
         """Whether none of the frozen parameters is alive."""
-        return all(held.tensor() is None for held in self._held)
+        return self._tensors == 0
+
+    @property
+    def _tensors(self) -> int:
+        return sum(not held.is_statistic and held.tensor() is not None for held in self._held)
 
     def is_disturbed(self) -> bool:
         """Return whether a tensor became trainable or was written to since the last check. Called at every step."""
-        return not are_untouched(self._references, self._seen)
+        return not are_untouched(self._references, self._expected)
 
     def is_part_disturbed(self) -> bool:
         """Check one part of the tensors as `is_disturbed` does; `rounds` calls check every part once."""
@@ -155,7 +151,7 @@ class FreezeVerifier:
         begin = self._turn * self._part
         self._turn = (self._turn + 1) % self.rounds
         end = begin + self._part
-        return not are_untouched(self._references[begin:end], self._seen[begin:end])
+        return not are_untouched(self._references[begin:end], self._expected[begin:end])
 
     def has_gradient(self) -> bool:
         """Return whether one of its parameters has a gradient, which an optimizer would apply. Called at every step."""
@@ -165,94 +161,89 @@ class FreezeVerifier:
                 return True
         return False
 
-    def _looked(self) -> None:
+    def _expect(self) -> None:
         """Make the current state of the tensors the one expected at the next step."""
-        held = (*self._held, *self._statistics)
         self._by_id = None
-        self._owned = [each.tensor for each in self._held if each.enforced]
-        self._references = [each.tensor for each in held]
-        self._seen: list[int | None] = [None if each.shared else each.seen for each in held]
-        self._part = max(_MIN_PART, -(-len(held) // _LOOKS))
-        self.rounds = max(1, -(-len(held) // self._part))
+        self._owned = [held.tensor for held in self._held if held.enforced]
+        self._references = [held.tensor for held in self._held]
+        self._expected: list[int | None] = [None if held.shared else held.seen for held in self._held]
+        self._part = max(_MIN_PART, -(-len(self._held) // _PARTS))
+        self.rounds = max(1, -(-len(self._held) // self._part))
         """Steps needed to check every tensor in parts."""
 
-    def look(self, cause: str, of_statistics: str | None = None) -> None:
+    def check_counters(self, cause: str, of_statistics: str | None = None) -> None:
         """Record the cause of writes since the last check; `of_statistics` is another cause for statistics."""
-        for listed, found in ((self._held, cause), (self._statistics, of_statistics or cause)):
-            for held in listed:
-                tensor = held.tensor()
-                if tensor is not None and (version := version_of(tensor)) != held.seen:
-                    held.seen = version
-                    held.cause = held.cause or found
-        self._looked()
+        for held in self._held:
+            tensor = held.tensor()
+            if tensor is not None and (version := version_of(tensor)) != held.seen:
+                held.seen = version
+                held.cause = held.cause or (of_statistics if held.is_statistic else None) or cause
+        self._expect()
 
     def collected(self) -> set[int]:
         """Return the ids of the running statistics that a forward has updated although they are held."""
-        return {id(held.tensor()) for held in self._statistics if held.cause == WITHIN_STEP}
+        return {id(held.tensor()) for held in self._held if held.is_statistic and held.cause == WITHIN_STEP}
 
     def news(self, *, of_statistics: bool = False) -> Verdict | None:
         """Return writes that have not been reported, by the counters alone; None if there are none.
 
         `of_statistics` limits this to running statistics.
         """
-        asked = self._statistics if of_statistics else (*self._held, *self._statistics)
-        moved = [held for held in asked if held.cause and not held.told and not held.shared]
-        for held in moved:
-            held.told = True
+        asked = [held for held in self._held if held.is_statistic or not of_statistics]
+        moved = [held for held in asked if held.cause and not held.reported and not held.shared]
         return self._verdict(moved) if moved else None
 
     def verdict(self) -> Verdict | None:
         """Return the verification result; None until the device has returned the checksums: call again at the next step."""
         if is_capturing():
             return None
-        if self._under_way is None:
-            self._under_way = self._read()
-        if not (self._taken.is_there and self._under_way.is_there):
+        if self._now is None:
+            self._now = self._checksums(held for held in self._held if held in self._at_freeze)
+        if not (self._at_freeze.is_there and self._now.is_there):
             return None
-        is_same, self._under_way = self._taken.compare(self._under_way), None
+        is_same, self._now = self._at_freeze.compare(self._now), None
         moved = []
-        for held in (*self._held, *self._statistics):
+        for held in self._held:
             tensor = held.tensor()
             if tensor is None:
                 continue
-            written = version_of(tensor) != held.version and not (is_same.get(held) and shares_version(tensor))
-            changed = is_same.get(held) is False
-            if changed and version_of(tensor) == held.version:
+            is_risen, changed = version_of(tensor) != held.version, is_same.get(held) is False
+            if changed and not is_risen:
                 # torch's batch norm writes its statistics without raising their version counters.
-                held.cause = _COLLECTED if held in self._statistics else _PAST_COUNTERS
-            if written or changed:
-                held.told = True
+                held.cause = _COLLECTED if held.is_statistic else _PAST_COUNTERS
+            if changed or (is_risen and not (is_same.get(held) and shares_version(tensor))):
                 moved.append(held)
         return self._verdict(moved)
 
     def wait(self) -> Verdict:
         """Return the verdict after waiting for the device, since the user requested it."""
-        if self._under_way is None:
-            self._under_way = self._read()
-        self._taken.wait()
-        self._under_way.wait()
-        found = self.verdict()
+        if (found := self.verdict()) is None and self._now is not None:
+            self._at_freeze.wait()
+            self._now.wait()
+            found = self.verdict()
         assert found is not None
         return found
 
     def _verdict(self, moved: list[_Held]) -> Verdict:
-        tensors = sum(held.tensor() is not None for held in self._held)
-        return Verdict(tensors, tuple(held.path for held in moved), tuple(held.cause or _WRITTEN for held in moved))
+        for held in moved:
+            held.reported = True
+        return Verdict(
+            self._tensors, tuple(held.path for held in moved), tuple(held.cause or _WRITTEN for held in moved)
+        )
 
-    def _read(self) -> ChecksumSample[_Held]:
-        """Compute the current checksums of those tensors that had one at the freeze."""
+    def _checksums(self, tensors: Iterable[_Held]) -> BitSample[_Held]:
         # A dispatch or function mode of the script would receive gradtui's operations.
-        held = () if operations_are_observed() else (*self._held, *self._statistics)
-        living = ((each, tensor) for each in held if each in self._taken and (tensor := each.tensor()) is not None)
-        return ChecksumSample(living)
+        listed = () if operations_are_observed() else tensors
+        return BitSample((held, tensor) for held in listed if (tensor := held.tensor()) is not None)
 
 
-def _as_it_is(path: str, tensor: torch.Tensor) -> _Held:
+def _as_it_is(path: str, tensor: torch.Tensor, *, is_statistic: bool = False) -> _Held:
     version = version_of(tensor)
-    return _Held(weakref.ref(tensor), path, version, shares_version(tensor), version)
+    shared = shares_version(tensor)
+    return _Held(weakref.ref(tensor), path, version, shared, is_statistic, not is_statistic, seen=version)
 
 
-def statistics_of(modules: Iterable[tuple[str, nn.Module]]) -> Iterator[tuple[str, torch.Tensor]]:
+def _statistics_of(modules: Iterable[tuple[str, nn.Module]]) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield (path, buffer) of the running statistics of these modules."""
     for path, module in modules:
         for name, buffer in module.named_buffers(path, recurse=False):

@@ -8,9 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from gradtui.probe.commands import checksums
-from gradtui.probe.commands.checksums import Checksums, ChecksumSample
-from gradtui.probe.commands.freeze_verifier import FreezeVerifier, Verdict
+from gradtui.probe.frozen import FreezeVerifier, Verdict, bits
+from gradtui.probe.frozen.bits import Bits, BitSample, Checksums
 from gradtui.probe.torch_private.host_copy import HostCopy
 
 KINDS = [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int8, torch.complex64]
@@ -78,8 +77,8 @@ def device(monkeypatch: pytest.MonkeyPatch) -> list[HostCopy]:
             self._done = type("Event", (), {"query": lambda self: False, "synchronize": lambda self: None})()
             copies.append(self)
 
-    monkeypatch.setattr(checksums, "HostCopy", Late)
-    monkeypatch.setattr(checksums, "_digest", lambda tensor: Checksums()._weighted(tensor.view(-1)))
+    monkeypatch.setattr(bits, "HostCopy", Late)
+    monkeypatch.setattr(bits, "_digest", lambda tensor: Checksums()._weighted(tensor.view(-1)))
     return copies
 
 
@@ -96,7 +95,7 @@ def test_checksums_of_a_device_are_kept_on_the_host_only(
 
     monkeypatch.setattr(Checksums, "_weighted", noted)
     tensors = [(index, torch.full((5,), float(index))) for index in range(4)]
-    before = ChecksumSample(tensors)
+    before = BitSample(tensors)
     assert len(on_device) == 4
     assert all(reference() is None for reference in on_device)
     assert [len(copy.tensor()) for copy in device] == [4]
@@ -104,7 +103,7 @@ def test_checksums_of_a_device_are_kept_on_the_host_only(
     before.wait()
     assert before.is_there
     tensors[2][1][3] = -1.0
-    later = ChecksumSample(tensors)
+    later = BitSample(tensors)
     later.wait()
     assert before.compare(later) == {0: True, 1: True, 2: False, 3: True}
 
@@ -122,6 +121,6 @@ def test_a_freeze_on_a_device_is_verified_when_its_checksums_have_arrived(device
 
 
 def test_checksums_of_different_devices_are_not_compared() -> None:
-    before, later = ChecksumSample([(0, torch.ones(3))]), ChecksumSample([(0, torch.ones(3))])
-    later._known[0] = torch.device("cuda", 0), 17
+    before, later = BitSample([(0, torch.ones(3))]), BitSample([(0, torch.ones(3))])
+    later._known[0] = Bits((torch.device("cuda", 0),), b"17")
     assert before.compare(later) == {}

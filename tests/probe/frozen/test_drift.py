@@ -13,8 +13,7 @@ import torch
 from torch import nn
 from watched import Watched, watched
 
-from gradtui.probe.sampling import drift
-from gradtui.probe.sampling.drift import DriftDetector
+from gradtui.probe.frozen import DriftDetector, bits
 from gradtui.probe.torch_private.host_copy import HostCopy
 
 Write = Callable[[torch.Tensor], object]
@@ -38,9 +37,14 @@ def frozen(count: int = 1, dtype: torch.dtype = torch.float32) -> list[tuple[int
     return [(index, nn.Parameter(torch.randn(7, 11).to(dtype) + 1, requires_grad=False)) for index in range(count)]
 
 
+def look(values: DriftDetector, tensors: list[tuple[int, torch.Tensor]]) -> None:
+    """Look at these after a step of no optimizer."""
+    values.on_step_post(1, None, tensors, frozenset(), {})
+
+
 def looked(values: DriftDetector, tensors: list[tuple[int, torch.Tensor]], times: int = 1) -> set[int]:
     for _ in range(times):
-        values.look(tensors)
+        look(values, tensors)
     return values.moved
 
 
@@ -199,17 +203,17 @@ class Late(HostCopy):
 @pytest.fixture
 def late(monkeypatch: pytest.MonkeyPatch) -> type[Late]:
     monkeypatch.setattr(Late, "waiting", [])
-    monkeypatch.setattr(drift, "HostCopy", Late)
+    monkeypatch.setattr(bits, "HostCopy", Late)
     return Late
 
 
 def test_samples_of_a_device_go_to_the_host_and_are_compared_there(late: type[Late]) -> None:
     values, tensors = DriftDetector(), frozen(2)
-    values.look(tensors)
-    assert values._samples == {}, "nothing stays on the device"
+    look(values, tensors)
+    assert all(known.bits is None for known in values._known.values()), "nothing stays on the device"
     late.arrive()
     tensors[1][1].data.mul_(0.5)
-    values.look(tensors)
+    look(values, tensors)
     assert values.moved == set()
     # Of what is looked at now, nothing is known yet; and what was read is of before the next write.
     tensors[0][1].data.mul_(0.5)
@@ -221,11 +225,11 @@ def test_samples_of_a_device_go_to_the_host_and_are_compared_there(late: type[La
 
 def test_a_sample_that_arrives_after_its_tensor_was_unfrozen_is_dropped(late: type[Late]) -> None:
     values, tensors = DriftDetector(), frozen(2)
-    values.look(tensors)
-    values.look(tensors[:1])
+    look(values, tensors)
+    look(values, tensors[:1])
     tensors[1][1].data.mul_(0.5)
-    values.look(tensors)
+    look(values, tensors)
     late.arrive()
-    values.look(tensors)
+    look(values, tensors)
     late.arrive()
     assert looked(values, tensors) == set()

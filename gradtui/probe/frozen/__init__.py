@@ -1,0 +1,31 @@
+"""Detect frozen parameters that change although they are frozen.
+
+A tensor has changed if its version counter rose, or if its bits differ from those that it had when it was frozen. A write
+through `.data` does not raise the counter, but changes the bits. `DriftDetector` compares every frozen parameter in sampled
+steps, by a few of its elements. `FreezeVerifier` compares what a command has frozen: the counters at every step, and the
+checksum of all bits when the freeze is verified.
+"""
+
+from gradtui.probe.frozen.drift import DriftDetector
+from gradtui.probe.frozen.freeze_verifier import (
+    BETWEEN_STEPS,
+    SINCE_LAST_STEP,
+    VERIFY_STEPS,
+    WITHIN_STEP,
+    FreezeVerifier,
+    Verdict,
+    optimizer_wrote,
+    within_steps,
+)
+
+__all__ = [
+    "BETWEEN_STEPS",
+    "SINCE_LAST_STEP",
+    "VERIFY_STEPS",
+    "WITHIN_STEP",
+    "DriftDetector",
+    "FreezeVerifier",
+    "Verdict",
+    "optimizer_wrote",
+    "within_steps",
+]

@@ -1,0 +1,180 @@
+"""Sample the bits of tensors: a checksum of all of them, or a few elements. Training thread.
+
+On the CPU the checksum is SHA-256 of the memory, which detects any change. On a device it is a weighted sum of the 32-bit
+words. It detects any change of one word, and an exchange of two with a probability of about 1 - 2**-31.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+from collections.abc import Iterable
+from typing import Generic, NamedTuple, TypeVar
+
+import torch
+from torch import nn
+
+from gradtui.probe.memory import PIECE_BYTES, devices_with_room, of_this_process
+from gradtui.probe.torch_private.cuda_captures import is_capturing
+from gradtui.probe.torch_private.host_copy import HostCopy
+
+_PIECE = PIECE_BYTES // 8
+"""Words that are multiplied at once, as int64."""
+_ELEMENTS = 64
+"""Elements per tensor in a sample of a few."""
+_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_Key = TypeVar("_Key")
+_PLAIN = (torch.Tensor, nn.Parameter)
+
+Checksum = bytes | torch.Tensor
+"""A digest, or one int64 number on a device."""
+
+
+class Bits(NamedTuple):
+    """The checksum of a tensor or a few of its elements, on the host."""
+
+    kind: tuple[object, ...]
+    """The tensor's device and what was read. Bits of different kinds cannot be compared."""
+    value: bytes
+
+
+class BitSample(Generic[_Key]):
+    """The checksums of tensors at one moment, by any key; with `few`, a few elements of each instead.
+
+    Bits that are read on a device arrive on the host later. On a device that lacks memory for this, tensors have no bits.
+    """
+
+    def __init__(self, tensors: Iterable[tuple[_Key, torch.Tensor]], *, few: bool = False) -> None:
+        self._known: dict[_Key, Bits] = {}
+        """Bits on the host."""
+        read = few_elements if few else Checksums().of
+        pairs = list(tensors)
+        room = devices_with_room(tensor for _, tensor in pairs)
+        groups: dict[tuple[torch.device, torch.dtype], list[tuple[_Key, torch.Tensor]]] = {}
+        with of_this_process.apart(device.index for device in room):
+            for key, tensor in pairs:
+                found = read(tensor) if room.get(tensor.device, True) else None
+                if isinstance(found, bytes):
+                    self._known[key] = Bits((tensor.device,), found)
+                elif found is not None:
+                    groups.setdefault((found.device, found.dtype), []).append((key, found))
+            self._under_way = [
+                (kind, [(key, len(found)) for key, found in group], HostCopy(torch.cat([found for _, found in group])))
+                for kind, group in groups.items()
+            ]
+        self._keys = {*self._known, *(key for group in groups.values() for key, _ in group)}
+
+    def __contains__(self, key: _Key) -> bool:
+        return key in self._keys
+
+    @property
+    def is_there(self) -> bool:
+        """Whether all bits are on the host."""
+        return all(copy.is_there for *_, copy in self._under_way)
+
+    def wait(self) -> None:
+        """Wait for the device, since the user requested the result."""
+        for *_, copy in self._under_way:
+            copy.wait()
+
+    def bits(self) -> dict[_Key, Bits]:
+        """Return the bits by key. Call it only once they are on the host."""
+        while self._under_way:
+            kind, keys, copy = self._under_way.pop()
+            values, begin = copy.tensor(), 0
+            memory = ctypes.string_at(values.data_ptr(), values.nbytes)
+            for key, count in keys:
+                end = begin + count * values.element_size()
+                self._known[key] = Bits((*kind, count), memory[begin:end])
+                begin = end
+        return self._known
+
+    def compare(self, later: BitSample[_Key]) -> dict[_Key, bool]:
+        """Return whether each tensor has the same bits in `later`. Both must be on the host.
+
+        Tensors that are on another device by then cannot be compared and are left out.
+        """
+        before = self.bits()
+        return {
+            key: before[key] == now
+            for key, now in later.bits().items()
+            if key in before and before[key].kind == now.kind
+        }
+
+
+class Checksums:
+    """Computes the checksums of many tensors in turn. The buffers this needs on a device live as long as this object."""
+
+    def __init__(self) -> None:
+        self._weights: dict[torch.device, torch.Tensor] = {}
+
+    def of(self, tensor: torch.Tensor) -> Checksum | None:
+        """Return the checksum; None for a layout whose bits cannot be read, and while a CUDA graph is captured."""
+        if tensor.is_meta or (tensor.is_cuda and is_capturing()):
+            return None
+        try:
+            if type(tensor) in _PLAIN and tensor.is_cpu and tensor.is_contiguous():
+                return _digest(tensor)
+            with torch.no_grad():
+                return self._of_any(tensor.detach())
+        except (RuntimeError, NotImplementedError, TypeError):
+            return None
+
+    def _of_any(self, data: torch.Tensor) -> Checksum | None:
+        data = torch.view_as_real(data.resolve_conj()) if data.is_complex() else data
+        if not data.is_contiguous():
+            data = data.permute(sorted(range(data.dim()), key=data.stride, reverse=True)).contiguous()
+        return _digest(data) if type(data) in _PLAIN and data.is_cpu else self._weighted(data.view(-1))
+
+    def _weighted(self, flat: torch.Tensor) -> torch.Tensor:
+        offset = flat.storage_offset() * flat.element_size()
+        kind = torch.int32 if flat.nbytes % 4 == 0 and offset % 4 == 0 else torch.uint8
+        weights = self._weights.get(flat.device)
+        if weights is None:
+            weights = self._weights[flat.device] = _weights(flat.device)
+        total = torch.zeros(1, dtype=torch.int64, device=flat.device)
+        for piece in torch.split(flat.view(kind), _PIECE):
+            # Odd factors, so that no word is multiplied by zero; int64 wraps around.
+            total = total * _FACTOR + (piece.to(torch.int64) * weights[: piece.numel()]).sum()
+        return total
+
+
+_FACTOR = 6364136223846793005
+
+
+def _weights(device: torch.device) -> torch.Tensor:
+    """Return odd pseudorandom numbers, the same ones every time."""
+    weights = torch.arange(1, _PIECE + 1, dtype=torch.int64, device=device) * _FACTOR
+    weights = (weights ^ (weights >> 29)) * -4658895280553007687
+    return (weights ^ (weights >> 32)) | 1
+
+
+def _digest(tensor: torch.Tensor) -> bytes | None:
+    size = tensor.nbytes
+    if not size:
+        return b""
+    # A script may have freed the memory (`resize_(0)` of the storage).
+    if tensor.storage_offset() * tensor.element_size() + size > tensor.untyped_storage().nbytes():
+        return None
+    # No torch operation: there may be thousands of tensors.
+    return hashlib.sha256((ctypes.c_char * size).from_address(tensor.data_ptr())).digest()
+
+
+def few_elements(tensor: torch.Tensor) -> torch.Tensor | None:
+    """Return the bits of a few elements spread over a tensor, as a view; None where they cannot be read safely."""
+    if type(tensor) not in _PLAIN or tensor.layout is not torch.strided or tensor.is_meta:
+        return None
+    if not tensor.numel() or not _is_dense(tensor) or (tensor.is_cuda and is_capturing()):
+        return None
+    plain = tensor.detach()
+    count = min(_ELEMENTS, plain.numel())
+    spread = plain.as_strided((count,), (plain.numel() // count,))
+    if spread.is_complex():
+        spread = torch.view_as_real(spread).flatten()
+    integers = _INTEGERS.get(spread.element_size())
+    return None if integers is None else spread.view(integers)
+
+
+def _is_dense(tensor: torch.Tensor) -> bool:
+    """Return whether the tensor's elements fill the memory between its first and its last element, in any order."""
+    return sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride())) == tensor.numel() - 1
