@@ -50,7 +50,7 @@ class Probe:
             emit, self.clock, self.view, self.phases, self.counter, allocator, rarely, self._traces, self.hooks, time
         )
         self.norms = GradNormCollector(
-            emit, self.clock, self.view, often, Epochs(self.counter), self.hooks.guard, self.step_sampler.times,
+            emit, self.clock, self.view, often, Epochs(self.counter), self.hooks, self.step_sampler.times,
             self._traces.aside,
         )  # fmt: skip
         self.step_sampler.batches.from_iterator = self.norms.epochs.fetched
@@ -81,24 +81,41 @@ class Probe:
         """Remove the hooks and emit the remaining events. The script's objects keep nothing of gradtui."""
         self.hooks.remove()
         self._marked.marks.leave()
+        self.hooks.guard("probe", self._finish)
+
+    def _finish(self) -> None:
         if self.step_sampler.is_exempt:
             self.counter.examined_exempt(self._cost.of_step())
-        self.hooks.guard("steps", self._scalers.finish)
-        self.hooks.guard("models", self.view.reconcile, self.counter.steps)
-        self.hooks.guard("gradient norms", self._measure_newest)
-        self.hooks.guard("optimizer settings", self.view.groups.finish, self.counter.steps + 1)
-        self.hooks.guard("gradient norms", self.norms.finish)
-        self.hooks.guard("ledger", self.step_sampler.finish)
-        self.hooks.guard("freezes", self.dispatcher.trainability.detach)
+        with self.hooks.guarded("steps"):
+            self._scalers.finish()
+        with self.hooks.guarded("models"):
+            self.view.reconcile(self.counter.steps)
+        with self.hooks.guarded("gradient norms"):
+            self._measure_newest()
+        with self.hooks.guarded("optimizer settings"):
+            self.view.groups.finish(self.counter.steps + 1)
+        with self.hooks.guarded("gradient norms"):
+            self.norms.finish()
+        with self.hooks.guarded("ledger"):
+            self.step_sampler.finish()
+        with self.hooks.guarded("freezes"):
+            self.dispatcher.trainability.detach()
         self._flush(self.clock.now())
 
     def report(self) -> None:
         """Emit the counts and measurements made so far. Call it on the training thread."""
         self._marked.marks.leave()
-        self.hooks.guard("steps", self._scalers.finish)
-        self.hooks.guard("gradient norms", self._measure_newest)
-        self.hooks.guard("optimizer settings", self.view.groups.look, self.counter.steps + 1)
-        self.hooks.guard("gradient norms", self.norms.catch_up)
+        self.hooks.guard("probe", self._catch_up)
+
+    def _catch_up(self) -> None:
+        with self.hooks.guarded("steps"):
+            self._scalers.finish()
+        with self.hooks.guarded("gradient norms"):
+            self._measure_newest()
+        with self.hooks.guarded("optimizer settings"):
+            self.view.groups.look(self.counter.steps + 1)
+        with self.hooks.guarded("gradient norms"):
+            self.norms.catch_up()
         self._flush(self.clock.now())
 
     def _measure_newest(self) -> None:
@@ -122,10 +139,11 @@ class Probe:
             # While torch.func puts other tensors in place of a model's parameters, their owner is unknown.
             has_parameters = not has_stand_ins(module)
             if has_parameters:
-                self.hooks.guard("models", self.view.refresh, self.counter.steps)
+                self._refresh_models()
         if self._evaluation.is_evaluation(module):
             self._evaluation.began(module, now)
-            self.hooks.guard("ledger", self.step_sampler.evaluation_began, module)
+            with self.hooks.guarded("ledger"):
+                self.step_sampler.evaluation_began(module)
             self.phases.eval_began(now)
             return True
         if has_parameters:
@@ -159,7 +177,8 @@ class Probe:
             self._traces.enter()
             return
         if self.norms.by_hand.step:
-            self.hooks.guard("gradient norms", self.norms.end_by_hand)
+            with self.hooks.guarded("gradient norms"):
+                self.norms.end_by_hand()
         trained_ns = self._evaluation.backward(now)
         if trained_ns is not None:
             # The forward in eval mode was an unrecognised boundary: commands wait for the next one.
@@ -169,9 +188,11 @@ class Probe:
             # No module was called: the script computes with bare functions and tensors.
             self._cross_boundary()
         if self.norms.is_due:
-            self.hooks.guard("gradient norms", self.norms.on_loss, outputs)
+            with self.hooks.guarded("gradient norms"):
+                self.norms.on_loss(outputs)
         if self.step_sampler.sampled_step is not None:
-            self.hooks.guard("examination", self.step_sampler.on_backward, outputs, keeps_graph)
+            with self.hooks.guarded("examination"):
+                self.step_sampler.on_backward(outputs, keeps_graph)
             now = self.clock.now()
         self.phases.on_backward_pre(now)
         self._traces.enter()
@@ -188,13 +209,21 @@ class Probe:
             return
         self.counter.micro_steps += 1
         if self.step_sampler.sampled_step is not None:
-            self.hooks.guard("examination", self.step_sampler.on_backward_post)
+            with self.hooks.guarded("examination"):
+                self.step_sampler.on_backward_post()
         self.phases.on_backward_post(now, in_step=self._steps.are_running())
-        self.hooks.guard("micro-steps", self.norms.on_backward_post, self.counter.steps + 1)
+        with self.hooks.guarded("micro-steps"):
+            self.norms.on_backward_post(self.counter.steps + 1)
         if self._is_by_hand():
             if self.norms.is_due:
-                self.hooks.guard("gradient norms", self.norms.by_hand.on_backward_post, self.counter.steps + 1)
+                with self.hooks.guarded("gradient norms"):
+                    self.norms.by_hand.on_backward_post(self.counter.steps + 1)
             self._after_step(now, None)
+
+    def _refresh_models(self) -> None:
+        if not self.hooks.is_off("models"):
+            with self.hooks.guarded("models"):
+                self.view.refresh(self.counter.steps)
 
     def registered(self, now: int, holder: nn.Module) -> None:  # noqa: ARG002
         """Handle the registration of a module or parameter with `holder`. One of the two is listed."""
@@ -222,19 +251,23 @@ class Probe:
         self._steps.drop_lost(besides=1)
         index = self.view.discovery.register_optimizer(optimizer)
         if self.view.discovery.dirty:
-            self.hooks.guard("models", self.view.refresh, self.counter.steps)
+            self._refresh_models()
         if self._boundary_open and (with_closure or index in self._stepped):
             # With a closure the whole iteration runs within this step. Where no forward or backward was observed, as
             # with torch.func, the iteration is over, and commands cannot be applied now.
             self._cross_boundary(for_commands=with_closure)
         if self._steps.began(optimizer, with_closure).nested:
             return
-        self.hooks.guard("optimizer settings", self.view.groups.look, self.counter.steps + 1)
-        self.hooks.guard("freezes", self.dispatcher.freezes.before_step, self.counter.steps, with_closure)
+        with self.hooks.guarded("optimizer settings"):
+            self.view.groups.look(self.counter.steps + 1)
+        with self.hooks.guarded("freezes"):
+            self.dispatcher.freezes.before_step(self.counter.steps, with_closure)
         if self.norms.is_due and not with_closure:
-            self.hooks.guard("gradient norms", self.norms.measure, self.counter.steps + 1, optimizer)
+            with self.hooks.guarded("gradient norms"):
+                self.norms.measure(self.counter.steps + 1, optimizer)
         if self.step_sampler.sampled_step is not None:
-            self.hooks.guard("examination", self.step_sampler.step_begins)
+            with self.hooks.guarded("examination"):
+                self.step_sampler.step_begins()
         self.phases.on_step_pre(now)
         if not with_closure:
             self._traces.enter()
@@ -248,14 +281,16 @@ class Probe:
             self._traces.leave()
         if self.norms.is_due and step.with_closure:
             # A closure's gradients exist only now. They stay as they were applied until they are cleared.
-            self.hooks.guard("gradient norms", self.norms.measure_after, self.counter.steps + 1, optimizer)
+            with self.hooks.guarded("gradient norms"):
+                self.norms.measure_after(self.counter.steps + 1, optimizer)
         self.phases.on_step_post(now)
         self._after_step(now, optimizer, skipped=self._scalers.skips(optimizer))
 
     def _left_out(self, now: int, optimizer: Optimizer) -> None:
         """Handle a step of `optimizer` that a GradScaler skipped."""
         if self.norms.is_due:
-            self.hooks.guard("gradient norms", self.norms.measure, self.counter.steps, optimizer)
+            with self.hooks.guarded("gradient norms"):
+                self.norms.measure(self.counter.steps, optimizer)
         self._after_step(now, optimizer, skipped=True)
 
     def _after_step(self, now: int, optimizer: Optimizer | None, *, skipped: bool = False) -> None:
@@ -277,11 +312,12 @@ class Probe:
         self._cost.steps_ended((now,))
         self.norms.stepped()
         if self.step_sampler.sampled_step is not None:
-            self.hooks.guard(
-                "examination", self.step_sampler.finish_step, optimizer, self.norms.latest.by_index, skipped
-            )
-            self.hooks.guard("gradient norms", self.norms.latest.forget_frozen)
-        self.hooks.guard("freezes", self.dispatcher.freezes.after_step, self.counter.steps, optimizer)
+            with self.hooks.guarded("examination"):
+                self.step_sampler.finish_step(optimizer, self.norms.latest.by_index, skipped)
+            with self.hooks.guarded("gradient norms"):
+                self.norms.latest.forget_frozen()
+        with self.hooks.guarded("freezes"):
+            self.dispatcher.freezes.after_step(self.counter.steps, optimizer)
         self._tell_if_due(now)
         if self._steps:
             return
@@ -291,7 +327,8 @@ class Probe:
 
     def _replaying(self, now: int) -> None:  # noqa: ARG002
         """Handle the start of the replay of a CUDA graph that contains a step: a boundary at which nothing can be frozen."""
-        self.hooks.guard("commands", self.dispatcher.cross, self.counter.steps, False, True)
+        with self.hooks.guarded("commands"):
+            self.dispatcher.cross(self.counter.steps, False, True)
         self.norms.poll()
 
     def _replayed(self, now: int, work: CapturedWork) -> None:
@@ -308,7 +345,8 @@ class Probe:
         # If buffering goes on, no code of the script has run since a step or its backward ended.
         is_over = not self._marked.marks.thread
         step = self.counter.steps + (not between and not is_over)
-        self.hooks.guard("optimizer settings", self.view.groups.look, step, is_over)
+        with self.hooks.guarded("optimizer settings"):
+            self.view.groups.look(step, is_over)
         self.norms.poll()
         self._tell_if_due(now)
         if self.step_sampler.steps_until_due(self.counter.steps) == 0:
@@ -316,7 +354,8 @@ class Probe:
 
     def _tell_if_due(self, now: int) -> None:
         if self.counter.is_due(now):
-            self.hooks.guard("states", self.step_sampler.check_requires_grad, now)
+            with self.hooks.guarded("states"):
+                self.step_sampler.check_requires_grad(now)
             self._flush(now)
 
     def _rests(self) -> int:
@@ -332,7 +371,8 @@ class Probe:
     def on_zero_grad_pre(self, now: int) -> None:
         """Handle the start of `zero_grad`."""
         if self.norms.by_hand.step:
-            self.hooks.guard("gradient norms", self.norms.end_by_hand)
+            with self.hooks.guarded("gradient norms"):
+                self.norms.end_by_hand()
         self.phases.on_zero_grad_pre(now)
 
     def on_zero_grad_post(self, now: int) -> None:
@@ -369,9 +409,11 @@ class Probe:
         self._boundary_open = False
         self._stepped.clear()
         if self.norms.by_hand.step:
-            self.hooks.guard("gradient norms", self.norms.end_by_hand)
+            with self.hooks.guarded("gradient norms"):
+                self.norms.end_by_hand()
         if self._scalers.under_way:
-            self.hooks.guard("steps", self._scalers.poll)
+            with self.hooks.guarded("steps"):
+                self._scalers.poll()
         executed = self.counter.steps
         if self._is_by_hand():
             # Not when its backward ended: what the script does with the gradients is part of its step.
@@ -383,8 +425,10 @@ class Probe:
         if self.step_sampler.sampled_step is not None and self.step_sampler.is_exempt:
             self.counter.examined_exempt(cost)
         if for_commands:
-            self.hooks.guard("commands", self.dispatcher.cross, executed, self._is_by_hand())
-        self.hooks.guard("examination", self.step_sampler.begin_step, executed, cost, root)
+            with self.hooks.guarded("commands"):
+                self.dispatcher.cross(executed, self._is_by_hand())
+        with self.hooks.guarded("examination"):
+            self.step_sampler.begin_step(executed, cost, root)
         expected = self.counter.is_last(executed) or self.dispatcher.holds_soon(executed)
         step_sampler = self.step_sampler
         self.norms.begin_step(

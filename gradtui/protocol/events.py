@@ -308,7 +308,10 @@ class PauseChanged(Event):
 
 @dataclass(frozen=True, slots=True)
 class ProbeFailed(Event):
-    """A part of the probe raised an exception. Training is unaffected. `disabled` says that the part was switched off."""
+    """A part of the probe raised an exception. Training is unaffected.
+
+    `disabled`: the part has failed so often that its further failures are not reported, and that it does no more large work.
+    """
 
     part: str
     error: str

@@ -259,7 +259,7 @@ def _probe_failed(state: RunState, event: ev.ProbeFailed) -> None:
     state.note_problem(event.part, event.error)
     if not (is_new or event.disabled):
         return
-    ending = "; it is switched off" if event.disabled else ""
+    ending = "; its further failures are not reported" if event.disabled else ""
     note(state, event, "probe", f"{event.part} failed: {event.error}{ending}; training was not touched")
 
 

@@ -301,13 +301,13 @@ def test_a_failed_part_is_remembered() -> None:
     assert "training was not touched" in state.log[-1].text
 
 
-def test_failures_of_a_part_are_counted_and_noted_once_until_it_is_switched_off() -> None:
+def test_failures_of_a_part_are_counted_and_noted_once_until_they_are_no_longer_reported() -> None:
     failed = [ev.ProbeFailed(1.0, step, "forward", f"ValueError: {step}", step == 3) for step in (1, 2, 3)]
     state = state_of(*failed)
     assert state.problems == {"forward": Problem("ValueError: 3", 3)}
     first, last = [entry.text for entry in state.log if entry.kind == "probe"]
     assert "ValueError: 1; training" in first
-    assert "ValueError: 3; it is switched off" in last
+    assert "ValueError: 3; its further failures are not reported" in last
 
 
 def test_the_end_leaves_nothing_pending_or_paused() -> None:

@@ -32,12 +32,10 @@ class Clipping:
 class Clippings:
     """The clipping calls since the last optimizer step, on steps whose gradients are measured."""
 
-    def __init__(self, coming: Callable[[], None] = lambda: None) -> None:
-        """Create an empty record. `coming` runs before each clipping call, on steps whose gradients are measured."""
+    def __init__(self, coming: Callable[[], None], done: Callable[[], None]) -> None:
+        """Create an empty record. On these steps `coming` is called before each clipping call, and `done` after it."""
         self.on = False
-        self.done: Callable[[], None] = lambda: None
-        """Callback after each clipping call, on the same steps."""
-        self.coming = coming
+        self.coming, self.done = coming, done
         self._calls: list[Clipping] = []
 
     def begin(self, *, on: bool) -> None:
@@ -101,7 +99,7 @@ def _listening(original: Callable[..., Any], hooks: HookSet, clippings: Clipping
             total = result if returns_total else (args[0] if args else kwargs.get("total_norm"))
             norm_type = (args[0] if args else kwargs.get("norm_type", 2.0)) if returns_total else 2.0
             hooks.guard("clipping", clippings.saw, total, max_norm, norm_type)
-            clippings.done()
+            hooks.guard("gradient norms", clippings.done)
         return result
 
     return hide(clip)

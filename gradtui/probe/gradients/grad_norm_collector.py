@@ -24,7 +24,7 @@ from gradtui.probe.gradients.micro_steps import MicroSteps
 from gradtui.probe.gradients.nonfinite import NonFiniteDetector
 from gradtui.probe.memory import has_room, of_this_process
 from gradtui.probe.model import IndexMapping, ModelRegistry
-from gradtui.probe.runtime import RunClock, SamplingSchedule
+from gradtui.probe.runtime import HookSet, RunClock, SamplingSchedule
 from gradtui.probe.steps import DeviceTimes, Epochs
 from gradtui.probe.torch_private.host_copy import HostCopy
 from gradtui.probe.torch_private.private_names import loss_scale, operations_are_observed
@@ -53,7 +53,7 @@ class GradNormCollector:
         view: ModelRegistry,
         cadence: SamplingSchedule,
         epochs: Epochs,
-        guard: Callable[..., None],
+        hooks: HookSet,
         times: DeviceTimes,
         aside: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
@@ -72,8 +72,7 @@ class GradNormCollector:
         self.by_hand = ManualSteps(self._all_gradients, by_hand, self._saw_first, self._tell)
         self.latest = LatestNorms(view)
         self.bad_steps = NonFiniteDetector(emit, clock, view)
-        self.clippings = Clippings(partial(guard, "first bad step", self.bad_steps.clipping))
-        self.clippings.done = partial(guard, "gradient norms", self._clipped)
+        self.clippings = Clippings(self.bad_steps.clipping, self._clipped)
         self.micro_steps = MicroSteps(emit, clock)
         self._emit = emit
         self._clock = clock
@@ -83,7 +82,7 @@ class GradNormCollector:
         self._watched = GradHistograms(self._deliver_histograms)
         self._devices: set[int] = set()
         """CUDA device indices of the last gradients."""
-        self._guard = guard
+        self._hooks = hooks
         self._times = times
         self._aside = aside
         self._cadence = cadence
@@ -152,6 +151,8 @@ class GradNormCollector:
             self.epochs.ends()
         may, free, length = self._is_free or not waits, self._is_free, self._view.round_length
         self.is_due = may and self._cadence.is_due(executed, length, wanted=free, early=early)
+        if self._hooks.is_off("gradient norms"):
+            self.is_due = False
         self.clippings.begin(on=self.is_due)
         self.poll()
 
@@ -178,17 +179,23 @@ class GradNormCollector:
         """Deliver the readings that a device has finished."""
         self._meter.poll()
         if self._times.under_way:
-            self._guard("device times", self._times.poll)
+            with self._hooks.guarded("device times"):
+                self._times.poll()
         if self.micro_steps.under_way:
-            self._guard("micro-steps", self.micro_steps.poll)
-        self._guard("gradient figures", self._statistics.poll)
+            with self._hooks.guarded("micro-steps"):
+                self.micro_steps.poll()
+        with self._hooks.guarded("gradient figures"):
+            self._statistics.poll()
         if self._watched.is_under_way:
-            self._guard("gradient histograms", self._watched.poll)
+            with self._hooks.guarded("gradient histograms"):
+                self._watched.poll()
 
     def wait(self) -> None:
         """Wait for the device, since the user wants to pause the run at the first step that is not finite."""
-        self._guard("gradient norms", self._meter.finish)
-        self._guard("first bad step", self.bad_steps.finish)
+        with self._hooks.guarded("gradient norms"):
+            self._meter.finish()
+        with self._hooks.guarded("first bad step"):
+            self.bad_steps.finish()
 
     def watch(self, paths: tuple[str, ...]) -> None:
         """Collect histograms of these parameters from now on, and measure the next step in any case."""
@@ -213,7 +220,8 @@ class GradNormCollector:
             loss = unscaled(loss, scale)
         self._loss = HostCopy(loss.reshape(1)) if loss.is_cuda else loss.clone()
         scaled = self._scaled_by is not None and self._scaled_by() is not None
-        self._guard("first bad step", partial(self.bad_steps.on_loss, is_scaled=scaled), loss, outputs)
+        with self._hooks.guarded("first bad step"):
+            self.bad_steps.on_loss(loss, outputs, is_scaled=scaled)
 
     def on_backward_post(self, step: int) -> None:
         """Measure the micro-step after a backward that accumulates for `step`."""
@@ -253,7 +261,8 @@ class GradNormCollector:
         self._newest = step
         # A script without an optimizer has not yet updated the weights when its backward ends.
         has_moved = has_run and optimizer is not None
-        self._guard("first bad step", partial(self.bad_steps.measuring, has_run=has_moved), step, optimizer)
+        with self._hooks.guarded("first bad step"):
+            self.bad_steps.measuring(step, optimizer, has_run=has_moved)
         applied = self._applied_by(optimizer)
         gradients = self._gradients(applied)
         clipping = self.clippings.only if optimizer is None else self.clippings.take()
@@ -272,8 +281,10 @@ class GradNormCollector:
             if self._wanted or self._watched.is_asked:
                 watched = self._watched.indices(self._view.tree)
                 known = [each for each in applied if each[0] >= 0 and (self._wanted or each[0] in watched)]
-                self._guard("gradient figures", self._statistics.before_step, step, known, scale, has_run, watched)
-                self._guard("gradient histograms", self._watched.before_step, step, known, scale)
+                with self._hooks.guarded("gradient figures"):
+                    self._statistics.before_step(step, known, scale, has_run, watched)
+                with self._hooks.guarded("gradient histograms"):
+                    self._watched.before_step(step, known, scale)
 
     def measure_after(self, step: int, optimizer: Optimizer | None) -> None:
         """Measure as `measure` does, after the parameters were updated or without an optimizer's step."""
@@ -296,16 +307,19 @@ class GradNormCollector:
         self._loss = self._scaled_by = None
         self.micro_steps.on_step_post()
         if not self._statistics.is_open and not self.bad_steps.pauses:
-            self._guard("first bad step", self.bad_steps.stepped)
+            with self._hooks.guarded("first bad step"):
+                self.bad_steps.stepped()
             return
         with (
             self._aside(),
             of_this_process.apart(self._devices),
             self._times.own() if self._times.is_on else nullcontext(),
         ):
-            self._guard("first bad step", self.bad_steps.stepped)
+            with self._hooks.guarded("first bad step"):
+                self.bad_steps.stepped()
             if not operations_are_observed():
-                self._guard("gradient figures", self._statistics.after_step)
+                with self._hooks.guarded("gradient figures"):
+                    self._statistics.after_step()
 
     def tree_changed(self, moved: IndexMapping) -> None:
         """Apply new parameter indices. The norms of parameters that were listed before remain known."""
@@ -325,7 +339,8 @@ class GradNormCollector:
     def catch_up(self) -> None:
         """Deliver the readings under way and any per-parameter norms that were held back. May wait for the device."""
         self._meter.finish()
-        self._guard("micro-steps", self.micro_steps.finish)
+        with self._hooks.guarded("micro-steps"):
+            self.micro_steps.finish()
         if (last := self._unsent) is not None:
             self._unsent = None
             rows, steps = self.latest.rows(), self.latest.steps(last.step)
@@ -368,12 +383,14 @@ class GradNormCollector:
         if reading.step == self._late and not reading.total:
             return
         if not self.by_hand.takes(reading):
-            self._guard("first bad step", self.bad_steps.read, reading)
+            with self._hooks.guarded("first bad step"):
+                self.bad_steps.read(reading)
             self._tell(reading)
 
     def _saw_first(self, reading: GradNormSample) -> None:
         """Handle the first reading of a step without an optimizer: the gradients as backward left them."""
-        self._guard("first bad step", self.bad_steps.read, reading)
+        with self._hooks.guarded("first bad step"):
+            self.bad_steps.read(reading)
         self.latest.update(reading)
 
     def _tell(self, reading: GradNormSample) -> None:

@@ -22,8 +22,8 @@ from typing import Any, Protocol, TypeVar, cast
 from gradtui import call_depth
 from gradtui.call_depth import LEAVE_OUT
 from gradtui.own_frames import strip_own_frames
+from gradtui.probe.runtime.failures import Failures
 from gradtui.probe.runtime.forked_children import call_in_forked_children
-from gradtui.probe.runtime.script_handlers import raised_by_handler
 from gradtui.probe.torch_private.dynamo_frames import leave_to_python
 from gradtui.probe.torch_private.private_names import current_graph_task_id, no_torch_function
 from gradtui.probe.torch_private.thread_life import ThreadLife
@@ -41,9 +41,6 @@ _IN_BACKWARD = ("optimizer", "zero_grad")
 
 _ROOM = 200 * LEAVE_OUT
 """The calls of gradtui that the recursion limit does not count while a callback runs: several times the deepest callback."""
-
-MAX_FAILURES = 3
-"""A part that failed this often is switched off for the rest of the run."""
 
 
 class Removable(Protocol):
@@ -118,9 +115,10 @@ class HookSet:
         """Whether the training thread is alive."""
         self._others: dict[int, ThreadLife] = {}
         """Threads other than the training thread that have run a backward."""
-        self._report = report
-        self._failures: dict[str, int] = {}
-        self._off: set[str] = set()
+        self._failures = Failures(report)
+        self._off = self._failures.off
+        self.guarded = self._failures.guarded
+        """Returns what isolates the failures of a part: `with hooks.guarded("gradient norms"):`."""
         self._noted: set[str] = set()
         self._patches: list[tuple[Any, str, Any, Any, bool]] = []
         self._handles: list[Removable] = []
@@ -159,7 +157,7 @@ class HookSet:
         """Report once that a part cannot do its work for now."""
         if part not in self._noted:
             self._noted.add(part)
-            self._report(part, trouble, False)
+            self._failures.report(part, trouble, False)
 
     def run(self, part: str, callback: Callable[..., Any], *arguments: Any) -> Any:
         """Call `callback(now, *arguments)` for the part of this name and return its result. Catches gradtui's own errors.
@@ -182,8 +180,9 @@ class HookSet:
                 try:
                     with no_torch_function():
                         answer = callback(now, *arguments)
-                except Exception as error:  # noqa: BLE001 - no error of ours may reach the script
-                    self._caught(part, error)
+                except Exception as error:
+                    if not self._failures.catch(part, error):
+                        raise
                 finally:
                     # Also if the run is stopped while it is held: `pause_ended` then subtracts the time of the hold.
                     self.own_ns += perf_counter_ns() - now + self.hidden_ns
@@ -204,8 +203,9 @@ class HookSet:
         began = perf_counter_ns()
         try:
             callback(began, *arguments)
-        except Exception as error:  # noqa: BLE001 - no error of ours may reach the script
-            self._caught(part, error)
+        except Exception as error:
+            if not self._failures.catch(part, error):
+                raise
         finally:
             self.own_ns += perf_counter_ns() - began
             count[0] -= _ROOM
@@ -246,15 +246,19 @@ class HookSet:
         self.own_ns += nanoseconds
 
     def guard(self, part: str, callback: Callable[..., object], *arguments: Any) -> None:
-        """Call `callback` for a part within another that is being timed. Its failure leaves the outer part intact."""
+        """Call `callback` for a part, and catch gradtui's own errors, as `run` does. It is not timed.
+
+        For code that a wrapper calls outside of `run`, and where each call counts. Within `run` use `guarded`.
+        """
         if part in self._off:
             return
         outer, self.running = self.running, get_ident()
         try:
             with no_torch_function():
                 callback(*arguments)
-        except Exception as error:  # noqa: BLE001 - no error of ours may reach the script
-            self._caught(part, error)
+        except Exception as error:
+            if not self._failures.catch(part, error):
+                raise
         finally:
             self.running = outer
 
@@ -278,22 +282,9 @@ class HookSet:
         if self.raised is not None and self.active:
             self.guard("exceptions", self.raised, error, ends)
 
-    def _caught(self, part: str, error: Exception) -> None:
-        """Keep an error of gradtui from the script. Raises an error that a signal handler of the script raised meanwhile."""
-        # Nothing else may leave, not even an error raised while reporting, as happens close to the recursion limit.
-        is_ours = True
-        with contextlib.suppress(Exception):
-            is_ours = not raised_by_handler(error)
-            if is_ours:
-                self._failed(part, error)
-        if not is_ours:
-            raise error
-
-    def _failed(self, part: str, error: Exception) -> None:
-        count = self._failures[part] = self._failures.get(part, 0) + 1
-        if count >= MAX_FAILURES:
-            self._off.add(part)
-        self._report(part, f"{type(error).__name__}: {error}", count >= MAX_FAILURES)
+    def is_off(self, part: str) -> bool:
+        """Return whether a part has failed so often that it must not be tried again."""
+        return part in self._off
 
     def patch(self, owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
         """Replace `owner.name` by `wrap(original)` until `remove`."""

@@ -77,7 +77,7 @@ class StepSampler:
         self._first = FirstSample(view, step_time)
         self.waits = False
         """The model is so large that its first sample is put off beyond the current step."""
-        self.times = DeviceTimes(emit, clock, phases, hooks.guard)
+        self.times = DeviceTimes(emit, clock, phases, hooks)
         self._cadence = cadence
         self._traces = traces
         self.gradients = GradientPathRequests(emit, clock, view, cadence)
@@ -94,11 +94,10 @@ class StepSampler:
         self._begun_with: dict[int, int] = {}
         """Module index -> number of sampled steps that began with a call of the module."""
         self.hooks = hooks
-        self._guard = hooks.guard
         phases.ended = self._guarded_end
 
     def _can_sample(self) -> bool:
-        return not operations_are_observed() and self.hooks.is_alone()
+        return not operations_are_observed() and self.hooks.is_alone() and not self.hooks.is_off("examination")
 
     @property
     def every(self) -> int:
@@ -225,7 +224,8 @@ class StepSampler:
         if facts is not None:
             self._ledgers.on_backward_pre(facts, keeps_graph=keeps_graph, within=self._phases.phase)
             self._is_graph_known = True
-            self._guard("gradient chain", self.gradients.look, sequence(outputs), sampled_step)
+            with self.hooks.guarded("gradient chain"):
+                self.gradients.look(sequence(outputs), sampled_step)
 
     @alone
     def on_backward_post(self) -> None:
@@ -242,7 +242,9 @@ class StepSampler:
     def _guarded_end(self, phase: Phase) -> None:
         # Phases end inside every hook. A failure here must not switch those hooks off.
         self.times.phase_ended(phase)
-        self._guard("ledger", self._phase_ended, phase)
+        if not self.hooks.is_off("ledger"):
+            with self.hooks.guarded("ledger"):
+                self._phase_ended(phase)
 
     @alone
     def _phase_ended(self, phase: Phase) -> None:
@@ -302,8 +304,10 @@ class StepSampler:
             self._phases.ended = None
             if not self._can_sample():
                 return
-            self._guard("ledger", self._ledgers.tell, phase, NOTHING_KEPT)
-            self._guard("ledger", self._tell_evaluation, phase)
+            with self.hooks.guarded("ledger"):
+                self._ledgers.tell(phase, NOTHING_KEPT)
+            with self.hooks.guarded("ledger"):
+                self._tell_evaluation(phase)
             self.batches.begin(on=False)
 
     def _tell_evaluation(self, phase: Phase) -> None:
@@ -322,9 +326,11 @@ class StepSampler:
         self._classify(sampled_step, optimizer, norms, skipped)
         self._view.groups.read(self._counter.steps)
         self._reach.on_step_post(optimizer, sampled_step.graphs, sampled_step.trace, self._ledgers.device_type)
-        self._guard("gradient chain", self.gradients.on_step_post, sampled_step, self._counter.steps)
+        with self.hooks.guarded("gradient chain"):
+            self.gradients.on_step_post(sampled_step, self._counter.steps)
         found = self.tracer.calls, sampled_step.tree, self._view.live_optimizers(), self._counter.steps
-        self._guard("unregistered modules", self._unregistered.on_step_post, *found)
+        with self.hooks.guarded("unregistered modules"):
+            self._unregistered.on_step_post(*found)
         saved = sampled_step.saved_bytes(self._clock.at(), self._counter.steps)
         if saved is not None:
             self.activations = saved.total

@@ -8,7 +8,6 @@ includes the idle time of the stream. Training thread.
 
 from __future__ import annotations
 
-import functools
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -18,7 +17,7 @@ from typing import Any
 
 import torch
 
-from gradtui.probe.runtime import RunClock
+from gradtui.probe.runtime import HookSet, RunClock
 from gradtui.probe.steps.phase_tracker import PhaseTracker
 from gradtui.probe.torch_private.cuda_captures import is_capturing
 from gradtui.protocol.events import DeviceTimesMeasured, Event
@@ -75,7 +74,7 @@ class DeviceTimes:
         emit: Callable[[Event], None],
         clock: RunClock,
         phases: PhaseTracker,
-        guard: Callable[..., None],
+        hooks: HookSet,
     ) -> None:
         self.is_on = False
         """Whether most of the models' bytes are on a CUDA device."""
@@ -84,7 +83,7 @@ class DeviceTimes:
         self._emit = emit
         self._clock = clock
         self._phases = phases
-        self._guard = functools.partial(guard, "device times")
+        self._guarded = hooks.guarded("device times")
         self.step = 0
         """The number of the present step."""
         self._own = OwnDeviceTime()
@@ -106,18 +105,21 @@ class DeviceTimes:
         if self.is_on:
             self._begin(has_phases=True, is_exempt=is_exempt)
         if self.timed is not None:
-            self._guard(self._mark, None)
+            with self._guarded:
+                self._mark(None)
 
     def phase_ended(self, phase: Phase) -> None:
         """Record the end of a phase of the present step."""
         if self.timed is not None and self.timed.has_phases:
             # Most of the phase `load` was before the first step, and is not timed.
-            self._guard(self._mark, None if phase is Phase.LOAD else phase)
+            with self._guarded:
+                self._mark(None if phase is Phase.LOAD else phase)
 
     def on_step_post(self) -> None:
         """Close the present step before a command may hold the run."""
         if self.timed is not None:
-            self._guard(self._close, self.timed)
+            with self._guarded:
+                self._close(self.timed)
             self.timed = None
 
     def own(self) -> AbstractContextManager[None]:
@@ -132,13 +134,15 @@ class DeviceTimes:
     def _timing_own(self) -> Iterator[None]:
         began = perf_counter_ns()
         if self.timed is not None:
-            self._guard(self._mark, self._phases.phase if self.timed.has_phases else None)
+            with self._guarded:
+                self._mark(self._phases.phase if self.timed.has_phases else None)
         try:
             yield
         finally:
             if self.timed is not None:
                 self.timed.host_ns += perf_counter_ns() - began
-                self._guard(self._mark, _OWN)
+                with self._guarded:
+                    self._mark(_OWN)
 
     def poll(self) -> None:
         """Read the steps whose last event the device has reached."""

@@ -13,7 +13,8 @@ from collections.abc import Callable
 import pytest
 
 from gradtui.probe.runtime import forked_children
-from gradtui.probe.runtime.hook_set import MAX_FAILURES, HookSet
+from gradtui.probe.runtime.failures import MAX_FAILURES
+from gradtui.probe.runtime.hook_set import HookSet
 from gradtui.probe.torch_private.thread_life import ThreadLife
 
 
@@ -86,13 +87,43 @@ def test_a_failing_part_is_reported_each_time_and_then_left_alone(how: str) -> N
     assert len(calls) == MAX_FAILURES + 1
 
 
-@pytest.mark.parametrize("how", ["run", "guard"])
+def test_a_guarded_block_reports_three_failures_and_isolates_every_one() -> None:
+    hooks, reports = hook_set()
+    for _ in range(10):
+        with hooks.guarded("part"):
+            raise ValueError("no")
+    assert reports == [("part", "ValueError: no", is_off) for is_off in (False, False, True)]
+    assert hooks.is_off("part")
+    assert not hooks.is_off("another part")
+
+
+def test_a_guarded_block_within_another_of_its_part_ends_alone() -> None:
+    hooks, reports = hook_set()
+    after = []
+    with hooks.guarded("part"):
+        with hooks.guarded("part"):
+            raise ValueError("inner")
+        after.append(1)
+        raise ValueError("outer")
+    assert after == [1]
+    assert [error for _, error, _ in reports] == ["ValueError: inner", "ValueError: outer"]
+
+
+def guarded(hooks: HookSet, part: str, callback: Callable[..., object], *arguments: object) -> None:
+    with hooks.guarded(part):
+        callback(*arguments)
+
+
+CALLS = [HookSet.run, HookSet.guard, guarded]
+
+
+@pytest.mark.parametrize("how", CALLS)
 @pytest.mark.parametrize("error", [SystemExit(0), KeyboardInterrupt()])
-def test_what_is_meant_for_the_script_passes(how: str, error: BaseException) -> None:
+def test_what_is_meant_for_the_script_passes(how: Callable[..., object], error: BaseException) -> None:
     hooks, reports = hook_set()
     for _ in range(5):
         with pytest.raises(type(error)):
-            getattr(hooks, how)("part", raising, error)
+            how(hooks, "part", raising, error)
     assert reports == []
 
 

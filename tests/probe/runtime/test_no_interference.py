@@ -31,7 +31,7 @@ from gradtui.probe.gradients.micro_steps import MicroSteps
 from gradtui.probe.gradients.nonfinite import NonFiniteDetector
 from gradtui.probe.hooks import torch_hooks
 from gradtui.probe.probe import Probe
-from gradtui.probe.runtime.hook_set import MAX_FAILURES
+from gradtui.probe.runtime.failures import MAX_FAILURES
 from gradtui.protocol.commands import FollowMicroSteps
 from gradtui.protocol.events import GradientsMeasured, ProbeFailed
 from gradtui.transport.in_process import CommandQueue
