@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from gradtui.call_depth import LEAVE_OUT
 from gradtui.own_frames import hide
 from gradtui.probe.autograd.gradient_flow import GraphsOfStep
 from gradtui.probe.autograd.graph_summary import GraphSummary, KnownTensors
@@ -132,6 +133,8 @@ def tell_nested(hooks: HookSet, recomputation: Recomputation, outputs: Any) -> N
 
 
 def _init(original: Callable[..., None], hooks: HookSet, recomputation: Recomputation) -> Callable[..., None]:
+    calls = hooks.calls
+
     @functools.wraps(original)
     def __init__(self: Any, frame: Any, group: Any) -> None:  # noqa: N807
         original(self, frame, group)
@@ -140,7 +143,12 @@ def _init(original: Callable[..., None], hooks: HookSet, recomputation: Recomput
 
             def pack_hook(tensor: torch.Tensor) -> Any:
                 hooks.guard("recomputation", lambda: recomputation.saved(tensor, frame(), group))
-                return pack(tensor)
+                count = calls.cell if get_ident() == calls.thread else calls.spare
+                count[0] += LEAVE_OUT
+                try:
+                    return pack(tensor)
+                finally:
+                    count[0] -= LEAVE_OUT
 
             self.pack_hook = leave_to_python(hide(pack_hook))
 

@@ -150,7 +150,8 @@ def test_what_is_said_of_our_cost_is_what_it_is() -> None:
     # More than 19 times of 20 the median of what steps became longer by lies between these: the 7th and 18th of 24.
     longer = sorted(one - other for one, other in zip(with_hooks, without))
     low, high = longer[6], longer[-7]
-    assert low / 2 < statistics.median(said) < 2 * high
+    # The overhead is counted in elapsed time, the loop in processor time: a quarter of the rounds are not interrupted.
+    assert low / 2 < statistics.quantiles(said)[0] < 2 * high
 
 
 def test_the_budget_holds_for_the_time_that_steps_really_take() -> None:
