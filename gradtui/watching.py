@@ -212,7 +212,7 @@ class WatchInRun(Watch):
     @property
     def state(self) -> RunState:
         """The state of the run's viewer; an empty state in a forked process, or if the viewer does not answer."""
-        return self._look(lambda state: state) or RunState()
+        return self._ask(lambda state: state) or RunState()
 
     def summary(self) -> dict[str, Any]:
         """Return the summary of the run so far, as `gradtui --summary` writes it. If the viewer does not answer, every value is
@@ -223,9 +223,9 @@ class WatchInRun(Watch):
         if self.probe.hooks.active and self.probe.hooks.thread == get_ident():
             self.probe.report()
         dropped = self._viewer.dropped() if self._viewer is not None else 0
-        return self._look(lambda state: summarise(state, dropped=dropped)) or summarise(RunState(), dropped=0)
+        return self._ask(lambda state: summarise(state, dropped=dropped)) or summarise(RunState(), dropped=0)
 
-    def _look(self, at: Callable[[RunState], T]) -> T | None:
+    def _ask(self, at: Callable[[RunState], T]) -> T | None:
         # A forked process has no thread that could answer, or that would release the locks of that thread.
         if self._viewer is None or os.getpid() != self._owner:
             return None

@@ -20,7 +20,7 @@ from gradtui.probe.torch_private.private_names import has_stand_ins
 from gradtui.protocol.events import Event, PauseChanged, ProbeFailed
 from gradtui.transport.in_process import CommandQueue
 
-_EXAMINATION_SHARE, _NORM_SHARE, _TRACE_SHARE = 0.25, 0.17, 0.1
+_SAMPLE_SHARE, _NORM_SHARE, _TRACE_SHARE = 0.25, 0.17, 0.1
 """Shares of the overhead budget for sampled steps, gradient norms and memory profiles. The rest pays for the work of every
 step, and for costs above the median that the sampling schedules use."""
 
@@ -44,7 +44,7 @@ class Probe:
         self.view = ModelRegistry(emit, self.clock, self._tree_changed, lambda: self.step_sampler.optimizers_changed())
         self._cost = OverheadMeter(self.hooks, self.clock.now())
         seldom = SamplingSchedule(budget * _TRACE_SHARE, time := self._cost.step_time, warmup=0, longest=0.5)
-        rarely, often = (SamplingSchedule(budget * share, time) for share in (_EXAMINATION_SHARE, _NORM_SHARE))
+        rarely, often = (SamplingSchedule(budget * share, time) for share in (_SAMPLE_SHARE, _NORM_SHARE))
         self._traces = MemoryProfileSchedule(seldom if budget > 0 else None, self.view, self.hooks.charge)
         self.step_sampler = StepSampler(
             emit, self.clock, self.view, self.phases, self.counter, allocator, rarely, self._traces, self.hooks, time
@@ -67,7 +67,7 @@ class Probe:
         """Indexes of the optimizers that have stepped in this iteration."""
         self._graphs = CudaGraphs(self._replaying, self._replayed)
         parts = self.phases, self.counter, self.view, self._steps, self._cost
-        self._marked = FastPath(commands.waiting, self.dispatcher.freezes, *parts, self._marks_told)
+        self._marked = FastPath(commands.waiting, self.dispatcher.freezes, *parts, self._on_replay)
 
     def attach(self) -> None:
         """Install the hooks."""
@@ -85,7 +85,7 @@ class Probe:
 
     def _finish(self) -> None:
         if self.step_sampler.is_exempt:
-            self.counter.examined_exempt(self._cost.of_step())
+            self.counter.sampled_exempt(self._cost.of_step())
         with self.hooks.guarded("steps"):
             self._scalers.finish()
         with self.hooks.guarded("models"):
@@ -151,7 +151,7 @@ class Probe:
             if self._boundary_open:
                 self._cross_boundary(module)
                 now = self.clock.now()
-                is_bare = not (self.step_sampler.tracer.minds or self.dispatcher.statistics.modules)
+                is_bare = not (self.step_sampler.tracer.intercepts_calls or self.dispatcher.statistics.modules)
                 if self._graphs.capture is None:
                     self._marked.begin(now, module, self._rests(), is_bare=is_bare)
         self.phases.forward_began(now)
@@ -318,7 +318,7 @@ class Probe:
                 self.norms.latest.forget_frozen()
         with self.hooks.guarded("freezes"):
             self.dispatcher.freezes.after_step(self.counter.steps, optimizer)
-        self._tell_if_due(now)
+        self._flush_if_due(now)
         if self._steps:
             return
         self._boundary_open = True
@@ -336,10 +336,10 @@ class Probe:
         steps = self.counter.replayed(work.backwards, work.optimizers, by_hand=self._is_by_hand())
         if steps:
             self._cost.steps_ended((now,) * steps)
-        self._tell_if_due(now)
+        self._flush_if_due(now)
         self.counter.stop_if_done()
 
-    def _marks_told(self, now: int) -> None:
+    def _on_replay(self, now: int) -> None:
         """Update the probe after buffered steps have been replayed and counted, up to `now`."""
         self._boundary_open = between = self._marked.marks.between
         # If buffering goes on, no code of the script has run since a step or its backward ended.
@@ -348,11 +348,11 @@ class Probe:
         with self.hooks.guarded("optimizer settings"):
             self.view.groups.look(step, is_over)
         self.norms.poll()
-        self._tell_if_due(now)
+        self._flush_if_due(now)
         if self.step_sampler.steps_until_due(self.counter.steps) == 0:
             self._marked.marks.steps_left = 0
 
-    def _tell_if_due(self, now: int) -> None:
+    def _flush_if_due(self, now: int) -> None:
         if self.counter.is_due(now):
             with self.hooks.guarded("states"):
                 self.step_sampler.check_requires_grad(now)
@@ -423,7 +423,7 @@ class Probe:
         if self.step_sampler.times.timed is not None:
             self.step_sampler.times.on_step_post()
         if self.step_sampler.sampled_step is not None and self.step_sampler.is_exempt:
-            self.counter.examined_exempt(cost)
+            self.counter.sampled_exempt(cost)
         if for_commands:
             with self.hooks.guarded("commands"):
                 self.dispatcher.cross(executed, self._is_by_hand())

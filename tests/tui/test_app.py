@@ -33,7 +33,7 @@ from gradtui.protocol.commands import (
 from gradtui.protocol.vocabulary import Holding, Phase
 from gradtui.tui.actions.action_table import ACTIONS
 from gradtui.tui.app.app import GradtuiApp
-from gradtui.tui.app.redraw_scheduler import Governor
+from gradtui.tui.app.redraw_scheduler import RedrawScheduler
 from gradtui.tui.rendering.lines import Line
 from gradtui.tui.rendering.proportions import output_columns
 from gradtui.tui.screens.dashboard import INTERVALS
@@ -75,11 +75,11 @@ async def test_who_asks_for_the_state_gets_it_with_all_events_that_have_arrived(
 
 async def test_the_first_states_of_a_model_are_drawn_as_they_come() -> None:
     now = 0.0
-    governor = Governor(0, 1.0, wall=lambda: now, cpu=lambda: 0.0)
+    redraws = RedrawScheduler(0, 1.0, wall=lambda: now, cpu=lambda: 0.0)
     for part in INTERVALS:
-        governor.add(part, 60.0)
+        redraws.add(part, 60.0)
     async with session() as run:
-        run.app._governor = governor
+        run.app._redraws = redraws
         for _ in INTERVALS:
             now += 1
             run.app._tick()
@@ -97,11 +97,11 @@ async def test_the_first_figures_of_memory_are_drawn_as_they_come() -> None:
     run_of_one = coop_run(1)
     first = next(index for index, event in enumerate(run_of_one) if isinstance(event, ev.MemoryMeasured))
     now = 0.0
-    governor = Governor(0, 1.0, wall=lambda: now, cpu=lambda: 0.0)
+    redraws = RedrawScheduler(0, 1.0, wall=lambda: now, cpu=lambda: 0.0)
     for part in INTERVALS:
-        governor.add(part, 60.0)
+        redraws.add(part, 60.0)
     async with session(events=run_of_one[:first]) as run:
-        run.app._governor = governor
+        run.app._redraws = redraws
         for _ in INTERVALS:
             now += 1
             run.app._tick()

@@ -54,7 +54,7 @@ class CheckpointedModules:
         """Checkpoint this module from its next call on if it has `agreed` before, else after a successful trial."""
         key = id(module)
         self.wanted[key] = Wanted(weakref.ref(module, lambda _: self._forget(key)), path, command, agreed)
-        self._tracer.minds, self._tracer.passes = True, False
+        self._tracer.intercepts_calls, self._tracer.bypass = True, False
 
     def remove(self, module: nn.Module) -> None:
         """Stop checkpointing this module."""
@@ -72,7 +72,7 @@ class CheckpointedModules:
 
     def _forget(self, key: int) -> None:
         self.wanted.pop(key, None)
-        self._tracer.minds = bool(self.wanted)
+        self._tracer.intercepts_calls = bool(self.wanted)
 
     def run(self, module: nn.Module, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Call a module: unchanged, twice for the trial, or checkpointed."""

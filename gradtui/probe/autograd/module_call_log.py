@@ -119,12 +119,12 @@ ModuleIndices = Mapping[int, tuple[int, "weakref.ref[nn.Module]"]]
 class ModuleCallLogger:
     """Fills one log at a time with the module calls of the thread that began it."""
 
-    __slots__ = ("_indices", "_parents", "_thread", "_trace", "calls", "inside", "minds", "on", "passes")
+    __slots__ = ("_indices", "_parents", "_thread", "_trace", "bypass", "calls", "inside", "intercepts_calls", "on")
 
     def __init__(self) -> None:
         self.on = False
         """A log is being filled."""
-        self.passes = False
+        self.bypass = False
         """Module calls need no handling: they are within an outermost call, and no log is being filled.
 
         The wrapper around every module call reads this. It is a plain attribute, because that wrapper is the hottest code of
@@ -132,7 +132,7 @@ class ModuleCallLogger:
         """
         self.inside = 0
         """The id of the observed thread while it is within an outermost module call, else 0."""
-        self.minds = False
+        self.intercepts_calls = False
         """Some modules are called in another way, so that every call has to be checked."""
         self.calls: dict[int, tuple[weakref.ref[nn.Module], int]] = {}
         """By `id()`: each module that another module has called and that is no child of a known module, with the caller's
@@ -162,13 +162,13 @@ class ModuleCallLogger:
         self._parents = parents
         self._trace, self._indices, self._thread = onto or ModuleCallLog(), indices, get_ident()
         self.on = True
-        self.passes = False
+        self.bypass = False
         return self._trace
 
     def stop(self) -> None:
         """Stop logging. The log so far belongs to the caller that began it."""
         self.on = False
-        self.passes = self.inside != 0 and not self.minds
+        self.bypass = self.inside != 0 and not self.intercepts_calls
         self._trace, self._indices = ModuleCallLog(), {}
 
     def entered(self, now: int, module: nn.Module) -> None:  # noqa: ARG002 - as every callback of a hook

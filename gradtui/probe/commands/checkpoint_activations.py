@@ -57,7 +57,7 @@ class Checkpointing:
         self._emit = emit
         self._clock = clock
         self._view = view
-        self._examiner = step_sampler
+        self._step_sampler = step_sampler
         self._step_time = step_time
         self._checkpoints: CheckpointedModules = step_sampler.checkpoints
         self._trials: dict[int, tuple[_Receipt, int]] = {}
@@ -103,7 +103,7 @@ class Checkpointing:
         wanted = self._checkpoints.get(module)
         self._checkpoints.remove(module)
         if wanted is not None and wanted.agreed:
-            self._begin(_Receipt(command, path, self._examiner.activations, self._step_time.typical))
+            self._begin(_Receipt(command, path, self._step_sampler.activations, self._step_time.typical))
         if wanted is not None:
             self._trials.pop(wanted.command, None)
         reference, agreed = weakref.ref(module), wanted is not None and wanted.agreed
@@ -164,7 +164,7 @@ class Checkpointing:
         for receipt in list(self._receipts):
             receipt.since.append(self._step_time.recent[-1] if self._step_time.recent else 0.0)
             if len(receipt.since) <= self._view.round_length:
-                receipt.after = self._examiner.activations
+                receipt.after = self._step_sampler.activations
             if len(receipt.since) >= RECEIPT_STEPS * self._view.round_length:
                 self._receipts.remove(receipt)
                 self._emit(ReceiptTaken(self._clock.at(), step, receipt.command, self._words(receipt), True))
@@ -189,9 +189,9 @@ class Checkpointing:
             self._give_up(wanted, objection or "it was not tried", step)
             return
         wanted.agreed, wanted.moving = True, trial.moving
-        receipt.activations = self._examiner.activations
+        receipt.activations = self._step_sampler.activations
         self._begin(receipt)
-        self._examiner.toggled(step)
+        self._step_sampler.toggled(step)
 
     def _give_up(self, wanted: Wanted, why: str, step: int) -> None:
         module = wanted.module()

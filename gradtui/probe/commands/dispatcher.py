@@ -16,7 +16,7 @@ from gradtui.no_collection import no_collection
 from gradtui.probe.commands import allocator_snapshot, checkpoint_file, refusals, schedule_at_load, zero_grad
 from gradtui.probe.commands.boundary import Boundary
 from gradtui.probe.commands.checkpoint_activations import Checkpointing
-from gradtui.probe.commands.group_additions import ToldAdditions
+from gradtui.probe.commands.group_additions import AdditionsReporter
 from gradtui.probe.commands.param_group_settings import set_group
 from gradtui.probe.commands.replayed_schedule import ReplayedSchedule
 from gradtui.probe.commands.trainability import TrainabilityController
@@ -87,7 +87,7 @@ class CommandDispatcher:
         self._emit = emit
         self._clock = clock
         self._view = view
-        self._examiner = step_sampler
+        self._step_sampler = step_sampler
         self._counter = counter
         self._undo = UndoStack()
         self.trainability = TrainabilityController(
@@ -95,12 +95,12 @@ class CommandDispatcher:
         )
         self.freezes = self.trainability.freezes
         self.statistics = self.freezes.statistics
-        self._additions = ToldAdditions(emit, clock, view)
+        self._additions = AdditionsReporter(emit, clock, view)
         self.checkpointing = Checkpointing(emit, clock, view, step_sampler, step_time)
         self._directory = os.getcwd()
         self._boundary = Boundary(
             commands,
-            handlers={kind: self._looking_first(handler) for kind, handler in self._handlers(norms).items()},
+            handlers={kind: self._refreshing_first(handler) for kind, handler in self._handlers(norms).items()},
             applied=self._applied,
             rejected=self._rejected,
             held=held,
@@ -118,7 +118,7 @@ class CommandDispatcher:
         self._by_hand = False
         self._captured = False
         self._gave_up = False
-        self._looked = False
+        self._refreshed = False
         """The tree has been verified against the models at this boundary."""
 
     def _handlers(self, norms: GradNormCollector) -> dict[type[Command], Handler]:
@@ -137,7 +137,7 @@ class CommandDispatcher:
             TraceStep: self._trace,
             FollowMicroSteps: norms.micro_steps.set,
             Watch: lambda command: self._watch(norms, command),
-            TraceGradient: self._examiner.gradients.ask,
+            TraceGradient: self._step_sampler.gradients.ask,
             PauseAtBadStep: norms.bad_steps.set_pause,
             SaveAllocatorSnapshot: lambda _: allocator_snapshot.save(self.write_file),
         }
@@ -159,14 +159,14 @@ class CommandDispatcher:
         if self.is_idle_at(step) or is_capturing():
             return
         self._step, self._by_hand, self._captured = step, by_hand, captured
-        self._looked = False
+        self._refreshed = False
         self.freezes.at_boundary(step)
         self.checkpointing.settle(step)
         if self.schedule.is_due(step):
             self._replay()
         self._boundary.cross(step)
         self.freezes.report(step)
-        self._additions.tell(step)
+        self._additions.report(step)
 
     def loading(self, step: int, optimizer: Optimizer, state: Any) -> None:
         """Prepare an optimizer for a saved state that the script is about to load into it."""
@@ -177,9 +177,9 @@ class CommandDispatcher:
             return
         if step or saved is None or not schedule_at_load.is_larger(saved, optimizer):
             return
-        self._step, self._looked = step, False
+        self._step, self._refreshed = step, False
         self._give_up_on_several_ranks()
-        self._look()
+        self._refresh_once()
         note = schedule_at_load.apply_before(
             self.schedule,
             optimizer,
@@ -189,7 +189,7 @@ class CommandDispatcher:
         )
         self._emit(ScheduleNoted(self._clock.at(), step, note, False))
         self.freezes.report(step)
-        self._additions.tell(step)
+        self._additions.report(step)
 
     def loaded(self) -> None:
         """Restore the added parameters after the load."""
@@ -222,7 +222,7 @@ class CommandDispatcher:
         """Apply the entries that are due. Stop a run that cannot follow its schedule, since its result would be of no use."""
         if self.schedule.unchecked:
             self._give_up_on_several_ranks()
-            self._look()
+            self._refresh_once()
             if self._view.tree.parameters and (objection := self.schedule.objection(self._view.tree)) is not None:
                 self._give_up(objection)
         while (entry := self.schedule.take(self._step, self._counter.left_out)) is not None:
@@ -247,12 +247,12 @@ class CommandDispatcher:
         self._emit(ScheduleNoted(self._clock.at(), self._step, text, True))
         raise RunStopped(exit_code=2)
 
-    def _look(self) -> None:
-        if not self._looked and not operations_are_observed():
+    def _refresh_once(self) -> None:
+        if not self._refreshed and not operations_are_observed():
             self._view.refresh(self._step, verify=True, at_any_cost=True)
-            self._looked = True
+            self._refreshed = True
 
-    def _looking_first(self, handler: Handler) -> Handler:
+    def _refreshing_first(self, handler: Handler) -> Handler:
         """Wrap a handler so that it acts on what the models contain now, not on what they contained at the last check."""
 
         def handle(command: Command) -> CommandResult:
@@ -261,14 +261,14 @@ class CommandDispatcher:
                     "the steps are replays of a CUDA graph, which run what was captured whatever is changed now"
                 )
             if isinstance(command, (Intervention, SaveCheckpoint)):
-                self._look()
+                self._refresh_once()
             with no_collection():
                 return handler(command)
 
         return handle
 
     def _trace(self, _: TraceStep) -> CommandResult:
-        objection = self._examiner.trace_next()
+        objection = self._step_sampler.trace_next()
         if objection is not None:
             raise CommandRefused(objection)
         return CommandResult("take the next step apart", ())
@@ -319,7 +319,7 @@ class CommandDispatcher:
         if isinstance(command, Intervention):
             self._view.describe_optimizers(self._step)
             self._view.groups.read(self._step + 1)
-            self._examiner.toggled(self._step)
+            self._step_sampler.toggled(self._step)
 
     def _rejected(self, command: Command, reason: str) -> None:
         self._emit(CommandRejected(self._clock.at(), self._step, command, reason))

@@ -12,26 +12,26 @@ from gradtui.probe.runtime import RunClock
 from gradtui.protocol.events import Event, OptimizersExtended
 from gradtui.protocol.vocabulary import ExtendedOptimizer
 
-_Told = tuple[tuple[ExtendedOptimizer, ...], tuple[str, ...]]
+_Additions = tuple[tuple[ExtendedOptimizer, ...], tuple[str, ...]]
 
 
-class ToldAdditions:
+class AdditionsReporter:
     """Emits `OptimizersExtended` whenever the additions to the optimizers have changed."""
 
     def __init__(self, emit: Callable[[Event], None], clock: RunClock, view: ModelRegistry) -> None:
         self._emit = emit
         self._clock = clock
         self._view = view
-        self._told: _Told = ((), ())
+        self._reported: _Additions = ((), ())
 
-    def tell(self, step: int) -> None:
+    def report(self, step: int) -> None:
         """Emit the parameters that commands have added to optimizers, and those taken out after they had trained."""
         now = self._now()
-        if now != self._told:
-            self._told = now
+        if now != self._reported:
+            self._reported = now
             self._emit(OptimizersExtended(self._clock.at(), step, *now))
 
-    def _now(self) -> _Told:
+    def _now(self) -> _Additions:
         joined = self._view.joined
         if not joined:
             return (), ()

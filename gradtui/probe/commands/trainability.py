@@ -57,7 +57,7 @@ class TrainabilityController:
         self._commands = commands
         self._view = view
         self._norms = norms
-        self._examiner = step_sampler
+        self._step_sampler = step_sampler
         self._here = here
         self._frozen: set[int] = set()
         """Indexes of the parameters that a command froze and that trained before, as far as was known."""
@@ -195,7 +195,7 @@ class TrainabilityController:
         if trainable:
             return {index: tensor for index, tensor in named.items() if id(tensor) in held or not tensor.requires_grad}
         # A parameter that the script itself switches may be switched off at this moment.
-        switched = self._examiner.states.switched
+        switched = self._step_sampler.states.switched
         return {
             index: tensor
             for index, tensor in named.items()
@@ -309,7 +309,7 @@ class TrainabilityController:
         return Training(
             self._view.optimizers_in_use(),
             scaled=self._norms.is_scaled,
-            unreached=self._examiner.states.unreached(),
+            unreached=self._step_sampler.states.unreached(),
             untried=self._untried,
             by_hand=by_hand and step > 0,
             in_backward=self._view.steps_in_backward,
@@ -320,8 +320,8 @@ class TrainabilityController:
         indices = set(chosen)
         if wish.trainable:
             self.freezes.forget(chosen.values(), modules)
-            self._untried |= indices - self._frozen - self._examiner.states.flowing()
+            self._untried |= indices - self._frozen - self._step_sampler.states.flowing()
         else:
-            self._frozen |= indices - self._untried - self._examiner.states.unreached()
+            self._frozen |= indices - self._untried - self._step_sampler.states.unreached()
             named = {self._view.tree.parameters[index].path: tensor for index, tensor in chosen.items()}
             self.freezes.add(wish.command, step, named, modules)

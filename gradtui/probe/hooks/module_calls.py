@@ -66,7 +66,7 @@ def _wrapper(  # noqa: C901, PLR0915 - as its one inner function
         # Nothing may be read before this test: while dynamo traces, it makes a guard of everything that is read.
         if is_dynamo():
             return original(self, *args, **kwargs)
-        if tracer.passes:
+        if tracer.bypass:
             # Do what the original does, without its frame: deep models reach Python's recursion limit no sooner.
             if is_plain:
                 return (self._compiled_call_impl or self._call_impl)(*args, **kwargs)
@@ -82,14 +82,14 @@ def _wrapper(  # noqa: C901, PLR0915 - as its one inner function
             is_direct = marks.is_bare and is_plain and self._compiled_call_impl is None
         if is_direct and (is_marked or not (self._modules or self._parameters)):  # a loss function
             if is_marked:
-                tracer.inside, tracer.passes = thread, True
+                tracer.inside, tracer.bypass = thread, True
             try:
                 return self._call_impl(*args, **kwargs)
             except BaseException as error:
                 hooks.passes(error)
                 raise
             finally:
-                tracer.inside, tracer.passes = 0, False
+                tracer.inside, tracer.bypass = 0, False
         is_inside = thread in inside or thread == tracer.inside
         is_told = is_marked or self._modules or self._parameters or is_inside or checkpoints.wanted
         call = (self._compiled_call_impl or self._call_impl) if is_plain else hold(original, self)
@@ -149,7 +149,7 @@ class _Outermost:
             is_holding = bool(held.modules) and held.enter()  # Only now, after the step boundary.
             self.inside.add(thread)
             if is_heard:
-                tracer.inside, tracer.passes = thread, not (tracer.on or tracer.minds)
+                tracer.inside, tracer.bypass = thread, not (tracer.on or tracer.intercepts_calls)
             return call(*args, **kwargs)
         except BaseException as error:
             if not is_again:
@@ -159,7 +159,7 @@ class _Outermost:
             # First, and without a call: after a Ctrl+C in the code below, later calls must still be observed.
             count[0] -= LEAVE_OUT
             if is_heard:
-                tracer.inside, tracer.passes = 0, False
+                tracer.inside, tracer.bypass = 0, False
             self.inside.discard(thread)
             if is_holding:
                 held.leave()

@@ -127,8 +127,8 @@ def _backward(  # noqa: C901 - as its one inner function
             if is_marked and marks.within == BACKWARD:
                 marks.add((-BACKWARD, now := perf_counter_ns()))
                 marks.within, marks.idle = 0, marks.thread
-                if now >= marks.tell_at:
-                    marks.tell(now)
+                if now >= marks.flush_at:
+                    marks.flush(now)
             elif began:
                 hooks.run("backward", listener.on_backward_post, accumulates)
 
@@ -292,8 +292,8 @@ def _step_post_hook(hooks: HookSet, listener: HookListener, marks: HookEventBuff
             marks.between = True
             marks.add((-STEP, now := perf_counter_ns()))
             marks.within, marks.idle = 0, marks.thread
-            if now >= marks.tell_at:
-                marks.tell(now)
+            if now >= marks.flush_at:
+                marks.flush(now)
         elif hooks.active:
             hooks.run("optimizer", listener.on_step_post, optimizer)
 

@@ -15,7 +15,7 @@ from gradtui.protocol.vocabulary import Phase
 
 
 @dataclass(frozen=True)
-class Told:
+class ReplayResult:
     """The result of a replay.
 
     Attributes:
@@ -27,41 +27,41 @@ class Told:
     backwards: int
 
 
-def replay(marks: list[int], phases: PhaseTracker) -> Told:
+def replay(marks: list[int], phases: PhaseTracker) -> ReplayResult:
     """Replay the buffered hook events [what, when, what, when …] into the phase tracker."""
-    whats, times = marks[::2], marks[1::2]
+    kinds, times = marks[::2], marks[1::2]
     ends: list[int] = []
     at = 0
-    while at < len(whats):
-        following = _end_of_step(whats, at)
-        step = whats[at:following]
+    while at < len(kinds):
+        following = _end_of_step(kinds, at)
+        step = kinds[at:following]
         before, counts = phases.state, phases.counts
-        spent_in = _tell(step, times[at:following], phases)
+        spent_in = _replay_events(step, times[at:following], phases)
         if step[-1] == -STEP:
             ends.append(times[following - 1])
         if phases.state == before and phases.ended is None:
             entered = {phase: count - counts[phase] for phase, count in phases.counts.items() if count != counts[phase]}
-            first, following = following, _behind(whats, at, following)
+            first, following = following, _behind(kinds, at, following)
             if following > first:
                 _add_alike(len(step), times[first - 1 : following], spent_in, entered, phases)
                 ends += times[first + len(step) - 1 : following : len(step)]
         at = following
-    return Told(ends, whats.count(-BACKWARD))
+    return ReplayResult(ends, kinds.count(-BACKWARD))
 
 
-def _end_of_step(whats: list[int], at: int) -> int:
+def _end_of_step(kinds: list[int], at: int) -> int:
     """Return the index behind the step that contains index `at`."""
     try:
-        return whats.index(-STEP, at) + 1
+        return kinds.index(-STEP, at) + 1
     except ValueError:
-        return len(whats)
+        return len(kinds)
 
 
-def _behind(whats: list[int], begin: int, end: int) -> int:
+def _behind(kinds: list[int], begin: int, end: int) -> int:
     """Return the index behind the steps from `end` on that have the same events as the step from `begin` to `end`."""
-    step = whats[begin:end]
+    step = kinds[begin:end]
     behind = end
-    while whats[behind : behind + len(step)] == step:
+    while kinds[behind : behind + len(step)] == step:
         behind += len(step)
     return behind
 
@@ -77,24 +77,24 @@ def _add_alike(
     phases.went_round(times[-1], spent, {phase: rounds * count for phase, count in entered.items()})
 
 
-def _tell(whats: list[int], times: list[int], phases: PhaseTracker) -> list[Phase]:
+def _replay_events(kinds: list[int], times: list[int], phases: PhaseTracker) -> list[Phase]:
     """Replay each event; return the phase in which the time before each of them was spent."""
     spent_in = []
-    for what, now in zip(whats, times):
+    for kind, now in zip(kinds, times):
         spent_in.append(phases.phase)
-        if what == FORWARD:
+        if kind == FORWARD:
             phases.forward_began(now)
-        elif what == BACKWARD:
+        elif kind == BACKWARD:
             phases.on_backward_pre(now)
-        elif what == -BACKWARD:
+        elif kind == -BACKWARD:
             phases.on_backward_post(now, in_step=False)
-        elif what == STEP:
+        elif kind == STEP:
             phases.on_step_pre(now)
-        elif what == -STEP:
+        elif kind == -STEP:
             phases.on_step_post(now)
-        elif what == ZERO_GRAD:
+        elif kind == ZERO_GRAD:
             phases.on_zero_grad_pre(now)
-        elif what == -ZERO_GRAD:
+        elif kind == -ZERO_GRAD:
             phases.on_zero_grad_post(now)
         else:
             phases.data_began(now)

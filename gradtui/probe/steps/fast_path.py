@@ -19,7 +19,7 @@ from gradtui.probe.steps.step_counter import StepCounter
 
 
 class FastPath:
-    """Counts the steps of one model and one optimizer between two sampled steps. `told` is called after each replay."""
+    """Counts the steps of one model and one optimizer between two sampled steps. `on_replay` is called after each replay."""
 
     def __init__(
         self,
@@ -30,16 +30,16 @@ class FastPath:
         view: ModelRegistry,
         steps: OptimizerStepStack,
         cost: OverheadMeter,
-        told: Callable[[int], None],
+        on_replay: Callable[[int], None],
     ) -> None:
-        self.marks = HookEventBuffer(waiting, frozen, self._tell)
+        self.marks = HookEventBuffer(waiting, frozen, self._replay_timed)
         self._hooks = cost.hooks
         self._phases = phases
         self._counter = counter
         self._view = view
         self._steps = steps
         self._cost = cost
-        self._told = told
+        self._on_replay = on_replay
         self.optimizer: Callable[[], Optimizer | None] = lambda: None
         """The optimizer that stepped last."""
         self._index = 0
@@ -61,7 +61,7 @@ class FastPath:
         if optimizer is not None and is_plain and steps_until_due >= 0:
             self.marks.begin(now, model, optimizer, steps_until_due, is_bare=is_bare)
 
-    def _tell(self, marks: list[int]) -> None:
+    def _replay_timed(self, marks: list[int]) -> None:
         began = perf_counter_ns()
         asking_ns, self.marks.asking_ns = self.marks.asking_ns, 0
         # Before the steps are counted: this cost made those very steps longer.
@@ -70,9 +70,9 @@ class FastPath:
         self._hooks.own_ns += perf_counter_ns() - began
 
     def _replay(self, marks: list[int]) -> None:
-        told = replay(marks, self._phases)
-        ends = told.ends
-        self._counter.micro_steps += told.backwards
+        result = replay(marks, self._phases)
+        ends = result.ends
+        self._counter.micro_steps += result.backwards
         if ends:
             self._counter.stepped(self._index, len(ends))
             self._cost.steps_ended(ends)
@@ -82,4 +82,4 @@ class FastPath:
         if optimizer is not None and marks[-2] == STEP:
             # The step is still running.
             self._steps.began(optimizer, False)
-        self._told(marks[-1])
+        self._on_replay(marks[-1])

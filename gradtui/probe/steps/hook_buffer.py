@@ -38,7 +38,7 @@ _PHASE_AFTER = {
     DATA: Phase.DATA,
 }
 
-_TELL_NS = 200_000_000
+_FLUSH_NS = 200_000_000
 """Events are buffered this long at most, as long as the counts of short steps are."""
 
 
@@ -57,25 +57,40 @@ class Frozen(Protocol):
 
 
 class HookEventBuffer:
-    """Buffers hook events from `begin` until an unusual event; `tell` is called with [what, when, what, when …].
+    """Buffers hook events from `begin` until an unusual event; `flush` is called with [what, when, what, when …].
 
     A wrapper on the thread `idle` appends an event by `add((what, when))`, unless another condition excludes it. If the
-    event has an end, the wrapper sets `idle` to 0 and `within` to the event, and resets both at the end. After `tell_at`
+    event has an end, the wrapper sets `idle` to 0 and `within` to the event, and resets both at the end. After `flush_at`
     the wrapper has the buffer replayed at the end of a backward or a step. The wrappers do all this inline: each further
     function call takes a microsecond there.
     """
 
     __slots__ = (
-        "__weakref__", "_frozen", "_taken", "_tell", "add", "asking_ns", "between", "frozen", "idle",
-        "is_bare", "model", "optimizer", "steps_left", "tell_at", "thread", "waiting", "within",
+        "__weakref__",
+        "_frozen",
+        "_replay",
+        "_taken",
+        "add",
+        "asking_ns",
+        "between",
+        "flush_at",
+        "frozen",
+        "idle",
+        "is_bare",
+        "model",
+        "optimizer",
+        "steps_left",
+        "thread",
+        "waiting",
+        "within",
     )  # fmt: skip
     # An instance dictionary would be one more object that is no longer in a cache.
 
-    def __init__(self, waiting: Sized, frozen: Frozen, tell: Callable[[list[int]], None]) -> None:
+    def __init__(self, waiting: Sized, frozen: Frozen, flush: Callable[[list[int]], None]) -> None:
         self.waiting = waiting
         """Commands that wait for a boundary."""
         self._frozen = frozen
-        self._tell = tell
+        self._replay = flush
         self.frozen = frozen.watches
         """Empty while no command has frozen anything: then nothing needs to be checked."""
         self.thread = 0
@@ -95,7 +110,7 @@ class HookEventBuffer:
         """The same list for the whole run."""
         self.add = self._taken.extend
         """Appends kind and time in one call: a Ctrl+C may come between any two calls."""
-        self.tell_at = 0
+        self.flush_at = 0
         """When the buffer is due to be replayed, by the clock's nanoseconds."""
         self.asking_ns = 0
         """Nanoseconds that the checks at every step took since they were last charged. They grow with what is frozen."""
@@ -104,7 +119,7 @@ class HookEventBuffer:
         """Buffer the rest of this step, whose forward by `model` has begun, and the `steps` steps after it."""
         self.model, self.optimizer = weakref.ref(model), weakref.ref(optimizer)
         self.steps_left, self.between, self.within, self.is_bare = steps, False, 0, is_bare
-        self.tell_at = now + _TELL_NS
+        self.flush_at = now + _FLUSH_NS
         self.thread = self.idle = get_ident()
 
     @property
@@ -117,7 +132,7 @@ class HookEventBuffer:
         if self.thread:
             self.thread = self.idle = self.within = 0
             if self._taken:
-                self._flush()
+                self._drain()
 
     def forget(self) -> None:
         """Stop buffering and replay nothing: this is a forked child."""
@@ -139,10 +154,10 @@ class HookEventBuffer:
         """Return whether a frozen parameter needs work before an optimizer's step."""
         return self._ask(self._frozen.has_gradient)
 
-    def tell(self, now: int) -> None:
+    def flush(self, now: int) -> None:
         """Replay the buffer, and continue buffering."""
-        self.tell_at = now + _TELL_NS
-        self._flush()
+        self.flush_at = now + _FLUSH_NS
+        self._drain()
 
     def _ask(self, question: Callable[[], bool]) -> bool:
         began = perf_counter_ns()
@@ -151,8 +166,8 @@ class HookEventBuffer:
         self.asking_ns += perf_counter_ns() - began
         return answer
 
-    def _flush(self) -> None:
+    def _drain(self) -> None:
         marks = self._taken[:]
         del self._taken[: len(marks)]
         if marks:
-            self._tell(marks)
+            self._replay(marks)

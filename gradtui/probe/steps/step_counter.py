@@ -94,7 +94,7 @@ class StepCounter:
         if is_newest:
             self.left_out = self._left_out_before + 1
 
-    def examined_exempt(self, seconds: float) -> None:
+    def sampled_exempt(self, seconds: float) -> None:
         """Add the overhead, in seconds, of the newest step, which was sampled regardless of the budget."""
         if self._flushed[0] and self.steps > self.setup_steps:
             self._exempt_steps += 1

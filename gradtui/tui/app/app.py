@@ -26,8 +26,8 @@ from gradtui.tui.actions import ACTIONS, Action, bindings
 from gradtui.tui.app.announcing import AnnouncingApp
 from gradtui.tui.app.freezing import FreezingApp
 from gradtui.tui.app.live_actions import LiveActions
-from gradtui.tui.app.looking import LookingApp
-from gradtui.tui.app.redraw_scheduler import Governor
+from gradtui.tui.app.looking import PlotsApp
+from gradtui.tui.app.redraw_scheduler import RedrawScheduler
 from gradtui.tui.charts.lazy_plotter import LazyPlotter
 from gradtui.tui.charts.pictures import Pictures
 from gradtui.tui.panels import HeaderFacts, OutputLog, has_ledger
@@ -35,7 +35,7 @@ from gradtui.tui.rendering import DARK_THEME, LIGHT_THEME, Palette
 from gradtui.tui.requests import requests
 from gradtui.tui.screens.dashboard import INTERVALS, Dashboard
 from gradtui.tui.terminal import NoControls, is_in_background, suspend_process
-from gradtui.tui.tree import KeysInOrder
+from gradtui.tui.tree import KeyQueue
 from gradtui.tui.widgets import KeyBar
 
 T = TypeVar("T")
@@ -44,7 +44,7 @@ _BATCH = 10_000
 """The maximum number of events applied per call of `drain`."""
 
 
-class GradtuiApp(LiveActions, LookingApp, FreezingApp, AnnouncingApp, KeysInOrder):
+class GradtuiApp(LiveActions, PlotsApp, FreezingApp, AnnouncingApp, KeyQueue):
     """The dashboard of one run. The app's return value says how the user left: "stop", "leave" or "ended".
 
     Args:
@@ -80,9 +80,9 @@ class GradtuiApp(LiveActions, LookingApp, FreezingApp, AnnouncingApp, KeysInOrde
         self._filters.append(NoControls())
         self._source, self._sink, self._interrupt = source, sink, interrupt
         self._hz = refresh_hz
-        self._governor = Governor(ui_budget, 1 / refresh_hz if refresh_hz > 0 else 1.0)
+        self._redraws = RedrawScheduler(ui_budget, 1 / refresh_hz if refresh_hz > 0 else 1.0)
         for part, interval in INTERVALS.items():
-            self._governor.add(part, interval)
+            self._redraws.add(part, interval)
         self._pictures = pictures if pictures is not None else LazyPlotter()
         self._dashboard = Dashboard(self.run_state, log, self._pictures)
         self._timer: Timer | None = None
@@ -123,7 +123,7 @@ class GradtuiApp(LiveActions, LookingApp, FreezingApp, AnnouncingApp, KeysInOrde
     # The pump
 
     def _tick(self) -> None:
-        if not self._governor.begin():
+        if not self._redraws.begin():
             return
         self._drain()
         if self.run_state.ended is not None and is_in_background(self):
@@ -132,7 +132,7 @@ class GradtuiApp(LiveActions, LookingApp, FreezingApp, AnnouncingApp, KeysInOrde
             return
         self._draw_header()
         front = self._front
-        part = self._governor.choose(front.visible_parts())
+        part = self._redraws.choose(front.visible_parts())
         if self._pictures_due:
             self._pictures_due = False
             front.collect_pictures()
@@ -164,26 +164,26 @@ class GradtuiApp(LiveActions, LookingApp, FreezingApp, AnnouncingApp, KeysInOrde
             except Exception as error:  # noqa: BLE001  # one event that cannot be understood must not cost the screen
                 self.run_state.note_problem("screen", f"{type(event).__name__}: {error!r}")
             self.announce(event)
-            if self._awaits_look and isinstance(event, GradientHistogramsMeasured):
-                self._awaits_look = False
-                self._governor.hurry("plots")
+            if self._awaits_histograms and isinstance(event, GradientHistogramsMeasured):
+                self._awaits_histograms = False
+                self._redraws.expedite("plots")
         tree = self.run_state.tree
         if tree.version != structure:
             # Indexes of modules and parameters have changed: the next key must not act on rows of the old structure.
             self._dashboard.draw("tree")
         elif is_classified(tree) and not is_known:
             # Until now the rows show their states as unknown.
-            self._governor.hurry("tree")
+            self._redraws.expedite("tree")
         if not asked <= self.run_state.pending.keys():
             # An answered command must not still be shown as pending, however long the redraw intervals are.
-            self._governor.touched()
+            self._redraws.touched()
             self._draw_now("tree", "events")
         if has_ledger(self.run_state) != is_measured:
             # Until now the panel says that it waits for the memory breakdown.
-            self._governor.hurry("memory")
+            self._redraws.expedite("memory")
 
     def _draw_header(self) -> None:
-        self._front.draw_header(HeaderFacts(self._governor.share, self._source.dropped))
+        self._front.draw_header(HeaderFacts(self._redraws.share, self._source.dropped))
 
     def _draw_now(self, *parts: str) -> None:
         for part in parts:
@@ -194,15 +194,15 @@ class GradtuiApp(LiveActions, LookingApp, FreezingApp, AnnouncingApp, KeysInOrde
 
     async def on_event(self, event: events.Event) -> None:
         if isinstance(event, (events.Key, events.MouseEvent)):
-            self._governor.touched()
+            self._redraws.touched()
         await super().on_event(event)
 
     def on_module_tree_cursor_moved(self) -> None:
         self._dashboard.select()
-        self._governor.hurry("gradients")
+        self._redraws.expedite("gradients")
 
-    def on_plot_screen_looked(self) -> None:
-        self._governor.hurry("plots")
+    def on_plot_screen_plot_changed(self) -> None:
+        self._redraws.expedite("plots")
 
     def on_module_tree_toggle_clicked(self) -> None:
         self.request(requests.command_for("toggle_trainable", self.run_state, self._dashboard.tree_view.current))
@@ -223,7 +223,7 @@ class GradtuiApp(LiveActions, LookingApp, FreezingApp, AnnouncingApp, KeysInOrde
             self.notify(made.reason, timeout=4, markup=False)
             return
         self.run_state.note_submitted(self._sink.submit(made))
-        self._governor.look_often()
+        self._redraws.poll_often()
         self._draw_now("tree", "events")
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:  # noqa: ARG002

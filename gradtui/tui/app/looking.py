@@ -33,7 +33,7 @@ class Front(Protocol):
     def collect_pictures(self) -> None: ...
 
 
-class LookingApp(App[str]):
+class PlotsApp(App[str]):
     """The part of the app that opens the plots, with the action `export`."""
 
     run_state: RunState
@@ -43,7 +43,7 @@ class LookingApp(App[str]):
     _dashboard: Dashboard
     _pictures: Pictures
     _watched: tuple[str, ...] = ()
-    _awaits_look = False
+    _awaits_histograms = False
     """Whether the histograms of newly watched parameters are still awaited; the plot is redrawn as soon as they arrive."""
 
     def on_gradient_panel_plots_wanted(self) -> None:
@@ -54,7 +54,7 @@ class LookingApp(App[str]):
             self._opened = PlotScreen(self.run_state, self._pictures, tree, self._choices)
             self.push_screen(self._opened, self._plots_closed)
 
-    def on_plot_screen_looked(self) -> None:
+    def on_plot_screen_plot_changed(self) -> None:
         self._watch(self._plots.watches if self._plots is not None else ())
 
     def on_unmount(self) -> None:
@@ -69,7 +69,7 @@ class LookingApp(App[str]):
     def _watch(self, paths: tuple[str, ...]) -> None:
         """Ask the probe for detailed measurements of these parameters. This does not change the run and needs no answer."""
         if paths != self._watched and self.run_state.ended is None:
-            self._watched, self._awaits_look = paths, bool(paths)
+            self._watched, self._awaits_histograms = paths, bool(paths)
             self._sink.submit(lambda number: Watch(number, paths))
 
     @property

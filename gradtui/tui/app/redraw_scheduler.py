@@ -1,7 +1,7 @@
 """Decides when to redraw each part of the screen, so that the UI thread stays within its share of CPU time. UI thread.
 
 The UI thread holds the interpreter lock (GIL) while it draws, so training loses at least the time that the UI thread takes.
-It loses more if its steps are short: it waits for the lock and then finds its caches emptied. The governor measures the CPU
+It loses more if its steps are short: it waits for the lock and then finds its caches emptied. The scheduler measures the CPU
 time of the whole thread between two ticks, including painting and writing, and charges it to the part drawn in the first of
 the two. Each part has a minimum interval. If all parts together would cost more than the budget, one factor stretches every
 interval.
@@ -34,7 +34,7 @@ class Part:
     due: float = 0.0
 
 
-class Governor:
+class RedrawScheduler:
     """Chooses which part to redraw, and when the next tick is due.
 
     Args:
@@ -88,12 +88,12 @@ class Governor:
         """Record that the user did something. Its CPU time counts towards `share`, but not towards the cost of a part."""
         self._touched = True
 
-    def hurry(self, name: str) -> None:
+    def expedite(self, name: str) -> None:
         """Make a part due at the next tick, regardless of the stretched intervals."""
         self._parts[name].due = 0.0
         self._due = 0.0
 
-    def look_often(self) -> None:
+    def poll_often(self) -> None:
         """Run every tick for `OFTEN_SECONDS`, because the user waits for an answer. Parts are not redrawn more often."""
         self._often_until = self._wall() + OFTEN_SECONDS
         self._due = 0.0

@@ -72,7 +72,7 @@ class PlotScreen(ModalScreen[None]):
         *(Binding(",".join(a.keys), f"app.{a.id}", a.title, show=False) for a in ACTIONS if a.id in _ANYWHERE),
     ]
 
-    class Looked(Message):
+    class PlotChanged(Message):
         """Posted when the view, its settings or the watched parameters change."""
 
     def __init__(self, state: RunState, pictures: Pictures, tree: ModuleTree, choices: Choices) -> None:
@@ -125,7 +125,7 @@ class PlotScreen(ModalScreen[None]):
             self._tell_frame()
             before, self.watches = self.watches, self._to_watch()
             if self.watches != before:
-                self.post_message(self.Looked())
+                self.post_message(self.PlotChanged())
         except Exception as error:  # noqa: BLE001  # a view must never cost the screen
             self.plot_view.show_failure(error)
 
@@ -136,7 +136,7 @@ class PlotScreen(ModalScreen[None]):
     def _chosen(self) -> None:
         self.keys.show(self._actions())
         self.draw("plots")
-        self.post_message(self.Looked())
+        self.post_message(self.PlotChanged())
 
     def _actions(self) -> list[Action]:
         return plot_footer(self._choices.view, self._others)

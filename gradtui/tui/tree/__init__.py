@@ -3,7 +3,7 @@
 This package owns its rows, columns, cells and totals, the filter, and the queue that handles one key at a time.
 """
 
-from gradtui.tui.tree.key_queue import KeysInOrder
+from gradtui.tui.tree.key_queue import KeyQueue
 from gradtui.tui.tree.pane import TreePane
 from gradtui.tui.tree.pending_marks import FREEZE, MIXED, UNFREEZE
 from gradtui.tui.tree.tree_cells import RECOMPUTED, TIED
@@ -24,7 +24,7 @@ __all__ = [
     "TIED",
     "UNFREEZE",
     "WITHIN",
-    "KeysInOrder",
+    "KeyQueue",
     "ModuleTree",
     "TreePane",
     "buffer_at",

@@ -34,7 +34,7 @@ class KeyFollowed(Message):
         self.number, self.rounds_left = number, rounds_left
 
 
-class KeysInOrder(App[str]):
+class KeyQueue(App[str]):
     """An app that handles keys and pasted text one at a time, starting when its first screen is ready."""
 
     _waiting: deque[events.Key | events.Paste] | None = None

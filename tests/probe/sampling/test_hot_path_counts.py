@@ -103,7 +103,7 @@ class Operations(TorchDispatchMode):
 @contextmanager
 def every_step(kind: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Probe]:
     """A probe that does the same to every step from the sixth on."""
-    monkeypatch.setattr(hook_buffer, "_TELL_NS", 10**15)
+    monkeypatch.setattr(hook_buffer, "_FLUSH_NS", 10**15)
     for part in (grad_norm_collector, step_sampler):
         # Else nothing of ours is done where a mode would see it.
         monkeypatch.setattr(part, "operations_are_observed", lambda: False)
@@ -184,11 +184,11 @@ def test_marks_are_told_of_at_the_same_price_however_many_there_are(monkeypatch:
             for _ in range(WARM_UP):
                 loop.step()
             marks = probe._marked.marks
-            marks._flush()
+            marks._drain()
             for count in (25, 100):
                 for _ in range(count):
                     loop.step()
-                assert 0 < calls_of(marks._flush) <= 105
+                assert 0 < calls_of(marks._drain) <= 105
 
 
 @pytest.mark.parametrize(("kind", "most"), [("marked", 0), ("measured", 10), ("examined", 545)])

@@ -48,13 +48,13 @@ def told(marks: list[int], phases: PhaseTracker) -> object:
     cut=st.integers(0, 200),
 )
 def test_whatever_the_marks_are(parts: list[tuple[int, ...]], gaps: list[int], cut: int) -> None:
-    whats = [what for part in parts for what in part]
-    times = list(accumulate(gaps[index % len(gaps)] for index in range(len(whats))))
-    marks = [number for pair in zip(whats, times) for number in pair]
+    kinds = [kind for part in parts for kind in part]
+    times = list(accumulate(gaps[index % len(gaps)] for index in range(len(kinds))))
+    marks = [number for pair in zip(kinds, times) for number in pair]
     # In one go, in two, and each by itself.
     at_once, in_two, one_by_one = (PhaseTracker(0) for _ in range(3))
     found = told(marks, at_once)
-    index = 2 * (cut % len(whats))
+    index = 2 * (cut % len(kinds))
     first = replay(marks[:index], in_two)
     ends, backwards, *rest = told(marks[index:], in_two)  # type: ignore[misc]
     assert (first.ends + ends, first.backwards + backwards, *rest) == found
@@ -65,23 +65,23 @@ def test_whatever_the_marks_are(parts: list[tuple[int, ...]], gaps: list[int], c
 
 def test_steps_like_the_one_before_are_not_told_mark_by_mark(monkeypatch: pytest.MonkeyPatch) -> None:
     one_by_one = []
-    tell = event_replay._tell
+    replay_events = event_replay._replay_events
     monkeypatch.setattr(
         event_replay,
-        "_tell",
-        lambda whats, times, phases: (one_by_one.append(len(whats)), tell(whats, times, phases))[1],
+        "_replay_events",
+        lambda kinds, times, phases: (one_by_one.append(len(kinds)), replay_events(kinds, times, phases))[1],
     )
-    whats = [FORWARD, BACKWARD, -BACKWARD, STEP, -STEP] + 100 * list(PLAIN)
-    marks = [number for time, what in enumerate(whats) for number in (what, time)]
+    kinds = [FORWARD, BACKWARD, -BACKWARD, STEP, -STEP] + 100 * list(PLAIN)
+    marks = [number for time, kind in enumerate(kinds) for number in (kind, time)]
     phases = PhaseTracker(0)
     told = replay(marks, phases)
     assert one_by_one == [5, 7]
     assert (len(told.ends), told.backwards) == (101, 101)
-    assert {time.phase: time.count for time in phases.take(len(whats))}[Phase.ZERO_GRAD] == 100
+    assert {time.phase: time.count for time in phases.take(len(kinds))}[Phase.ZERO_GRAD] == 100
 
 
 def test_whoever_wants_to_hear_of_each_phase_does() -> None:
     phases, heard = PhaseTracker(0), []
     phases.ended = heard.append
-    replay([number for time, what in enumerate(10 * PLAIN) for number in (what, time)], phases)
+    replay([number for time, kind in enumerate(10 * PLAIN) for number in (kind, time)], phases)
     assert heard.count(Phase.OPTIMIZER) == 10

@@ -41,8 +41,8 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         make(self, *args, **options)
         for cadence in (self.step_sampler._cadence, self.norms._cadence):
             cadence._warmup = WARM_UP
-        tell = self._marked.marks._tell
-        self._marked.marks._tell = lambda marks: (told.append(len(marks) // 2), tell(marks))[1]  # type: ignore[func-returns-value]
+        replay = self._marked.marks._replay
+        self._marked.marks._replay = lambda marks: (told.append(len(marks) // 2), replay(marks))[1]  # type: ignore[func-returns-value]
 
     monkeypatch.setattr(Probe, "__init__", with_a_short_warm_up)
     monkeypatch.setattr(step_sampler, "_AFTER_A_CHANGE", 1)

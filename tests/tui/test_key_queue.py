@@ -105,7 +105,7 @@ async def test_a_pasted_text_waits_for_the_dialog_that_the_key_before_it_opens()
 async def test_keys_go_on_where_nothing_follows_one_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     async with session() as run:
         monkeypatch.setattr(key_queue, "MAX_SECONDS", 0.01)
-        monkeypatch.setattr(key_queue.KeysInOrder, "on_key_followed", lambda _app, _message: None)
+        monkeypatch.setattr(key_queue.KeyQueue, "on_key_followed", lambda _app, _message: None)
         type_at_once(run, "p", "N")
         await settle(run)
         assert changes(run) == [Pause(0)]
