@@ -70,7 +70,7 @@ async def test_who_asks_for_the_state_gets_it_with_all_events_that_have_arrived(
     async with session() as run:
         states, _ = coop_states(MODEL)
         run.source.put(*training_step(MODEL, states, 41))
-        assert run.app.look(lambda state: state.step) == 41
+        assert run.app.options(lambda state: state.step) == 41
 
 
 async def test_the_first_states_of_a_model_are_drawn_as_they_come() -> None:

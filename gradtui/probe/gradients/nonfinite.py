@@ -18,9 +18,9 @@ import torch
 
 from gradtui.probe.autograd import OUTSIDE, ModuleCallLogger
 from gradtui.probe.gradients.grad_norms import GradNorms, GradNormSample, plain_gradient
+from gradtui.probe.gradients.nonfinite_check import FINITE, INF, NAN, NonFiniteCheck, kind_of, worst
 from gradtui.probe.gradients.nonfinite_forward import find_origin
 from gradtui.probe.gradients.nonfinite_parameters import BadParameters, Kinds, of_clipped
-from gradtui.probe.gradients.time_budget import FINITE, INF, NAN, Look, kind_of, worst
 from gradtui.probe.memory import devices_with_room
 from gradtui.probe.model import IndexMapping, ModelRegistry
 from gradtui.probe.runtime import CommandRefused, CommandResult, NothingToDo, RunClock
@@ -117,8 +117,8 @@ class NonFiniteDetector:
             self._finite_losses += 1
             return
         began = perf_counter()
-        look = Look(self._left_s)
-        found = self._weights_before(look) or self._forward(kind, outputs, look)
+        check = NonFiniteCheck(self._left_s)
+        found = self._weights_before(check) or self._forward(kind, outputs, check)
         self._left_s -= perf_counter() - began
         self._tell(found)
 
@@ -127,7 +127,7 @@ class NonFiniteDetector:
         around = self.around
         if around is None or not around.tracer.on or self._is_bad or self._left_s <= 0 or operations_are_observed():
             return
-        self._clipped = self._parameters.gradients(Look(self._left_s))
+        self._clipped = self._parameters.gradients(NonFiniteCheck(self._left_s))
 
     def measuring(self, step: int, optimizer: object, *, has_run: bool = False) -> None:
         """Prepare to measure the gradients of this step. `has_run`: the step may already have changed the weights."""
@@ -187,14 +187,14 @@ class NonFiniteDetector:
     def _weights_read(self, reading: GradNormSample) -> None:
         if self._is_bad or reading.total is None or math.isfinite(reading.total):
             return
-        bad, is_sure = self._parameters.of_reading(reading, lambda parameter: parameter, Look(self._left_s))
+        bad, is_sure = self._parameters.of_reading(reading, lambda parameter: parameter, NonFiniteCheck(self._left_s))
         found = self._of_weights(bad, reading.step, Phase.OPTIMIZER)
         if found is not None:
             self._tell(replace(found, exact=is_sure and self._last_finite == reading.step))
 
-    def _weights_before(self, look: Look) -> NonFiniteFound | None:
+    def _weights_before(self, check: NonFiniteCheck) -> NonFiniteFound | None:
         """Report weights that were not finite before backward, and therefore caused the loss."""
-        steps, (bad, _) = self._steps(), self._parameters.weights(look)
+        steps, (bad, _) = self._steps(), self._parameters.weights(check)
         if self._finite_losses:
             # An optimizer's closure: the optimizer changes the weights between its calls.
             return self._of_weights(bad, steps + 1, Phase.OPTIMIZER)
@@ -225,9 +225,9 @@ class NonFiniteDetector:
             learning_rate=self._parameters.learning_rate(index) if phase is Phase.OPTIMIZER else None,
         )
 
-    def _forward(self, kind: str, outputs: Any, look: Look) -> NonFiniteFound:
+    def _forward(self, kind: str, outputs: Any, check: NonFiniteCheck) -> NonFiniteFound:
         around, step = self.around, self._steps() + 1
-        batch = [look.at(each) for each in around.batch()] if around is not None else []
+        batch = [check.at(each) for each in around.batch()] if around is not None else []
         in_batch = worst(each for each in batch if each is not None)
         if in_batch in (NAN, INF):
             return self._event(step, in_batch, Phase.DATA)
@@ -236,7 +236,7 @@ class NonFiniteDetector:
         roots = outputs if isinstance(outputs, (tuple, list)) else (outputs,)
         trace = around.tracer.trace if around is not None and around.tracer.on else None
         tree = self._view.tree
-        origin = find_origin([each for each in roots if isinstance(each, torch.Tensor)], kind, tree, trace, look)
+        origin = find_origin([each for each in roots if isinstance(each, torch.Tensor)], kind, tree, trace, check)
         if origin is None:
             return replace(said, exact=False)
         paths = [tree.modules[index].path if index != OUTSIDE else None for index in (origin.module, origin.last)]
@@ -251,12 +251,12 @@ class NonFiniteDetector:
 
     def _backward(self, reading: GradNormSample) -> NonFiniteFound | None:
         began = perf_counter()
-        look = Look(self._left_s)
-        bad, is_sure = self._parameters.of_reading(reading, lambda parameter: parameter.grad, look)
+        check = NonFiniteCheck(self._left_s)
+        bad, is_sure = self._parameters.of_reading(reading, lambda parameter: parameter.grad, check)
         if not bad:
             return None
         # After an optimizer has applied NaN, its gradients are NaN at every step.
-        weights, are_known = self._parameters.weights(look) if self._before_step == reading.step else ({}, False)
+        weights, are_known = self._parameters.weights(check) if self._before_step == reading.step else ({}, False)
         self._left_s -= perf_counter() - began
         if weights:
             return self._began_bad(weights, reading.step)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 
 from gradtui.probe.autograd import OUTSIDE, ModuleCallLog
-from gradtui.probe.gradients.time_budget import BELOW, FINITE, INF, NAN, Look, worst
+from gradtui.probe.gradients.nonfinite_check import BELOW, FINITE, INF, NAN, NonFiniteCheck, worst
 from gradtui.probe.model import ModuleTree, buffers_of
 from gradtui.probe.torch_private.graph_depth import deepest, is_too_deep
 from gradtui.probe.torch_private.private_names import GraphNode, leaf_of, number_of, storage_key
@@ -27,7 +27,7 @@ class Origin:
     """The origin of a non-finite value."""
 
     kind: str
-    """What the tensor holds (`time_budget.NAN` and the like)."""
+    """What the tensor holds (`nonfinite_check.NAN` and the like)."""
     module: int
     """Index of the module whose operation produced it; OUTSIDE if none."""
     last: int
@@ -39,19 +39,19 @@ class Origin:
 
 
 def find_origin(
-    roots: Iterable[torch.Tensor], loss: str, tree: ModuleTree, trace: ModuleCallLog | None, look: Look
+    roots: Iterable[torch.Tensor], loss: str, tree: ModuleTree, trace: ModuleCallLog | None, check: NonFiniteCheck
 ) -> Origin | None:
     """Return the origin of a non-finite loss; None if time ran out or the graph is too deep.
 
     `loss` says what kind of value it is. Without a `trace`, operations are assigned to modules by the parameters they use.
     """
-    return _Search(tree, trace, look).over([root.grad_fn for root in roots if root.grad_fn is not None], loss)
+    return _Search(tree, trace, check).over([root.grad_fn for root in roots if root.grad_fn is not None], loss)
 
 
 class _Search:
-    def __init__(self, tree: ModuleTree, trace: ModuleCallLog | None, look: Look) -> None:
+    def __init__(self, tree: ModuleTree, trace: ModuleCallLog | None, check: NonFiniteCheck) -> None:
         self._tree = tree
-        self._look = look
+        self._check = check
         owned = (*tree.live_parameters(), *buffers_of(tree))
         self._own = {_storage(each) for _, each in owned} - {None}
         """Storage keys to skip. Weights were checked before, and the running statistics reflect a module's inputs."""
@@ -71,14 +71,14 @@ class _Search:
         if self._trace is None:
             self._owners = sorted(self._owned(nodes))
         for node in nodes:
-            if self._look.is_over:
+            if self._check.is_over:
                 break
             self._examine(node)
         for kinds in ((NAN, INF), (BELOW,)):
             origin = self._earliest(kinds)
             if origin is not None:
                 return origin
-        return None if self._look.is_over else self._back_from(roots, loss)
+        return None if self._check.is_over else self._back_from(roots, loss)
 
     def _earliest(self, kinds: Collection[str]) -> Origin | None:
         """Return the earliest origin of a value of these kinds."""
@@ -107,11 +107,11 @@ class _Search:
 
     @property
     def _is_exact(self) -> bool:
-        return self._trace is not None and not self._look.is_over
+        return self._trace is not None and not self._check.is_over
 
     def _examine(self, node: GraphNode) -> None:
         for tensor, made_by in kept_by(node):
-            kind = self._look.at(tensor) if _storage(tensor) not in self._own else None
+            kind = self._check.at(tensor) if _storage(tensor) not in self._own else None
             if kind is None:
                 continue
             if made_by is None and not tensor.dim():

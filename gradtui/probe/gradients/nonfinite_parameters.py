@@ -8,12 +8,12 @@ from collections.abc import Callable, Collection, Mapping
 import torch
 
 from gradtui.probe.gradients.grad_norms import GradNormSample
-from gradtui.probe.gradients.time_budget import FINITE, INF, Look, kind_of
+from gradtui.probe.gradients.nonfinite_check import FINITE, INF, NonFiniteCheck, kind_of
 from gradtui.probe.model import ModelRegistry, read_groups
 from gradtui.probe.torch_private.private_names import is_lazy
 
 Kinds = dict[int, str]
-"""Parameter index -> what is not finite in it (`time_budget.INF` and the like); -1 for parameters of no known model."""
+"""Parameter index -> what is not finite in it (`nonfinite_check.INF` and the like); -1 for parameters of no known model."""
 
 
 class BadParameters:
@@ -38,18 +38,18 @@ class BadParameters:
             (index, each) for index, each in self._view.tree.live_parameters() if not is_lazy(each) and each.numel()
         ]
 
-    def weights(self, look: Look) -> tuple[Kinds, bool]:
+    def weights(self, check: NonFiniteCheck) -> tuple[Kinds, bool]:
         """Return the parameters whose weights are not finite, and whether all weights could be read."""
-        kinds = {index: look.at(each) for index, each in self.live()}
+        kinds = {index: check.at(each) for index, each in self.live()}
         return {index: kind for index, kind in kinds.items() if kind}, None not in kinds.values()
 
-    def gradients(self, look: Look) -> Kinds:
+    def gradients(self, check: NonFiniteCheck) -> Kinds:
         """Return the parameters whose gradients are not finite."""
-        kinds = {index: look.at(each.grad) for index, each in self.live() if each.grad is not None}
+        kinds = {index: check.at(each.grad) for index, each in self.live() if each.grad is not None}
         return {index: kind for index, kind in kinds.items() if kind}
 
     def of_reading(
-        self, reading: GradNormSample, tensor_of: Callable[[torch.Tensor], torch.Tensor | None], look: Look
+        self, reading: GradNormSample, tensor_of: Callable[[torch.Tensor], torch.Tensor | None], check: NonFiniteCheck
     ) -> tuple[Kinds, bool]:
         """Return the parameters with non-finite norms, and whether that is certain. `tensor_of` returns the measured tensor.
 
@@ -61,7 +61,7 @@ class BadParameters:
             kind = kind_of(norm)
             parameter = self._at(index) if kind == INF else None
             measured = tensor_of(parameter) if parameter is not None else None
-            held = look.at(measured) if measured is not None else None
+            held = check.at(measured) if measured is not None else None
             is_sure = is_sure and (kind != INF or held is not None)
             kind = kind if held is None else held
             if kind != FINITE:

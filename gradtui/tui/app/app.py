@@ -30,7 +30,7 @@ from gradtui.tui.app.looking import PlotsApp
 from gradtui.tui.app.redraw_scheduler import RedrawScheduler
 from gradtui.tui.charts.lazy_plotter import LazyPlotter
 from gradtui.tui.charts.pictures import Pictures
-from gradtui.tui.panels import HeaderFacts, OutputLog, has_ledger
+from gradtui.tui.panels import HeaderState, OutputLog, has_ledger
 from gradtui.tui.rendering import DARK_THEME, LIGHT_THEME, Palette
 from gradtui.tui.requests import requests
 from gradtui.tui.screens.dashboard import INTERVALS, Dashboard
@@ -183,7 +183,7 @@ class GradtuiApp(LiveActions, PlotsApp, FreezingApp, AnnouncingApp, KeyQueue):
             self._redraws.expedite("memory")
 
     def _draw_header(self) -> None:
-        self._front.draw_header(HeaderFacts(self._redraws.share, self._source.dropped))
+        self._front.draw_header(HeaderState(self._redraws.share, self._source.dropped))
 
     def _draw_now(self, *parts: str) -> None:
         for part in parts:

@@ -14,12 +14,12 @@ from gradtui.protocol.commands import Watch
 from gradtui.state.run_state import RunState
 from gradtui.transport.channel import CommandSink
 from gradtui.tui.charts.pictures import Pictures
-from gradtui.tui.panels import HeaderFacts
+from gradtui.tui.panels import HeaderState
 from gradtui.tui.screens.dashboard import Dashboard
 
 if TYPE_CHECKING:
     from gradtui.tui.plots.export_files import WriteFile
-    from gradtui.tui.plots.settings import Choices
+    from gradtui.tui.plots.settings import PlotSettings
     from gradtui.tui.plots.table import Table
     from gradtui.tui.screens.plots import PlotScreen
 
@@ -29,7 +29,7 @@ class Front(Protocol):
 
     def visible_parts(self) -> list[str]: ...
     def draw(self, part: str) -> None: ...
-    def draw_header(self, facts: HeaderFacts) -> None: ...
+    def draw_header(self, facts: HeaderState) -> None: ...
     def collect_pictures(self) -> None: ...
 
 
@@ -51,7 +51,7 @@ class PlotsApp(App[str]):
             from gradtui.tui.screens.plots import PlotScreen
 
             tree = self._dashboard.tree_view
-            self._opened = PlotScreen(self.run_state, self._pictures, tree, self._choices)
+            self._opened = PlotScreen(self.run_state, self._pictures, tree, self._plot_settings)
             self.push_screen(self._opened, self._plots_closed)
 
     def on_plot_screen_plot_changed(self) -> None:
@@ -82,14 +82,14 @@ class PlotsApp(App[str]):
         return self._plots or self._dashboard
 
     @property
-    def _choices(self) -> Choices:
+    def _plot_settings(self) -> PlotSettings:
         if self._chosen is None:
-            from gradtui.tui.plots.settings import Choices
+            from gradtui.tui.plots.settings import PlotSettings
 
-            self._chosen = Choices()
+            self._chosen = PlotSettings()
         return self._chosen
 
-    _chosen: Choices | None = None
+    _chosen: PlotSettings | None = None
     _opened: PlotScreen | None = None
     """The plots screen opened last, which may be closed by now."""
 
@@ -100,5 +100,5 @@ class PlotsApp(App[str]):
         tables: list[tuple[str, Table]] = [plots.table] if plots is not None else self._dashboard.tables()
         script = self.run_state.started.script if self.run_state.started is not None else ""
         picture: Callable[[], str] = lambda: self.export_screenshot(title=f"gradtui {script}".strip())  # noqa: E731
-        said = export(tables, picture, self.write_file)
-        self.notify(said.text, severity="information" if said.written else "warning", timeout=15, markup=False)
+        exported = export(tables, picture, self.write_file)
+        self.notify(exported.text, severity="information" if exported.written else "warning", timeout=15, markup=False)

@@ -59,8 +59,8 @@ def announcement(state: RunState, event: Event) -> Announcement | None:
     """Return the notification for an event that was just applied to the state, None if there is none."""
     if isinstance(event, CommandRejected):
         # The log also says which command was refused, which the event alone does not.
-        said = next((entry.text for entry in reversed(state.log) if entry.kind == "rejected"), event.reason)
-        return Announcement(said, "Refused", "warning")
+        text = next((entry.text for entry in reversed(state.log) if entry.kind == "rejected"), event.reason)
+        return Announcement(text, "Refused", "warning")
     if isinstance(event, FreezeVerified) and event.moved:
         return Announcement(f"{event.moved[0]} moved while frozen", severity="error")
     if isinstance(event, NonFiniteFound) and (event.number == 1 or event.holds):

@@ -10,7 +10,7 @@ from gradtui.protocol.events import DeviceSampled
 from gradtui.state.reconciliation import PartName, Reconciliation, reconcile
 from gradtui.state.run_state import RunState
 from gradtui.tui.explanations.memory_device import ROLES
-from gradtui.tui.rendering import DASH, Fact, bytes_text, printable
+from gradtui.tui.rendering import DASH, DetailRow, bytes_text, printable
 
 MEANINGS: dict[PartName, str] = {
     "requested": "what was asked for. The categories of a phase and its `other` divide this up, as of that phase's end.",
@@ -37,20 +37,20 @@ MEANINGS: dict[PartName, str] = {
 """The explanation of each part, as the text that follows its size."""
 
 
-def device_facts(state: RunState) -> list[Fact]:
+def device_facts(state: RunState) -> list[DetailRow]:
     """Divide the driver's figure into parts, one fact each; a single fact if no CUDA device is in use."""
     sample, found = state.device, reconcile(state.device)
     if sample is None or found is None:
-        return [Fact("device", (("No CUDA device is in use.", "text"),))]
-    facts = [Fact("device", ((_question(sample, found), "strong"),))]
+        return [DetailRow("device", (("No CUDA device is in use.", "text"),))]
+    rows = [DetailRow("device", ((_question(sample, found), "strong"),))]
     for part in reversed(found.parts):
         size = bytes_text(part.size).strip() if part.size is not None else f"{DASH} (not known)"
-        facts.append(Fact(part.name, ((f"{size} ", ROLES[part.name]), (MEANINGS[part.name], "text"))))
+        rows.append(DetailRow(part.name, ((f"{size} ", ROLES[part.name]), (MEANINGS[part.name], "text"))))
     if found.other_processes is not None:
-        facts.append(Fact("others", ((f"{_size(found.other_processes)} are held by other processes.", "text"),)))
+        rows.append(DetailRow("others", ((f"{_size(found.other_processes)} are held by other processes.", "text"),)))
     if sample.allocated_peak is not None:
-        facts.append(Fact("at most", ((_peaks(sample), "muted"),)))
-    return facts
+        rows.append(DetailRow("at most", ((_peaks(sample), "muted"),)))
+    return rows
 
 
 def _question(sample: DeviceSampled, found: Reconciliation) -> str:

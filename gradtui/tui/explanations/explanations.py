@@ -31,20 +31,20 @@ from gradtui.tui.explanations.reach_words import backward_words, mode_words, mod
 from gradtui.tui.explanations.row_history import norm_history, ratio_history, toggle_facts
 from gradtui.tui.rendering import (
     MEANINGS,
-    Fact,
+    DetailRow,
     Span,
     bytes_text,
     norm_text,
     printable,
-    said,
     shape_text,
     state_letter,
+    text_rows,
     why_so,
 )
 from gradtui.tui.tree import buffer_at
 
 
-def explain(state: RunState, row: int) -> list[Fact]:
+def explain(state: RunState, row: int) -> list[DetailRow]:
     """Return every fact about a row of the tree (see `tree_rows`)."""
     buffer = buffer_at(state.tree, row)
     if buffer is not None:
@@ -52,52 +52,54 @@ def explain(state: RunState, row: int) -> list[Fact]:
     return _module(state, row) if row >= 0 else _parameter(state, ~row)
 
 
-def _buffer(state: RunState, info: BufferInfo) -> list[Fact]:
+def _buffer(state: RunState, info: BufferInfo) -> list[DetailRow]:
     tensor = f"{shape_text(info.shape)} {info.dtype}, {_elements(info.count)}, {bytes_text(info.bytes).strip()}"
     kept = (
         "It is persistent: state_dict has it." if info.persistent else "It is not persistent: state_dict leaves it out."
     )
     return [
-        Fact("state", (("buffer", "strong"),)),
-        Fact("", (("No gradient is computed for it, and no optimizer updates it. Only code writes to it.", "text"),)),
-        Fact("", ((kept, "text"),)),
-        Fact("tensor", ((tensor, "text"),)),
-        Fact("module", ((_module_words(state, info.module), "text"),)),
+        DetailRow("state", (("buffer", "strong"),)),
+        DetailRow(
+            "", (("No gradient is computed for it, and no optimizer updates it. Only code writes to it.", "text"),)
+        ),
+        DetailRow("", ((kept, "text"),)),
+        DetailRow("tensor", ((tensor, "text"),)),
+        DetailRow("module", ((_module_words(state, info.module), "text"),)),
     ]
 
 
-def _parameter(state: RunState, index: int) -> list[Fact]:
+def _parameter(state: RunState, index: int) -> list[DetailRow]:
     info = state.tree.parameters[index]
     kind = state_of(state.tree, index)
     chain = chain_facts(state, ~index)
     tensor = f"{shape_text(info.shape)} {info.dtype}, {_elements(info.count)}, {bytes_text(info.bytes).strip()}"
-    facts = [
-        Fact("state", (state_letter(kind.value), (f" {STATE_NAMES[kind]}", "strong"))),
-        *said("", MEANINGS[kind]),
-        *said("", why_so(state, index, chained=bool(chain))),
+    rows = [
+        DetailRow("state", (state_letter(kind.value), (f" {STATE_NAMES[kind]}", "strong"))),
+        *text_rows("", MEANINGS[kind]),
+        *text_rows("", why_so(state, index, chained=bool(chain))),
         *_pending(state, index),
-        *said("contending", contending_words(state.tree, index)),
+        *text_rows("contending", contending_words(state.tree, index)),
         *chain,
-        Fact("tensor", ((tensor, "text"),)),
-        Fact("", ((_stored(state, index, kind), "text"),)),
-        *said("", shard_words(info)),
-        Fact("names", ((printable(", ".join(info.names)), "text"),)),
+        DetailRow("tensor", ((tensor, "text"),)),
+        DetailRow("", ((_stored(state, index, kind), "text"),)),
+        *text_rows("", shard_words(info)),
+        DetailRow("names", ((printable(", ".join(info.names)), "text"),)),
     ]
     if len(info.names) > 1:
-        facts += said("", f"One tensor under {len(info.names)} names (tied); it counts once in every sum.", "muted")
-    facts += said("memory", _same_storage(state, index))
-    facts += [
-        Fact("module", ((_module_words(state, info.module), "text"),)),
-        *said("", f"Saved in it: {_lower(saved_words(state, info.module))}", "muted"),
+        rows += text_rows("", f"One tensor under {len(info.names)} names (tied); it counts once in every sum.", "muted")
+    rows += text_rows("memory", _same_storage(state, index))
+    rows += [
+        DetailRow("module", ((_module_words(state, info.module), "text"),)),
+        *text_rows("", f"Saved in it: {_lower(saved_words(state, info.module))}", "muted"),
         *optimizer_facts(state, index),
-        Fact("gradient", ((_norm_words(state, state.tree.norms[index] if state.tree.norms else None), "text"),)),
-        *said("", gradient_words(state, index)),
+        DetailRow("gradient", ((_norm_words(state, state.tree.norms[index] if state.tree.norms else None), "text"),)),
+        *text_rows("", gradient_words(state, index)),
         *norm_history(state, range(index, index + 1)),
-        *said("update", update_words(state, index)),
+        *text_rows("update", update_words(state, index)),
         *ratio_history(state, index),
         *toggle_facts(state, range(index, index + 1)),
     ]
-    return facts
+    return rows
 
 
 def _same_storage(state: RunState, index: int) -> str | None:
@@ -105,7 +107,7 @@ def _same_storage(state: RunState, index: int) -> str | None:
     return f"{printable(words)}." if words is not None else None
 
 
-def _module(state: RunState, index: int) -> list[Fact]:
+def _module(state: RunState, index: int) -> list[DetailRow]:
     tree = state.tree
     module = tree.modules[index]
     sums = totals(tree, module)
@@ -115,63 +117,63 @@ def _module(state: RunState, index: int) -> list[Fact]:
     parameters = (
         f"{_tensors(module.subtree_parameters)}, {_elements(sums.parameters)} ({trainable}), {_size(sums.bytes)}"
     )
-    facts = [Fact("type", ((printable(module.type_name), "strong"),))]
+    rows = [DetailRow("type", ((printable(module.type_name), "strong"),))]
     if module.subtree_modules > 1:
-        facts.append(Fact("contains", ((f"{module.subtree_modules - 1:,} modules", "text"),)))
+        rows.append(DetailRow("contains", ((f"{module.subtree_modules - 1:,} modules", "text"),)))
     if module.subtree_parameters:
-        facts.append(Fact("parameters", ((parameters, "text"),)))
+        rows.append(DetailRow("parameters", ((parameters, "text"),)))
     else:
-        facts.append(Fact("parameters", (("none", "text"),)))
-    facts += [_letter_fact(letter, count, first=i == 0) for i, (letter, count) in enumerate(letters.most_common())]
+        rows.append(DetailRow("parameters", (("none", "text"),)))
+    rows += [_letter_fact(letter, count, first=i == 0) for i, (letter, count) in enumerate(letters.most_common())]
     if len(letters) == 1 and known:
         meaning = MEANINGS[ParameterState(next(iter(letters)))]
-        facts.append(Fact("", ((f"Each of them: {_lower(meaning)}", "text"),)))
-    facts += chain_facts(state, index)
+        rows.append(DetailRow("", ((f"Each of them: {_lower(meaning)}", "text"),)))
+    rows += chain_facts(state, index)
     waiting = sum(1 for i in pending_parameters(state) if i in subtree(module))
     if waiting:
-        facts.append(Fact("pending", ((f"{_tensors(waiting)} on the way to the next step boundary.", "pending"),)))
-    facts += [
-        *said("statistics", holding_words(tree, index)),
-        *said("backward", backward_words(state, index)),
-        *said("ran", mode_words(state, index)),
-        Fact("saved", ((saved_words(state, index), "text"),)),
+        rows.append(DetailRow("pending", ((f"{_tensors(waiting)} on the way to the next step boundary.", "pending"),)))
+    rows += [
+        *text_rows("statistics", holding_words(tree, index)),
+        *text_rows("backward", backward_words(state, index)),
+        *text_rows("ran", mode_words(state, index)),
+        DetailRow("saved", ((saved_words(state, index), "text"),)),
         *_recomputed(state, index),
         *_height(state, index),
         *state_bytes(state, module.path),
-        Fact("gradient", ((_norm_words(state, sums.norm), "text"),)),
-        *said("", joint_gradient_words(state, subtree(module))),
-        *said("update", joint_update_words(state, subtree(module))),
+        DetailRow("gradient", ((_norm_words(state, sums.norm), "text"),)),
+        *text_rows("", joint_gradient_words(state, subtree(module))),
+        *text_rows("update", joint_update_words(state, subtree(module))),
         *_whole_run(state, module),
         *norm_history(state, subtree(module)),
         *toggle_facts(state, subtree(module)),
-        *(Fact(label, ((words, "text"),)) for label, words in model_lines(state, index)),
+        *(DetailRow(label, ((words, "text"),)) for label, words in model_lines(state, index)),
     ]
-    return facts
+    return rows
 
 
-def _whole_run(state: RunState, module: ModuleInfo) -> list[Fact]:
+def _whole_run(state: RunState, module: ModuleInfo) -> list[DetailRow]:
     """Return the facts about the whole run; only for the root of a model."""
     if module.parent >= 0:
         return []
     everything = range(len(state.tree.parameters)) if len(state.tree.models) > 1 else range(0)
     return [
-        *said("all models", joint_gradient_words(state, everything)),
-        *said("", joint_update_words(state, everything)),
-        *said("adds up", adding_up_words(state)),
+        *text_rows("all models", joint_gradient_words(state, everything)),
+        *text_rows("", joint_update_words(state, everything)),
+        *text_rows("adds up", adding_up_words(state)),
     ]
 
 
-def _letter_fact(letter: str, count: int, *, first: bool) -> Fact:
+def _letter_fact(letter: str, count: int, *, first: bool) -> DetailRow:
     spans: list[Span] = [state_letter(letter), (f" {count:,} {STATE_NAMES[ParameterState(letter)]}", "text")]
-    return Fact("states" if first else "", tuple(spans))
+    return DetailRow("states" if first else "", tuple(spans))
 
 
-def _pending(state: RunState, index: int) -> list[Fact]:
+def _pending(state: RunState, index: int) -> list[DetailRow]:
     wish = pending_parameters(state).get(index)
     if wish is None:
         return []
     word = "unfrozen" if wish else "frozen"
-    return [Fact("pending", ((f"It will be {word} at the next step boundary.", "pending"),))]
+    return [DetailRow("pending", ((f"It will be {word} at the next step boundary.", "pending"),))]
 
 
 def _stored(state: RunState, index: int, kind: ParameterState) -> str:
@@ -189,7 +191,7 @@ def _module_words(state: RunState, index: int) -> str:
     return kind if name == kind else f"{name} ({kind})"
 
 
-def _recomputed(state: RunState, index: int) -> list[Fact]:
+def _recomputed(state: RunState, index: int) -> list[DetailRow]:
     """Describe the activations that checkpointed regions recompute in backward instead of saving them."""
     found, saved = recomputed_bytes(state.tree, index), state.tree.saved
     if found is None or saved is None:
@@ -198,10 +200,10 @@ def _recomputed(state: RunState, index: int) -> list[Fact]:
     size = "How much was not seen" if again is None else _size(again)
     kept = f"; the checkpoint keeps {_size(inputs)} for that, its inputs" if inputs else ""
     words = f"{size}: backward computes it again instead of autograd keeping it{kept} (step {saved.step:,})."
-    return [Fact("recomputed", ((words, "text"),))]
+    return [DetailRow("recomputed", ((words, "text"),))]
 
 
-def _height(state: RunState, index: int) -> list[Fact]:
+def _height(state: RunState, index: int) -> list[DetailRow]:
     """Describe the highest memory while the module ran, if a step has been profiled."""
     step = state.traced
     height = step.highest[index] if step is not None else None
@@ -209,7 +211,7 @@ def _height(state: RunState, index: int) -> list[Fact]:
         return []
     own = ", the highest of the whole step" if height == step.peak else ""
     words = f"{_size(height)} were held in all while it ran, forward or backward{own} (step {step.step:,})."
-    return [Fact("highest", ((words, "text"),))]
+    return [DetailRow("highest", ((words, "text"),))]
 
 
 def _lower(sentence: str) -> str:

@@ -15,7 +15,7 @@ from gradtui.state.selectors import subtree, total_norm_at
 from gradtui.state.series import joint_norm
 from gradtui.state.state_reasons import why_never
 from gradtui.tui.rendering import (
-    Fact,
+    DetailRow,
     Line,
     Span,
     elide,
@@ -24,9 +24,9 @@ from gradtui.tui.rendering import (
     norm_text,
     pad,
     printable,
-    said,
     share_text,
     state_letter,
+    text_rows,
     width_of,
 )
 
@@ -52,7 +52,7 @@ class _Stop:
     """Replaces the note if that does not fit."""
 
 
-def chain_facts(state: RunState, row: int) -> list[Fact]:
+def chain_facts(state: RunState, row: int) -> list[DetailRow]:
     """Describe the gradient path to a row (a module's index, or a parameter's inverted index); empty if not requested."""
     tree = state.tree
     path = tree.parameters[~row].path if row < 0 else tree.modules[row].path
@@ -62,15 +62,15 @@ def chain_facts(state: RunState, row: int) -> list[Fact]:
         if not asked and path not in tree.followed:
             return []
         held = " Training is held: esc, then n runs one step." if state.paused else ""
-        return said(_LABEL, f"The gradient is followed from the loss to it in the next step.{held}", "muted")
-    facts = said(_LABEL, _sentence(state, chain))
+        return text_rows(_LABEL, f"The gradient is followed from the loss to it in the next step.{held}", "muted")
+    rows = text_rows(_LABEL, _sentence(state, chain))
     stops = list(_stops(state, chain))
     names = max(width_of(stop.name) for stop in stops) if len(stops) > 1 else 0
     letters = min(_LETTERS, max(len(stop.letters) for stop in stops))
-    return facts + [_row(stop, names, letters) for stop in stops if names]
+    return rows + [_row(stop, names, letters) for stop in stops if names]
 
 
-def _row(stop: _Stop, names: int, most_letters: int) -> Fact:
+def _row(stop: _Stop, names: int, most_letters: int) -> DetailRow:
     letters: list[Span] = [state_letter(letter) for letter in stop.letters[:_LETTERS]]
     gap = " " * (most_letters + 1 - len(letters))
     role = "text" if stop.mark == "↓" else "strong"
@@ -83,7 +83,7 @@ def _row(stop: _Stop, names: int, most_letters: int) -> Fact:
         name = pad(elide_start(stop.name, column), column)
         return ((f"{stop.mark} ", "muted"), *letters, (gap, ""), (name, role), (note, "muted"))
 
-    return Fact("", row=line)
+    return DetailRow("", line=line)
 
 
 def _sentence(state: RunState, chain: GradientPathFound) -> str:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from gradtui.protocol.vocabulary import Setting
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import optimizers_of
-from gradtui.tui.rendering import Fact, bytes_text, printable, said
+from gradtui.tui.rendering import DetailRow, bytes_text, printable, text_rows
 
 
-def optimizer_facts(state: RunState, parameter: int) -> list[Fact]:
+def optimizer_facts(state: RunState, parameter: int) -> list[DetailRow]:
     """Return these facts for one parameter."""
-    facts = said("optimizer", _owner_words(state, parameter))
+    rows = text_rows("optimizer", _owner_words(state, parameter))
     for index in optimizers_of(state, parameter):
-        facts += said("", group_words(state, index, parameter))
+        rows += text_rows("", group_words(state, index, parameter))
     read = state_bytes(state, state.tree.parameters[parameter].path) if optimizers_of(state, parameter) else []
-    return facts + [Fact("", fact.spans) for fact in read]
+    return rows + [DetailRow("", row.spans) for row in read]
 
 
 def _owner_words(state: RunState, parameter: int) -> str:
@@ -62,15 +62,15 @@ def _setting_words(name: str, value: Setting) -> str:
     return f"{printable(name)} ({words})" if isinstance(value, tuple) else f"{printable(name)} {words}"
 
 
-def state_bytes(state: RunState, path: str) -> list[Fact]:
+def state_bytes(state: RunState, path: str) -> list[DetailRow]:
     """Say how many bytes optimizers keep for a row, if that was requested."""
     read = state.tree.optimizer_state.get(path)
     if read is None or not state.optimizers:
         return []
     if not read.bytes:
-        return said("optimizer", f"No optimizer keeps any state for it (step {read.step:,}).")
+        return text_rows("optimizer", f"No optimizer keeps any state for it (step {read.step:,}).")
     parts = ", ".join(f"{printable(name) or 'the rest'} {_size(size)}" for name, size in read.entries)
-    return said("optimizer", f"State {_size(read.bytes)}: {parts} (step {read.step:,}).")
+    return text_rows("optimizer", f"State {_size(read.bytes)}: {parts} (step {read.step:,}).")
 
 
 def _size(size: int) -> str:

@@ -5,7 +5,7 @@ This package owns the header and the memory, gradient norm, output and events pa
 
 from gradtui.tui.panels.events import GLYPHS, EventsPanel
 from gradtui.tui.panels.gradients import GradientPanel, gradient_title
-from gradtui.tui.panels.header import Header, HeaderFacts
+from gradtui.tui.panels.header import Header, HeaderState
 from gradtui.tui.panels.memory import MemoryPanel, has_ledger, memory_table, memory_title
 from gradtui.tui.panels.memory_parts import AT_LOAD, PARTS
 from gradtui.tui.panels.output import OutputLog, OutputPanel
@@ -17,7 +17,7 @@ __all__ = [
     "EventsPanel",
     "GradientPanel",
     "Header",
-    "HeaderFacts",
+    "HeaderState",
     "MemoryPanel",
     "OutputLog",
     "OutputPanel",

@@ -47,7 +47,7 @@ _BRAND = " gradtui "
 
 
 @dataclass(frozen=True)
-class HeaderFacts:
+class HeaderState:
     """What the header shows besides the run: the UI thread's share of one core, and the number of dropped events."""
 
     ui_share: float | None = None
@@ -83,7 +83,7 @@ _REDUCTIONS: tuple[dict[str, object], ...] = (
 )
 
 
-def header_line(state: RunState, facts: HeaderFacts, width: int) -> Line:
+def header_line(state: RunState, facts: HeaderState, width: int) -> Line:
     """Return the header in exactly `width` cells, without the least important fields if not all fit."""
     left, right = _fields(state, facts, _layout_for(width))
     return spread(left, right, width)
@@ -91,7 +91,7 @@ def header_line(state: RunState, facts: HeaderFacts, width: int) -> Line:
 
 @lru_cache(maxsize=8)
 def _layout_for(width: int) -> _Layout:
-    layout, nothing = _Layout(), (RunState(), HeaderFacts())
+    layout, nothing = _Layout(), (RunState(), HeaderState())
     for reduction in _REDUCTIONS:
         left, right = _fields(*nothing, layout)
         if line_width(left) + line_width(right) <= width:
@@ -100,7 +100,7 @@ def _layout_for(width: int) -> _Layout:
     return layout
 
 
-def _fields(state: RunState, facts: HeaderFacts, layout: _Layout) -> tuple[Line, Line]:
+def _fields(state: RunState, facts: HeaderState, layout: _Layout) -> tuple[Line, Line]:
     gap: Span = (" " * layout.gap, "")
     left: list[Line] = [((_BRAND, "ground on accent"),)] if layout.brand else []
     left.append(_status(state, apart=layout.phase_apart))
@@ -148,7 +148,7 @@ def _script(state: RunState, width: int) -> Line:
     return ((pad(printable(name), width), "title"),)
 
 
-def _alarm(state: RunState, facts: HeaderFacts, width: int) -> Line:
+def _alarm(state: RunState, facts: HeaderState, width: int) -> Line:
     """Return what replaces the script's name: the number of dropped events, or NaN or Inf while the newest values have it."""
     if facts.dropped:
         return ((pad(f"dropped {count_text(facts.dropped).strip()}", width), "warning"),)
@@ -189,7 +189,7 @@ class Header(LineView):
     def __init__(self, state: RunState, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._state = state
-        self.facts = HeaderFacts()
+        self.facts = HeaderState()
 
     def lines_for(self, width: int, height: int) -> Sequence[Line]:  # noqa: ARG002
         return [header_line(self._state, self.facts, width)]

@@ -20,7 +20,7 @@ from gradtui.state.series import Series as Totals
 from gradtui.tui.charts.pictures import HeldRequest, Pictures
 from gradtui.tui.charts.request import PlotRequest, Series
 from gradtui.tui.explanations.memory_device import device_lines
-from gradtui.tui.panels.memory_bars import Look, phase_rows
+from gradtui.tui.panels.memory_bars import MemoryOptions, phase_rows
 from gradtui.tui.panels.memory_legend import legend, names_only
 from gradtui.tui.plots.table import Table, joined
 from gradtui.tui.rendering import BLANK, DASH, Line, Span, bytes_text, fit, line_width, printable, share_text, wrap
@@ -57,21 +57,21 @@ class MemoryView:
     curve_rows: int = 0
 
 
-def memory_view(state: RunState, width: int, height: int, look: Look = Look()) -> MemoryView:  # noqa: B008 - frozen
+def memory_view(state: RunState, width: int, height: int, options: MemoryOptions = MemoryOptions()) -> MemoryView:  # noqa: B008 - frozen
     """Lay out the panel: the phases, the numbers of the chosen phase's parts, then notes and curve as far as they fit."""
-    chosen = chosen_phase(state, look.chosen)
+    chosen = chosen_phase(state, options.chosen)
     ledger = state.phases[chosen].last if chosen is not None else None
     if chosen is None or ledger is None:
         lines = _waiting(state, width)
         return MemoryView(tuple(lines), (None,) * len(lines))
-    numbers = legend(ledger, state, width, colour=look.colour)
+    numbers = legend(ledger, state, width, colour=options.colour)
     if height - len(numbers) < _MIN_PHASES:
-        numbers = [names_only(ledger, state, colour=look.colour)]
+        numbers = [names_only(ledger, state, colour=options.colour)]
     phases, notes = _what_fits(state, chosen, width, height - len(numbers))
     if len(phases) + len(numbers) + len(notes) < height:
         numbers = [BLANK, *numbers]
-    lines = [*phase_rows(state, phases, chosen, look, width), *numbers, *notes]
-    lines += _device_block(state, width, height - len(lines), look)
+    lines = [*phase_rows(state, phases, chosen, options, width), *numbers, *notes]
+    lines += _device_block(state, width, height - len(lines), options)
     owners = (*phases, *(None,) * (len(lines) - len(phases)))
     rest = height - len(lines) - 1
     if rest >= MIN_CURVE_ROWS:
@@ -79,9 +79,9 @@ def memory_view(state: RunState, width: int, height: int, look: Look = Look()) -
     return MemoryView(tuple(fit(line, width) for line in lines[:height]), owners[:height])
 
 
-def _device_block(state: RunState, width: int, room: int, look: Look) -> list[Line]:
+def _device_block(state: RunState, width: int, room: int, options: MemoryOptions) -> list[Line]:
     """Return the parts of the driver's figure after a blank line, if they fit; in a narrow panel only beside the curve."""
-    block = device_lines(state, width, colour=look.colour)
+    block = device_lines(state, width, colour=options.colour)
     for_curve = MIN_CURVE_ROWS + 1 if room > MIN_CURVE_ROWS and width < _WIDE else 0
     return [BLANK, *block] if block and len(block) + 1 + for_curve <= room else []
 
@@ -254,8 +254,8 @@ class MemoryPanel(LineView, can_focus=True):
         return self._curve_rows > 0 and bool(_drawn(self._state))
 
     def lines_for(self, width: int, height: int) -> Sequence[Line]:
-        look = Look(self._chosen, focused=self.has_focus, colour=not self.app.no_color)
-        view = memory_view(self._state, width, height, look)
+        options = MemoryOptions(self._chosen, focused=self.has_focus, colour=not self.app.no_color)
+        view = memory_view(self._state, width, height, options)
         self._rows, self._curve_rows = view.phases, view.curve_rows
         if not view.curve_rows:
             return view.lines

@@ -18,7 +18,7 @@ _MIN_BAR, _GOOD_BAR = 4, 14
 
 
 @dataclass(frozen=True)
-class Look:
+class MemoryOptions:
     """How to draw the panel."""
 
     chosen: Phase | None = None
@@ -34,7 +34,7 @@ def peak_worth_telling(ledger: MemoryMeasured) -> int | None:
     return ledger.peak
 
 
-def phase_rows(state: RunState, phases: list[Phase], chosen: Phase, look: Look, width: int) -> list[Line]:
+def phase_rows(state: RunState, phases: list[Phase], chosen: Phase, options: MemoryOptions, width: int) -> list[Line]:
     """Return a row for each of `phases`, all to the scale of every measured phase, so that bars keep their length."""
     full = max((_extent(record.last) for record in state.phases.values()), default=0) or 1
     beside = width - _NAME_WIDTH - _TOTAL_WIDTH
@@ -43,15 +43,15 @@ def phase_rows(state: RunState, phases: list[Phase], chosen: Phase, look: Look, 
     lines: list[Line] = []
     for phase in phases:
         ledger = state.phases[phase].last
-        bar = _bar(state, ledger, full, bar_width, look)
-        lines.append((_name(phase, ledger, look, is_chosen=phase is chosen), *bar, *_numbers(ledger, with_peak)))
+        bar = _bar(state, ledger, full, bar_width, options)
+        lines.append((_name(phase, ledger, options, is_chosen=phase is chosen), *bar, *_numbers(ledger, with_peak)))
     return lines
 
 
-def _name(phase: Phase, ledger: MemoryMeasured | None, look: Look, *, is_chosen: bool) -> Span:
+def _name(phase: Phase, ledger: MemoryMeasured | None, options: MemoryOptions, *, is_chosen: bool) -> Span:
     if not is_chosen:
         return " " + pad(phase.value, _NAME_WIDTH - 1), "text" if ledger else "faint"
-    role = "strong@cursor" if look.focused else "strong"
+    role = "strong@cursor" if options.focused else "strong"
     return CHOSEN_MARK + pad(phase.value, _NAME_WIDTH - 1), role
 
 
@@ -62,11 +62,11 @@ def _extent(ledger: MemoryMeasured | None) -> int:
     return max(sum(max(0, size or 0) for size in sizes), ledger.held.total or 0, ledger.peak or 0)
 
 
-def _bar(state: RunState, ledger: MemoryMeasured | None, full: int, width: int, look: Look) -> Line:
+def _bar(state: RunState, ledger: MemoryMeasured | None, full: int, width: int, options: MemoryOptions) -> Line:
     if ledger is None:
         return ((" " * width, ""),)
     parts = [part for part in parts_of(ledger.held, state) if part.within_total]
-    patterns = "".join(sample(part.role, colour=look.colour) for part in parts)
+    patterns = "".join(sample(part.role, colour=options.colour) for part in parts)
     sizes = [(part.role, float(part.size or 0)) for part in parts]
     return stacked_bar(sizes, full, width, peak_worth_telling(ledger), patterns)
 

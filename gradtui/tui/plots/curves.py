@@ -8,7 +8,7 @@ from math import ceil, floor
 
 from gradtui.tui.charts.request import PlotRequest, Scale, Series
 from gradtui.tui.plots.decimate import standing_out
-from gradtui.tui.plots.options import Curve, Look
+from gradtui.tui.plots.options import Curve, PlotOptions
 from gradtui.tui.plots.smoothing import smoothed
 from gradtui.tui.plots.table import Table, joined
 from gradtui.tui.rendering import Line, Span, elide_start, fit, line_width, norm_text, printable, width_of
@@ -58,7 +58,7 @@ def series_of(curve: Curve, first: float, last: float, smoothing: float) -> list
 
 def curves_request(
     curves: Sequence[Curve],
-    look: Look,
+    options: PlotOptions,
     ends: tuple[float, float],
     scale: Scale,
     width: int,
@@ -66,7 +66,7 @@ def curves_request(
     x_label: str = "step",
 ) -> PlotRequest:
     """Return the request for curves, with the steps between `ends` visible; later curves are drawn on top."""
-    drawn = [series_of(curve, *ends, look.smoothing) for curve in curves]
+    drawn = [series_of(curve, *ends, options.smoothing) for curve in curves]
     # All raw curves lie below all smoothed curves.
     below = [series for each in drawn for series in each[:-1]]
     series = (*below, *(each[-1] for each in drawn))
@@ -91,15 +91,17 @@ def legend_of(
     return legend([(curve, value(shown.values[-1]) if shown.values else "–") for curve, shown in seen], width, most)
 
 
-def table_of(curves: Sequence[Curve], look: Look) -> Table:
+def table_of(curves: Sequence[Curve], options: PlotOptions) -> Table:
     """Return the visible part of the curves, a row for each step that any of them has kept."""
     whole = whole_range(curves)
-    ends = look.window.ends(*whole) if whole is not None else (0.0, 0.0)
+    ends = options.window.ends(*whole) if whole is not None else (0.0, 0.0)
     shown = [in_sight(curve, *ends) for curve in curves]
     return joined("optimizer_step", [(curve.name, curve.steps, curve.values) for curve in shown])
 
 
-def step_note(curve: Curve, ends: tuple[float, float], whole: tuple[float, float], look: Look, scale: Scale) -> str:
+def step_note(
+    curve: Curve, ends: tuple[float, float], whole: tuple[float, float], options: PlotOptions, scale: Scale
+) -> str:
     """Describe the visible part of the run, how many of its steps are kept in `curve`, the scale and the smoothing."""
     kept = len(in_sight(curve, *ends).steps)
     first, last = ceil(ends[0]), floor(ends[1])
@@ -109,8 +111,8 @@ def step_note(curve: Curve, ends: tuple[float, float], whole: tuple[float, float
     if kept < last - first + 1:
         parts.append(f"{kept:,} of {last - first + 1:,} steps shown")
     parts.append(scale)
-    if look.smoothing > 0:
-        parts.append(f"EMA {look.smoothing:g}")
+    if options.smoothing > 0:
+        parts.append(f"EMA {options.smoothing:g}")
     return " · ".join(parts)
 
 

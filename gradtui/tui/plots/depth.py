@@ -10,29 +10,31 @@ from gradtui.tui.charts.request import Scale
 from gradtui.tui.explanations.gradient_words import norms_awaited
 from gradtui.tui.plots.curves import curves_request, legend, short
 from gradtui.tui.plots.layers import Layers, layers_of
-from gradtui.tui.plots.options import SELECTED_ROLE, Curve, Look, Plot
+from gradtui.tui.plots.options import SELECTED_ROLE, Curve, Plot, PlotOptions
 from gradtui.tui.plots.table import Table
 from gradtui.tui.rendering import fit, printable, wrap
 
 NOW_ROLE, THEN_ROLE = "curve-1", "curve-3"
 
 
-def depth_plot(state: RunState, look: Look, width: int, height: int) -> Plot:
+def depth_plot(state: RunState, options: PlotOptions, width: int, height: int) -> Plot:
     """Return the plot of the norms by layer. With many layers it may be some drawings old; the step in the legend says so."""
-    layers = look.kept.layers(state, by_call=look.by_call)
+    layers = options.kept.layers(state, by_call=options.by_call)
     if layers is None or not layers.modules:
         return Plot(tuple(wrap(((norms_awaited(state), "muted"),), width)), None)
-    return look.kept.plot((layers, look, width, height), lambda: _depth_plot(state, layers, look, width, height))
+    return options.kept.plot(
+        (layers, options, width, height), lambda: _depth_plot(state, layers, options, width, height)
+    )
 
 
-def _depth_plot(state: RunState, layers: Layers, look: Look, width: int, height: int) -> Plot:
+def _depth_plot(state: RunState, layers: Layers, options: PlotOptions, width: int, height: int) -> Plot:
     whole = 1.0, float(len(layers.modules))
-    ends = look.window.ends(*whole)
-    scale: Scale = "linear" if look.other_scale else "log"
+    ends = options.window.ends(*whole)
+    scale: Scale = "linear" if options.other_scale else "log"
     xs = tuple(map(float, range(1, len(layers.modules) + 1)))
     now = Curve(f"step {layers.step:,}", NOW_ROLE, xs, layers.now, can_be_smooth=False)
     then = Curve(f"step {layers.first_step:,}", THEN_ROLE, xs, layers.then, can_be_smooth=False)
-    chosen = _chosen(state, look, layers, xs)
+    chosen = _chosen(state, options, layers, xs)
     curves = [then, now] if layers.first_step != layers.step else [now]
     entries = [(curve, "") for curve in reversed(curves)]
     if chosen is not None:
@@ -40,18 +42,18 @@ def _depth_plot(state: RunState, layers: Layers, look: Look, width: int, height:
         entries.append((chosen, short(chosen.values[0]) if len(chosen.values) == 1 else ""))
     above = legend(entries, width)
     below = tuple(fit(line, width) for line in wrap(((_words(state, layers), "muted"),), width)[:3])
-    request = curves_request(curves, look, ends, scale, width, height - len(above) - len(below), x_label="layer")
-    order = "in the order of the calls" if look.by_call else "in the order of the tree"
+    request = curves_request(curves, options, ends, scale, width, height - len(above) - len(below), x_label="layer")
+    order = "in the order of the calls" if options.by_call else "in the order of the tree"
     part = f"layers {ceil(ends[0]):,}–{floor(ends[1]):,} · " if ends != whole else ""
     return Plot(above, request, below, whole, f"{part}{order} · {scale}")
 
 
-def depth_table(state: RunState, look: Look) -> Table:
+def depth_table(state: RunState, options: PlotOptions) -> Table:
     """Return the visible norms by layer."""
-    layers = layers_of(state, by_call=look.by_call)
+    layers = layers_of(state, by_call=options.by_call)
     if layers is None:
         return Table(("layer", "module", "norm"), ())
-    first, last = look.window.ends(1.0, float(max(1, len(layers.modules))))
+    first, last = options.window.ends(1.0, float(max(1, len(layers.modules))))
     columns = ("layer", "module", f"norm_step_{layers.step}", f"norm_step_{layers.first_step}")
     rows = tuple(
         (number, _name(state, module), now, then)
@@ -68,9 +70,9 @@ def _name(state: RunState, index: int) -> str:
     return module.path or module.name
 
 
-def _chosen(state: RunState, look: Look, layers: Layers, xs: Sequence[float]) -> Curve | None:
+def _chosen(state: RunState, options: PlotOptions, layers: Layers, xs: Sequence[float]) -> Curve | None:
     """Return the curve of the selected row's layers, drawn over the others; None if that is none or all of them."""
-    selection = look.selection
+    selection = options.selection
     if selection is None:
         return None
     modules = state.tree.modules

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import RunStatus, run_status
-from gradtui.tui.plots.options import Look
+from gradtui.tui.plots.options import PlotOptions
 from gradtui.tui.plots.rows import with_gradient
 from gradtui.tui.rendering import printable
 
 
-def for_watched(state: RunState, look: Look, what: str) -> str:
+def for_watched(state: RunState, options: PlotOptions, what: str) -> str:
     """Say what the plot of the selected row waits for, in one or two sentences. `what` is the subject of the plot."""
-    selection = look.selection
+    selection = options.selection
     if selection is None:
         return "Waiting for the script to build a model."
     name = printable(selection.name)

@@ -11,7 +11,7 @@ from gradtui.state.run_state import RunState
 from gradtui.tui.charts.layout import LABEL_WIDTH
 from gradtui.tui.charts.request import PlotRequest, Scale, Series
 from gradtui.tui.plots.empty_state import for_watched
-from gradtui.tui.plots.options import SELECTED_ROLE, Look, Plot
+from gradtui.tui.plots.options import SELECTED_ROLE, Plot, PlotOptions
 from gradtui.tui.plots.rows import with_gradient
 from gradtui.tui.plots.table import Table
 from gradtui.tui.rendering import Line, Span, elide_start, fit, printable, share_text, wrap
@@ -44,9 +44,9 @@ class Spread:
     is_shard: bool
 
 
-def spread_of(state: RunState, look: Look) -> Spread | None:
+def spread_of(state: RunState, options: PlotOptions) -> Spread | None:
     """Return the newest histogram of the selected row; for a module, that of all its tensors sampled in that step."""
-    selection = look.selection
+    selection = options.selection
     if selection is None:
         return None
     kept = [
@@ -60,22 +60,22 @@ def spread_of(state: RunState, look: Look) -> Spread | None:
     return _together(newest, [histogram for step, histogram in kept if step == newest])
 
 
-def histogram_plot(state: RunState, look: Look, width: int, height: int) -> Plot:
+def histogram_plot(state: RunState, options: PlotOptions, width: int, height: int) -> Plot:
     """Return the plot of the histogram."""
-    spread = spread_of(state, look)
+    spread = spread_of(state, options)
     if spread is None:
-        return Plot(tuple(wrap(((for_watched(state, look, "How its elements are spread"), "muted"),), width)), None)
-    above = (_headline(state, spread, look, width),)
-    below = _notes(state, spread, look, width)
-    scale: Scale = "log" if look.other_scale else "linear"
+        return Plot(tuple(wrap(((for_watched(state, options, "How its elements are spread"), "muted"),), width)), None)
+    above = (_headline(state, spread, options, width),)
+    below = _notes(state, spread, options, width)
+    scale: Scale = "log" if options.other_scale else "linear"
     note = f"step {spread.step:,} · % of elements by log10 |g| · {scale}"
     return Plot(above, _request(spread, scale, width, height - len(above) - len(below)), below, note=note)
 
 
-def histogram_table(state: RunState, look: Look) -> Table:
+def histogram_table(state: RunState, options: PlotOptions) -> Table:
     """Return the bins with their numbers of elements; elements without a magnitude come first."""
     columns = ("bin", "abs_from", "abs_below", "elements")
-    spread = spread_of(state, look)
+    spread = spread_of(state, options)
     if spread is None:
         return Table(columns, ())
     apart = (("zero", spread.zeros), ("nan", spread.nan), ("inf", spread.inf))
@@ -140,20 +140,20 @@ def _shown(counts: Sequence[float]) -> tuple[int, int]:
     return first, min(BINS - 1, max(last + missing // 2, first + _MIN_BINS - 1))
 
 
-def _headline(state: RunState, spread: Spread, look: Look, width: int) -> Line:
+def _headline(state: RunState, spread: Spread, options: PlotOptions, width: int) -> Line:
     count = "1 element" if spread.elements == 1 else f"{spread.elements:,} elements"
-    whole = len(with_gradient(state.tree, look.selection)) if look.selection is not None else 0
+    whole = len(with_gradient(state.tree, options.selection)) if options.selection is not None else 0
     words = [f"{spread.tensors:,} of {whole:,} tensors"] if spread.tensors < whole else []
     words += [f"{spread.tensors:,} tensors"] if 1 < spread.tensors >= whole else []
     words += [f"{count}, estimated" if spread.estimated else count]
     words += ["this process' shard"] if spread.is_shard else []
     told = " · ".join(words)
-    name = printable(look.selection.name) if look.selection is not None else ""
+    name = printable(options.selection.name) if options.selection is not None else ""
     room = max(8, width - len(told) - 6)
     return fit((("▇▇ ", SELECTED_ROLE), (elide_start(name, room), "strong"), (f"   {told}", "muted")), width)
 
 
-def _notes(state: RunState, spread: Spread, look: Look, width: int) -> tuple[Line, ...]:
+def _notes(state: RunState, spread: Spread, options: PlotOptions, width: int) -> tuple[Line, ...]:
     whole, about = max(1, spread.elements), "≈" if spread.estimated else ""
 
     def share(count: float) -> str:
@@ -173,14 +173,14 @@ def _notes(state: RunState, spread: Spread, look: Look, width: int) -> tuple[Lin
         beyond.append(f"{share(spread.smaller)} is not zero but below {2.0**LOWEST:.1e}")
     if spread.larger:
         beyond.append(f"{share(spread.larger)} is above {2.0 ** (LOWEST + BINS):g}")
-    beyond += _subnormal(state, spread, look)
+    beyond += _subnormal(state, spread, options)
     if beyond:
         lines += [fit(line, width) for line in wrap((("; ".join(beyond), "warning"),), width)[:2]]
     return tuple(lines)
 
 
-def _subnormal(state: RunState, spread: Spread, look: Look) -> list[str]:
-    selection = look.selection
+def _subnormal(state: RunState, spread: Spread, options: PlotOptions) -> list[str]:
+    selection = options.selection
     if selection is None or selection.last - selection.first != 1:
         return []
     dtype = state.tree.parameters[selection.first].dtype

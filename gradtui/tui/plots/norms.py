@@ -9,44 +9,48 @@ from gradtui.tui.charts.request import Scale
 from gradtui.tui.explanations.gradient_words import norms_awaited
 from gradtui.tui.explanations.norm_curve import CLIP_ROLE, TOTAL_ROLE
 from gradtui.tui.plots.curves import curves_request, legend_of, short, step_note, table_of, whole_range
-from gradtui.tui.plots.options import PINNED_ROLES, REFERENCE_ROLE, SELECTED_ROLE, Curve, Look, Plot
+from gradtui.tui.plots.options import PINNED_ROLES, REFERENCE_ROLE, SELECTED_ROLE, Curve, Plot, PlotOptions
 from gradtui.tui.plots.rows import is_part
 from gradtui.tui.plots.table import Table
 from gradtui.tui.rendering import wrap
 
 
-def norm_curves(state: RunState, look: Look) -> list[Curve]:
+def norm_curves(state: RunState, options: PlotOptions) -> list[Curve]:
     """Return the curves to draw, the most important last."""
     total, before, clipped = state.gradient_norm, state.before_clipping, state.clip_thresholds
     curves = [Curve("clip threshold", REFERENCE_ROLE, clipped.steps, clipped.values, can_be_smooth=False)]
     curves.append(Curve("before clipping", CLIP_ROLE, before.steps, before.values))
     curves.append(Curve("total", TOTAL_ROLE, total.steps, total.values))
-    rows = list(zip(look.pinned, PINNED_ROLES))
-    if look.selection is not None and look.selection not in look.pinned and is_part(state.tree, look.selection):
-        rows.append((look.selection, SELECTED_ROLE))
+    rows = list(zip(options.pinned, PINNED_ROLES))
+    if (
+        options.selection is not None
+        and options.selection not in options.pinned
+        and is_part(state.tree, options.selection)
+    ):
+        rows.append((options.selection, SELECTED_ROLE))
     for row, role in rows:
-        curves.append(Curve(row.name, role, *look.norms.points(state.history, row)))
+        curves.append(Curve(row.name, role, *options.norms.points(state.history, row)))
     return [curve for curve in curves if len(curve.steps)]
 
 
-def norm_plot(state: RunState, look: Look, width: int, height: int) -> Plot:
+def norm_plot(state: RunState, options: PlotOptions, width: int, height: int) -> Plot:
     """Return the plot of the norms."""
-    curves = norm_curves(state, look)
+    curves = norm_curves(state, options)
     whole = whole_range(curves)
     if whole is None:
         return Plot(tuple(wrap(((norms_awaited(state), "muted"),), width)), None)
-    ends = look.window.ends(*whole)
-    scale: Scale = "linear" if look.other_scale else "log"
+    ends = options.window.ends(*whole)
+    scale: Scale = "linear" if options.other_scale else "log"
     above = legend_of(sorted(curves, key=_position), ends, short, width)
-    request = curves_request(curves, look, ends, scale, width, height - len(above))
+    request = curves_request(curves, options, ends, scale, width, height - len(above))
     longest = max(curves, key=lambda curve: len(curve.steps))
-    return Plot(above, request, range=whole, note=step_note(longest, ends, whole, look, scale))
+    return Plot(above, request, range=whole, note=step_note(longest, ends, whole, options, scale))
 
 
-def norm_table(state: RunState, look: Look) -> Table:
+def norm_table(state: RunState, options: PlotOptions) -> Table:
     """Return the visible norms by step, all L2."""
-    curves = sorted(norm_curves(state, look), key=_position)
-    return table_of([replace(c, name=_COLUMNS.get(c.role, c.name)) for c in curves], look)
+    curves = sorted(norm_curves(state, options), key=_position)
+    return table_of([replace(c, name=_COLUMNS.get(c.role, c.name)) for c in curves], options)
 
 
 _COLUMNS = {TOTAL_ROLE: "total_norm", CLIP_ROLE: "norm_before_clipping", REFERENCE_ROLE: "clip_threshold"}

@@ -16,7 +16,7 @@ SELECTED_ROLE, PINNED_ROLES, REFERENCE_ROLE = "curve-2", ("curve-4", "curve-5", 
 
 
 @dataclass(frozen=True)
-class Look:
+class PlotOptions:
     """The selection and settings of a view."""
 
     selection: Selection | None = None

@@ -8,7 +8,7 @@ from gradtui.state.run_state import RunState
 from gradtui.tui.charts.request import Scale
 from gradtui.tui.plots.curves import curves_request, legend_of, step_note, table_of, whole_range
 from gradtui.tui.plots.empty_state import for_watched
-from gradtui.tui.plots.options import PINNED_ROLES, REFERENCE_ROLE, SELECTED_ROLE, Curve, Look, Plot
+from gradtui.tui.plots.options import PINNED_ROLES, REFERENCE_ROLE, SELECTED_ROLE, Curve, Plot, PlotOptions
 from gradtui.tui.plots.rows import Selection, largest, with_gradient
 from gradtui.tui.plots.table import Table
 from gradtui.tui.rendering import norm_text, wrap
@@ -24,14 +24,14 @@ _MEANING = (
 )
 
 
-def ratio_curves(state: RunState, look: Look) -> list[Curve]:
+def ratio_curves(state: RunState, options: PlotOptions) -> list[Curve]:
     """Return a curve for each parameter, that of the selection last."""
     found: dict[int, str] = {}
-    for selection, role in zip(look.pinned, PINNED_ROLES):
+    for selection, role in zip(options.pinned, PINNED_ROLES):
         for index in _drawn(state, selection)[:1]:
             found.setdefault(index, role)
-    if look.selection is not None:
-        chosen = [index for index in _drawn(state, look.selection) if index not in found]
+    if options.selection is not None:
+        chosen = [index for index in _drawn(state, options.selection) if index not in found]
         found |= dict(reversed(list(zip(chosen, _MOST))))
     curves = []
     for index, role in found.items():
@@ -40,25 +40,25 @@ def ratio_curves(state: RunState, look: Look) -> list[Curve]:
     return curves
 
 
-def ratio_plot(state: RunState, look: Look, width: int, height: int) -> Plot:
+def ratio_plot(state: RunState, options: PlotOptions, width: int, height: int) -> Plot:
     """Return the plot of the ratios."""
-    curves = ratio_curves(state, look)
+    curves = ratio_curves(state, options)
     whole = whole_range(curves)
     if whole is None:
-        return Plot(tuple(wrap(((for_watched(state, look, "How far steps move it"), "muted"),), width)), None)
-    ends = look.window.ends(*whole)
-    scale: Scale = "linear" if look.other_scale else "log"
+        return Plot(tuple(wrap(((for_watched(state, options, "How far steps move it"), "muted"),), width)), None)
+    ends = options.window.ends(*whole)
+    scale: Scale = "linear" if options.other_scale else "log"
     usual = Curve("usual", REFERENCE_ROLE, ends, (USUAL, USUAL), can_be_smooth=False)
     above = legend_of([*reversed(curves), usual], ends, _told, width, _LEGEND_LINES)
-    left_out = _left_out(state, look)
+    left_out = _left_out(state, options)
     below = tuple(wrap((((left_out + _MEANING), "faint"),), width))[:3]
-    request = curves_request([usual, *curves], look, ends, scale, width, height - len(above) - len(below))
-    return Plot(above, request, below, whole, step_note(curves[-1], ends, whole, look, scale))
+    request = curves_request([usual, *curves], options, ends, scale, width, height - len(above) - len(below))
+    return Plot(above, request, below, whole, step_note(curves[-1], ends, whole, options, scale))
 
 
-def ratio_table(state: RunState, look: Look) -> Table:
+def ratio_table(state: RunState, options: PlotOptions) -> Table:
     """Return the visible ratios by step."""
-    return table_of(list(reversed(ratio_curves(state, look))), look)
+    return table_of(list(reversed(ratio_curves(state, options))), options)
 
 
 def _drawn(state: RunState, selection: Selection) -> list[int]:
@@ -68,10 +68,10 @@ def _drawn(state: RunState, selection: Selection) -> list[int]:
     return largest(state.tree, still or having, len(_MOST) + len(PINNED_ROLES))
 
 
-def _left_out(state: RunState, look: Look) -> str:
-    if look.selection is None:
+def _left_out(state: RunState, options: PlotOptions) -> str:
+    if options.selection is None:
         return ""
-    count = len(with_gradient(state.tree, look.selection))
+    count = len(with_gradient(state.tree, options.selection))
     return f"{len(_MOST)} largest of {count:,} tensors. " if count > len(_MOST) else ""
 
 

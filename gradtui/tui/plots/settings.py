@@ -6,15 +6,15 @@ from collections.abc import Callable
 
 from gradtui.state.run_state import TreeState
 from gradtui.tui.plots.layers import KeptLayers
-from gradtui.tui.plots.options import MAX_PINNED, Look
+from gradtui.tui.plots.options import MAX_PINNED, PlotOptions
 from gradtui.tui.plots.rows import NormCurves, Selection, selection_of
 from gradtui.tui.plots.smoothing import next_level
 from gradtui.tui.plots.views import VIEWS, View
 from gradtui.tui.plots.window import Window
 
 
-class Choices:
-    """The user's choices, from which `look` makes the settings of the current view."""
+class PlotSettings:
+    """The user's choices, from which `options` makes the settings of the current view."""
 
     def __init__(self) -> None:
         self.view: View = VIEWS[0]
@@ -30,9 +30,9 @@ class Choices:
         self._norms = NormCurves()
         self._kept = KeptLayers()
 
-    def look(self, tree: TreeState, row: int | None) -> Look:
+    def options(self, tree: TreeState, row: int | None) -> PlotOptions:
         """Return the selection and settings of the current view, with this row under the cursor."""
-        return Look(
+        return PlotOptions(
             selection=selection_of(tree, row) if row is not None else None,
             pinned=self._pins(tree),
             window=self._windows.get(self.view.axis, Window()),

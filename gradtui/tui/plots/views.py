@@ -9,7 +9,7 @@ from gradtui.state.run_state import RunState
 from gradtui.tui.plots.depth import depth_plot, depth_table
 from gradtui.tui.plots.histogram import histogram_plot, histogram_table
 from gradtui.tui.plots.norms import norm_plot, norm_table
-from gradtui.tui.plots.options import Look, Plot
+from gradtui.tui.plots.options import Plot, PlotOptions
 from gradtui.tui.plots.ratios import ratio_plot, ratio_table
 from gradtui.tui.plots.table import Table
 
@@ -20,8 +20,8 @@ class View:
 
     id: str
     title: str
-    plot: Callable[[RunState, Look, int, int], Plot]
-    table: Callable[[RunState, Look], Table]
+    plot: Callable[[RunState, PlotOptions, int, int], Plot]
+    table: Callable[[RunState, PlotOptions], Table]
     axis: str = ""
     """The axis that can be zoomed and panned, "" if there is none; views of the same axis share their window."""
     watches: bool = False

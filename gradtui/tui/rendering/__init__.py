@@ -4,7 +4,7 @@ This package owns lines and their styles, the palette, number formats, sparkline
 """
 
 from gradtui.tui.rendering import formatting
-from gradtui.tui.rendering.detail_rows import Fact, detail_lines, said
+from gradtui.tui.rendering.detail_rows import DetailRow, detail_lines, text_rows
 from gradtui.tui.rendering.formatting import (
     BYTES_WIDTH,
     DASH,
@@ -55,7 +55,7 @@ __all__ = [
     "NORM_WIDTH",
     "RATE_WIDTH",
     "VALUE_WIDTH",
-    "Fact",
+    "DetailRow",
     "Line",
     "Palette",
     "Span",
@@ -78,7 +78,6 @@ __all__ = [
     "pad_start",
     "printable",
     "rate_text",
-    "said",
     "seconds_text",
     "shape_text",
     "share_text",
@@ -86,6 +85,7 @@ __all__ = [
     "spread",
     "state_letter",
     "steps_text",
+    "text_rows",
     "value_text",
     "why_so",
     "width_of",

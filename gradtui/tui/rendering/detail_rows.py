@@ -1,4 +1,4 @@
-"""Facts with labels, laid out in a column. Pure."""
+"""Rows of a label and a text, laid out in columns. Pure."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ _LABEL_WIDTH = 11
 
 
 @dataclass(frozen=True)
-class Fact:
+class DetailRow:
     """A label and its text."""
 
     label: str
     spans: Line = ()
-    row: Callable[[int], Line] | None = None
+    line: Callable[[int], Line] | None = None
     """Used instead of `spans`: makes one line for a width, which is not wrapped."""
 
 
-def said(label: str, words: str | None, role: str = "text") -> list[Fact]:
-    """Return a fact with plain words; empty if `words` is None."""
-    return [Fact(label, ((words, role),))] if words is not None else []
+def text_rows(label: str, words: str | None, role: str = "text") -> list[DetailRow]:
+    """Return one row of plain words; empty if `words` is None."""
+    return [DetailRow(label, ((words, role),))] if words is not None else []
 
 
-def detail_lines(facts: Sequence[Fact], width: int) -> list[Line]:
-    """Wrap facts into lines, with their labels in a column."""
+def detail_lines(rows: Sequence[DetailRow], width: int) -> list[Line]:
+    """Wrap rows into lines, with their labels in a column."""
     lines: list[Line] = []
     room = max(10, width - _LABEL_WIDTH)
-    for fact in facts:
-        first, *rest = wrap(fact.spans, room) if fact.row is None else [fit(fact.row(room), room)]
-        lines.append(((fact.label.ljust(_LABEL_WIDTH), "muted"), *first))
+    for row in rows:
+        first, *rest = wrap(row.spans, room) if row.line is None else [fit(row.line(room), room)]
+        lines.append(((row.label.ljust(_LABEL_WIDTH), "muted"), *first))
         lines += [((" " * _LABEL_WIDTH, ""), *line) for line in rest]
     return lines

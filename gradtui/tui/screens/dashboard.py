@@ -18,7 +18,7 @@ from gradtui.tui.panels import (
     EventsPanel,
     GradientPanel,
     Header,
-    HeaderFacts,
+    HeaderState,
     MemoryPanel,
     OutputLog,
     OutputPanel,
@@ -115,7 +115,7 @@ class Dashboard(Screen[None]):
         shown = ["tree", *(name for name in PANELS if self._is_shown(name))]
         return [*shown, "memory_curve"] if self._is_shown("memory") else shown
 
-    def draw_header(self, facts: HeaderFacts) -> None:
+    def draw_header(self, facts: HeaderState) -> None:
         """Repaint the header and the footer (which depends on the run's status) if they changed."""
         self.header.facts = facts
         self.header.redraw()
@@ -135,10 +135,10 @@ class Dashboard(Screen[None]):
     def tables(self) -> list[tuple[str, Table]]:
         """Return the name and the data of each visible plot."""
         from gradtui.tui.plots.norms import norm_table
-        from gradtui.tui.plots.options import Look
+        from gradtui.tui.plots.options import PlotOptions
 
-        look = Look(selection=self.gradients.selection)
-        found = [("norm", norm_table(self._state, look))] if self._is_shown("gradients") else []
+        options = PlotOptions(selection=self.gradients.selection)
+        found = [("norm", norm_table(self._state, options))] if self._is_shown("gradients") else []
         if self._is_shown("memory") and self.memory.shows_curve:
             found.append(("memory", memory_table(self._state)))
         return found

@@ -15,10 +15,10 @@ from textual.screen import ModalScreen
 from gradtui.state.run_state import RunState
 from gradtui.tui.actions import ACTIONS, Action, bindings, plot_footer
 from gradtui.tui.charts.pictures import Pictures
-from gradtui.tui.panels import Header, HeaderFacts
-from gradtui.tui.plots.options import Look, Plot
+from gradtui.tui.panels import Header, HeaderState
+from gradtui.tui.plots.options import Plot, PlotOptions
 from gradtui.tui.plots.rows import to_watch
-from gradtui.tui.plots.settings import Choices
+from gradtui.tui.plots.settings import PlotSettings
 from gradtui.tui.plots.table import Table
 from gradtui.tui.plots.views import VIEWS
 from gradtui.tui.plots.window import Window
@@ -33,15 +33,15 @@ _ANYWHERE = ("export", "help", "pause", "run_one_step", "explain")
 class PlotView(LineView):
     """The current view: lines of text above and below a chart."""
 
-    def __init__(self, state: RunState, pictures: Pictures, tree: ModuleTree, choices: Choices) -> None:
+    def __init__(self, state: RunState, pictures: Pictures, tree: ModuleTree, settings: PlotSettings) -> None:
         super().__init__(id="plot")
-        self._state, self._pictures, self._tree, self._choices = state, pictures, tree, choices
+        self._state, self._pictures, self._tree, self._plot_settings = state, pictures, tree, settings
         self._made: tuple[tuple[int, int], Plot] | None = None
 
     @property
-    def look(self) -> Look:
+    def options(self) -> PlotOptions:
         """The selection and the settings to plot now."""
-        return self._choices.look(self._state.tree, self._tree.measured)
+        return self._plot_settings.options(self._state.tree, self._tree.measured)
 
     @property
     def plot(self) -> Plot | None:
@@ -55,12 +55,12 @@ class PlotView(LineView):
 
     def lines_for(self, width: int, height: int) -> Sequence[Line]:
         if self._made is None or self._made[0] != (width, height):
-            self._made = (width, height), self._choices.view.plot(self._state, self.look, width, height)
+            self._made = (width, height), self._plot_settings.view.plot(self._state, self.options, width, height)
         plot = self._made[1]
         if plot.request is None:
             return [*plot.above, *plot.below]
-        view = self._choices.view.id
-        request = replace(plot.request, view=f"{view} {self._choices.changes}")
+        view = self._plot_settings.view.id
+        request = replace(plot.request, view=f"{view} {self._plot_settings.changes}")
         return [*plot.above, *self._pictures.picture(f"plot {view}", request).lines, *plot.below]
 
 
@@ -75,11 +75,11 @@ class PlotScreen(ModalScreen[None]):
     class PlotChanged(Message):
         """Posted when the view, its settings or the watched parameters change."""
 
-    def __init__(self, state: RunState, pictures: Pictures, tree: ModuleTree, choices: Choices) -> None:
+    def __init__(self, state: RunState, pictures: Pictures, tree: ModuleTree, settings: PlotSettings) -> None:
         super().__init__()
-        self._state, self._tree, self._choices = state, tree, choices
+        self._state, self._tree, self._plot_settings = state, tree, settings
         self.header = Header(state, id="header")
-        self.plot_view = PlotView(state, pictures, tree, choices)
+        self.plot_view = PlotView(state, pictures, tree, settings)
         self._others = tuple(next(action for action in ACTIONS if action.id == id) for id in _ANYWHERE)
         self.keys = KeyBar(self._actions(), id="keys")
         self._told: tuple[object, ...] = ()
@@ -99,21 +99,21 @@ class PlotScreen(ModalScreen[None]):
     @property
     def table(self) -> tuple[str, Table]:
         """The id and the data of the current view."""
-        view = self._choices.view
-        return view.id, view.table(self._state, self.plot_view.look)
+        view = self._plot_settings.view
+        return view.id, view.table(self._state, self.plot_view.options)
 
     def _to_watch(self) -> tuple[str, ...]:
-        if not self._choices.view.watches:
+        if not self._plot_settings.view.watches:
             return ()
-        look = self.plot_view.look
-        chosen = (look.selection,) if look.selection is not None else ()
-        return to_watch(self._state.tree, (*look.pinned, *chosen) if self._choices.view.pins else chosen)
+        options = self.plot_view.options
+        chosen = (options.selection,) if options.selection is not None else ()
+        return to_watch(self._state.tree, (*options.pinned, *chosen) if self._plot_settings.view.pins else chosen)
 
     def visible_parts(self) -> list[str]:
         """Return the visible parts: there is only "plots"."""
         return ["plots"]
 
-    def draw_header(self, facts: HeaderFacts) -> None:
+    def draw_header(self, facts: HeaderState) -> None:
         """Repaint the header if it changed."""
         self.header.facts = facts
         self.header.redraw()
@@ -139,10 +139,10 @@ class PlotScreen(ModalScreen[None]):
         self.post_message(self.PlotChanged())
 
     def _actions(self) -> list[Action]:
-        return plot_footer(self._choices.view, self._others)
+        return plot_footer(self._plot_settings.view, self._others)
 
     def _tell_frame(self) -> None:
-        view, plot = self._choices.view, self.plot_view.plot
+        view, plot = self._plot_settings.view, self.plot_view.plot
         tabs = [
             f"[bold $primary]{each.title}[/]"
             if each is view
@@ -163,19 +163,19 @@ class PlotScreen(ModalScreen[None]):
         plot = self.plot_view.plot
         ends = plot.range if plot is not None else None
         if ends is not None:
-            self._choices.move(lambda window: getattr(window, change)(*arguments, *ends))
+            self._plot_settings.move(lambda window: getattr(window, change)(*arguments, *ends))
             self._chosen()
 
     def action_show_view(self, view: str) -> None:
-        self._choices.show(view)
+        self._plot_settings.show(view)
         self._chosen()
 
     def action_next_view(self) -> None:
-        self._choices.show(self._choices.view.id, 1)
+        self._plot_settings.show(self._plot_settings.view.id, 1)
         self._chosen()
 
     def action_previous_view(self) -> None:
-        self._choices.show(self._choices.view.id, -1)
+        self._plot_settings.show(self._plot_settings.view.id, -1)
         self._chosen()
 
     def action_row_up(self) -> None:
@@ -186,7 +186,7 @@ class PlotScreen(ModalScreen[None]):
 
     def _go_to(self, row: int) -> None:
         self._tree.move_to(row)
-        self._choices.changes += 1
+        self._plot_settings.changes += 1
         self._chosen()
 
     def action_pan_back(self) -> None:
@@ -202,32 +202,32 @@ class PlotScreen(ModalScreen[None]):
         self._move("zoomed", 2.0)
 
     def action_zoom_none(self) -> None:
-        self._choices.move(lambda _: Window())
+        self._plot_settings.move(lambda _: Window())
         self._chosen()
 
     def action_oldest(self) -> None:
         self._move("at_start")
 
     def action_newest(self) -> None:
-        self._choices.move(Window.at_end)
+        self._plot_settings.move(Window.at_end)
         self._chosen()
 
     def action_change_scale(self) -> None:
-        self._choices.change_scale()
+        self._plot_settings.change_scale()
         self._chosen()
 
     def action_smooth(self) -> None:
-        self._choices.smooth()
+        self._plot_settings.smooth()
         self._chosen()
 
     def action_pin(self) -> None:
-        trouble = self._choices.pin(self._state.tree, self._tree.measured)
+        trouble = self._plot_settings.pin(self._state.tree, self._tree.measured)
         if trouble is not None:
             self.notify(trouble, timeout=4, markup=False)
         self._chosen()
 
     def action_reorder(self) -> None:
-        self._choices.reorder()
+        self._plot_settings.reorder()
         self._chosen()
 
     def action_close(self) -> None:

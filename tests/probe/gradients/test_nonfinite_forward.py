@@ -12,8 +12,8 @@ from torch.utils.checkpoint import checkpoint
 from zoo import SPECIMENS
 
 from gradtui.probe.autograd.module_call_log import OUTSIDE, ModuleCallLog
+from gradtui.probe.gradients.nonfinite_check import BELOW, FINITE, INF, NAN, NonFiniteCheck
 from gradtui.probe.gradients.nonfinite_forward import Origin, find_origin
-from gradtui.probe.gradients.time_budget import BELOW, FINITE, INF, NAN, Look
 from gradtui.probe.model.module_tree import ModuleTree
 from gradtui.probe.model.tree_builder import build
 from gradtui.probe.torch_private.saved_origins import kept_by
@@ -35,7 +35,7 @@ def traced(model: nn.Module, tree: ModuleTree) -> ModuleCallLog:
 
 def origin_of(loss: Tensor, tree: ModuleTree, trace: ModuleCallLog | None, seconds: float = 60.0) -> Origin:
     kind = NAN if loss.isnan() else INF
-    found = find_origin([loss], kind, tree, trace, Look(seconds))
+    found = find_origin([loss], kind, tree, trace, NonFiniteCheck(seconds))
     assert found is not None
     return found
 
@@ -153,7 +153,7 @@ def test_what_goes_in_from_outside_is_named_by_the_module_it_is_given_to() -> No
 
 def test_time_that_is_up_finds_nothing() -> None:
     model, tree, trace = net()
-    assert find_origin([model(X, bad=1)], NAN, tree, trace, Look(0.0)) is None
+    assert find_origin([model(X, bad=1)], NAN, tree, trace, NonFiniteCheck(0.0)) is None
 
 
 def test_the_names_of_saved_tensors_are_still_those_of_torch() -> None:
@@ -211,11 +211,11 @@ def test_what_a_backward_has_freed_says_nothing() -> None:
     ],
 )
 def test_what_a_tensor_holds(tensor: Tensor, expected: str | None) -> None:
-    assert Look(60.0).at(tensor) == expected
-    assert Look(-1.0).at(tensor) in (None, FINITE)
+    assert NonFiniteCheck(60.0).at(tensor) == expected
+    assert NonFiniteCheck(-1.0).at(tensor) in (None, FINITE)
 
 
 def test_two_parts_of_one_tensor_are_not_taken_for_each_other() -> None:
     whole = torch.tensor([1.0, 2.0, math.nan, 3.0])
-    look = Look(60.0)
-    assert (look.at(whole[:2]), look.at(whole[::2]), look.at(whole)) == (FINITE, NAN, NAN)
+    check = NonFiniteCheck(60.0)
+    assert (check.at(whole[:2]), check.at(whole[::2]), check.at(whole)) == (FINITE, NAN, NAN)

@@ -20,12 +20,12 @@ from watched import Watched, watched
 
 import gradtui
 from gradtui.probe.gradients import grad_norm_collector
-from gradtui.probe.gradients.time_budget import NAN, Look
+from gradtui.probe.gradients.nonfinite_check import NAN, NonFiniteCheck
 from gradtui.probe.sampling import step_sampler
 from gradtui.protocol.commands import FollowMicroSteps
 from gradtui.protocol.events import GradientFiguresMeasured, GradientsMeasured, MemoryMeasured
 
-ON_THE_CPU_ONLY = ("nonfinite.py", "time_budget.py")
+ON_THE_CPU_ONLY = ("nonfinite.py", "nonfinite_check.py")
 """These look for the first NaN where a value is at hand, and nowhere else: see the last test."""
 OURS, TORCHS = str(Path(gradtui.__file__).parent), str(Path(torch.__file__).parent)
 READS = ("item", "tolist", "cpu", "numpy", "__float__", "__int__", "__bool__", "__index__", "__array__", "nonzero")
@@ -131,5 +131,5 @@ def test_what_looks_for_the_first_nan_leaves_a_device_alone() -> None:
         elsewhere.sum().item()
     with watched() as seen:
         seen.probe.norms.bad_steps.on_loss(elsewhere.sum(), elsewhere, is_scaled=False)
-    assert Look(1.0).at(elsewhere) is None
-    assert Look(1.0).at(torch.tensor([1.0, float("nan")])) == NAN
+    assert NonFiniteCheck(1.0).at(elsewhere) is None
+    assert NonFiniteCheck(1.0).at(torch.tensor([1.0, float("nan")])) == NAN

@@ -12,7 +12,7 @@ from gradtui.protocol.commands import Command, Pause, Resume, RunSteps, RunTo, S
 from gradtui.protocol.vocabulary import Phase
 from gradtui.state.reducer import apply
 from gradtui.state.run_state import RunState
-from gradtui.tui.panels.header import HeaderFacts, header_line
+from gradtui.tui.panels.header import HeaderState, header_line
 from gradtui.tui.rendering.lines import line_width
 
 
@@ -23,8 +23,8 @@ def state_after(*events: ev.Event) -> RunState:
     return state
 
 
-def text(state: RunState, width: int = 160, facts: HeaderFacts | None = None) -> str:
-    return "".join(part for part, _ in header_line(state, facts or HeaderFacts(0.008), width))
+def text(state: RunState, width: int = 160, facts: HeaderState | None = None) -> str:
+    return "".join(part for part, _ in header_line(state, facts or HeaderState(0.008), width))
 
 
 RUNNING = state_after(*coop_run(40))
@@ -33,7 +33,7 @@ RUNNING = state_after(*coop_run(40))
 @pytest.mark.parametrize("width", [80, 90, 100, 120, 140, 160, 220])
 def test_everything_is_there_at_every_width(width: int) -> None:
     shown = text(RUNNING, width)
-    assert line_width(header_line(RUNNING, HeaderFacts(0.008), width)) == width
+    assert line_width(header_line(RUNNING, HeaderState(0.008), width)) == width
     for part in ("●", "coop_like.py", "step", "40", "24.1/s", "loss", "backward", "cost   38 µs"):
         assert part in shown
     assert ("ui  0.8%" in shown) is (width >= 90)
@@ -51,8 +51,8 @@ def test_nothing_jumps_whatever_the_values(
     state.step, state.micro_steps, state.steps_per_second, state.phase = step, micro, rate, phase
     state.cost.recent_us = state.cost.recent_share = cost
     state.loss.append(1, loss)
-    shown = text(state, width, HeaderFacts(share))
-    assert line_width(header_line(state, HeaderFacts(share), width)) == width
+    shown = text(state, width, HeaderState(share))
+    assert line_width(header_line(state, HeaderState(share), width)) == width
     words = ("step ", "loss ", "cost ")
     assert [shown.index(word) for word in words] == [plain.index(word) for word in words]
 
@@ -87,7 +87,7 @@ def test_a_run_that_was_paused_goes_on_to_its_step() -> None:
 
 
 def test_a_narrow_terminal_still_gets_one_line() -> None:
-    assert all(line_width(header_line(RUNNING, HeaderFacts(), width)) >= width for width in (20, 40, 60))
+    assert all(line_width(header_line(RUNNING, HeaderState(), width)) >= width for width in (20, 40, 60))
 
 
 def test_what_the_run_is_doing() -> None:
@@ -121,13 +121,13 @@ def test_an_exit_code_is_not_shown_as_success() -> None:
 
 def test_dropped_events_are_said_only_when_there_are_any() -> None:
     assert "dropped" not in text(RUNNING)
-    assert "dropped 12" in text(RUNNING, facts=HeaderFacts(None, 12))
+    assert "dropped 12" in text(RUNNING, facts=HeaderState(None, 12))
 
 
 def test_a_loss_that_is_not_finite_is_an_error() -> None:
     state = state_after(*coop_run(3))
     state.loss.append(4, float("nan"))
-    assert ("NaN", "error") in [(part.strip(), role) for part, role in header_line(state, HeaderFacts(), 120)]
+    assert ("NaN", "error") in [(part.strip(), role) for part, role in header_line(state, HeaderState(), 120)]
 
 
 def test_a_script_name_cannot_command_the_terminal() -> None:

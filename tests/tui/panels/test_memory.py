@@ -11,7 +11,7 @@ from gradtui.state.reducer import apply
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import highest_peak
 from gradtui.tui.panels.memory import MAIN_PHASES, memory_request, memory_table, memory_title, memory_view, next_phase
-from gradtui.tui.panels.memory_bars import CHOSEN_MARK, Look
+from gradtui.tui.panels.memory_bars import CHOSEN_MARK, MemoryOptions
 from gradtui.tui.panels.memory_parts import AT_LOAD, PARTS, parts_of
 from gradtui.tui.rendering.formatting import bytes_text
 from gradtui.tui.rendering.lines import Line, line_width
@@ -69,7 +69,7 @@ def test_every_phase_has_its_total_and_a_peak_only_where_that_says_more(width: i
         assert last is not None
         assert last.held.total is not None
         assert last.peak is not None
-        lines = memory_view(RUNNING, width, height, Look(phase)).lines
+        lines = memory_view(RUNNING, width, height, MemoryOptions(phase)).lines
         assert f"{last.held.total / MIB:.1f} MiB" in row(lines, phase)
         heading = next(line for line in text(lines).splitlines() if f"{phase}, step" in line)
         bound = "" if last.peak_exact else "≥"
@@ -89,7 +89,7 @@ def test_a_peak_that_reads_like_the_total_is_not_repeated() -> None:
 @pytest.mark.parametrize(("width", "height"), [(36, 20), (41, 10), (50, 13), (61, 18), (72, 30)])
 @pytest.mark.parametrize("phase", [Phase.LOAD, Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER, Phase.ZERO_GRAD])
 def test_the_parts_of_any_phase_can_be_read_as_numbers(width: int, height: int, phase: Phase) -> None:
-    lines = memory_view(EVERY_PHASE, width, height, Look(phase)).lines
+    lines = memory_view(EVERY_PHASE, width, height, MemoryOptions(phase)).lines
     last = EVERY_PHASE.phases[phase].last
     assert last is not None
     assert row(lines, phase).startswith(CHOSEN_MARK)
@@ -196,7 +196,7 @@ FULL = state_after(
 
 
 def bar_of_forward(*, colour: bool = True) -> list[tuple[str, str]]:
-    lines = memory_view(FULL, 90, 20, Look(colour=colour)).lines
+    lines = memory_view(FULL, 90, 20, MemoryOptions(colour=colour)).lines
     found = next(line for line in lines if line[0][0][1:].startswith("forward"))
     return [(part, role) for part, role in found if role in PARTS]
 
@@ -272,7 +272,7 @@ def test_any_ledger_can_be_shown(
 ) -> None:
     state = state_after(ev.MemoryMeasured(1.0, 1, phase, known, peak, exact, exact))
     assert memory_view(state, *size).lines
-    assert memory_view(state, *size, Look(phase, focused=True, colour=False)).lines
+    assert memory_view(state, *size, MemoryOptions(phase, focused=True, colour=False)).lines
 
 
 def test_between_two_samples_the_curve_makes_nothing_up() -> None:

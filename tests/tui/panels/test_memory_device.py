@@ -16,7 +16,7 @@ from gradtui.state.run_state import RunState
 from gradtui.tui.explanations.device_explanations import MEANINGS, device_facts
 from gradtui.tui.explanations.memory_device import ROLES, device_lines, heading
 from gradtui.tui.panels.memory import MIN_CURVE_ROWS, memory_view
-from gradtui.tui.panels.memory_bars import Look
+from gradtui.tui.panels.memory_bars import MemoryOptions
 from gradtui.tui.rendering.detail_rows import detail_lines
 from gradtui.tui.rendering.lines import Line, line_width
 
@@ -130,7 +130,7 @@ def test_any_figures_can_be_shown(known: tuple[int | None, ...], width: int, col
     lines = device_lines(state, width, colour=colour)
     assert bool(lines) == (reserved is not None)
     assert detail_lines(device_facts(state), width)
-    assert memory_view(state, max(20, width), 20, Look(colour=colour)).lines
+    assert memory_view(state, max(20, width), 20, MemoryOptions(colour=colour)).lines
 
 
 def said(sample: ev.DeviceSampled) -> str:

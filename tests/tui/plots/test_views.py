@@ -19,7 +19,7 @@ from gradtui.tui.plots.depth import depth_plot, depth_table
 from gradtui.tui.plots.histogram import EDGES, histogram_plot, histogram_table, spread_of
 from gradtui.tui.plots.layers import KeptLayers, layers_of
 from gradtui.tui.plots.norms import norm_plot, norm_table
-from gradtui.tui.plots.options import Look
+from gradtui.tui.plots.options import PlotOptions
 from gradtui.tui.plots.ratios import ratio_plot, ratio_table
 from gradtui.tui.plots.rows import Selection, to_watch
 from gradtui.tui.plots.views import VIEWS
@@ -80,14 +80,14 @@ def test_every_view_can_be_shown_at_any_time_and_size(view, state) -> None:  # t
         if row is not None and row.last > len(state.tree.parameters):
             continue
         for width, height in ((76, 20), (110, 32), (20, 5), (1, 1)):
-            plot = view.plot(state, Look(row), width, height)
+            plot = view.plot(state, PlotOptions(row), width, height)
             assert plot.request is not None or text(plot.above).strip()
             for line in (*plot.above, *plot.below):
                 assert line_width(line) <= max(width, 8)
             if plot.request is not None and width > 20:
                 drawn = PLOTTER.picture(view.id, plot.request).lines
                 assert len(plot.above) + len(drawn) + len(plot.below) == height
-        view.table(state, Look(row))
+        view.table(state, PlotOptions(row))
 
 
 # Norms
@@ -97,7 +97,7 @@ def test_the_norms_of_everything_before_clipping_at_the_threshold_and_of_the_row
     model = layered(2)
     clip = {"before_clipping": 5.0, "clipped_at": 1.0}
     state = after(model, norms(1, 3.0, 4.0, 0.0, None), norms(2, 0.6, 0.8, 0.0, None, **clip))
-    plot = norm_plot(state, Look(Selection("0.weight", 0, 1)), 76, 20)
+    plot = norm_plot(state, PlotOptions(Selection("0.weight", 0, 1)), 76, 20)
     assert plot.request is not None
     drawn = {series.color: (series.xs, series.ys) for series in plot.request.series}
     assert drawn == {
@@ -107,7 +107,7 @@ def test_the_norms_of_everything_before_clipping_at_the_threshold_and_of_the_row
         "curve-2": ((1.0, 2.0), (3.0, 0.6)),
     }
     assert plot.request.y_scale == "log"
-    table = norm_table(state, Look(Selection("0.weight", 0, 1)))
+    table = norm_table(state, PlotOptions(Selection("0.weight", 0, 1)))
     assert table.columns == ("optimizer_step", "total_norm", "norm_before_clipping", "clip_threshold", "0.weight")
     assert table.rows == ((1, 5.0, None, None, 3.0), (2, 1.0, 5.0, 1.0, 0.6))
 
@@ -115,7 +115,7 @@ def test_the_norms_of_everything_before_clipping_at_the_threshold_and_of_the_row
 def test_pinned_rows_stay_beside_the_one_under_the_cursor_and_are_not_drawn_twice() -> None:
     state = after(layered(2), norms(1, 3.0, 4.0, 1.0, 2.0))
     one, two = Selection("0", 0, 2), Selection("1.weight", 2, 3)
-    plot = norm_plot(state, Look(one, pinned=(two, one)), 76, 20)
+    plot = norm_plot(state, PlotOptions(one, pinned=(two, one)), 76, 20)
     assert plot.request is not None
     drawn = {series.color: series.ys for series in plot.request.series}
     assert drawn == {"curve-1": (math.hypot(3, 4, 1, 2),), "curve-4": (1.0,), "curve-5": (5.0,)}
@@ -125,8 +125,8 @@ def test_a_window_shows_what_is_kept_of_its_steps_and_says_how_much_that_is() ->
     state = after(layered(1))
     for step in range(1, 5_001):
         apply(state, norms(step, 1.0, 1.0, total=1.0 if step != 700 else 900.0))
-    look = Look(window=Window(1_000.0, 1_200.0))
-    plot = norm_plot(state, look, 76, 20)
+    options = PlotOptions(window=Window(1_000.0, 1_200.0))
+    plot = norm_plot(state, options, 76, 20)
     assert plot.request is not None
     total = next(series for series in plot.request.series if series.color == "curve-1")
     assert all(200 <= x <= 1_200 for x in total.xs)
@@ -134,14 +134,14 @@ def test_a_window_shows_what_is_kept_of_its_steps_and_says_how_much_that_is() ->
     assert len(total.xs) < 1_000
     assert f"{len(total.xs):,} of 1,001 steps shown" in plot.note
     assert "steps 200–1,200 of 5,000" in plot.note
-    assert [row[0] for row in norm_table(state, look).rows] == [int(x) for x in total.xs]
+    assert [row[0] for row in norm_table(state, options).rows] == [int(x) for x in total.xs]
 
 
 def test_smoothing_lies_over_the_faint_curve_and_hides_no_nan() -> None:
     state = after(
         layered(1), *(norms(s, 1.0, 1.0, total=math.nan if s == 5 else float(s % 2 + 1)) for s in range(1, 9))
     )
-    plot = norm_plot(state, Look(smoothing=0.9), 76, 20)
+    plot = norm_plot(state, PlotOptions(smoothing=0.9), 76, 20)
     assert plot.request is not None
     raw, smooth = plot.request.series
     assert (raw.color, smooth.color) == ("curve-1-raw", "curve-1")
@@ -152,12 +152,12 @@ def test_smoothing_lies_over_the_faint_curve_and_hides_no_nan() -> None:
     assert swing[1] < swing[0] / 2  # type: ignore[operator]
     assert "EMA 0.9" in plot.note
     # The numbers written down are those that were measured.
-    assert norm_table(state, Look(smoothing=0.9)).rows[0][1] == 2.0
+    assert norm_table(state, PlotOptions(smoothing=0.9)).rows[0][1] == 2.0
 
 
 def test_the_average_does_not_change_as_the_window_moves() -> None:
     state = after(layered(1), *(norms(s, 1.0, 1.0, total=float(s)) for s in range(1, 101)))
-    whole, part = (norm_plot(state, Look(smoothing=0.9, window=w), 76, 20) for w in (Window(), Window(10.0)))
+    whole, part = (norm_plot(state, PlotOptions(smoothing=0.9, window=w), 76, 20) for w in (Window(), Window(10.0)))
     assert whole.request is not None
     assert part.request is not None
     assert whole.request.series[-1].ys[-11:] == part.request.series[-1].ys
@@ -170,32 +170,32 @@ def test_ratios_have_the_line_that_people_know() -> None:
     state = after(layered(1), norms(1, 1.0, 1.0))
     for step, ratio in ((1, 1e-2), (7, 2e-3), (9, 0.0)):
         apply(state, ev.GradientFiguresMeasured(1.0, step, (figures(0, ratio), figures(1, None))))
-    look = Look(Selection("0.weight", 0, 1))
-    plot = ratio_plot(state, look, 76, 20)
+    options = PlotOptions(Selection("0.weight", 0, 1))
+    plot = ratio_plot(state, options, 76, 20)
     assert plot.request is not None
     usual, own = plot.request.series
     assert usual.ys == (1e-3, 1e-3)
     assert usual.xs == (1.0, 9.0)
     assert (own.xs, own.ys) == ((1.0, 7.0, 9.0), (1e-2, 2e-3, 0.0))
     assert "log10 -3.0" in text(plot.above)
-    assert ratio_table(state, look).rows == ((1, 1e-2), (7, 2e-3), (9, 0.0))
+    assert ratio_table(state, options).rows == ((1, 1e-2), (7, 2e-3), (9, 0.0))
 
 
 def test_of_a_module_the_largest_tensors_are_drawn_and_it_is_said_of_how_many() -> None:
     state = after(layered(3), norms(1, *[1.0] * 6))
     for index in range(6):
         apply(state, ev.GradientFiguresMeasured(1.0, 1, (figures(index, 0.1),)))
-    plot = ratio_plot(state, Look(Selection("Net", 0, 6)), 110, 20)
+    plot = ratio_plot(state, PlotOptions(Selection("Net", 0, 6)), 110, 20)
     assert "3 largest of 6 tensors" in text(plot.below)
-    assert ratio_table(state, Look(Selection("Net", 0, 6))).columns[1:] == ("0.weight", "1.weight", "2.weight")
+    assert ratio_table(state, PlotOptions(Selection("Net", 0, 6))).columns[1:] == ("0.weight", "1.weight", "2.weight")
 
 
 def test_what_is_frozen_since_leaves_its_place_to_what_trains_until_nothing_in_the_row_does() -> None:
     state = after(layered(3), norms(1, *[1.0] * 6), norms(2, None, 1.0, None, None, None, 1.0))
     for index in range(6):
         apply(state, ev.GradientFiguresMeasured(1.0, 1, (figures(index, 0.1),)))
-    assert ratio_table(state, Look(Selection("Net", 0, 6))).columns[1:] == ("0.bias", "2.bias")
-    assert ratio_table(state, Look(Selection("1", 2, 4))).columns[1:] == ("1.weight", "1.bias")
+    assert ratio_table(state, PlotOptions(Selection("Net", 0, 6))).columns[1:] == ("0.bias", "2.bias")
+    assert ratio_table(state, PlotOptions(Selection("1", 2, 4))).columns[1:] == ("1.weight", "1.bias")
 
 
 def test_what_is_watched_has_a_gradient_and_is_bounded() -> None:
@@ -203,19 +203,19 @@ def test_what_is_watched_has_a_gradient_and_is_bounded() -> None:
     everything = Selection("Net", 0, 40)
     assert to_watch(state.tree, [everything]) == tuple(f"{i}.weight" for i in range(16))
     assert to_watch(state.tree, [Selection("3.bias", 7, 8)]) == ()
-    plot = ratio_plot(state, Look(Selection("3.bias", 7, 8)), 76, 20)
+    plot = ratio_plot(state, PlotOptions(Selection("3.bias", 7, 8)), 76, 20)
     assert plot.request is None
     assert "no gradient" in text(plot.above)
 
 
 def test_a_view_without_numbers_says_what_will_fill_it() -> None:
     state = after(layered(1), norms(1, 1.0, 1.0))
-    look = Look(Selection("0.weight", 0, 1))
-    assert "waiting for the next step" in text(ratio_plot(state, look, 200, 20).above)
+    options = PlotOptions(Selection("0.weight", 0, 1))
+    assert "waiting for the next step" in text(ratio_plot(state, options, 200, 20).above)
     apply(state, ev.PauseChanged(1.0, 1, True))
-    assert "n runs one step" in text(histogram_plot(state, look, 200, 20).above)
+    assert "n runs one step" in text(histogram_plot(state, options, 200, 20).above)
     apply(state, ev.RunEnded(2.0, 1, 0, None))
-    assert "the run ended before" in text(ratio_plot(state, look, 200, 20).above)
+    assert "the run ended before" in text(ratio_plot(state, options, 200, 20).above)
 
 
 # Histograms
@@ -225,7 +225,7 @@ def test_a_histogram_is_drawn_by_size_and_what_has_no_size_is_told_apart() -> No
     state = after(layered(1), norms(1, 1.0, 1.0))
     own = histogram(0, bins={30: 60, 31: 20}, zeros=10, nan=6, inf=4, positive=44)
     apply(state, ev.GradientHistogramsMeasured(1.0, 5, (own,)))
-    plot = histogram_plot(state, Look(Selection("0.weight", 0, 1)), 110, 20)
+    plot = histogram_plot(state, PlotOptions(Selection("0.weight", 0, 1)), 110, 20)
     assert plot.request is not None
     (series,) = plot.request.series
     high = [(x, y) for x, y in zip(series.xs, series.ys) if y]
@@ -246,10 +246,10 @@ def test_a_sample_counts_for_what_it_stands_for_and_says_so() -> None:
     sampled = histogram(0, bins={30: 10}, elements=1_000)
     whole = histogram(1, bins={30: 20}, zeros=30)
     apply(state, ev.GradientHistogramsMeasured(1.0, 5, (sampled, whole)))
-    spread = spread_of(state, Look(Selection("0", 0, 2)))
+    spread = spread_of(state, PlotOptions(Selection("0", 0, 2)))
     assert spread is not None
     assert (spread.counts[30], spread.zeros, spread.elements) == (1_020.0, 30.0, 1_050)
-    assert "estimated" in text(histogram_plot(state, Look(Selection("0", 0, 2)), 100, 20).above)
+    assert "estimated" in text(histogram_plot(state, PlotOptions(Selection("0", 0, 2)), 100, 20).above)
 
 
 def test_the_table_of_a_histogram_adds_up() -> None:
@@ -257,7 +257,7 @@ def test_the_table_of_a_histogram_adds_up() -> None:
     apply(
         state, ev.GradientHistogramsMeasured(1.0, 5, (histogram(0, bins={0: 2, 55: 3}, zeros=1, smaller=4, larger=5),))
     )
-    table = histogram_table(state, Look(Selection("0.weight", 0, 1)))
+    table = histogram_table(state, PlotOptions(Selection("0.weight", 0, 1)))
     assert sum(float(row[3] or 0) for row in table.rows) == 15
     by_name = {row[0]: row for row in table.rows}
     assert by_name["1"] == ("1", 2.0**LOWEST, 2.0 ** (LOWEST + 1), 2.0)
@@ -271,7 +271,9 @@ def test_elements_that_a_float16_cannot_hold_well_are_told() -> None:
     state = after(type(model)(model.at, model.step, model.models, model.modules, tuple(half)), norms(1, 1.0, 1.0))
     below, above = -15 - LOWEST, -14 - LOWEST
     apply(state, ev.GradientHistogramsMeasured(1.0, 5, (histogram(0, bins={below: 25, above: 75}),)))
-    assert "25% is below 6.1e-05" in text(histogram_plot(state, Look(Selection("0.weight", 0, 1)), 100, 20).below)
+    assert "25% is below 6.1e-05" in text(
+        histogram_plot(state, PlotOptions(Selection("0.weight", 0, 1)), 100, 20).below
+    )
 
 
 @settings(max_examples=100, deadline=None)
@@ -284,7 +286,7 @@ def test_elements_that_a_float16_cannot_hold_well_are_told() -> None:
 def test_any_histogram_can_be_drawn(bins: dict[int, int], zeros: int, log: bool, width: int) -> None:
     state = after(layered(1), norms(1, 1.0, 1.0))
     apply(state, ev.GradientHistogramsMeasured(1.0, 5, (histogram(0, bins=bins, zeros=zeros or 1),)))
-    plot = histogram_plot(state, Look(Selection("0.weight", 0, 1), other_scale=log), width, 20)
+    plot = histogram_plot(state, PlotOptions(Selection("0.weight", 0, 1), other_scale=log), width, 20)
     assert plot.request is not None
     lines = PLOTTER.picture("any", plot.request).lines
     assert all(line_width(line) == width for line in lines)
@@ -310,7 +312,7 @@ def test_layers_are_in_the_order_of_the_tree_or_of_the_calls() -> None:
 
 def test_the_extremes_are_named_with_what_lies_between_them() -> None:
     state = after(layered(3), norms(1, 3.0, 4.0, 0.3, 0.4, 0.003, 0.004))
-    plot = depth_plot(state, Look(Selection("1", 2, 4)), 110, 20)
+    plot = depth_plot(state, PlotOptions(Selection("1", 2, 4)), 110, 20)
     words = text(plot.below)
     assert "Largest 5.00e0 at 0 (layer 1), smallest 5.00e-3 at 2 (layer 3), a factor of 1,000" in words
     assert plot.request is not None
@@ -320,44 +322,44 @@ def test_the_extremes_are_named_with_what_lies_between_them() -> None:
 
 def test_layers_without_a_gradient_are_left_out_and_counted() -> None:
     state = after(layered(3), norms(1, 3.0, 4.0, None, None, None, None))
-    assert "2 more without a gradient are left out" in text(depth_plot(state, Look(), 110, 20).below)
-    table = depth_table(state, Look())
+    assert "2 more without a gradient are left out" in text(depth_plot(state, PlotOptions(), 110, 20).below)
+    table = depth_table(state, PlotOptions())
     assert table.columns == ("layer", "module", "norm_step_1")
     assert table.rows == ((1, "0", 5.0),)
 
 
 def test_a_window_over_layers() -> None:
     state = after(layered(30), norms(1, *[1.0] * 60))
-    plot = depth_plot(state, Look(window=Window(9.0, 20.0)), 110, 20)
+    plot = depth_plot(state, PlotOptions(window=Window(9.0, 20.0)), 110, 20)
     assert plot.range == (1.0, 30.0)
     assert "layers 11–20" in plot.note
-    assert [row[0] for row in depth_table(state, Look(window=Window(9.0, 20.0))).rows] == list(range(11, 21))
+    assert [row[0] for row in depth_table(state, PlotOptions(window=Window(9.0, 20.0))).rows] == list(range(11, 21))
 
 
 def test_the_first_layer_that_is_not_finite_is_named() -> None:
     state = after(layered(3), norms(1, 3.0, 4.0, math.nan, 0.4, math.inf, 1.0, total=math.nan))
-    words = text(depth_plot(state, Look(), 110, 20).below)
+    words = text(depth_plot(state, PlotOptions(), 110, 20).below)
     assert "NaN or Inf in 2, the first of them 1 (layer 2)" in words
     assert "Finite only in 0 (layer 1)" in words
 
 
 def test_the_layers_of_a_large_model_are_gone_through_in_parts() -> None:
-    state, look = after(layered(5), norms(1, *[1.0] * 10)), Look(kept=KeptLayers(at_once=2))
+    state, options = after(layered(5), norms(1, *[1.0] * 10)), PlotOptions(kept=KeptLayers(at_once=2))
     drawn = []
     for step in range(2, 10):
-        drawn.append(text(depth_plot(state, look, 110, 20).above))
+        drawn.append(text(depth_plot(state, options, 110, 20).above))
         apply(state, norms(step, *[float(step)] * 10))
     # Five layers are three parts, and the plot is made in a drawing of its own; the next begins with the newest row then.
     steps = [next(step for step in range(9, 0, -1) if f"step {step}" in words) for words in drawn]
     assert steps == [1, 1, 1, 1, 2, 2, 2, 2]
-    layers = look.kept.layers(state, by_call=False)
+    layers = options.kept.layers(state, by_call=False)
     assert layers is not None
     assert layers.step == 6
     assert layers.now == pytest.approx([6 * math.sqrt(2)] * 5)
     apply(state, ev.RunEnded(9.0, 9, 0, None))
-    assert f"step {9}" in text(depth_plot(state, look, 110, 20).above)
+    assert f"step {9}" in text(depth_plot(state, options, 110, 20).above)
 
 
 def test_a_script_that_clips_at_infinity_only_asks_for_the_norm() -> None:
     state = after(layered(1), norms(1, 3.0, 4.0, before_clipping=5.0, clipped_at=math.inf))
-    assert norm_table(state, Look()).columns == ("optimizer_step", "total_norm", "norm_before_clipping")
+    assert norm_table(state, PlotOptions()).columns == ("optimizer_step", "total_norm", "norm_before_clipping")

@@ -16,7 +16,7 @@ FINITE, BELOW, INF, NAN = "", "-Inf", "Inf", "NaN"
 _ORDER = (FINITE, BELOW, INF, NAN)
 
 
-class Look:
+class NonFiniteCheck:
     """Checks tensors for `seconds`; after that every result is None, for unknown.
 
     Negative infinity is a separate kind, because scripts use it on purpose: an attention mask, the logarithm of zero.
