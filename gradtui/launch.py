@@ -15,12 +15,13 @@ from gradtui.export.summary import summarise
 from gradtui.export.summary_file import SummaryFile
 from gradtui.no_collection import no_collection
 from gradtui.printable import write_line
-from gradtui.runner.plain import PlainReporter, closing_lines
+from gradtui.runner.plain import PlainReporter
 from gradtui.runner.run_files import RunFiles
 from gradtui.runner.script import Program, ScriptError, finish, load
 from gradtui.runner.shutting_down import undisturbed
 from gradtui.runner.training_run import TrainingRun
 from gradtui.settings import USAGE_ERROR, Settings
+from gradtui.text import closing_lines
 
 if TYPE_CHECKING:
     from gradtui.runner.terminal_lease import TerminalLease

@@ -25,10 +25,11 @@ from gradtui.protocol.codec import BadEntry
 from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.events import RunStarted
 from gradtui.protocol.schedule import Scheduled
-from gradtui.runner.plain import PlainReporter, closing_lines, schedule_lines
+from gradtui.runner.plain import PlainReporter
 from gradtui.runner.run_files import RunFiles
 from gradtui.settings import DEFAULT_SHARE
 from gradtui.state.run_state import RunState
+from gradtui.text import closing_lines, schedule_lines
 from gradtui.transport.in_process import CommandQueue, EventQueue
 
 T = TypeVar("T")

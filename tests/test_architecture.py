@@ -31,7 +31,7 @@ def loaded_by(module: str) -> set[str]:
     [
         ("gradtui", {"torch", "textual", "rich", "plotext", "click"}),
         ("gradtui.cli", {"torch", "textual", "rich", "plotext"}),
-        ("gradtui.state.reducer", {"torch", "textual", "rich", "plotext"}),
+        ("gradtui.reducer", {"torch", "textual", "rich", "plotext"}),
         ("gradtui.export.summary", {"torch", "textual", "rich", "plotext"}),
         ("gradtui.runner.supervisor", {"torch", "textual", "rich", "plotext"}),
         ("gradtui.launch", {"torch", "textual", "rich", "plotext"}),

@@ -11,7 +11,7 @@ from gradtui.probe.probe import Probe
 from gradtui.protocol.commands import Command
 from gradtui.protocol.events import Event, MemoryMeasured, PhaseTime, ProbeFailed, Progress
 from gradtui.protocol.vocabulary import ParameterState, Phase
-from gradtui.state.reducer import apply
+from gradtui.reducer import apply
 from gradtui.state.run_state import RunState
 from gradtui.transport.in_process import CommandQueue, EventQueue
 

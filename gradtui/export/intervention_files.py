@@ -9,6 +9,7 @@ from typing import BinaryIO, Protocol
 
 from gradtui.export.schedule_file import schedule_text
 from gradtui.state.run_state import RunState
+from gradtui.text import plural
 
 _SCRIPT = """\
 # Put these lines where the model and its optimizers have been made. Several models: {{"name": model, ...}}.
@@ -41,7 +42,7 @@ class InterventionFiles:
         schedule = self._files.write(kind, ".toml", _writer(schedule_text(state, self._run)))
         script = self._files.write_beside(schedule, ".py", _writer(_SCRIPT.format(schedule=json.dumps(schedule))))
         self._written = state.intervention_count
-        count = "1 intervention" if state.intervention_count == 1 else f"{state.intervention_count} interventions"
+        count = plural(state.intervention_count, "intervention")
         again = f"gradtui --schedule {shlex.quote(schedule)} {self._run}"
         return f"{count} written down; to do the same again: {again}; as code: {script}"
 

@@ -113,7 +113,7 @@ from gradtui.protocol.vocabulary import BufferInfo, Phase
 from gradtui.state.model_records import MODE_WORDS, model_labels, model_records, reported_tree
 from gradtui.state.run_state import CostRecord, ModelRecord, PhaseRecord, RunState
 from gradtui.state.selectors import norm_steps_of, unexplained_growth, unexplained_parts
-from gradtui.state.state_reasons import state_reason
+from gradtui.text import record_sentence, state_reason
 
 SCHEMA = 1
 
@@ -264,7 +264,7 @@ def _models(state: RunState) -> list[dict[str, Any]]:
             "backward": {
                 "stops_at": list(record.stops),
                 "never_enters": list(record.never_entered),
-                "in_words": record.sentence,
+                "in_words": record_sentence(state, record),
             },
         }
         for record in model_records(state)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from gradtui.protocol.events import MemoryMeasured
-from gradtui.text import size_text
 
 WINDOW = 24
 """Number of memory measurements compared. The first few of a run do not count: the optimizer creates its state then."""
@@ -27,14 +26,6 @@ class Growth:
     bytes: int
     category: str
     category_bytes: int
-
-    def __str__(self) -> str:
-        """In words, with the numbers."""
-        share = f"{size_text(self.category_bytes)} of it in {self.category.replace('_', ' ')}"
-        return (
-            f"memory at the end of a step grew by {size_text(self.bytes)} from step {self.since_step:,} to "
-            f"{self.step:,}, {share}: something of each step is kept"
-        )
 
 
 class GrowthWatch:

@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from gradtui.protocol.events import ModelsFound
 from gradtui.protocol.vocabulary import ENTERED, STATE_NAMES, GradMode, ModelInfo, ParameterState
-from gradtui.state.frontier import frontier, sentence
+from gradtui.state.frontier import frontier
 from gradtui.state.run_state import ModelRecord, PhaseRecord, Regime, RunState, TreeState
 from gradtui.state.selectors import saved_bytes, subtree, totals
-from gradtui.text import size_text
-
-RECORDS_KEPT = 64
 
 MODE_WORDS: dict[str, str] = {
     GradMode.GRAD.value: "grad",
@@ -27,7 +23,7 @@ MODE_WORDS: dict[str, str] = {
 
 def model_records(state: RunState) -> list[ModelRecord]:
     """Return the models of the run in the order they were found: at most the last 64 that are gone, and the present ones."""
-    now = {record.number: record for record in (_known(state, index) for index in range(len(state.tree.models)))}
+    now = {record.number: record for record in (known_record(state, index) for index in range(len(state.tree.models)))}
     return [*(record for record in state.models.values() if record.number not in now), *now.values()]
 
 
@@ -68,65 +64,7 @@ def state_counts(state: RunState, tree: TreeState) -> dict[str, int]:
     return dict(words)
 
 
-def record_words(record: ModelRecord) -> str:
-    """Describe a model in one clause: trainable and frozen elements by grad mode, and the memory held for it."""
-    parts = ["evaluated only"] if record.evaluated_only else []
-    parts += [f"{count:,} {words}" for words, count in _regime_words(record).items() if count]
-    if not parts and record.trainable is not None:
-        parts.append(f"{record.trainable:,} of {record.parameters:,} trainable")
-    held = [("gradients", record.gradient_bytes), ("saved for backward", record.activation_bytes)]
-    if record.evaluated_only:
-        held = [(what, size) for what, size in held if size]
-    parts += [f"{size_text(size, 2)} {what}" for what, size in held if size is not None]
-    if record.bucket_bytes:
-        parts.append(f"{size_text(record.bucket_bytes, 2)} in data-parallel buckets (counted as other)")
-    return ", ".join(parts)
-
-
-def _regime_words(record: ModelRecord) -> dict[str, int]:
-    words: dict[str, int] = {}
-    for regime in record.regimes:
-        key = ("trainable" if regime.trainable else "frozen") + _MODE_SUFFIXES.get(regime.grad_mode, "")
-        words[key] = words.get(key, 0) + regime.parameters
-    return words
-
-
-_MODE_SUFFIXES = {
-    GradMode.NO_GRAD.value: " under no_grad",
-    GradMode.INFERENCE.value: " in inference mode",
-    GradMode.NOT_CHECKPOINTED.value: " in a reentrant checkpoint without a gradient",
-    GradMode.NOT_RUN.value: " not run",
-}
-
-
-def keep_records(state: RunState, event: ModelsFound) -> None:
-    """Keep the records of models that are not in the new list, before it replaces the old one."""
-    hosts = _hosts(event)
-    listed = {model.number for model in event.models}
-    for index, model in enumerate(state.tree.models):
-        record = _known(state, index)
-        if record.step is not None or record.trainable is not None:
-            root = state.tree.modules[model.root]
-            inside = range(model.root, model.root + root.subtree_modules)
-            host = next((hosts[module] for module in inside if module in hosts), None)
-            part_of = host if model.number not in listed else None
-            state.models.pop(record.number, None)
-            state.models[record.number] = replace(record, current=False, part_of=part_of)
-    for number in [*state.models][:-RECORDS_KEPT]:
-        del state.models[number]
-
-
-def _hosts(event: ModelsFound) -> dict[int, str]:
-    """Map the former index of each module to the name of the model that contains it now."""
-    hosts: dict[int, str] = {}
-    for model in event.models:
-        inside = range(model.root, model.root + event.modules[model.root].subtree_modules)
-        hosts |= {event.former_modules[index]: model.name for index in inside if index < len(event.former_modules)}
-    hosts.pop(-1, None)
-    return hosts
-
-
-def _known(state: RunState, index: int) -> ModelRecord:
+def known_record(state: RunState, index: int) -> ModelRecord:
     """Return the present record of a model, or the one from before the new list of models."""
     model = state.tree.models[index]
     record = _measured(state.tree, model, index)
@@ -150,6 +88,11 @@ def is_evaluated_only(state: RunState, index: int) -> bool:
     return not any(parameter in own for optimizer in state.optimizers for parameter in optimizer.parameters)
 
 
+def is_measured(tree: TreeState, index: int) -> bool:
+    """Return whether a step of this model with a backward was sampled."""
+    return index < len(tree.steps) and tree.steps[index] > 0
+
+
 def _measured(tree: TreeState, model: ModelInfo, index: int) -> ModelRecord:
     root = tree.modules[model.root]
     where = range(root.first_parameter, root.first_parameter + root.subtree_parameters)
@@ -161,8 +104,7 @@ def _measured(tree: TreeState, model: ModelInfo, index: int) -> ModelRecord:
         return record
     regimes = _regimes(tree, where) if known else ()
     record = replace(record, step=reach.step, gradient_bytes=reach.gradients[index], regimes=regimes)
-    was_measured = index < len(tree.steps) and tree.steps[index] > 0
-    if not was_measured:
+    if not is_measured(tree, index):
         record = replace(record, step=tree.evaluated.get(model.number, reach.step))
         modes = set(reach.grad_modes[model.root : model.root + root.subtree_modules])
         nothing = modes <= {GradMode.NO_GRAD.value, GradMode.INFERENCE.value}
@@ -179,7 +121,6 @@ def _measured(tree: TreeState, model: ModelInfo, index: int) -> ModelRecord:
         has_trained=any(letter in ENTERED for letter in reach.reach[inside.start : inside.stop]),
         stops=tuple(stops),
         never_entered=tuple(tree.modules[i].path for i in line.never_entered if i in inside) if line else (),
-        sentence=sentence(tree, index),
     )
 
 

@@ -9,6 +9,7 @@ from gradtui.protocol.events import (
     CommandApplied,
     CommandRejected,
     DeviceSampled,
+    Event,
     FreezeStateChanged,
     GradientFlowMeasured,
     GradientPathFound,
@@ -39,6 +40,8 @@ from gradtui.state.growth import GrowthWatch
 from gradtui.state.micro_steps import MicroStepNorms
 from gradtui.state.ratio_history import RatioHistory
 from gradtui.state.series import RowHistory, Series
+
+LOG_LENGTH = 1_000
 
 
 @dataclass
@@ -341,6 +344,13 @@ class RunState:
     """How the run deviates from the schedule that is replayed."""
     problems: dict[str, Problem] = field(default_factory=dict)
     """Parts of gradtui that failed, and how."""
+
+    def note(self, event: Event, kind: str, text: str) -> None:
+        """Add an entry to the log: what the user should read later."""
+        self.log.append(LogEntry(event.at, event.step, kind, text))
+        self.log_count += 1
+        if len(self.log) > LOG_LENGTH:
+            del self.log[: LOG_LENGTH // 10]
 
     def note_problem(self, part: str, error: str) -> None:
         """Record a failure of a part of gradtui."""

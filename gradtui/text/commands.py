@@ -29,6 +29,7 @@ from gradtui.protocol.commands import (
     Watch,
     ZeroGradients,
 )
+from gradtui.text.units import plural
 
 _ALL = "the model"
 
@@ -57,7 +58,7 @@ _WORDS: dict[type[Command], str | Callable[[Any], str]] = {
     TraceGradient: lambda command: f"follow the gradient to {command.path or _ALL}",
     FollowMicroSteps: lambda command: f"{'follow' if command.on else 'stop following'} each micro-step",
     PauseAtBadStep: lambda command: f"{'pause' if command.on else 'stop pausing'} at the first NaN",
-    RunSteps: lambda command: "run 1 step" if command.count == 1 else f"run {command.count:,} steps",
+    RunSteps: lambda command: f"run {plural(command.count, 'step')}",
     RunTo: lambda command: f"run to step {command.step:,}",
     Pause: "pause",
     Resume: "go on",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gradtui.protocol.events import NonFiniteFound
 from gradtui.protocol.vocabulary import Phase
+from gradtui.text.units import plural
 
 
 def nonfinite_text(event: NonFiniteFound, *, with_hold: bool = False) -> str:
@@ -65,16 +66,12 @@ def _gradients(event: NonFiniteFound) -> str:
     if event.parameter is None:
         unknown = "" if event.exact else "; which was first is not known, since clipping spreads it to all"
         return f"gradients {event.value}{unknown}"
-    more = f", and of {_count(event.others)}" if event.others else ""
+    more = f", and of {plural(event.others, 'other')}" if event.others else ""
     return f"gradient of {event.parameter} {event.value}{more}"
 
 
 def _parameters(event: NonFiniteFound) -> str:
-    return f"{event.parameter}" + (f" and {_count(event.others)}" if event.others else "")
-
-
-def _count(others: int) -> str:
-    return "1 other" if others == 1 else f"{others} others"
+    return f"{event.parameter}" + (f" and {plural(event.others, 'other')}" if event.others else "")
 
 
 def _since(event: NonFiniteFound) -> str:

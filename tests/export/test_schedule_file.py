@@ -15,7 +15,8 @@ from gradtui.export.schedule_file import load, schedule_text
 from gradtui.protocol.codec import BadEntry
 from gradtui.protocol.commands import Command, SetTrainable, TrainOnly, Undo
 from gradtui.protocol.events import CommandApplied, RunStarted
-from gradtui.state.reducer import INTERVENTIONS_KEPT, apply
+from gradtui.reducer import apply
+from gradtui.reducer.reducer import INTERVENTIONS_KEPT
 from gradtui.state.run_state import RunState
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=20)

@@ -16,7 +16,8 @@ from gradtui.export.summary import SCHEMA, summarise, write
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.vocabulary import BufferInfo, Changed, GradientStats, Holding, Phase, StateReason
-from gradtui.state.reducer import INTERVENTIONS_KEPT, apply
+from gradtui.reducer import apply
+from gradtui.reducer.reducer import INTERVENTIONS_KEPT
 from gradtui.state.run_state import RunState
 
 TOP = {

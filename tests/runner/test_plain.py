@@ -9,9 +9,9 @@ from fakes import coop_model, coop_run, coop_states, device_sample, started
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import Phase
-from gradtui.runner.plain import closing_lines
-from gradtui.state.reducer import apply
+from gradtui.reducer import apply
 from gradtui.state.run_state import RunState
+from gradtui.text import closing_lines
 
 
 def closing(*events: ev.Event) -> str:
@@ -110,10 +110,10 @@ def test_a_peak_names_its_models_where_several_ran() -> None:
     last = next(e for e in reversed(run) if isinstance(e, ev.MemoryMeasured) and e.phase is Phase.FORWARD)
     high, low = (dataclasses.replace(last, peak=gib << 30, models=(number,)) for number, gib in ((1, 5), (2, 4)))
     time = ev.Progress(9.0, 3, 3, 3, 0, (3,), (ev.PhaseTime(Phase.FORWARD, 1.0, 3),), 0.0, 1, 1)
-    assert "peak ≥ 5120.0 MiB\n" in closing(started(), one, *measured, high, time) + "\n"
+    assert "peak ≥ 5.0 GiB\n" in closing(started(), one, *measured, high, time) + "\n"
     # Both are called `net`, so a number tells them apart.
     text = closing(started(), one, *measured, high, other, *measured, low, time) + "\n"
-    assert "peak ≥ 5120.0 MiB with net #1\n" in text
+    assert "peak ≥ 5.0 GiB with net #1\n" in text
     assert [line.partition(":")[0] for line in text.splitlines() if line.startswith("model ")] == [
         "model net #1 (CoOp)", "model net #2 (CoOp)",
     ]  # fmt: skip
@@ -218,12 +218,12 @@ def test_what_measuring_took_is_explained_where_steps_were_exempt_from_the_budge
 def test_the_memory_of_a_device_is_told_with_its_parts() -> None:
     assert "device memory" not in closing(*coop_run(5))
     shown = closing(*coop_run(5), device_sample())
-    mine = "context 1,748.0 MiB + cached 3,272.0 MiB + rounding 100.0 MiB + requested 9,216.0 MiB"
-    assert f"device memory of this process, as read last: 14,336.0 MiB = {mine}" in shown
+    mine = "context 1.71 GiB + cached 3.20 GiB + rounding 100.00 MiB + requested 9.00 GiB"
+    assert f"device memory of this process, as read last: 14.00 GiB = {mine}" in shown
     hidden = closing(*coop_run(5), device_sample(process=None))
-    assert "device memory of all processes, as read last: 15,360.0 MiB = outside 2,772.0 MiB + cached" in hidden
+    assert "device memory of all processes, as read last: 15.00 GiB = outside 2.71 GiB + cached" in hidden
     alone = dataclasses.replace(device_sample(process=None), device_used=None)
-    assert "of torch's allocator, as read last: context unknown + cached 3,272.0 MiB" in closing(*coop_run(5), alone)
+    assert "of torch's allocator, as read last: context unknown + cached 3.20 GiB" in closing(*coop_run(5), alone)
 
 
 def test_the_closing_lines_tell_of_each_model_and_where_backward_stops() -> None:

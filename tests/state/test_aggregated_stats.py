@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import GradientStats
+from gradtui.reducer import apply
 from gradtui.state.aggregated_stats import aggregated_stats, joint_figures_of_modules
-from gradtui.state.reducer import apply
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import subtree
 

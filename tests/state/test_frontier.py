@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradtui.protocol import events as ev
-from gradtui.state.frontier import frontier, sentence, why_it_stops, why_not_entered, with_ancestors
-from gradtui.state.reducer import apply
+from gradtui.reducer import apply
+from gradtui.state.frontier import frontier, with_ancestors
 from gradtui.state.run_state import RunState
+from gradtui.text import frontier_sentence, why_it_stops, why_not_entered
 
 
 def linear(name: str) -> Node:
@@ -40,14 +41,14 @@ def state_of(
 
 
 def said(reach: str, modes: str = "g" * 9, trainable: str = "111111") -> str | None:
-    return sentence(state_of(reach, modes, trainable).tree)
+    return frontier_sentence(state_of(reach, modes, trainable).tree)
 
 
 def test_unknown_until_a_step_was_measured() -> None:
     state = RunState()
     apply(state, CHAIN)
     assert frontier(state.tree) is None
-    assert sentence(state.tree) is None
+    assert frontier_sentence(state.tree) is None
 
 
 def test_it_lies_before_the_first_module_that_trains() -> None:
@@ -71,7 +72,7 @@ def test_what_ran_only_afterwards_is_not_before_it() -> None:
     assert line is not None
     assert (line.stops, line.never_entered) == ((), (8,))
     assert (
-        sentence(state.tree)
+        frontier_sentence(state.tree)
         == "Backward never enters head: what it computed is detached from the loss, or not used in it."
     )
 
@@ -94,7 +95,7 @@ def test_what_became_trainable_since_is_not_called_detached() -> None:
     assert why_not_entered(new.tree, 1) == "it has not been looked at since it became trainable"
     assert why_it_stops(new.tree, 8) == "embed has not been looked at since it became trainable"
     after = state_of("eeppppp--", trainable="111101", states="TTTTC-")
-    assert sentence(after.tree) == (
+    assert frontier_sentence(after.tree) == (
         "Backward never enters layers.3 and head: some of them have not been looked at since they became trainable."
     )
     both = state_of("e------" + "-e", trainable="110001", states="-UCCCT")
@@ -117,7 +118,10 @@ def test_a_prompt_at_the_root_is_where_it_stops() -> None:
     tree = state.tree
     assert [tree.parameters[i].path for i in line.stop_parameters] == ["ctx"]
     assert [tree.modules[i].path for i in line.never_entered] == ["image_encoder"]
-    assert sentence(tree) == "Backward stops at ctx: nothing before it needs a gradient. It never enters image_encoder."
+    assert (
+        frontier_sentence(tree)
+        == "Backward stops at ctx: nothing before it needs a gradient. It never enters image_encoder."
+    )
 
 
 def test_holders_of_a_module() -> None:
@@ -139,7 +143,7 @@ def test_any_letters_make_a_sentence_and_the_parts_never_overlap(reach: str, mod
     for index in line.stops:
         inside = range(index, index + CHAIN.modules[index].subtree_modules)
         assert not set(inside) & set(line.never_entered)
-    words = sentence(state.tree)
+    words = frontier_sentence(state.tree)
     assert words is None or words.endswith(".")
 
 
@@ -152,6 +156,6 @@ def test_a_module_whose_path_is_a_number_is_told_with_its_type() -> None:
         ev.GradientFlowMeasured(1.0, 1, 0, "e--e", "g" * 4, "1" * 4, (0, 1, 2, 3), (0,)),
     ):
         apply(state, event)
-    assert sentence(state.tree) == (
+    assert frontier_sentence(state.tree) == (
         "Backward stops at 2 (Linear): nothing before it needs a gradient. It never enters 0 (Linear) and 1 (Linear)."
     )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import FollowMicroSteps
+from gradtui.reducer import apply
 from gradtui.state.micro_steps import MOST, MicroStepNorms
-from gradtui.state.reducer import apply
 from gradtui.state.run_state import RunState
 
 

@@ -7,9 +7,10 @@ from dataclasses import replace
 from fakes import MIB, coop_model, coop_run, row_of
 
 from gradtui.protocol import events as ev
-from gradtui.state.most_saved import most_saved, most_saved_words
-from gradtui.state.reducer import apply
+from gradtui.reducer import apply
+from gradtui.state.most_saved import most_saved
 from gradtui.state.run_state import RunState, TreeState
+from gradtui.text import most_saved_text
 
 
 def tree_of(*events: ev.Event) -> TreeState:
@@ -33,14 +34,14 @@ def test_a_frozen_encoder_is_named_as_a_whole_with_the_parameter_it_is_kept_for(
     assert most_saved(tree) == row_of(coop_model(), "text_encoder")
     # Eight blocks of six modules that save half a MiB each, and the last norm.
     held = "text_encoder holds 24.5 MiB of the 24.5 MiB saved for backward"
-    assert most_saved_words(tree) == f"{held}: it is frozen, but the gradient of ctx passes through it"
+    assert most_saved_text(tree) == f"{held}: it is frozen, but the gradient of ctx passes through it"
 
 
 def test_the_smallest_part_that_trains_and_holds_most_is_named() -> None:
     tree = tree_of(*coop_run(3))
     tree.trainable = "1" * len(tree.parameters)
     with_saved(tree, {"image_encoder.conv1": 3 * MIB, "image_encoder.conv2": MIB, "": MIB})
-    assert most_saved_words(tree) == (
+    assert most_saved_text(tree) == (
         "image_encoder.conv1 holds 3.0 MiB of the 5.0 MiB saved for backward: its own parameters need gradients"
     )
 
@@ -51,12 +52,12 @@ def test_a_module_without_parameters_has_no_reason_of_its_own() -> None:
     path = "text_encoder.blocks.0.mlp.1"
     tree.trainable = "1" * len(tree.parameters)
     with_saved(tree, {path: 4 * MIB}, {path: ctx})
-    assert most_saved_words(tree) == (
+    assert most_saved_text(tree) == (
         f"{path} holds 4.0 MiB of the 4.0 MiB saved for backward: the gradient of ctx passes through it"
     )
 
 
 def test_where_no_part_holds_most_nothing_is_said() -> None:
     tree = with_saved(tree_of(*coop_run(3)), {"": 2, "image_encoder": 1, "text_encoder": 1})
-    assert most_saved_words(tree) is None
-    assert most_saved_words(tree_of(*coop_run(1))) is None
+    assert most_saved_text(tree) is None
+    assert most_saved_text(tree_of(*coop_run(1))) is None

@@ -8,7 +8,7 @@ import pytest
 
 from gradtui.protocol.events import GradientsMeasured, MemoryMeasured, OutOfMemory
 from gradtui.protocol.vocabulary import HeldStorage, MemoryBytes, Phase
-from gradtui.state.out_of_memory import headline, report, size_text
+from gradtui.text import oom_headline, oom_report, size_text
 
 GIB = 1 << 30
 BOX = OutOfMemory(
@@ -20,7 +20,7 @@ BOX = OutOfMemory(
 
 
 def test_one_line_says_what_where_who_and_the_file() -> None:
-    assert headline(BOX) == (
+    assert oom_headline(BOX) == (
         "CUDA out of memory in encoder.layers.3 (forward): 4.0 GiB activations, 2.0 GiB optimizer state, 1.0 GiB parameters, "
         "1.0 GiB gradients; 1.5 GiB more were asked for; written to /state/box.txt"
     )
@@ -37,7 +37,7 @@ def test_one_line_says_what_where_who_and_the_file() -> None:
     ],
 )
 def test_what_is_unknown_is_left_out(change: dict[str, object], text: str) -> None:
-    assert text in headline(replace(BOX, **change))  # type: ignore[arg-type]
+    assert text in oom_headline(replace(BOX, **change))  # type: ignore[arg-type]
 
 
 def test_the_file_names_bytes_owners_and_the_last_steps() -> None:
@@ -47,7 +47,7 @@ def test_the_file_names_bytes_owners_and_the_last_steps() -> None:
         MemoryMeasured(2.0, 39, Phase.BACKWARD, held, 3 * GIB, False, True),
         GradientsMeasured(2.0, 39, 0.5, None, None),
     ]
-    lines = report(BOX, before).splitlines()
+    lines = oom_report(BOX, before).splitlines()
     assert f"requested  {3 * GIB // 2:,} B (1.5 GiB)" in lines
     assert f"  {'activations':<16} {4 * GIB:,} B (4.0 GiB)" in lines
     assert f"  {'other':<16} {GIB:,} B (1.0 GiB)" in lines
@@ -66,7 +66,7 @@ def test_the_file_names_bytes_owners_and_the_last_steps() -> None:
 
 
 def test_bytes_that_were_not_all_found_are_a_lower_bound() -> None:
-    assert "at least: the time for looking ran out" in report(replace(BOX, whole=False), ())
+    assert "at least: the time for looking ran out" in oom_report(replace(BOX, whole=False), ())
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Pause, PauseAtBadStep, Resume, RunSteps, SetTrainable, StopTraining, Watch
 from gradtui.protocol.histogram import BINS, GradientHistogram
 from gradtui.protocol.vocabulary import GradientStats, OptimizerInfo, Phase
-from gradtui.state.measured import HISTOGRAMS_KEPT
-from gradtui.state.notes import LOG_LENGTH
-from gradtui.state.reducer import _CHANGES, INTERVENTIONS_KEPT, apply
-from gradtui.state.run_state import Problem, RunState
+from gradtui.reducer import apply
+from gradtui.reducer.measured import HISTOGRAMS_KEPT
+from gradtui.reducer.reducer import _CHANGES, INTERVENTIONS_KEPT
+from gradtui.state.run_state import LOG_LENGTH, Problem, RunState
 from gradtui.text import nonfinite_text
 
 MLP = Node("Mlp", "Mlp", (), (Node("fc", "Linear", (("weight", (4, 2)), ("bias", (4,)))),))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.vocabulary import GradientStats, ModelInfo, ModuleInfo, OptimizerInfo, ParameterInfo
+from gradtui.reducer import apply
 from gradtui.state.model_records import model_records, state_counts
-from gradtui.state.reducer import apply
 from gradtui.state.run_state import RunState
 from gradtui.tui.rendering.state_help import why_so
 

@@ -6,8 +6,8 @@ from fakes import coop_model, coop_run, row_of, started
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Pause, Resume, RunSteps, SetTrainable, StopTraining
 from gradtui.protocol.vocabulary import MemoryBytes, OptimizerInfo, Phase
+from gradtui.reducer import apply
 from gradtui.state import selectors
-from gradtui.state.reducer import apply
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import RunStatus
 

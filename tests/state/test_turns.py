@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import ModelInfo, ModuleInfo, OptimizerInfo, ParameterInfo
-from gradtui.state.model_records import RECORDS_KEPT, model_records
-from gradtui.state.reducer import apply
+from gradtui.reducer import apply
+from gradtui.reducer.relisting import RECORDS_KEPT
+from gradtui.state.model_records import model_records
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import measured_step, saved_bytes
 

@@ -11,7 +11,7 @@ from harness import session
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Command, TraceGradient
 from gradtui.protocol.vocabulary import GradientHop, Reach
-from gradtui.state.reducer import apply
+from gradtui.reducer import apply
 from gradtui.state.run_state import RunState
 from gradtui.tui.explanations.gradient_path_lines import chain_facts
 from gradtui.tui.rendering.detail_rows import detail_lines

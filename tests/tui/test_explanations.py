@@ -15,7 +15,7 @@ from gradtui.protocol.vocabulary import (
     ParameterState,
     Phase,
 )
-from gradtui.state.reducer import apply
+from gradtui.reducer import apply
 from gradtui.state.run_state import RunState
 from gradtui.tui.explanations.explanations import explain
 from gradtui.tui.rendering.detail_rows import detail_lines

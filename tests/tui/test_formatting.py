@@ -7,6 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from gradtui.text import BYTES_WIDTH, DASH, bytes_text
 from gradtui.tui.rendering import formatting as fmt
 from gradtui.tui.rendering.lines import width_of
 
@@ -33,7 +34,7 @@ def test_a_float_never_changes_the_width(text: Callable[[float | None], str], wi
 
 @given(whole)
 def test_bytes_and_counts_never_change_the_width(value: int | None) -> None:
-    assert width_of(fmt.bytes_text(value)) == fmt.BYTES_WIDTH
+    assert width_of(bytes_text(value)) == BYTES_WIDTH
     assert width_of(fmt.count_text(value)) == fmt.COUNT_WIDTH
 
 
@@ -45,7 +46,7 @@ def test_a_step_number_fits_its_width(step: int, width: int) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        fmt.bytes_text,
+        bytes_text,
         fmt.count_text,
         fmt.norm_text,
         fmt.value_text,
@@ -55,13 +56,13 @@ def test_a_step_number_fits_its_width(step: int, width: int) -> None:
     ],
 )
 def test_unknown_is_a_dash_and_no_digit(text: Callable[[None], str]) -> None:
-    assert fmt.DASH in text(None)
+    assert DASH in text(None)
     assert not re.search(r"\d", text(None))
 
 
 @given(st.integers(min_value=0, max_value=999 * 1024**6))
 def test_bytes_are_right_to_three_digits(size: int) -> None:
-    number, unit = fmt.bytes_text(size).split()
+    number, unit = bytes_text(size).split()
     factor = 1024 ** ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB").index(unit)
     assert abs(float(number) * factor - size) <= max(0.5, size * 0.0051)
 
@@ -100,7 +101,7 @@ def test_special_values_are_named(value: float, text: str) -> None:
     [(0, "0 B"), (999, "999 B"), (1000, "0.98 KiB"), (1024, "1.00 KiB"), (50_436_506, "48.1 MiB"), (-2048, "-2.0 KiB")],
 )
 def test_bytes_by_example(size: int, text: str) -> None:
-    assert fmt.bytes_text(size).strip() == text
+    assert bytes_text(size).strip() == text
 
 
 @pytest.mark.parametrize(

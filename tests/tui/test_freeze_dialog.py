@@ -8,7 +8,7 @@ from harness import Session, session
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable, TrainOnly
-from gradtui.state.reducer import apply
+from gradtui.reducer import apply
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import pending_parameters
 from gradtui.tui.requests import freeze_choice

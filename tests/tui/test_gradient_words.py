@@ -9,7 +9,7 @@ from fakes import coop_run
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import GradientStats
-from gradtui.state.reducer import apply
+from gradtui.reducer import apply
 from gradtui.state.run_state import RunState
 from gradtui.tui.explanations.gradient_words import (
     gradient_words,

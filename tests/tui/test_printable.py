@@ -17,9 +17,10 @@ from textual.color import Color
 
 from gradtui.printable import printable, without_controls, write_line
 from gradtui.protocol import events as ev
-from gradtui.runner.plain import PlainReporter, closing_lines
-from gradtui.state.reducer import apply
+from gradtui.reducer import apply
+from gradtui.runner.plain import PlainReporter
 from gradtui.state.run_state import RunState
+from gradtui.text import closing_lines
 from gradtui.transport.in_process import EventQueue
 from gradtui.tui.terminal.line_filter import NoControls
 

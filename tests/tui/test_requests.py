@@ -5,7 +5,7 @@ from fakes import coop_model, coop_run, row_of
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Command, Pause, Resume, RunSteps, SetTrainable
-from gradtui.state.reducer import apply
+from gradtui.reducer import apply
 from gradtui.state.run_state import RunState
 from gradtui.tui.requests import requests
 

@@ -9,7 +9,7 @@ from fakes import coop_model, row_of
 
 from gradtui.protocol.events import StepMemoryProfiled
 from gradtui.protocol.vocabulary import Holding, Phase
-from gradtui.state.reducer import apply
+from gradtui.reducer import apply
 from gradtui.state.run_state import RunState
 from gradtui.tui.explanations.memory_profile_view import closing_lines, step_lines, step_request, waiting_lines
 from gradtui.tui.rendering.lines import line_width

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradtui.protocol import events as ev
-from gradtui.state.reducer import apply
+from gradtui.reducer import apply
 from gradtui.state.run_state import RunState
 from gradtui.tui.rendering.lines import Line, line_width
 from gradtui.tui.rendering.palette import STATE_ROLES

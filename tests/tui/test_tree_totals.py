@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradtui.protocol import events as ev
-from gradtui.state.reducer import apply
+from gradtui.reducer import apply
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import recomputed_bytes, saved_bytes, totals
 from gradtui.state.series import joint_norm

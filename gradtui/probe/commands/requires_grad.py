@@ -23,7 +23,7 @@ from gradtui.protocol.commands import SetTrainable
 from gradtui.state import selection as selections
 from gradtui.state.model_parts import within
 from gradtui.state.selection import NothingSelected, Selected
-from gradtui.text import size_text
+from gradtui.text import plural, size_text
 
 
 def select(command: SetTrainable, tree: ModuleTree) -> tuple[str, dict[int, torch.Tensor]]:
@@ -182,7 +182,7 @@ def _all_or_nothing(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
 
 def extent(path: str, chosen: dict[int, torch.Tensor], tree: ModuleTree) -> str:
     size = sum(tree.parameters[index].count for index in chosen)
-    tensors = "1 tensor" if len(chosen) == 1 else f"{len(chosen)} tensors"
+    tensors = plural(len(chosen), "tensor")
     # Further paths are worth a mention only if the user named a path, not a pattern or a preset.
     is_path = any(within(name, path) for index in chosen for name in tree.parameters[index].names)
     elsewhere = [listed for index in chosen if is_path and not within(listed := tree.parameters[index].path, path)]

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import torch
 
 from gradtui.probe.runtime import CommandRefused, CommandResult
-from gradtui.text import size_text
+from gradtui.text import plural, size_text
 
 
 def clear(tensors: Iterable[torch.Tensor], *, to_none: bool) -> CommandResult:
@@ -25,7 +25,7 @@ def clear(tensors: Iterable[torch.Tensor], *, to_none: bool) -> CommandResult:
             tensor.grad = None
         elif tensor.grad is not None:
             tensor.grad.detach_().zero_()
-    tensors_ = "1 tensor" if len(holding) == 1 else f"{len(holding)} tensors"
+    tensors_ = plural(len(holding), "tensor")
     done = f"{size_text(size)} given back" if to_none else f"{size_text(size)} of zeros"
     return CommandResult(f"cleared the gradients of {tensors_}: {done}", ())
 

@@ -32,7 +32,7 @@ from gradtui.probe.torch_private.dynamo_frames import leave_to_python
 from gradtui.probe.torch_private.private_names import module_index_in_backward
 from gradtui.protocol.events import OutOfMemory
 from gradtui.samplers.cuda_allocator import read_allocator
-from gradtui.state.out_of_memory import report
+from gradtui.text import oom_report
 
 if TYPE_CHECKING:
     from gradtui.probe.probe import Probe
@@ -152,7 +152,7 @@ class OomReporter:
     def _written(self, event: OutOfMemory) -> OutOfMemory:
         if self._write_file is None:
             return event
-        text = report(event, self._recent.newest())
+        text = oom_report(event, self._recent.newest())
         try:
             path = self._write_file("out-of-memory", ".txt", lambda file: file.write(text.encode(errors="replace")))
         except OSError as error:

@@ -17,8 +17,8 @@ from textual.timer import Timer
 from textual.types import CSSPathType
 
 from gradtui.protocol.events import GradientHistogramsMeasured
+from gradtui.reducer import apply
 from gradtui.settings import DEFAULT_UI_SHARE
-from gradtui.state.reducer import apply
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import is_classified
 from gradtui.transport.channel import CommandSink, EventSource

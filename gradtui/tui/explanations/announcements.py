@@ -27,9 +27,8 @@ from gradtui.protocol.events import (
     ReceiptTaken,
     ScheduleNoted,
 )
-from gradtui.state.out_of_memory import happened
 from gradtui.state.run_state import RunState
-from gradtui.text import nonfinite_text
+from gradtui.text import nonfinite_text, oom_place
 
 _ANSWERED = (
     PauseAtBadStep,
@@ -73,5 +72,5 @@ def announcement(state: RunState, event: Event) -> Announcement | None:
     if isinstance(event, CommandApplied) and isinstance(event.command, _ANSWERED):
         return Announcement(event.text)
     if isinstance(event, OutOfMemory) and event.categories:
-        return Announcement(f"{happened(event)}; v shows who held it", severity="error")
+        return Announcement(f"{oom_place(event)}; v shows who held it", severity="error")
     return None

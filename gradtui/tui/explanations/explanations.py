@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from gradtui.protocol.vocabulary import STATE_NAMES, BufferInfo, ModuleInfo, ParameterState
-from gradtui.state.freeze_words import contending_words, holding_words
 from gradtui.state.run_state import RunState
-from gradtui.state.same_storage import same_storage_words
 from gradtui.state.selectors import (
     has_trained,
     pending_parameters,
@@ -17,6 +15,7 @@ from gradtui.state.selectors import (
     total_norm_at,
     totals,
 )
+from gradtui.text import contending_text, holding_text, plural, same_storage_text
 from gradtui.tui.explanations.gradient_path_lines import chain_facts
 from gradtui.tui.explanations.gradient_words import (
     adding_up_words,
@@ -53,7 +52,7 @@ def explain(state: RunState, row: int) -> list[DetailRow]:
 
 
 def _buffer(state: RunState, info: BufferInfo) -> list[DetailRow]:
-    tensor = f"{shape_text(info.shape)} {info.dtype}, {_elements(info.count)}, {bytes_text(info.bytes).strip()}"
+    tensor = f"{shape_text(info.shape)} {info.dtype}, {plural(info.count, 'element')}, {bytes_text(info.bytes).strip()}"
     kept = (
         "It is persistent: state_dict has it." if info.persistent else "It is not persistent: state_dict leaves it out."
     )
@@ -72,13 +71,13 @@ def _parameter(state: RunState, index: int) -> list[DetailRow]:
     info = state.tree.parameters[index]
     kind = state_of(state.tree, index)
     chain = chain_facts(state, ~index)
-    tensor = f"{shape_text(info.shape)} {info.dtype}, {_elements(info.count)}, {bytes_text(info.bytes).strip()}"
+    tensor = f"{shape_text(info.shape)} {info.dtype}, {plural(info.count, 'element')}, {bytes_text(info.bytes).strip()}"
     rows = [
         DetailRow("state", (state_letter(kind.value), (f" {STATE_NAMES[kind]}", "strong"))),
         *text_rows("", MEANINGS[kind]),
         *text_rows("", why_so(state, index, chained=bool(chain))),
         *_pending(state, index),
-        *text_rows("contending", contending_words(state.tree, index)),
+        *text_rows("contending", contending_text(state.tree, index)),
         *chain,
         DetailRow("tensor", ((tensor, "text"),)),
         DetailRow("", ((_stored(state, index, kind), "text"),)),
@@ -103,7 +102,7 @@ def _parameter(state: RunState, index: int) -> list[DetailRow]:
 
 
 def _same_storage(state: RunState, index: int) -> str | None:
-    words = same_storage_words(state.tree, index, state.optimizers)
+    words = same_storage_text(state.tree, index, state.optimizers)
     return f"{printable(words)}." if words is not None else None
 
 
@@ -114,9 +113,8 @@ def _module(state: RunState, index: int) -> list[DetailRow]:
     letters = Counter(tree.states[i] for i in subtree(module))
     known = letters.total() > letters["-"]
     trainable = f"{sums.trainable:,} trainable" if known else "which train is not known yet"
-    parameters = (
-        f"{_tensors(module.subtree_parameters)}, {_elements(sums.parameters)} ({trainable}), {_size(sums.bytes)}"
-    )
+    elements = f"{plural(sums.parameters, 'element')} ({trainable})"
+    parameters = f"{plural(module.subtree_parameters, 'tensor')}, {elements}, {_size(sums.bytes)}"
     rows = [DetailRow("type", ((printable(module.type_name), "strong"),))]
     if module.subtree_modules > 1:
         rows.append(DetailRow("contains", ((f"{module.subtree_modules - 1:,} modules", "text"),)))
@@ -131,9 +129,11 @@ def _module(state: RunState, index: int) -> list[DetailRow]:
     rows += chain_facts(state, index)
     waiting = sum(1 for i in pending_parameters(state) if i in subtree(module))
     if waiting:
-        rows.append(DetailRow("pending", ((f"{_tensors(waiting)} on the way to the next step boundary.", "pending"),)))
+        rows.append(
+            DetailRow("pending", ((f"{plural(waiting, 'tensor')} on the way to the next step boundary.", "pending"),))
+        )
     rows += [
-        *text_rows("statistics", holding_words(tree, index)),
+        *text_rows("statistics", holding_text(tree, index)),
         *text_rows("backward", backward_words(state, index)),
         *text_rows("ran", mode_words(state, index)),
         DetailRow("saved", ((saved_words(state, index), "text"),)),
@@ -231,11 +231,3 @@ def _norm_words(state: RunState, norm: float | None) -> str:
     total = total_norm_at(state, state.tree.norms_step)
     share = f"; the norm of all gradients together was {norm_text(total).strip()}" if total is not None else ""
     return f"L2 norm {norm_text(norm).strip()}{step}{share}."
-
-
-def _elements(count: int) -> str:
-    return "1 element" if count == 1 else f"{count:,} elements"
-
-
-def _tensors(count: int) -> str:
-    return "1 tensor" if count == 1 else f"{count:,} tensors"

@@ -13,7 +13,7 @@ from gradtui.protocol.vocabulary import MAX_WAYS, GradientHop, ModuleInfo, Param
 from gradtui.state.run_state import RunState, TreeState
 from gradtui.state.selectors import subtree, total_norm_at
 from gradtui.state.series import joint_norm
-from gradtui.state.state_reasons import why_never
+from gradtui.text import plural, why_never
 from gradtui.tui.rendering import (
     DetailRow,
     Line,
@@ -118,7 +118,7 @@ def _through(tree: TreeState, hops: Sequence[GradientHop], operations: int) -> s
     modules = {hop.module for hop in hops if hop.module >= 0}
     frozen = sum(set(_letters(tree, module)) == _PASSED_MODULES for module in modules)
     passed = f", {frozen:,} of them frozen" if frozen else ""
-    return f"through {_count(operations, 'operation')} of {_count(len(modules), 'module')}{passed}"
+    return f"through {plural(operations, 'operation')} of {plural(len(modules), 'module')}{passed}"
 
 
 def _ways(chain: GradientPathFound) -> str:
@@ -192,7 +192,7 @@ def _folded(state: RunState, hops: Iterable[GradientHop], chain: GradientPathFou
             yield from (_single(state, hop, within) for hop in listed)
             continue
         first, last = blocks[0], blocks[-1]
-        note = f"{_count(len(blocks), 'block')}, {_count(sum(hop.operations for hop in listed), 'operation')}"
+        note = f"{plural(len(blocks), 'block')}, {plural(sum(hop.operations for hop in listed), 'operation')}"
         name = f"{printable(tree.modules[first].path)} … {printable(tree.modules[last].name)}"
         yield _Stop(name, _letters(tree, first), note, _mark(tree, first, within))
 
@@ -257,7 +257,3 @@ def _norm(state: RunState, parameter: int) -> tuple[str, str, str]:
 
 def _names(names: Sequence[str]) -> str:
     return printable(", ".join(re.sub(r"Backward\d*$", "", name) or name for name in names))
-
-
-def _count(number: int, what: str) -> str:
-    return f"1 {what}" if number == 1 else f"{number:,} {what}s"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from gradtui.protocol.events import StepMemoryProfiled
 from gradtui.protocol.vocabulary import Holding, Phase
 from gradtui.state.run_state import RunState
+from gradtui.text import plural
 from gradtui.tui.charts.request import PlotRequest, Series
 from gradtui.tui.rendering import BLANK, Line, bytes_text, elide_start, fit, pad, printable, share_text, wrap
 
@@ -86,7 +87,7 @@ def _holdings(state: RunState, step: StepMemoryProfiled, width: int) -> list[Lin
 
 
 def _kind_line(kind: str, total: int, tensors: int, peak: int) -> Line:
-    count = "1 tensor" if tensors == 1 else f"{tensors:,} tensors"
+    count = plural(tensors, "tensor")
     words = "Python, libraries: no known tensor" if kind == "other" else count
     return (
         (bytes_text(total), "strong"),

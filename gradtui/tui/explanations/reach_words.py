@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from gradtui.protocol.vocabulary import ENTERED, GradMode, ParameterState, Reach
-from gradtui.state.frontier import frontier, why_it_stops, why_not_entered
-from gradtui.state.model_records import model_records, record_words
+from gradtui.state.frontier import frontier
+from gradtui.state.model_records import model_records
 from gradtui.state.run_state import RunState, TreeState
 from gradtui.state.selectors import kept_for, measured_step, saved_bytes, subtree
+from gradtui.text import record_text, why_it_stops, why_not_entered
 from gradtui.tui.rendering import bytes_text, printable
 
 _EARLIER_SHOWN = 8
@@ -103,11 +104,11 @@ def model_lines(state: RunState, index: int) -> list[tuple[str, str]]:
     records = model_records(state)
     number = state.tree.models[listed].number
     own = next((record for record in records if record.current and record.number == number), None)
-    lines = [("model", f"{record_words(own)}.")] if own is not None and own.regimes else []
+    lines = [("model", f"{record_text(own)}.")] if own is not None and own.regimes else []
     gone = [record for record in records if not record.current]
     for record in reversed(gone[-_EARLIER_SHOWN:]):
         label = "" if len(lines) > 1 else "earlier"
-        lines.append((label, f"{printable(record.name)} (step {record.step or 0:,}): {record_words(record)}."))
+        lines.append((label, f"{printable(record.name)} (step {record.step or 0:,}): {record_text(record)}."))
     if len(gone) > _EARLIER_SHOWN:
         lines.append(("", f"and {len(gone) - _EARLIER_SHOWN} before these."))
     return lines

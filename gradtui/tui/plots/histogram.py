@@ -8,6 +8,7 @@ from math import log10
 
 from gradtui.protocol.histogram import BINS, LOWEST, GradientHistogram
 from gradtui.state.run_state import RunState
+from gradtui.text import plural
 from gradtui.tui.charts.layout import LABEL_WIDTH
 from gradtui.tui.charts.request import PlotRequest, Scale, Series
 from gradtui.tui.plots.empty_state import for_watched
@@ -141,7 +142,7 @@ def _shown(counts: Sequence[float]) -> tuple[int, int]:
 
 
 def _headline(state: RunState, spread: Spread, options: PlotOptions, width: int) -> Line:
-    count = "1 element" if spread.elements == 1 else f"{spread.elements:,} elements"
+    count = plural(spread.elements, "element")
     whole = len(with_gradient(state.tree, options.selection)) if options.selection is not None else 0
     words = [f"{spread.tensors:,} of {whole:,} tensors"] if spread.tensors < whole else []
     words += [f"{spread.tensors:,} tensors"] if 1 < spread.tensors >= whole else []

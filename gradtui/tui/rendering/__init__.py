@@ -3,15 +3,13 @@
 This package owns lines and their styles, the palette, number formats, sparklines and the sizes of the panels.
 """
 
+from gradtui.text import BYTES_WIDTH, DASH, bytes_text
 from gradtui.tui.rendering import formatting
 from gradtui.tui.rendering.detail_rows import DetailRow, detail_lines, text_rows
 from gradtui.tui.rendering.formatting import (
-    BYTES_WIDTH,
-    DASH,
     NORM_WIDTH,
     RATE_WIDTH,
     VALUE_WIDTH,
-    bytes_text,
     count_text,
     dtype_text,
     microseconds_text,

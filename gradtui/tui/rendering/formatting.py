@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import math
 
-DASH = "–"
+from gradtui.text.units import DASH, three_digits
 
-BYTES_WIDTH = 8
 COUNT_WIDTH = 5
 NORM_WIDTH = 7
 VALUE_WIDTH = 7
@@ -18,7 +17,6 @@ SHARE_WIDTH = 5
 MICROSECONDS_WIDTH = 7
 SECONDS_WIDTH = 8
 
-_BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _COUNT_UNITS = ("k", "M", "B", "T", "P", "E")
 """Thousands as in deep learning: 7B is seven thousand million parameters."""
 
@@ -40,23 +38,6 @@ _DTYPES = {
 }
 
 
-def bytes_text(size: int | None) -> str:
-    """Format bytes with three digits in powers of 1024, 8 cells: `48.1 MiB`. A negative size has a sign and one digit less."""
-    if size is None:
-        return DASH.rjust(BYTES_WIDTH)
-    limit, value, unit = 999.5 if size >= 0 else 99.5, float(min(abs(size), 10**24)), 0
-    while value >= limit and unit < len(_BYTE_UNITS) - 1:
-        value /= 1024
-        unit += 1
-    if value >= limit:
-        return ("≫ EiB" if size > 0 else "≪ EiB").rjust(BYTES_WIDTH)
-    if size >= 0:
-        number = f"{value:.0f}" if unit == 0 else _three_digits(value)
-    else:
-        number = f"-{value:.0f}" if unit == 0 or value >= 9.95 else f"-{value:.1f}"
-    return f"{number:>4} {_BYTE_UNITS[unit]:<3}"
-
-
 def count_text(count: int | None) -> str:
     """Format a count in 5 cells: whole up to 9,999, then three digits and a unit: `12.6M`."""
     if count is None:
@@ -70,7 +51,7 @@ def count_text(count: int | None) -> str:
         unit += 1
     if value >= limit:
         return ("≫" if count > 0 else "≪").rjust(COUNT_WIDTH)
-    number = _three_digits(value) if count >= 0 else f"-{value:.0f}"
+    number = three_digits(value) if count >= 0 else f"-{value:.0f}"
     return f"{number}{_COUNT_UNITS[unit]}".rjust(COUNT_WIDTH)
 
 
@@ -108,7 +89,7 @@ def rate_text(per_second: float | None) -> str:
         return f"{DASH}/s".rjust(RATE_WIDTH)
     if 0 < per_second < 0.005:
         return "<.01/s".rjust(RATE_WIDTH)
-    number = _three_digits(per_second) if per_second < 999.5 else count_text(round(per_second)).strip()
+    number = three_digits(per_second) if per_second < 999.5 else count_text(round(per_second)).strip()
     return f"{number}/s".rjust(RATE_WIDTH)
 
 
@@ -133,7 +114,7 @@ def microseconds_text(microseconds: float | None) -> str:
         return f"{number} µs".rjust(MICROSECONDS_WIDTH)
     for unit, size in (("ms", 1e3), ("s ", 1e6)):
         if microseconds / size < 999.5:
-            return f"{_three_digits(microseconds / size)} {unit}".rjust(MICROSECONDS_WIDTH)
+            return f"{three_digits(microseconds / size)} {unit}".rjust(MICROSECONDS_WIDTH)
     return ">999 s "
 
 
@@ -161,12 +142,6 @@ def dtype_text(dtype: str) -> str:
     """Format a dtype in at most 4 cells: `f32`, `bf16`."""
     name = dtype.rpartition(".")[2]
     return _DTYPES.get(name, name[:4])
-
-
-def _three_digits(value: float) -> str:
-    if value < 9.995:
-        return f"{value:.2f}"
-    return f"{value:.1f}" if value < 99.95 else f"{value:.0f}"
 
 
 def _not_finite(value: float) -> str:

@@ -13,7 +13,7 @@ from textual.color import Color
 from textual.theme import Theme
 
 from gradtui.protocol.vocabulary import ParameterState
-from gradtui.tui.rendering.formatting import DASH
+from gradtui.text import DASH
 from gradtui.tui.rendering.lines import Span
 
 DARK_THEME = Theme(

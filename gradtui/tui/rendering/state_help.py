@@ -6,7 +6,7 @@ from gradtui.protocol.vocabulary import ParameterState
 from gradtui.state.model_records import is_evaluated_only
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import kept_for, model_of, state_of
-from gradtui.state.state_reasons import cause_of, state_reason
+from gradtui.text import cause_of, state_reason
 from gradtui.tui.rendering.lines import printable
 
 MEANINGS: dict[ParameterState, str] = {

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from gradtui.protocol.vocabulary import ENTERED, ParameterState, Reach
-from gradtui.state.frontier import Frontier, called, frontier, stop_words, why_there, with_ancestors
+from gradtui.state.frontier import Frontier, frontier, with_ancestors
 from gradtui.state.run_state import TreeState
+from gradtui.text import called, stop_text, why_there
 from gradtui.tui.rendering import elide_start, printable, width_of
 from gradtui.tui.tree.tree_rows import buffer_at
 
@@ -64,7 +65,7 @@ def frontier_words(tree: TreeState, line: Frontier | None, width: int) -> str:
     """Describe the frontier in a few words for the frame of the tree; empty if there is none."""
     if line is None or not line.never_entered:
         return ""
-    where = stop_words(tree, line)
+    where = stop_text(tree, line)
     if where is not None:
         begin, short, rest = "backward stops at ", f"{STOPS} ", printable(where.removeprefix("at "))
     else:
@@ -74,7 +75,7 @@ def frontier_words(tree: TreeState, line: Frontier | None, width: int) -> str:
     if width_of(whole) <= width:
         return whole
     if where is not None and len(begin) + width_of(rest) > width:
-        rest = printable((stop_words(tree, line, named=1) or "").removeprefix("at "))
+        rest = printable((stop_text(tree, line, named=1) or "").removeprefix("at "))
     begin = begin if len(begin) + width_of(rest) <= width else short
     room = width - len(begin)
     return begin + elide_start(rest, room) if begin and room >= _MIN_ROOM else ""

@@ -14,8 +14,9 @@ from watched import Watched, watched
 from zoo import SPECIMENS
 
 from gradtui.protocol.events import GradientFlowMeasured
-from gradtui.state.frontier import Frontier, frontier, sentence
+from gradtui.state.frontier import Frontier, frontier
 from gradtui.state.run_state import RunState
+from gradtui.text import frontier_sentence
 
 WIDTH = 8
 
@@ -139,7 +140,7 @@ def test_the_gradient_runs_through_frozen_modules_that_are_never_called_themselv
     ids=["frozen", "no_grad", "detached"],
 )
 def test_why_backward_stops_there(model: Backbone, words: str) -> None:
-    said = sentence(trained(model).state.tree)
+    said = frontier_sentence(trained(model).state.tree)
     assert said is not None
     assert "stops at head: " in said
     assert words in said
@@ -180,7 +181,7 @@ def test_a_teacher_that_runs_under_no_grad_is_never_entered() -> None:
     # The first of two models of one class, neither of which is a global variable.
     assert [model.name for model in seen.state.tree.models] == ["Backbone", "Backbone_2"]
     assert line_of(seen.state) == ([], ["Backbone"])
-    assert sentence(seen.state.tree) == "Backward never enters Backbone: it runs under no_grad."
+    assert frontier_sentence(seen.state.tree) == "Backward never enters Backbone: it runs under no_grad."
 
 
 @pytest.mark.parametrize("reentrant", [True, False])
@@ -217,7 +218,7 @@ def test_features_that_are_computed_before_the_step_lie_behind_the_frontier() ->
             model.head(features).square().mean().backward()
             optimizer.step()
     assert line_of(seen.state) == (["head"], ["embed", "blocks"])
-    assert sentence(seen.state.tree) == (
+    assert frontier_sentence(seen.state.tree) == (
         "Backward stops at head: what comes before it runs under no_grad. It never enters embed and blocks."
     )
 

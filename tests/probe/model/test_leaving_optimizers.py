@@ -21,7 +21,7 @@ from watched import Watched, watched
 from gradtui.export.summary import summarise
 from gradtui.protocol.commands import Command, SetTrainable, TrainOnly, Undo
 from gradtui.protocol.vocabulary import Phase
-from gradtui.runner.plain import closing_lines
+from gradtui.text import closing_lines
 
 Make = Callable[[list[Any]], torch.optim.Optimizer]
 At = Mapping[int, Callable[[int], Command]]

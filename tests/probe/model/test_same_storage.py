@@ -8,8 +8,7 @@ from torch import Tensor, nn
 from watched import Watched, watched
 
 from gradtui.probe.model.tree_builder import build
-from gradtui.state.same_storage import same_storage_lines
-from gradtui.state.state_reasons import cause_of
+from gradtui.text import cause_of, same_storage_lines
 from gradtui.tui.explanations.explanations import explain
 from gradtui.tui.rendering.detail_rows import detail_lines
 

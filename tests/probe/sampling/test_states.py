@@ -26,8 +26,7 @@ from gradtui.probe.sampling.parameter_state_reporter import ParameterStateReport
 from gradtui.probe.sampling.parameter_states import Classified
 from gradtui.protocol.events import ParametersClassified
 from gradtui.protocol.vocabulary import Reach, StateReason
-from gradtui.state.frontier import sentence
-from gradtui.state.state_reasons import state_reason
+from gradtui.text import frontier_sentence, state_reason
 
 X = torch.linspace(-1, 1, 24).view(6, 4)
 
@@ -279,7 +278,7 @@ def test_a_gradient_passes_what_is_frozen_within_a_reentrant_checkpoint(depth: i
     assert tree.reach is not None
     reach = {info.path: letter for info, letter in zip(tree.modules, tree.reach.reach)}
     assert reach["encoder"] == reach["encoder.0"] == reach["adapter"] == Reach.THROUGH.value
-    assert sentence(tree) == "Backward runs through every module that ran and has parameters."
+    assert frontier_sentence(tree) == "Backward runs through every module that ran and has parameters."
 
 
 def test_a_dummy_input_makes_a_reentrant_checkpoint_train_what_is_behind_the_frozen_part() -> None:
@@ -298,7 +297,7 @@ def test_a_reentrant_checkpoint_without_an_input_that_requires_a_gradient_is_nam
     assert of(letters, "encoder") == {"C"}
     assert of(letters, "head") == {"T"}
     adapter = next(i for i, info in enumerate(seen.state.tree.parameters) if info.path == "adapter.weight")
-    for words in (state_reason(seen.state.tree, adapter), sentence(seen.state.tree)):
+    for words in (state_reason(seen.state.tree, adapter), frontier_sentence(seen.state.tree)):
         assert words is not None
         assert "in a reentrant checkpoint, no input of which requires a gradient" in words
         assert "no_grad" not in words

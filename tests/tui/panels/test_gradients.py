@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import FollowMicroSteps
-from gradtui.state.reducer import apply
+from gradtui.reducer import apply
 from gradtui.state.run_state import RunState
 from gradtui.tui.charts.plotter import Plotter
 from gradtui.tui.explanations.norm_curve import NormCurve

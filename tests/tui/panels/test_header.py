@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Command, Pause, Resume, RunSteps, RunTo, StopTraining
 from gradtui.protocol.vocabulary import Phase
-from gradtui.state.reducer import apply
+from gradtui.reducer import apply
 from gradtui.state.run_state import RunState
 from gradtui.tui.panels.header import HeaderState, header_line
 from gradtui.tui.rendering.lines import line_width

@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import MemoryBytes, Phase
-from gradtui.state.reducer import apply
+from gradtui.reducer import apply
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import highest_peak
+from gradtui.text import bytes_text
 from gradtui.tui.panels.memory import MAIN_PHASES, memory_request, memory_table, memory_title, memory_view, next_phase
 from gradtui.tui.panels.memory_bars import CHOSEN_MARK, MemoryOptions
 from gradtui.tui.panels.memory_parts import AT_LOAD, PARTS, parts_of
-from gradtui.tui.rendering.formatting import bytes_text
 from gradtui.tui.rendering.lines import Line, line_width
 
 MODEL = coop_model()

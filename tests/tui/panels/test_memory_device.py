@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradtui.protocol import events as ev
+from gradtui.reducer import apply
 from gradtui.state.reconciliation import Reconciliation, reconcile
-from gradtui.state.reducer import apply
 from gradtui.state.run_state import RunState
 from gradtui.tui.explanations.device_explanations import MEANINGS, device_facts
 from gradtui.tui.explanations.memory_device import ROLES, device_lines, heading

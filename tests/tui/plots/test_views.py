@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gradtui.protocol import events as ev
 from gradtui.protocol.histogram import BINS, LOWEST, GradientHistogram
 from gradtui.protocol.vocabulary import GradientStats
-from gradtui.state.reducer import apply
+from gradtui.reducer import apply
 from gradtui.state.run_state import RunState
 from gradtui.tui.charts.plotter import Plotter
 from gradtui.tui.plots.depth import depth_plot, depth_table

@@ -11,7 +11,7 @@ _NAMED = 3
 _MAX_LINES = 4
 
 
-def same_storage_words(tree: TreeState, index: int, optimizers: Sequence[OptimizerInfo]) -> str | None:
+def same_storage_text(tree: TreeState, index: int, optimizers: Sequence[OptimizerInfo]) -> str | None:
     """What it means that others use the memory of a parameter, as a sentence without a full stop; None where none do."""
     others = tree.parameters[index].same_storage
     if not others:
@@ -32,7 +32,7 @@ def same_storage_lines(tree: TreeState, optimizers: Sequence[OptimizerInfo]) -> 
     for index, info in enumerate(tree.parameters):
         if info.same_storage and info.path not in told:
             told.update(info.same_storage)
-            lines.append(same_storage_words(tree, index, optimizers) or "")
+            lines.append(same_storage_text(tree, index, optimizers) or "")
     return lines[:_MAX_LINES]
 
 

@@ -19,18 +19,22 @@ from gradtui.protocol.commands import (
     TraceStep,
     Watch,
 )
-from gradtui.state import measured
-from gradtui.state.checkpoint_words import checkpoint_lines
-from gradtui.state.freeze_words import contended_words, verified_words
+from gradtui.reducer import measured
+from gradtui.reducer.relisting import keep_records, relisted, relisted_history, relisted_optimizer, relisted_trace
 from gradtui.state.growth import GrowthWatch
-from gradtui.state.model_records import keep_records, record_words
-from gradtui.state.notes import note
-from gradtui.state.out_of_memory import headline
-from gradtui.state.relisting import relisted, relisted_history, relisted_optimizer, relisted_trace
 from gradtui.state.run_state import RunState, TreeState
 from gradtui.state.selectors import is_classified, subtree
 from gradtui.state.series import Series
-from gradtui.text import command_text, unregistered_lines
+from gradtui.text import (
+    checkpoint_lines,
+    command_text,
+    contended_text,
+    oom_headline,
+    plural,
+    record_text,
+    unregistered_lines,
+    verified_text,
+)
 
 INTERVENTIONS_KEPT = 1_000
 REFUSALS_KEPT = 64
@@ -60,7 +64,7 @@ def _is_of_another_listing(state: RunState, event: ev.Event) -> bool:
 
 def _run_started(state: RunState, event: ev.RunStarted) -> None:
     state.started = event
-    note(state, event, "run", f"started {event.script}")
+    state.note(event, "run", f"started {event.script}")
 
 
 def _torch_imported(state: RunState, event: ev.TorchImported) -> None:
@@ -88,7 +92,7 @@ def _models_found(state: RunState, event: ev.ModelsFound) -> None:
             state.norm_summary.of_earlier_models, state.norm_summary.replaced_at = True, event.step
     _note_gone(state, event, before)
     names = ", ".join(model.type_name for model in event.models)
-    note(state, event, "model", f"found {names} ({_count(len(event.parameters), 'tensor')})")
+    state.note(event, "model", f"found {names} ({plural(len(event.parameters), 'tensor')})")
 
 
 def _still_trains(before: TreeState, event: ev.ModelsFound) -> bool:
@@ -106,9 +110,9 @@ def _note_gone(state: RunState, event: ev.ModelsFound, before: TreeState) -> Non
     gone = {model.number for model in before.models} - {model.number for model in event.models}
     for record in [state.models[number] for number in sorted(gone) if number in state.models]:
         if record.part_of is not None and not record.has_trained:
-            note(state, event, "model", f"{record.name} is part of {record.part_of} now")
+            state.note(event, "model", f"{record.name} is part of {record.part_of} now")
         elif record.step is not None:
-            note(state, event, "model", f"{record.name} is gone: {record_words(record)}")
+            state.note(event, "model", f"{record.name} is gone: {record_text(record)}")
 
 
 def _device_found(state: RunState, event: ev.DeviceFound) -> None:
@@ -126,7 +130,7 @@ def _optimizers_found(state: RunState, event: ev.OptimizersFound) -> None:
     state.optimizers = event.optimizers
     state.optimizer_steps += [0] * (len(event.optimizers) - len(state.optimizer_steps))
     for optimizer in event.optimizers[known:]:
-        note(state, event, "model", f"found optimizer {optimizer.type_name}")
+        state.note(event, "model", f"found optimizer {optimizer.type_name}")
 
 
 def _progress(state: RunState, event: ev.Progress) -> None:
@@ -144,8 +148,7 @@ def _progress(state: RunState, event: ev.Progress) -> None:
     cost = state.cost
     cost.norms_every, cost.ledger_every = event.norms_every, event.ledger_every
     if event.readings_dropped and not cost.readings_dropped:
-        note(
-            state,
+        state.note(
             event,
             "probe",
             "gradients not measured: the device is too far behind, and training does not wait for it",
@@ -195,14 +198,14 @@ def _applied(state: RunState, event: ev.CommandApplied) -> None:
         state.single_steps = isinstance(event.command, RunSteps)
         state.runs_to = event.command.step if isinstance(event.command, RunTo) else None
         return
-    note(state, event, "applied", event.text)
+    state.note(event, "applied", event.text)
 
 
 def _rejected(state: RunState, event: ev.CommandRejected) -> None:
     state.pending.pop(event.command.id, None)
     state.refused.append(event)
     del state.refused[:-REFUSALS_KEPT]
-    note(state, event, "rejected", f"cannot {command_text(event.command)}: {event.reason}")
+    state.note(event, "rejected", f"cannot {command_text(event.command)}: {event.reason}")
 
 
 def _checkpointing(state: RunState, event: ev.CheckpointingChanged) -> None:
@@ -221,11 +224,11 @@ def _groups(state: RunState, event: ev.GroupsRead) -> None:
 
 
 def _receipt(state: RunState, event: ev.ReceiptTaken) -> None:
-    note(state, event, "receipt" if event.held else "rejected", event.text)
+    state.note(event, "receipt" if event.held else "rejected", event.text)
 
 
 def _verified(state: RunState, event: ev.FreezeVerified) -> None:
-    note(state, event, "moved" if event.moved else "verified", verified_words(event))
+    state.note(event, "moved" if event.moved else "verified", verified_text(event))
 
 
 def _in_force(state: RunState, event: ev.FreezeStateChanged) -> None:
@@ -237,11 +240,11 @@ def _extended(state: RunState, event: ev.OptimizersExtended) -> None:
     state.extended = event if event.optimizers or event.taken_out else None
     for line in checkpoint_lines(state):
         if line not in said:
-            note(state, event, "checkpoint", line)
+            state.note(event, "checkpoint", line)
 
 
 def _contended(state: RunState, event: ev.FreezeOverridden) -> None:
-    note(state, event, "contending", contended_words(event))
+    state.note(event, "contending", contended_text(event))
 
 
 def _pause_changed(state: RunState, event: ev.PauseChanged) -> None:
@@ -249,7 +252,7 @@ def _pause_changed(state: RunState, event: ev.PauseChanged) -> None:
         state.runs_to = None
     state.paused = event.paused
     if event.paused or not state.single_steps:
-        note(state, event, "run", "paused" if event.paused else "running")
+        state.note(event, "run", "paused" if event.paused else "running")
     if event.paused:
         state.single_steps = False
 
@@ -260,36 +263,32 @@ def _probe_failed(state: RunState, event: ev.ProbeFailed) -> None:
     if not (is_new or event.disabled):
         return
     ending = "; its further failures are not reported" if event.disabled else ""
-    note(state, event, "probe", f"{event.part} failed: {event.error}{ending}; training was not touched")
+    state.note(event, "probe", f"{event.part} failed: {event.error}{ending}; training was not touched")
 
 
 def _out_of_memory(state: RunState, event: ev.OutOfMemory) -> None:
     state.out_of_memory.append(event)
-    note(state, event, "out of memory", headline(event))
+    state.note(event, "out of memory", oom_headline(event))
 
 
 def _schedule_noted(state: RunState, event: ev.ScheduleNoted) -> None:
     state.schedule_notes.append(event.text)
     state.schedule_failed |= event.failed
-    note(state, event, "schedule", event.text)
+    state.note(event, "schedule", event.text)
 
 
 def _unregistered(state: RunState, event: ev.UnregisteredFound) -> None:
     before, state.unregistered = set(unregistered_lines(state.unregistered)), event.modules
     for line in unregistered_lines(event.modules):
         if line not in before:
-            note(state, event, "model", line)
+            state.note(event, "model", line)
 
 
 def _run_ended(state: RunState, event: ev.RunEnded) -> None:
     state.ended = event
     state.paused = False
     state.pending.clear()
-    note(state, event, "run", f"ended with exit code {event.exit_code}")
-
-
-def _count(number: int, what: str) -> str:
-    return f"1 {what}" if number == 1 else f"{number:,} {what}s"
+    state.note(event, "run", f"ended with exit code {event.exit_code}")
 
 
 def _smooth(old: float, new: float) -> float:

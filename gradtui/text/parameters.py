@@ -1,10 +1,11 @@
-"""Why parameters are in their states, in words. Pure."""
+"""Describe the states of parameters: why they have them, which are a problem, and which moved although frozen. Pure."""
 
 from __future__ import annotations
 
+from gradtui.protocol.events import ParametersClassified
 from gradtui.protocol.vocabulary import STATE_NAMES, ParameterState, Reach, StateReason
-from gradtui.state.frontier import why_not_entered
-from gradtui.state.run_state import TreeState
+from gradtui.state.run_state import RunState, TreeState
+from gradtui.text.frontier import why_not_entered
 
 CAUSES: dict[StateReason, str] = {
     StateReason.CLEARED: "backward stored the gradient, and .grad was cleared before the optimizer stepped",
@@ -64,6 +65,26 @@ def why_never(tree: TreeState, module: int) -> str | None:
     return None
 
 
+def moved_text(state: RunState, event: ParametersClassified) -> str | None:
+    """Parameters that this event is the first to call moved, or to name the cause of; in words, None if there are none.
+
+    What a person froze is left out: the answer to that is an event of its own.
+    """
+    moved, tree = ParameterState.MOVED.value, state.tree
+    if moved not in event.states:
+        return None
+    by_command = {index for applied in state.interventions for index in applied.parameters}
+    groups: dict[str, list[str]] = {}
+    for index, info in enumerate(tree.parameters):
+        if event.states[index] != moved or index in by_command:
+            continue
+        cause = _letter_cause(event.reasons, index)
+        if tree.states[index] != moved or (cause is not None and _letter_cause(tree.reasons, index) is None):
+            groups.setdefault(cause or "requires_grad is off, and something writes to it", []).append(info.path)
+    said = [f"{_first_and_count(paths)} moved while frozen by the script: {cause}" for cause, paths in groups.items()]
+    return "; ".join(said) or None
+
+
 def problem_lines(tree: TreeState) -> list[str]:
     """Return a line for each problem state and cause, with the first few of its parameters by name."""
     groups: dict[tuple[str, str], list[str]] = {}
@@ -83,3 +104,11 @@ def _listed(paths: list[str]) -> str:
     if len(paths) <= _NAMED + 1:
         return ", ".join(paths)
     return f"{', '.join(paths[:_NAMED])} and {len(paths) - _NAMED:,} more"
+
+
+def _letter_cause(reasons: str, index: int) -> str | None:
+    return CAUSES.get(StateReason(reasons[index])) if index < len(reasons) else None
+
+
+def _first_and_count(paths: list[str]) -> str:
+    return " and ".join(paths[:2]) if len(paths) <= 2 else f"{paths[0]} and {len(paths) - 1:,} more"

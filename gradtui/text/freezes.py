@@ -7,24 +7,25 @@ from collections.abc import Sequence
 from gradtui.protocol.events import FreezeOverridden, FreezeVerified
 from gradtui.protocol.vocabulary import ModuleInfo
 from gradtui.state.run_state import TreeState
+from gradtui.text.units import plural
 
 _MAX_NAMES = 3
 
 
-def verified_words(event: FreezeVerified) -> str:
+def verified_text(event: FreezeVerified) -> str:
     """The receipt of a freeze: that it held, or what moved and why."""
-    steps = _count(event.steps, "step")
+    steps = plural(event.steps, "step")
     if not event.moved:
-        held = f", and so did the statistics of {_count(event.statistics, 'module')}" if event.statistics else ""
-        return f"{_count(event.parameters, 'tensor')} held still for {steps}{held}"
+        held = f", and so did the statistics of {plural(event.statistics, 'module')}" if event.statistics else ""
+        return f"{plural(event.parameters, 'tensor')} held still for {steps}{held}"
     by_cause: dict[str, list[str]] = {}
     for path, cause in zip(event.moved, event.causes or ("",) * len(event.moved)):
         by_cause.setdefault(cause, []).append(path)
     told = [_names(paths) + (f" ({cause})" if cause else "") for cause, paths in by_cause.items()]
-    return f"{len(event.moved)} of {_count(event.parameters, 'frozen tensor')} moved: {'; '.join(told)}"
+    return f"{len(event.moved)} of {plural(event.parameters, 'frozen tensor')} moved: {'; '.join(told)}"
 
 
-def contended_words(event: FreezeOverridden) -> str:
+def contended_text(event: FreezeOverridden) -> str:
     """Return the message that the script sets parameters that the user froze back to trainable."""
     what = _names(event.paths) or "what was frozen"
     if event.given_up is not None:
@@ -33,7 +34,7 @@ def contended_words(event: FreezeOverridden) -> str:
     return f"the script has set {what} back to trainable{times}; frozen again"
 
 
-def contending_words(tree: TreeState, parameter: int) -> str | None:
+def contending_text(tree: TreeState, parameter: int) -> str | None:
     """What a parameter's row says of it, None where the script leaves it as it was frozen."""
     if tree.freezes is None or parameter not in tree.freezes.contending:
         return None
@@ -43,7 +44,7 @@ def contending_words(tree: TreeState, parameter: int) -> str | None:
     )
 
 
-def holding_words(tree: TreeState, index: int) -> str | None:
+def holding_text(tree: TreeState, index: int) -> str | None:
     """What a module's row says of running statistics that are held in it, None where none are."""
     held = tree.freezes.holding if tree.freezes is not None else ()
     module = tree.modules[index]
@@ -56,7 +57,7 @@ def holding_words(tree: TreeState, index: int) -> str | None:
             "does not collect any, until it is unfrozen."
         )
     kinds = _names(_kinds([tree.modules[each] for each in within]))
-    return f"{_count(len(within), 'module')} in it ({kinds}) hold{'s' if len(within) == 1 else ''} running statistics still."
+    return f"{plural(len(within), 'module')} in it ({kinds}) hold{'s' if len(within) == 1 else ''} running statistics still."
 
 
 def _kinds(modules: Sequence[ModuleInfo]) -> list[str]:
@@ -65,7 +66,3 @@ def _kinds(modules: Sequence[ModuleInfo]) -> list[str]:
 
 def _names(paths: Sequence[str]) -> str:
     return ", ".join(paths[:_MAX_NAMES]) + (" …" if len(paths) > _MAX_NAMES else "")
-
-
-def _count(number: int, what: str) -> str:
-    return f"1 {what}" if number == 1 else f"{number:,} {what}s"

@@ -6,19 +6,19 @@ from collections.abc import Iterable, Iterator
 
 from gradtui.protocol.events import Event, GradientsMeasured, MemoryMeasured, OutOfMemory
 from gradtui.protocol.vocabulary import MEMORY_CATEGORIES, HeldStorage
-from gradtui.text import size_text
+from gradtui.text.units import size_text
 
 _NAMED = 4
 """Maximum number of categories on the one line, the largest first."""
 
 
-def happened(event: OutOfMemory) -> str:
+def oom_place(event: OutOfMemory) -> str:
     """Return which device ran out of memory, and in which module and phase, as far as that is known."""
     module = "" if event.module is None else event.module or "the model"
     return f"{_device(event)} out of memory in {f'{module} ({event.phase})' if module else event.phase.value}"
 
 
-def headline(event: OutOfMemory) -> str:
+def oom_headline(event: OutOfMemory) -> str:
     """What ran out where, who held it, and where it is written down."""
     held = sorted(_with_other(event), key=lambda pair: -pair[1])
     named = [f"{size_text(size)} {category.replace('_', ' ')}" for category, size in held[:_NAMED] if size > 0]
@@ -31,13 +31,13 @@ def headline(event: OutOfMemory) -> str:
         parts.append(f"written to {event.file}")
     elif event.trouble is not None:
         parts.append(f"not written down: {event.trouble}")
-    return happened(event) + (f": {'; '.join(parts)}" if parts else "")
+    return oom_place(event) + (f": {'; '.join(parts)}" if parts else "")
 
 
-def report(event: OutOfMemory, before: Iterable[Event]) -> str:
+def oom_report(event: OutOfMemory, before: Iterable[Event]) -> str:
     """The whole file: the moment, who held what, the largest storages, and the last steps that were measured."""
     lines = [
-        happened(event),
+        oom_place(event),
         "",
         f"when       {event.at:.1f} s after the start, after {event.step} steps; failure {event.number} of this run",
         f"where      {event.device}, phase {event.phase}, module {_module(event)}",

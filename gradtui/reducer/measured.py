@@ -8,11 +8,9 @@ from typing import TypeVar
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import ParameterState, Phase
-from gradtui.state.moved import newly_moved
-from gradtui.state.notes import note
+from gradtui.reducer.turns import take_reach, take_saved
 from gradtui.state.run_state import NormSummary, RunState, TreeState
-from gradtui.state.turns import take_reach, take_saved
-from gradtui.text import nonfinite_text
+from gradtui.text import growth_text, moved_text, nonfinite_text
 
 HISTOGRAMS_KEPT = 256
 _ROWS_KEPT = 32
@@ -137,7 +135,7 @@ def bad_step_found(state: RunState, event: ev.NonFiniteFound) -> None:
     state.bad_step = state.bad_step or event
     # The pause is over with the first bad step, whether or not the run could be held there.
     state.pauses_at_bad_step = False
-    note(state, event, "not finite", nonfinite_text(event, with_hold=True))
+    state.note(event, "not finite", nonfinite_text(event, with_hold=True))
 
 
 def ledger_taken(state: RunState, event: ev.MemoryMeasured) -> None:
@@ -149,7 +147,7 @@ def ledger_taken(state: RunState, event: ev.MemoryMeasured) -> None:
         state.unexplained_first = event.held.other
     growth = state.growth.add(event) if event.phase is Phase.OPTIMIZER else None
     if growth is not None:
-        note(state, event, "growth", str(growth))
+        state.note(event, "growth", growth_text(growth))
     if event.peak is not None:
         higher = record.peak is None or event.peak > record.peak
         if higher:
@@ -185,13 +183,13 @@ def reach(state: RunState, event: ev.GradientFlowMeasured) -> None:
 
 def classified(state: RunState, event: ev.ParametersClassified) -> None:
     if len(event.states) == len(state.tree.parameters):
-        moved = newly_moved(state, event)
+        moved = moved_text(state, event)
         if event.states.strip(ParameterState.UNKNOWN.value):
             state.trained_tree = None
         state.tree.states, state.tree.trainable = event.states, event.trainable
         state.tree.reasons = event.reasons
         if moved is not None:
-            note(state, event, "moved", moved)
+            state.note(event, "moved", moved)
 
 
 def phase_sampled(state: RunState, event: ev.PhaseSampled) -> None:

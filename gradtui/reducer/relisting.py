@@ -12,8 +12,12 @@ from typing import TypeVar
 
 from gradtui.protocol.events import GradientFlowMeasured, ModelsFound, SavedBytesMeasured, StepMemoryProfiled
 from gradtui.protocol.vocabulary import GradMode, OptimizerInfo, Reach, StateReason
-from gradtui.state.run_state import TreeState, Turn
+from gradtui.state.model_records import known_record
+from gradtui.state.run_state import RunState, TreeState, Turn
 from gradtui.state.series import RowHistory
+from gradtui.text import record_sentence
+
+RECORDS_KEPT = 64
 
 T = TypeVar("T")
 
@@ -154,3 +158,32 @@ class _IndexMapping:
 
 def _moved(values: Sequence[T], former: Sequence[int], unknown: T) -> list[T]:
     return [values[index] if 0 <= index < len(values) else unknown for index in former]
+
+
+def keep_records(state: RunState, event: ModelsFound) -> None:
+    """Keep the records of models that are not in the new list, before it replaces the old one."""
+    hosts = _hosts(event)
+    listed = {model.number for model in event.models}
+    for index, model in enumerate(state.tree.models):
+        record = known_record(state, index)
+        if record.step is not None or record.trainable is not None:
+            root = state.tree.modules[model.root]
+            inside = range(model.root, model.root + root.subtree_modules)
+            host = next((hosts[module] for module in inside if module in hosts), None)
+            part_of = host if model.number not in listed else None
+            state.models.pop(record.number, None)
+            state.models[record.number] = replace(
+                record, current=False, part_of=part_of, sentence=record_sentence(state, record)
+            )
+    for number in [*state.models][:-RECORDS_KEPT]:
+        del state.models[number]
+
+
+def _hosts(event: ModelsFound) -> dict[int, str]:
+    """Map the former index of each module to the name of the model that contains it now."""
+    hosts: dict[int, str] = {}
+    for model in event.models:
+        inside = range(model.root, model.root + event.modules[model.root].subtree_modules)
+        hosts |= {event.former_modules[index]: model.name for index in inside if index < len(event.former_modules)}
+    hosts.pop(-1, None)
+    return hosts

@@ -1,0 +1,220 @@
+"""The lines of a run without a screen: its progress, and the closing report. Pure."""
+
+from __future__ import annotations
+
+import math
+
+from gradtui.protocol.vocabulary import Phase
+from gradtui.state.model_records import model_labels, model_records, peak_owner, reported_tree, state_counts
+from gradtui.state.reconciliation import reconcile
+from gradtui.state.run_state import CostRecord, ModelRecord, NormSummary, PhaseRecord, RunState
+from gradtui.text.checkpoints import checkpoint_lines
+from gradtui.text.device_times import clock_lines
+from gradtui.text.frontier import frontier_sentence
+from gradtui.text.memory import graph_lines, most_saved_text
+from gradtui.text.models import record_text
+from gradtui.text.nonfinite import nonfinite_text
+from gradtui.text.out_of_memory import oom_headline
+from gradtui.text.parameters import problem_lines
+from gradtui.text.same_storage import same_storage_lines
+from gradtui.text.units import size_text
+from gradtui.text.unregistered_modules import unregistered_lines
+
+_MODELS_SHOWN = 8
+"""Maximum number of models in the closing lines, if the run had more than exist now. The summary has more."""
+
+_BUSY_CHILDREN_S = 0.5
+"""Child processes that have used less CPU time together have trained nothing: importing torch takes longer."""
+
+
+def progress_line(state: RunState) -> str:
+    """Return the progress of the run as one line."""
+    parts = [f"step {state.step:,}"]
+    if state.steps_per_second is not None:
+        parts.append(f"{state.steps_per_second:.3g}/s")
+    if state.loss.last is not None:
+        parts.append(f"loss {state.loss.last:.4g}{_of_step(state, state.loss.steps[-1])}")
+    if state.gradient_norm.last is not None:
+        parts.append(f"gradient norm {state.gradient_norm.last:.3g}{_of_step(state, state.gradient_norm.steps[-1])}")
+    total = _largest_total(state)
+    if total is not None:
+        parts.append(size_text(total))
+    parts.append(str(state.phase))
+    return "  ".join(parts)
+
+
+def _of_step(state: RunState, step: int) -> str:
+    return f" (step {step:,})" if step != state.step else ""
+
+
+def _largest_total(state: RunState) -> int | None:
+    totals = [record.last.held.total for record in state.phases.values() if record.last is not None]
+    return max((total for total in totals if total is not None), default=None)
+
+
+def schedule_lines(state: RunState) -> list[str]:
+    """Return how the run deviated from its schedule; empty if it did not."""
+    return [f"schedule: {note}" for note in state.schedule_notes]
+
+
+def closing_lines(state: RunState) -> list[str]:
+    """Return the closing report of a run that has ended."""
+    tree = reported_tree(state)
+    endings = [f"step {event.step:,}: {oom_headline(event)}" for event in state.out_of_memory if event.categories]
+    endings += schedule_lines(state)
+    if state.step == 0 and state.micro_steps == 0:
+        return [*_untrained_lines(state), *endings]
+    by_hand = " without an optimizer" if state.step and not sum(state.optimizer_steps) else ""
+    lines = [
+        f"{state.step} steps{by_hand}, {state.micro_steps} micro-steps in {state.seconds:.1f} s"
+        + (f", {state.skipped_steps} skipped" if state.skipped_steps else "")
+    ]
+    lines += _model_lines(state)
+    frontier = frontier_sentence(tree)
+    if frontier is not None:
+        lines.append(frontier[0].lower() + frontier[1:].rstrip("."))
+    saved = most_saved_text(tree)
+    if saved is not None:
+        lines.append(saved)
+    named = [f"{count} {words}" for words, count in state_counts(state, tree).items()]
+    if named:
+        lines.append("parameter tensors: " + ", ".join(named))
+    lines += unregistered_lines(state.unregistered)
+    lines += problem_lines(tree) + same_storage_lines(tree, state.optimizers)
+    lines += _phase_lines(state)
+    lines += graph_lines(state)
+    lines += _device_words(state)
+    lines += _gradient_lines(state)
+    return lines + _cost_lines(state.cost) + checkpoint_lines(state) + endings
+
+
+def _model_lines(state: RunState) -> list[str]:
+    labels = model_labels(state)
+    # A model that became part of another one before it was trained is not reported as a model of its own.
+    records = [each for each in model_records(state) if each.part_of is None or each.has_trained]
+    shown = records[-max(_MODELS_SHOWN, len(state.tree.models)) :]
+    left_out = [f"{len(records) - len(shown)} earlier models are not listed"] if len(shown) < len(records) else []
+    return left_out + [f"model {_model_words(record, labels[record.number])}" for record in shown]
+
+
+def _phase_lines(state: RunState) -> list[str]:
+    """Return the time and the peak memory of each phase."""
+    lines: list[str] = []
+    elapsed = math.fsum(record.seconds for record in state.phases.values())
+    for phase in Phase:
+        record = state.phases[phase]
+        if record.seconds or record.count:
+            lines.append(_phase_line(phase, record, elapsed, peak_owner(state, record)))
+    lines += [f"  {line}" for line in clock_lines(state)]
+    if state.traced is not None:
+        where = _peak_owner(state, state.traced.peak_module)
+        size = size_text(state.traced.peak)
+        lines.append(f"within a step memory was highest in {state.traced.peak_phase}{where}: {size}")
+    return lines
+
+
+def _untrained_lines(state: RunState) -> list[str]:
+    failed = state.ended is not None and (state.ended.error is not None or state.ended.exit_code != 0)
+    happened = "failed before it trained anything" if failed else "ran to its end without training anything"
+    happened = "was stopped before it trained anything" if failed and state.schedule_failed else happened
+    asked = state.phases[Phase.BACKWARD].count
+    if asked:
+        return [
+            ("the script failed. It called" if failed else "the script called")
+            + f" torch.autograd.grad or torch.func {asked:,} times, and never backward() or an optimizer",
+            "gradtui counts no steps without these, and does not see what the script does with such gradients",
+            *_phase_lines(state),
+        ]
+    lines = [f"the script {happened} in this process: no backward, no optimizer step"]
+    elsewhere = state.ended.child_cpu_seconds if state.ended is not None else None
+    if elsewhere is not None and elsewhere >= _BUSY_CHILDREN_S:
+        lines.append(
+            f"its child processes used {elsewhere:.1f} s of CPU time; gradtui watches one process only "
+            "and does not show what they train"
+        )
+    return lines
+
+
+def _cost_lines(cost: CostRecord) -> list[str]:
+    """Return the overhead, and why it may be above the budget: some steps are exempt from it."""
+    if not cost.steps:
+        return []
+    share = f"{100 * (cost.share or 0.0):.1f} %"
+    clock = "" if cost.own_device_seconds is None else " (host time, or device time where that is longer)"
+    lines = [f"measuring took {cost.own_seconds * 1e6 / cost.steps:.0f} µs a step, {share}{clock}"]
+    others = "" if cost.share_of_others is None else f"{100 * cost.share_of_others:.1f} %"
+    if cost.exempt_steps and others != share:
+        count = f"{min(cost.exempt_steps, cost.steps):,} of {cost.steps:,} steps"
+        exempt = f"the budget does not apply to the first steps and to steps after a change ({count})"
+        lines.append(exempt + (f"; in the other steps measuring took {others}" if others else ""))
+    return lines
+
+
+def _gradient_lines(state: RunState) -> list[str]:
+    lines = []
+    norms = state.norm_summary
+    if norms.last is not None:
+        lines.append(_norm_line(state, norms))
+        if norms.unconfirmed_steps:
+            count = f"at {norms.unconfirmed_steps:,} of these steps"
+            lines.append(f"{count} the norm is of the end of backward: the script may have clipped it afterwards")
+    return lines if state.bad_step is None else [*lines, nonfinite_text(state.bad_step)]
+
+
+def _norm_line(state: RunState, norms: NormSummary) -> str:
+    """Return `gradient norm 5.99 (step 1) → 3.78 (step 40), min 1.72 (step 31), max 6.1 (step 2), read at 33 of 40 steps`."""
+    ends = [
+        f"{norm:.3g} (step {step:,})" for norm, step in ((norms.first, norms.first_step), (norms.last, norms.last_step))
+    ]
+    parts = [" → ".join(ends) if norms.measured_steps > 1 else ends[0]]
+    if norms.measured_steps > 2:
+        named = (("min", norms.smallest, norms.smallest_step), ("max", norms.largest, norms.largest_step))
+        parts += [f"{name} {norm:.3g} (step {step:,})" for name, norm, step in named if norm is not None]
+    steps = max(state.step - norms.since_step, norms.measured_steps)
+    since = f" since the models changed at step {norms.since_step:,}" if norms.since_step else ""
+    read = "1 step" if steps == 1 else f"{norms.measured_steps:,} of {steps:,} steps"
+    stepped = sum(count > 0 for count in state.optimizer_steps)
+    whose = f" of {stepped} optimizers" if stepped > 1 and not norms.since_step else ""
+    return f"gradient norm {', '.join(parts)}, read at {read}{whose}{since}{_left_out(state)}"
+
+
+def _model_words(model: ModelRecord, label: str) -> str:
+    # Many scripts call the variable "model", which does not identify it.
+    named = model.type_name if label in ("model", model.type_name) else f"{label} ({model.type_name})"
+    return f"{named}: {record_text(model)}" if model.step is not None else named
+
+
+def _device_words(state: RunState) -> list[str]:
+    """Return the driver's last memory figure and its parts; empty without a CUDA device."""
+    found = reconcile(state.device)
+    if found is None:
+        return []
+    whose = {"process": "of this process", "device": "of all processes", None: "of torch's allocator"}[found.scope]
+    total = "" if found.total is None else f" {size_text(found.total, 2)} ="
+    parts = " + ".join(
+        f"{part.name} {'unknown' if part.size is None else size_text(part.size, 2)}" for part in reversed(found.parts)
+    )
+    return [f"device memory {whose}, as read last:{total} {parts}"]
+
+
+def _phase_line(phase: Phase, record: PhaseRecord, elapsed: float, owner: str) -> str:
+    share = 100 * record.seconds / elapsed if elapsed else 0.0
+    exact = "" if record.peak_exact else "≥ "
+    whose = f" with {owner}" if owner else ""
+    memory = "" if record.peak is None else f"  peak {exact}{size_text(record.peak)}{whose}"
+    return f"  {phase.value:<10} {record.seconds:8.2f} s {share:5.1f} %{memory}"
+
+
+def _peak_owner(state: RunState, module: int) -> str:
+    """Return ` at PATH`, with the model's name if it is needed. If several models exist at once, their paths begin with it."""
+    if module < 0:
+        return ""
+    tree, labels = state.tree, model_labels(state)
+    owner = tree.modules[module]
+    label = labels.get(tree.models[0].number, "") if len(tree.models) == 1 and len(labels) > 1 else ""
+    return f" at {owner.path or owner.name}{f' of {label}' if label and owner.path else ''}"
+
+
+def _left_out(state: RunState) -> str:
+    dropped = state.cost.readings_dropped
+    return f"; {dropped:,} were left out because the device was behind" if dropped else ""

@@ -1,0 +1,67 @@
+"""Describe in words what holds memory: graphs that stay alive, growth, and most of the saved bytes. Pure."""
+
+from __future__ import annotations
+
+from gradtui.protocol.events import GraphsAlive
+from gradtui.protocol.vocabulary import Phase
+from gradtui.state.growth import Growth
+from gradtui.state.most_saved import is_frozen, most_saved
+from gradtui.state.run_state import RunState, TreeState
+from gradtui.state.selectors import kept_for, saved_bytes, subtree
+from gradtui.text.frontier import called
+from gradtui.text.units import plural, size_text
+
+_MIN_SAVED = 1 << 20
+"""Bytes. Less than this is no reason for a line."""
+
+
+def living_text(event: GraphsAlive) -> str:
+    """How many forwards' graphs are alive, since when, and what they keep."""
+    least = "at least " if event.at_least else ""
+    forwards = plural(event.forwards, "forward")
+    since = f"since step {event.since_step:,}" if event.since_step else "since before the first step"
+    kept = f"{size_text(event.bytes)} of activations at step {event.step:,}"
+    return f"the script holds the graphs of {least}{forwards} that no backward has reached, {since}: {kept}"
+
+
+def graph_lines(state: RunState) -> list[str]:
+    """What there is to say of them when the run has ended, and of evaluations that autograd recorded."""
+    lines = [living_text(state.graphs)] if state.graphs is not None and state.graphs.forwards else []
+    last = state.phases[Phase.EVAL].last
+    if last is not None and last.held.activations:
+        kept = f"{size_text(last.held.activations)} of activations"
+        lines.append(f"evaluation did not run under torch.no_grad(): {kept} when a forward of it ended")
+    return lines
+
+
+def growth_text(growth: Growth) -> str:
+    """Describe memory that grows step after step, with the numbers."""
+    share = f"{size_text(growth.category_bytes)} of it in {growth.category.replace('_', ' ')}"
+    return (
+        f"memory at the end of a step grew by {size_text(growth.bytes)} from step {growth.since_step:,} to "
+        f"{growth.step:,}, {share}: something of each step is kept"
+    )
+
+
+def most_saved_text(tree: TreeState) -> str | None:
+    """That part with its bytes, and the reason why autograd keeps them; None where no part holds most, or all is little."""
+    index = most_saved(tree)
+    if index is None or tree.saved is None or tree.saved.total < _MIN_SAVED:
+        return None
+    size, total = size_text(saved_bytes(tree, index) or 0), size_text(tree.saved.total)
+    held = f"{called(tree, index)} holds {size} of the {total} saved for backward"
+    return f"{held}{_why(tree, index)}"
+
+
+def _why(tree: TreeState, index: int) -> str:
+    upstream = kept_for(tree, index)
+    through = f"the gradient of {tree.parameters[upstream].path} passes through it" if upstream is not None else ""
+    where = subtree(tree.modules[index])
+    if is_frozen(tree, index):
+        return f": it is frozen, but {through}" if through else ": it is frozen"
+    if not where:
+        return f": {through}" if through else ""
+    if "1" not in tree.trainable[where.start : where.stop]:
+        return f": {through}" if through else ""
+    own = ": its own parameters need gradients"
+    return f"{own}, and {through}" if through else own
