@@ -14,7 +14,7 @@ from gradtui.probe.hooks import CapturedWork, CudaGraphs, cuda_graphs, torch_hoo
 from gradtui.probe.memory import MemoryCounter, MemoryProfileSchedule
 from gradtui.probe.model import IndexMapping, ModelRegistry, is_constructing
 from gradtui.probe.runtime import HookSet, OverheadMeter, RunClock, SamplingSchedule
-from gradtui.probe.sampling import StepSampler
+from gradtui.probe.sampling import Extent, StepSampler
 from gradtui.probe.steps import Epochs, EvalDetector, FastPath, OptimizerStepStack, PhaseTracker, StepCounter
 from gradtui.probe.torch_private.private_names import has_stand_ins
 from gradtui.protocol.events import Event, PauseChanged, ProbeFailed
@@ -128,7 +128,9 @@ class Probe:
         optimizer = self._marked.optimizer()
         may_be_there = optimizer is not None or self._is_by_hand()
         if may_be_there and self._boundary_open and not self.counter.left_out:
-            self.norms.measure_late(self.counter.steps, optimizer)
+            is_measured = self.norms.measure_late(self.counter.steps, optimizer)
+            if is_measured and self.step_sampler.extent is not Extent.WHOLE:
+                self.step_sampler.norms_measured(optimizer, self.norms.latest.by_index, skipped=False)
 
     def on_forward_pre(self, now: int, module: nn.Module) -> bool:
         """Handle a call of a root module; return whether `on_forward_post` must follow."""
@@ -316,6 +318,9 @@ class Probe:
                 self.step_sampler.finish_step(optimizer, self.norms.latest.by_index, skipped)
             with self.hooks.guarded("gradient norms"):
                 self.norms.latest.forget_frozen()
+        elif self.norms.is_due and self.step_sampler.extent is not Extent.WHOLE:
+            with self.hooks.guarded("examination"):
+                self.step_sampler.norms_measured(optimizer, self.norms.latest.by_index, skipped)
         with self.hooks.guarded("freezes"):
             self.dispatcher.freezes.after_step(self.counter.steps, optimizer)
         self._flush_if_due(now)
@@ -429,11 +434,9 @@ class Probe:
                 self.dispatcher.cross(executed, self._is_by_hand())
         with self.hooks.guarded("examination"):
             self.step_sampler.begin_step(executed, cost, root)
-        expected = self.counter.is_last(executed) or self.dispatcher.holds_soon(executed)
-        step_sampler = self.step_sampler
-        self.norms.begin_step(
-            executed, wanted=step_sampler.sampled_step is not None, expected=expected, waits=step_sampler.waits
-        )
+        extent, is_sampled = self.step_sampler.extent, self.step_sampler.sampled_step is not None
+        expected = self.counter.is_last(executed) or self.dispatcher.holds_soon(executed) or extent is Extent.NORMS
+        self.norms.begin_step(executed, wanted=is_sampled, expected=expected, waits=extent is Extent.NOTHING)
 
     def _hold(self, held: bool) -> None:
         now = self.clock.now()

@@ -136,7 +136,7 @@ class GradNormCollector:
             executed: number of steps executed so far.
             wanted: the step is sampled.
             expected: the user will look at the step.
-            waits: it is too early for any other measurement.
+            waits: it is too early for a measurement, except of a step that the user looks at or that may be the last one.
         """
         if self.is_due:
             self._cadence.record_cost(
@@ -149,7 +149,8 @@ class GradNormCollector:
         if self._ends_epoch_within(executed) == 0:
             early = True
             self.epochs.ends()
-        may, free, length = self._is_free or not waits, self._is_free, self._view.round_length
+        may = not waits or early or self._is_free or self._watched.is_asked
+        free, length = self._is_free, self._view.round_length
         self.is_due = may and self._cadence.is_due(executed, length, wanted=free, early=early)
         if self._hooks.is_off("gradient norms"):
             self.is_due = False
@@ -247,15 +248,21 @@ class GradNormCollector:
                 self._measure(step, optimizer, has_run)
         self._reading_ns += perf_counter_ns() - began
 
-    def measure_late(self, step: int, optimizer: Optimizer | None) -> None:
-        """Measure the newest step after its end if it was not measured: its gradients may still be there."""
+    def measure_late(self, step: int, optimizer: Optimizer | None) -> bool:
+        """Measure the newest step after its end if it was not measured: its gradients may still be there.
+
+        May wait for the device. Return whether gradients were there.
+        """
         # A fused optimizer does not unscale its gradients.
         is_still_scaled = self.is_scaled and getattr(optimizer, "_step_supports_amp_scaling", False)
         if step <= self._newest or is_still_scaled:
-            return
-        if any(parameter.grad is not None for _, parameter in self._applied_by(optimizer)):
-            self._loss, self._wanted, self._late = None, False, step
-            self.measure(step, optimizer, has_run=True)
+            return False
+        if all(parameter.grad is None for _, parameter in self._applied_by(optimizer)):
+            return False
+        self._loss, self._wanted, self._late = None, False, step
+        self.measure(step, optimizer, has_run=True)
+        self._meter.finish()
+        return True
 
     def _measure(self, step: int, optimizer: Optimizer | None, has_run: bool) -> None:
         self._newest = step

@@ -33,6 +33,8 @@ class OverheadMeter:
         """Record steps that ended at these moments: the script's own share of their time is what the hooks did not take."""
         own, self._at_step = self.hooks.own_ns - self._at_step, self.hooks.own_ns
         each = max(0, own) // len(moments)
+        if self.step_time.recent:
+            self.step_time.total += (moments[-1] - self._stepped_at) / 1e9
         if len(moments) > _NEWEST:
             self._stepped_at, moments = moments[-_NEWEST - 1], moments[-_NEWEST:]
         for now in moments:

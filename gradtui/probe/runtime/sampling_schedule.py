@@ -25,6 +25,8 @@ class StepTime:
 
     def __init__(self) -> None:
         self.seconds = 0.0
+        self.total = 0.0
+        """The training time so far, without the first step, whose duration includes the setup before it."""
         self.recent: deque[float] = deque(maxlen=5)
         """The durations of the newest steps, the newest last."""
 

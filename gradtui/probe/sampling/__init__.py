@@ -4,8 +4,10 @@ This package decides which steps are sampled and what is measured in them. From 
 parameter: whether it trains or is frozen, and why.
 """
 
+from gradtui.probe.sampling.first_sample import Extent
 from gradtui.probe.sampling.step_sampler import StepSampler
 
 __all__ = [
+    "Extent",
     "StepSampler",
 ]

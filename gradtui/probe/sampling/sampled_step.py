@@ -36,9 +36,7 @@ _GRAD = GradMode.GRAD.value
 class SampledStep:
     """The measurements of one step, from its first forward to that of the next step."""
 
-    def __init__(self, tree: ModuleTree, trace: ModuleCallLog, *, is_partial: bool = False) -> None:
-        self.is_partial = is_partial
-        """Only the states of the parameters are measured: no module calls, no graph, no memory."""
+    def __init__(self, tree: ModuleTree, trace: ModuleCallLog) -> None:
         self.trace = trace
         """The order of module calls in this step and in earlier steps of the same round."""
         self.tree = tree

@@ -74,14 +74,14 @@ class StepSampler:
         self._counter = counter
         self._ledgers = PhaseMemory(emit, clock, view, counter, allocator, traces)
         self.batches = self._ledgers.batches
-        self._first = FirstSample(view, step_time)
-        self.waits = False
-        """The model is so large that its first sample is put off beyond the current step."""
+        self.extent = Extent.WHOLE
+        """Which measurements the current step allows."""
         self.times = DeviceTimes(emit, clock, phases, hooks)
         self._cadence = cadence
         self._traces = traces
         self.gradients = GradientPathRequests(emit, clock, view, cadence)
         self.states = ParameterStateReporter(emit, clock, view)
+        self._first = FirstSample(view, step_time, self.states.toggled)
         self._frozen = DriftDetector()
         self._unregistered = Unregistered(emit, clock)
         self._reach = GradientFlowReporter(emit, clock, view, counter)
@@ -146,6 +146,8 @@ class StepSampler:
             began = perf_counter_ns()
             if indices := self.states.outdated():
                 self.states.switched.update(indices)
+                if self.extent is not Extent.WHOLE:
+                    self.states.toggled(self._counter.steps)
                 self._cadence.force(_AFTER_A_TOGGLE * self._view.round_length)
             self._switches_at = now + _BETWEEN_SWITCHES * (perf_counter_ns() - began)
 
@@ -173,7 +175,7 @@ class StepSampler:
         self.times.step = step + 1
         self.recomputation.stop()
         before = self.sampled_step
-        if not self._traces.settle(cost) and before is not None and not before.is_partial:
+        if not self._traces.settle(cost) and before is not None:
             self._cadence.record_cost(cost, self.times.newest_excess[True])
         self.sampled_step = None
         # A memory profile takes several times as long as a sample.
@@ -182,9 +184,8 @@ class StepSampler:
         is_new = index >= 0 and self._begun_with.get(index, 0) < (1 if self._cadence.is_long else _OF_EACH_ROOT)
         due = self._cadence.is_due(step, self._view.round_length, wanted=traced or is_new)
         self._traces.drop()
-        extent = self._first.extent(step, is_asked=traced or self.gradients.is_asked)
-        self.waits = extent is Extent.NOTHING
-        due = due and not self.waits and self._can_sample()
+        self.extent = self._first.extent(step, is_asked=traced or self.gradients.is_asked)
+        due = due and self.extent is Extent.WHOLE and self._can_sample()
         self.batches.begin(on=due or self.follows())
         if not due:
             if self.follows():
@@ -199,10 +200,6 @@ class StepSampler:
         tree = self._view.tree
         index = tree.index_of(root)
         self._begun_with[index] = self._begun_with.get(index, 0) + 1
-        if extent is Extent.STATES:
-            self.tracer.stop()
-            self.sampled_step = SampledStep(tree, ModuleCallLog(), is_partial=True)
-            return
         # A tensor computed in one optimizer's step may be used in the next one's, such as the generated images of a
         # GAN.
         same_round = before is not None and before.tree is tree and step % self._view.round_length > 0
@@ -218,7 +215,7 @@ class StepSampler:
     def on_backward(self, outputs: Any, keeps_graph: bool) -> None:
         """Walk the autograd graph of `outputs`, on which backward is about to run."""
         sampled_step = self.sampled_step
-        if sampled_step is None or sampled_step.is_partial or not self._can_sample():
+        if sampled_step is None or not self._can_sample():
             return
         facts = sampled_step.on_backward(outputs, self._ledgers.ledger, self.recomputation)
         if facts is not None:
@@ -259,7 +256,7 @@ class StepSampler:
         if sampled_step is None:
             self._ledgers.skipped()
             return
-        if sampled_step.is_partial or not self._can_sample():
+        if not self._can_sample():
             self._ledgers.passed_over(phase)
             return
         if phase is Phase.FORWARD:
@@ -339,6 +336,12 @@ class StepSampler:
         if traced is not None:
             self._emit(traced)
         self.tracer.stop()
+
+    @alone
+    def norms_measured(self, optimizer: Optimizer | None, norms: Mapping[int, float], skipped: bool) -> None:
+        """Emit the states after a step that was measured but not sampled, since it does not allow a whole sample."""
+        if self._can_sample() and not self._view.tree.is_gone():
+            self._classify(SampledStep(self._view.tree, ModuleCallLog()), optimizer, norms, skipped)
 
     def _classify(
         self, sampled_step: SampledStep, optimizer: Optimizer | None, norms: Mapping[int, float], skipped: bool

@@ -9,8 +9,7 @@ import gc
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType, SimpleNamespace
-from typing import TYPE_CHECKING, cast
+from types import FrameType
 
 import pytest
 import torch
@@ -21,13 +20,7 @@ import gradtui
 from gradtui.probe.gradients import grad_norms
 from gradtui.probe.model.storages import StorageCount
 from gradtui.probe.runtime.sampling_schedule import SamplingSchedule, StepTime
-from gradtui.probe.sampling import first_sample, step_sampler
-from gradtui.probe.sampling.first_sample import Extent, FirstSample
-from gradtui.protocol.commands import SetTrainable
-from gradtui.protocol.events import GradientsMeasured
-
-if TYPE_CHECKING:
-    from gradtui.probe.model.model_registry import ModelRegistry
+from gradtui.probe.sampling import step_sampler
 
 OURS = str(Path(gradtui.__file__).parent)
 MAX_CALLS = 41.0
@@ -120,56 +113,3 @@ def test_one_that_takes_long_is_not_made_again_at_once_whoever_pays_for_it(secon
             found.append(executed)
             cadence.record_cost(seconds, for_another=executed == 0)
     assert found == measured
-
-
-def extents(step_s: float, building_s: float, steps: int, *, asked_at: int = -1) -> list[Extent]:
-    """What `FirstSample` says of each step, where steps of `step_s` follow a first one of 9 s, most of it loading."""
-    view = cast("ModelRegistry", SimpleNamespace(tree=SimpleNamespace(listing=1), building_s=building_s))
-    step_time, found = StepTime(), []
-    first = FirstSample(view, step_time)
-    for executed in range(steps):
-        found.append(first.extent(executed, is_asked=executed == asked_at))
-        step_time.add(step_s if executed else 9.0)
-    return found
-
-
-def test_a_small_model_is_sampled_at_once() -> None:
-    assert extents(0.001, 0.05, 3) == [Extent.WHOLE] * 3
-
-
-def test_the_first_samples_of_a_large_model_cost_a_twentieth_of_the_training_so_far() -> None:
-    found = extents(1.0, 0.3, 30)
-    states, whole = found.index(Extent.STATES), found.index(Extent.WHOLE)
-    # Norms and states take as long as the listing, 0.3 s, and a whole sample four times as long.
-    assert (states, whole) == (6, 24)
-    assert {*found[:states], *found[states + 1 : whole]} == {Extent.NOTHING}
-    assert {*found[whole:]} == {Extent.WHOLE}
-
-
-def test_what_the_person_asks_for_is_not_put_off() -> None:
-    assert extents(1.0, 0.3, 4, asked_at=2) == [Extent.NOTHING, Extent.NOTHING, Extent.WHOLE, Extent.NOTHING]
-
-
-def test_a_large_model_shows_nothing_at_first_and_everything_once_the_person_freezes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(first_sample, "_LARGE_S", 0.0)
-    with watched(budget=0.01) as run:
-        model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-
-        def step() -> None:
-            optimizer.zero_grad()
-            model(torch.ones(1, 2)).sum().backward()
-            optimizer.step()
-
-        for _ in range(2):
-            step()
-        assert [row.path for row in run.state.tree.parameters] == ["0.weight", "0.bias", "1.weight", "1.bias"]
-        assert {*run.state.tree.states} <= {"-"}
-        assert not run.all(GradientsMeasured)
-        run.submit(lambda number: SetTrainable(number, "0.weight", trainable=False))
-        for _ in range(2):
-            step()
-        assert run.state.tree.states == "CTTT"
-        assert run.all(GradientsMeasured)
