@@ -1,98 +1,4 @@
-"""The closing summary of a run as JSON-ready data.
-
-Schema 1. Values are bytes, seconds and counts. `null` stands for an unknown value, and for a number that JSON cannot represent
-(NaN, infinity).
-
-Steps. `steps` counts the executed optimizer steps of all optimizers together, `micro_steps` the outermost backward calls. A
-step that a loss scaler skips counts in `skipped_steps`. Within a fused optimizer on a CUDA device such a step counts as
-executed until the device has answered; the next step then gets its number. `dropped_readings` counts steps and micro-steps that
-were not measured because a device had not finished the readings before or had no memory left for them.
-`steps_with_estimated_phases` is 0: gradtui times the phases of every step. `steps_exempt_from_budget` counts steps that were
-sampled regardless of the budget (the first ones, and those after a change); `share_of_other_steps` is the share of the time of
-the other steps that measuring took, null where there are none.
-
-Parameters. `state` is the letter of `gradtui.protocol.vocabulary.ParameterState`, null while it is unknown. `state_reason` says
-in words why the parameter is in that state (why backward does not reach it, what changes it while it is frozen, why its state
-is unknown); it is null where `state` needs no explanation. `same_storage` lists the paths of other parameters that are
-different objects over the same memory: an optimizer that has several of them updates that memory once for each. `local_count`
-is the number of elements that this process holds of a tensor spread over several processes, and `gradient_norm` covers these
-elements; it is null for any other tensor. `gradient` has the statistics of the gradient last measured beyond its norm (see
-`gradtui.protocol.vocabulary.GradientStats`). For a module and for the whole run it combines the parameters that train:
-`tensors` of them out of `of` have statistics, each from the last step that measured it (`first_step` to `last_step`; see
-`gradtui.state.aggregated_stats`).
-
-Gradient norms. `gradient_norm` is the norm of the gradients as the optimizer applied them. Not every step is measured: `first`,
-`last`, `min` and `max` are of `measured_steps` out of `of_steps` executed steps since `since_step`, and each states its step
-(`first_step` and so on). `unconfirmed_steps` counts the measured steps of a script without an optimizer that cleared its
-gradients by itself: gradtui read them when backward ended, and the script may have changed them before its update.
-`gradient_norm_step` is the step at which a parameter's norm was read, `gradient_norm_steps` the first and the last such step of
-a module; `gradient` of the same row may be of another step, which it states. `micro_steps` of `gradient_norm` has the norm
-accumulated after each micro-step of the last step, before clipping, if the user follows micro-steps.
-
-Phases. `seconds` is host time over the whole run. On a device it is the time that the host took to launch operations and to
-wait for the device. `device_seconds` is device time in the `device_steps` sampled steps that were timed on the CUDA device that
-holds most of the models, null if no step was timed: the time between two timing events on its current stream, which includes
-the time that the stream was idle and excludes gradtui's own operations. `us_per_step` of `cost` counts host time, and device
-time where that is longer for the same operations; `device_us_per_step` is the device time of gradtui's own operations alone,
-null where none was timed. `bytes_end` is null for a phase whose end was never measured, which includes a phase that did not
-occur. Its categories count each storage once. Together with `other` they add up to `total`, except that `offloaded` is no part
-of it where `offload_outside` is true: then the models are on a device, and the offloaded tensors on the host. `other_at_load`
-is the memory in no category when the first forward began (imports, data sets), `other_first_step` what the first step added
-(buffers that MKL and oneDNN keep, late imports), `other_since` the rest of `other`: Python's own objects, results that are
-still alive. `exact` says that every category was measured, `peak_exact` that `bytes_peak` is the phase's peak and not only a
-lower bound. `peak_models` has the names of the models that had run in the step of that peak; the second of several models with
-one name is `name #2`.
-
-Memory. `saved_bytes` of a row of `modules` is what autograd keeps for backward in the module's own operations;
-`subtree_saved_bytes` adds the modules within it. `saved_bytes` of a parameter is that of the module that owns it. A storage is
-charged to the operation that saved it first in the forward. `living_graphs` describes the graphs of `forwards` calls of root
-modules that are alive at the end of `step` although no backward of that step reached them (collected losses, evaluation without
-`no_grad`), null where there are none: the step of the oldest one, 0 before the first step, and the bytes they keep, which are
-activations. Where `at_least` is true there may be more of them, and the oldest may be of a later step. `buffers` are the
-tensors of modules that are no parameters, as they were when gradtui listed the models; `state_dict` has those that are
-`persistent`. `checkpointed` has the modules with operations in checkpointed regions: the bytes that backward recomputes there
-(null if unknown), and the inputs that a region keeps, counted under the innermost module that contains the region.
-`device_memory` (see `gradtui.export.device_memory`) is null where no CUDA device was in use. `out_of_memory` lists the failed
-allocations, whether or not the script caught the exception: the first few with the holders of the memory at that time, and only
-some of many more.
-
-Commands. `freezes` describes what commands hold frozen at the end: the paths of the parameters; of those, the ones that the
-script has set back to trainable since (they were frozen again); and the paths of the modules whose running statistics are held.
-`added_to_optimizers` lists the optimizers that hold parameters which commands have added: `own` counts the script's own
-parameters, `added` has the paths of the others. `trained_and_taken_out` has the paths of parameters that have trained because
-of a command and that are frozen again: their weights differ from those that the script keeps frozen. `interventions` are the
-newest applied changes, whoever made them: `command` and its fields as in a schedule file (`gradtui.protocol.codec`), the number
-of executed steps (`step`) and of steps that a loss scaler had skipped since (`skipped`) when the change was applied, and the
-paths of the parameters that it froze or unfroze. `interventions_dropped` counts the older ones. `refused` are the newest
-commands that were not carried out (a pause on one of several ranks), each with the `reason`.
-
-Optimizers. `optimizers` has every optimizer that was made or stepped, in order, each with its own number of `steps`; `freed`
-says that it no longer exists. After the first 1,000, a new optimizer takes the row of a freed one, and its steps are added:
-`sharing` is the number of optimizers that share a row. `group_settings` has the settings of each parameter group by the
-optimizer's own names (`lr`, `momentum`, `betas`); `since_steps` are two steps, and the settings are in use since a step from
-the first to the second.
-
-Models. `models` are in the order gradtui found them: at most the last 64 that are gone (`current` false), with their last
-measurements, then those that exist now. `evaluated_only` says that the model ran for evaluation, and that no optimizer owns and
-no gradient reached a parameter of it. `part_of` names the model that contains its modules, where it is no longer a model of its
-own. The following are of each model as of `measured_step`: `trainable`, the elements that require a gradient; `gradient_bytes`,
-the bytes of `.grad` when a step has ended; `activation_bytes`, what autograd keeps for backward in the model's own operations
-(the loss is none of them); `bucket_bytes`, the buckets of DistributedDataParallel that hold the gradients once more, which the
-memory breakdown counts in `other`; `run_under`, the elements that require a gradient and those that do not, by the grad mode
-their module ran under (`grad`, `no_grad`, `inference_mode`, `not_run`, `unknown`, or `reentrant_checkpoint`: within one, no
-input of which requires a gradient), which tells apart all ways of excluding a part from training. `backward` is the freeze
-frontier: `stops_at`, the paths where backward stops although something with parameters ran before in the same model;
-`never_enters`, the topmost modules with parameters that ran and that backward never enters; and both `in_words`. The paths are
-empty and `in_words` is null where gradtui has not followed the gradient. `parameters`, `modules` and `gradient_norm` are of the
-models that trained last, even where all of these are gone and others have been evaluated since. `unregistered` are modules that
-run inside a model without being registered with it (a Python list of layers), as of the last sampled step: the path of their
-`caller`, `model` where they are shown as a model of their own, and the elements of their parameters.
-
-Outcome. `bad_step` (see `gradtui.export.bad_step`) is where NaN or Inf appeared first, null if neither did. `exit_code` is null
-while the run goes on; `child_cpu_seconds`, the CPU time of the script's child processes, is null unless nothing was trained in
-this process. `problems` are the parts of gradtui that failed, each with its newest `error` and the number of its `failures`;
-empty if none failed.
-"""
+"""The closing summary of a run as JSON-ready data. `docs/summary.md` says what its entries mean."""
 
 from __future__ import annotations
 
@@ -105,15 +11,14 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from gradtui.export import gradients
-from gradtui.export.bad_step import bad_step
-from gradtui.export.device_memory import device_memory
 from gradtui.export.interventions import freezes, interventions, refused
 from gradtui.protocol.events import OutOfMemory
 from gradtui.protocol.vocabulary import BufferInfo, Phase
 from gradtui.state.model_records import MODE_WORDS, model_labels, model_records, reported_tree
+from gradtui.state.reconciliation import reconcile
 from gradtui.state.run_state import CostRecord, ModelRecord, PhaseRecord, RunState
 from gradtui.state.selectors import norm_steps_of, unexplained_growth, unexplained_parts
-from gradtui.text import record_sentence, state_reason
+from gradtui.text import nonfinite_text, record_sentence, state_reason
 
 SCHEMA = 1
 
@@ -141,11 +46,11 @@ def summarise(state: RunState, *, dropped: int) -> dict[str, Any]:
         "optimizers": optimizers,
         "phases": phases,
         "step_peak": _step_peak(state),
-        "device_memory": device_memory(state),
+        "device_memory": _device_memory(state),
         "checkpointed": _checkpointed(state),
         "living_graphs": _living_graphs(state),
         "gradient_norm": gradients.gradient_norm(state),
-        "bad_step": bad_step(state),
+        "bad_step": _bad_step(state),
         "modules": gradients.modules(state),
         "parameters": _parameters(state),
         "buffers": [_buffer(info) for info in state.tree.buffers],
@@ -400,4 +305,51 @@ def _cost(state: RunState, dropped: int) -> dict[str, Any]:
         "dropped_events": dropped,
         "dropped_readings": cost.readings_dropped,
         "steps_with_estimated_phases": 0,
+    }
+
+
+def _bad_step(state: RunState) -> dict[str, Any] | None:
+    """Return where NaN or Inf appeared first, None if neither did."""
+    event = state.bad_step
+    if event is None:
+        return None
+    return {
+        "step": event.step,
+        "earliest_step": event.earliest or event.step,
+        "seconds": event.at,
+        "value": event.value,
+        "phase": event.phase.value if event.phase is not None else None,
+        "last_finite_step": event.last_finite,
+        "module": event.module,
+        "until": event.until,
+        "is_input": event.is_input,
+        "parameter": event.parameter,
+        "others": event.others,
+        "exact": event.exact,
+        "in_words": nonfinite_text(event),
+    }
+
+
+def _device_memory(state: RunState) -> dict[str, Any] | None:
+    """Return a CUDA device's bytes by part, None if no such device was in use."""
+    sample, found = state.device, reconcile(state.device)
+    if sample is None or found is None:
+        return None
+    return {
+        "scope": found.scope,
+        "step": sample.step,
+        "total": found.total,
+        "context": found.size("context"),
+        "outside": found.size("outside"),
+        "cached": found.size("cached"),
+        "rounding": found.size("rounding"),
+        "requested": sample.requested,
+        "allocated": sample.allocated,
+        "reserved": sample.reserved,
+        "requested_peak": sample.requested_peak,
+        "allocated_peak": sample.allocated_peak,
+        "reserved_peak": sample.reserved_peak,
+        "device_used": sample.device_used,
+        "device_total": sample.device_total,
+        "other_processes": found.other_processes,
     }
