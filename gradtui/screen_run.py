@@ -7,7 +7,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from gradtui.no_collection import no_collection
 from gradtui.printable import printable, write_line
@@ -30,8 +30,6 @@ from gradtui.tui.rendering import output_columns
 from gradtui.tui.terminal import UiThread, in_foreground, interrupt_script
 
 if TYPE_CHECKING:
-    from textual.app import App
-
     from gradtui.tui.app.app import GradtuiApp
     from gradtui.tui.charts.plot_server import PlotServer
     from gradtui.tui.plots.export_files import WriteFile
@@ -128,20 +126,20 @@ class ScreenRun:
         self._report_troubles(outcome)
         return outcome
 
-    def _make_app(self) -> App[Any]:
+    def _make_app(self) -> GradtuiApp:
         from gradtui.tui.app.app import GradtuiApp
 
         log = LogTail(self._capture.log, offset=self._capture.start_offset)
-        app = GradtuiApp(
+        return GradtuiApp(
             self._training.events,
             self._training.commands,
             log=log,
             ui_budget=self._settings.ui_budget,
             interrupt=interrupt_script,
             pictures=self._plotter,
+            write_file=self._write_file,
+            save_schedule=self._save_schedule,
         )
-        app.save_schedule, app.write_file = self._save_schedule, self._write_file
-        return app
 
     def _screen_ended(self, thread: UiThread) -> None:
         """Hand over to the plain reporter. Runs on the app's thread, with the terminal restored."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -10,8 +10,11 @@ from fakes import PrintedLog, RecordingSink, ScriptedSource, coop_run
 from textual.pilot import Pilot
 
 from gradtui.protocol import events as ev
+from gradtui.state.run_state import RunState
 from gradtui.tui.app.app import GradtuiApp
 from gradtui.tui.charts.plotter import Plotter
+from gradtui.tui.plots.export_files import WriteFile
+from gradtui.tui.screens.action_commands import ActionCommands
 from gradtui.tui.screens.dashboard import Dashboard
 
 
@@ -29,6 +32,8 @@ class Session:
     source: ScriptedSource
     sink: RecordingSink
     log: PrintedLog
+    write_file: WriteFile | None = None
+    save_schedule: Callable[[RunState], str] | None = None
     interrupts: list[bool] = field(default_factory=list)
     app: GradtuiApp = field(init=False)
     pilot: Pilot[str] = field(init=False)
@@ -41,6 +46,8 @@ class Session:
             refresh_hz=0,
             interrupt=lambda: self.interrupts.append(True),
             pictures=own_drawing(),
+            write_file=self.write_file,
+            save_schedule=self.save_schedule,
         )
 
     @property
@@ -53,6 +60,15 @@ class Session:
         rows, current = self.dashboard.tree_view.rows, self.dashboard.tree_view.current
         assert current is not None
         return rows.path(current)
+
+    async def palette(self) -> dict[str, Callable[[], Awaitable[bool]]]:
+        """The commands of the palette, by their titles with keys."""
+        return {str(hit.text): hit.command async for hit in ActionCommands(self.dashboard).discover()}  # type: ignore[union-attr,misc]
+
+    async def do(self, action: str) -> None:
+        """Do an action of the dashboard, as the palette does."""
+        await self.app.run_action(action, self.dashboard)
+        await self.pilot.pause()
 
     async def press(self, *keys: str) -> None:
         await self.pilot.press(*keys)
@@ -84,11 +100,12 @@ async def session(
     log: PrintedLog | None = None,
     *,
     notices: bool = False,
+    write_file: WriteFile | None = None,
+    save_schedule: Callable[[RunState], str] | None = None,
 ) -> AsyncIterator[Session]:
     """The app at `size` after it has taken in `events` (a CoOp-like run by default)."""
-    made = Session(
-        ScriptedSource(coop_run(40) if events is None else events), RecordingSink(), log or PrintedLog("epoch 1")
-    )
+    source = ScriptedSource(coop_run(40) if events is None else events)
+    made = Session(source, RecordingSink(), log or PrintedLog("epoch 1"), write_file, save_schedule)
     async with made.app.run_test(size=size, notifications=notices) as pilot:
         made.pilot = pilot
         await pilot.pause()

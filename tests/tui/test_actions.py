@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+from textual.binding import Binding
+
 from gradtui.state.selectors import RunStatus
 from gradtui.tui.actions.action import GROUPS, Action, Scope
 from gradtui.tui.actions.action_table import ACTIONS
@@ -23,12 +25,26 @@ def test_every_action_has_its_method_where_its_scope_says() -> None:
         assert callable(getattr(SCOPES[action.scope], f"action_{action.id}", None)), action.id
 
 
+def test_every_binding_has_its_method() -> None:
+    for here in SCOPES.values():
+        for binding in bound(here):
+            namespace, _, name = binding.action.rpartition(".")
+            assert callable(getattr(GradtuiApp if namespace == "app" else here, f"action_{name}", None)), binding
+
+
+def bound(here: type) -> list[Binding]:
+    return [binding for binding in vars(here)["BINDINGS"] if isinstance(binding, Binding)]
+
+
 def test_no_key_means_two_things() -> None:
-    # The plots fill the screen: there the keys of tree and dashboard are not at work, and those of the app are its own.
-    for here in (("app", "dashboard", "tree"), ("app", "plots")):
-        keys = Counter(key for action in ACTIONS if action.scope in here for key in action.keys)
-        keys["q"] -= action_of("leave").scope in here and "plots" in here
-        assert [key for key, uses in keys.items() if uses > 1] == []
+    # The plots fill the screen: there the keys of tree and dashboard are not at work.
+    for here in ((GradtuiApp, Dashboard, ModuleTree), (GradtuiApp, PlotScreen)):
+        meanings: dict[str, set[str]] = {}
+        for binding in (binding for each in here for binding in bound(each)):
+            for key in binding.key.split(","):
+                meanings.setdefault(key, set()).add(binding.action)
+        two = {key: actions for key, actions in meanings.items() if len(actions) > 1}
+        assert two == ({"q": {"app.leave", "close"}} if PlotScreen in here else {})
 
 
 def action_of(id: str) -> Action:
@@ -53,8 +69,8 @@ def test_ids_are_unique_and_groups_known() -> None:
 
 def test_every_key_is_bound_in_its_scope() -> None:
     for scope in SCOPES:
-        bound = {binding.action for binding in bindings(scope)}  # type: ignore[union-attr]
-        assert bound == {action.id for action in ACTIONS if action.scope == scope and action.keys}
+        made = {binding.action for binding in bindings(scope) if isinstance(binding, Binding)}
+        assert made == {action.name for action in ACTIONS if action.scope == scope and action.keys}
 
 
 def test_help_tells_of_every_action_and_key() -> None:

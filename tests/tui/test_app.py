@@ -16,7 +16,7 @@ from fakes import (
     started,
     training_step,
 )
-from harness import own_drawing, session
+from harness import Session, own_drawing, session
 from textual.geometry import Region
 from textual.widgets import OptionList
 
@@ -409,12 +409,35 @@ async def test_a_dialog_stays_where_it_is_as_its_text_grows(size: tuple[int, int
 
 async def test_the_palette_finds_every_action() -> None:
     async with session() as run:
-        titles = {command.title.split("  ")[0] for command in run.app.get_system_commands(run.dashboard)}
+        palette = await run.palette()
+        titles = {title.split("  ")[0] for title in palette}
+        assert titles == {action.title for action in ACTIONS if action.in_palette}
         assert {"Freeze or unfreeze", "Fold all", "Next problem", "Light or dark"} <= titles
-        command = next(c for c in run.app.get_system_commands(run.dashboard) if c.title.startswith("Fold all"))
         before = len(run.dashboard.tree_view.rows)
-        await command.callback()
+        await palette["Fold all  -"]()
         assert len(run.dashboard.tree_view.rows) < before
+
+
+@pytest.mark.parametrize("typed", ["light or dark", "fold all", "pause or go on"])
+async def test_a_command_of_the_palette_does_what_its_key_does(typed: str) -> None:
+    key = {"light or dark": "ctrl+t", "fold all": "minus", "pause or go on": "p"}[typed]
+
+    def seen(run: Session) -> tuple[object, ...]:
+        return run.app.theme, len(run.dashboard.tree_view.rows), list(run.sink.submitted)
+
+    after = []
+    for keys in ((key,), ("ctrl+p", *(letter if letter != " " else "space" for letter in typed), "enter")):
+        async with session() as run:
+            before = seen(run)
+            await run.press(*keys)
+            for _ in range(100):
+                if seen(run) != before:
+                    break
+                await run.pilot.pause()
+            after.append(seen(run))
+            assert run.app.screen is run.dashboard
+            assert seen(run) != before
+    assert after[0] == after[1]
 
 
 async def test_the_theme_changes_and_lines_with_it() -> None:

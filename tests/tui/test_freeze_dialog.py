@@ -79,22 +79,25 @@ async def test_without_a_model_or_after_the_end_there_is_nothing_to_choose() -> 
 
 
 async def test_the_schedule_is_written_where_the_person_is_told() -> None:
-    async with session() as run:
-        saved: list[RunState] = []
-        said: list[str] = []
+    saved: list[RunState] = []
+    said: list[str] = []
+    full = False
+
+    def save(state: RunState) -> str:
+        if full:
+            raise OSError(28, "No space left on device")
+        saved.append(state)
+        return "written to x"
+
+    async with session(save_schedule=save) as run:
         run.app.notify = lambda text, **_: said.append(text)  # type: ignore[method-assign]
-        run.app.save_schedule = lambda state: saved.append(state) or "written to x"  # type: ignore[func-returns-value]
-        await run.app.run_action("export_schedule")
+        await run.do("export_schedule")
         assert saved == []
         await run.put(ev.CommandApplied(1.0, 3, SetTrainable(1, "ctx", False), "froze ctx", (0,)))
-        await run.app.run_action("export_schedule")
+        await run.do("export_schedule")
         assert saved == [run.app.run_state]
-
-        def full(_: RunState) -> str:
-            raise OSError(28, "No space left on device")
-
-        run.app.save_schedule = full
-        await run.app.run_action("export_schedule")
+        full = True
+        await run.do("export_schedule")
         assert said == [
             "Nothing has been done to this run yet: there is nothing to write down.",
             "written to x",

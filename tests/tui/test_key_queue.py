@@ -19,9 +19,9 @@ from gradtui.protocol.commands import (
     TrainOnly,
     Watch,
 )
+from gradtui.tui.app import key_queue
 from gradtui.tui.screens.form import FormDialog
 from gradtui.tui.screens.freeze import FreezeDialog
-from gradtui.tui.tree import key_queue
 
 CHARACTERS = {"slash": "/", "space": " ", "question_mark": "?"}
 
@@ -36,7 +36,7 @@ async def settle(run: Session) -> None:
     """Wait until no key waits."""
     for _ in range(50):
         await run.pilot.pause()
-        if not run.app.is_running or not run.app.key_under_way:
+        if not run.app.is_running or not run.app.key_queue.is_busy:
             return
     raise AssertionError("keys still wait")
 
@@ -105,7 +105,7 @@ async def test_a_pasted_text_waits_for_the_dialog_that_the_key_before_it_opens()
 async def test_keys_go_on_where_nothing_follows_one_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     async with session() as run:
         monkeypatch.setattr(key_queue, "MAX_SECONDS", 0.01)
-        monkeypatch.setattr(key_queue.KeyQueue, "on_key_followed", lambda _app, _message: None)
+        monkeypatch.setattr(key_queue.KeyQueue, "on_key_followed", lambda _queue, _message: None)
         type_at_once(run, "p", "N")
         await settle(run)
         assert changes(run) == [Pause(0)]

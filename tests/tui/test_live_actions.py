@@ -47,8 +47,7 @@ def form(run: Session) -> FormDialog:
 
 async def ask(run: Session, action: str, *typed: str) -> None:
     """Do an action as the palette does, and type into the field that has the keys and those after it."""
-    await run.app.run_action(action, run.app)
-    await run.pilot.pause()
+    await run.do(action)
     for number, text in enumerate(typed):
         if number:
             await run.press("tab")
@@ -56,12 +55,12 @@ async def ask(run: Session, action: str, *typed: str) -> None:
 
 
 def test_every_request_and_question_is_an_action_of_the_table() -> None:
-    assert {*REQUESTS, *QUESTIONS} <= {action.id for action in ACTIONS if action.scope == "app"}
+    assert {*REQUESTS, *QUESTIONS} <= {action.id for action in ACTIONS if action.scope == "dashboard"}
 
 
 async def test_all_of_them_are_found_in_the_palette() -> None:
     async with session() as run:
-        found = [command.title for command in run.app.get_system_commands(run.app.screen)]
+        found = await run.palette()
         for action in ACTIONS:
             if action.id in {*REQUESTS, *QUESTIONS}:
                 assert any(title.startswith(action.title) for title in found)
@@ -149,7 +148,7 @@ async def test_keys_on_a_parameter_and_after_the_end_say_why_not() -> None:
         assert any("ctx is a parameter" in note.message for note in run.app._notifications)
     async with session(events=[*coop_run(5), ev.RunEnded(9.0, 5, 0, None)]) as run:
         for action in {*REQUESTS, *QUESTIONS}:
-            await run.app.run_action(action, run.app)
+            await run.do(action)
         assert run.sink.submitted == []
         assert isinstance(run.app.screen, Dashboard)
 
@@ -158,7 +157,7 @@ async def test_a_freeze_may_drop_or_offload_what_the_optimizer_keeps_and_all_can
     async with session() as run:
         await run.go_to(BLOCK)
         for action in ("freeze_dropping", "freeze_offloading", "verify_freezes"):
-            await run.app.run_action(action, run.app)
+            await run.do(action)
         assert run.sink.submitted == [
             SetTrainable(1, BLOCK, False, "drop"),
             SetTrainable(2, BLOCK, False, "offload"),
@@ -169,24 +168,24 @@ async def test_a_freeze_may_drop_or_offload_what_the_optimizer_keeps_and_all_can
 async def test_undo_and_clearing_are_one_key_or_command() -> None:
     async with session() as run:
         await run.press("u")
-        await run.app.run_action("zero_gradients", run.app)
+        await run.do("zero_gradients")
         assert run.sink.submitted == [Undo(1), ZeroGradients(2)]
 
 
 async def test_micro_steps_are_followed_or_no_longer() -> None:
     async with session() as run:
         for _ in range(2):
-            await run.app.run_action("follow_micro_steps", run.app)
+            await run.do("follow_micro_steps")
         assert run.sink.submitted == [FollowMicroSteps(1, True), FollowMicroSteps(2, False)]
 
 
 async def test_the_mode_asked_for_is_the_other_one() -> None:
     async with session() as run:
         await run.go_to(BLOCK)
-        await run.app.run_action("toggle_mode", run.app)
+        await run.do("toggle_mode")
         first = run.sink.submitted[0]
         assert isinstance(first, SetMode)
-        await run.app.run_action("toggle_mode", run.app)
+        await run.do("toggle_mode")
         assert run.sink.submitted[1] == SetMode(2, BLOCK, not first.training)
 
 
@@ -275,7 +274,7 @@ async def test_keys_do_what_they_type_while_a_form_is_open() -> None:
 async def test_a_click_on_the_letter_still_freezes() -> None:
     async with session() as run:
         await run.go_to("ctx")
-        run.app.on_module_tree_toggle_clicked()
+        run.dashboard.on_module_tree_toggle_clicked()
         assert run.sink.submitted == [SetTrainable(1, "ctx", False)]
 
 
@@ -284,14 +283,14 @@ BAD = ev.NonFiniteFound(2.0, 41, 1, "NaN", Phase.BACKWARD, 40, parameter="ctx", 
 
 async def test_the_pause_at_the_first_nan_is_asked_for_and_taken_back() -> None:
     async with session() as run:
-        await run.app.run_action("pause_at_bad_step", run.app)
-        await run.app.run_action("pause_at_bad_step", run.app)
+        await run.do("pause_at_bad_step")
+        await run.do("pause_at_bad_step")
         assert run.sink.submitted == [PauseAtBadStep(1, True), PauseAtBadStep(2, False)]
         await run.put(
             ev.CommandApplied(2.0, 41, PauseAtBadStep(1, True), "pauses at the first NaN or Inf", ()),
             ev.CommandApplied(2.0, 41, PauseAtBadStep(2, False), "no longer pauses", ()),
         )
-        await run.app.run_action("pause_at_bad_step", run.app)
+        await run.do("pause_at_bad_step")
         assert run.sink.submitted[-1] == PauseAtBadStep(3, True)
 
 

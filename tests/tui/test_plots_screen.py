@@ -167,8 +167,7 @@ def written(notice: str) -> list[Path]:
 
 
 async def test_e_writes_the_plot_as_csv_and_the_screen_as_svg(tmp_path: Path) -> None:
-    async with session() as run:
-        run.app.write_file = RunFiles("train.py", {"XDG_STATE_HOME": str(tmp_path)}).write
+    async with session(write_file=RunFiles("train.py", {"XDG_STATE_HOME": str(tmp_path)}).write) as run:
         await run.press("down", "g", "plus", "e")
         await run.press("e")
         first, second = (written(each.message) for each in run.app._notifications)
@@ -185,16 +184,14 @@ async def test_e_writes_the_plot_as_csv_and_the_screen_as_svg(tmp_path: Path) ->
 
 
 async def test_e_on_the_dashboard_writes_what_is_in_sight_there(tmp_path: Path) -> None:
-    async with session((160, 50)) as run:
-        run.app.write_file = RunFiles("train.py", {"XDG_STATE_HOME": str(tmp_path)}).write
+    async with session((160, 50), write_file=RunFiles("train.py", {"XDG_STATE_HOME": str(tmp_path)}).write) as run:
         await run.press("e")
         names = [path.name.split("-", 4)[4] for path in written(run.app._notifications.__iter__().__next__().message)]
         assert names == ["plot-norm-1.csv", "plot-memory-2.csv", "screen-3.svg"]
 
 
 async def test_without_a_plot_in_sight_the_screen_is_written_and_that_is_said(tmp_path: Path) -> None:
-    async with session((80, 24)) as run:
-        run.app.write_file = RunFiles("train.py", {"XDG_STATE_HOME": str(tmp_path)}).write
+    async with session((80, 24), write_file=RunFiles("train.py", {"XDG_STATE_HOME": str(tmp_path)}).write) as run:
         await run.press("o", "e")
         # Nor are there any of a gradient that nobody has looked at.
         await run.press("g", "g", "tab", "tab", "e")
@@ -209,10 +206,10 @@ async def test_where_nothing_can_be_written_one_line_says_so() -> None:
 
     async with session() as run:
         await run.press("e")
-        run.app.write_file = full
+        assert [each.message for each in run.app._notifications] == ["There is no place to write files to."]
+    async with session(write_file=full) as run:
         await run.press("g", "e")
-        none, trouble = (each.message for each in run.app._notifications)
-        assert none == "There is no place to write files to."
+        (trouble,) = (each.message for each in run.app._notifications)
         assert trouble == "It could not be written: No space left on device"
         plots(run)
 

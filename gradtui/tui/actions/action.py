@@ -60,6 +60,11 @@ class Action:
     """The key shown in the footer, if it is not the first one."""
 
     @property
+    def name(self) -> str:
+        """The action as the dashboard and the plots name it to Textual, with the namespace if the app handles it."""
+        return f"app.{self.id}" if self.scope == "app" else self.id
+
+    @property
     def key_text(self) -> str:
         """The key as the footer shows it."""
         return key_name(self.shown_key or self.keys[0])

@@ -13,98 +13,99 @@ ACTIONS: tuple[Action, ...] = (
         "toggle_trainable", ("space",), "Freeze or unfreeze",
         "Freeze the row under the cursor, or unfreeze it if nothing in it trains. "
         "Applied at the next step boundary; ▽ and △ mark what is on its way.",
-        "Training", "app", footer=1, label="freeze", mouse="click on the letter",
+        "Training", "dashboard", footer=1, label="freeze", mouse="click on the letter",
     ),
     Action(
         "freeze", ("f",), "Freeze…: choose what trains",
         "Choose what trains by a preset (head, norms, last blocks), a glob or an expression; the rest is frozen, or the other "
         "way round. It says how many parameters that leaves.",
-        "Training", "app", label="freeze…",
+        "Training", "dashboard", label="freeze…",
     ),
     Action(
         "export_schedule", (), "Export the schedule",
         "Write what was done to this run to a file for gradtui --schedule, which does the same again, and the two lines of "
         "Python that apply it in the script.",
-        "Training", "app",
+        "Training", "dashboard",
     ),
     Action(
         "pause", ("p",), "Pause or go on", "Hold training at the next step boundary, or let it go on.",
-        "Training", "app", footer=3, label="pause",
+        "Training", "dashboard", footer=3, label="pause",
     ),
     Action(
         "run_one_step", ("n",), "Run one step", "Run one optimizer step, then hold.",
-        "Training", "app", footer=4, label="step",
+        "Training", "dashboard", footer=4, label="step",
     ),
     Action(
         "toggle_checkpointing", ("c",), "Checkpoint or keep activations",
         "Have backward compute the module under the cursor again instead of keeping its activations, or no longer: less "
         "memory, more time, the same result to the bit. It is tried in one step first.",
-        "Training", "app", label="checkpoint",
+        "Training", "dashboard", label="checkpoint",
     ),
     Action(
         "undo", ("u",), "Undo", "Take the latest change back: a freeze, a checkpoint, a mode, a learning rate.",
-        "Training", "app", label="undo",
+        "Training", "dashboard", label="undo",
     ),
     Action(
-        "run_steps", ("N",), "Run so many steps", "Run a number of optimizer steps, then hold.", "Training", "app",
+        "run_steps", ("N",), "Run so many steps", "Run a number of optimizer steps, then hold.", "Training", "dashboard",
     ),
     Action(
         "pause_at_bad_step", (), "Pause at the first NaN",
         "Hold training at the boundary after the next step in which NaN or Inf appears, or no longer. Until then every step is "
         "measured, whatever the budget.",
-        "Training", "app",
+        "Training", "dashboard",
     ),
-    Action("run_to", (), "Run to a step", "Run until a step, then hold.", "Training", "app"),
+    Action("run_to", (), "Run to a step", "Run until a step, then hold.", "Training", "dashboard"),
     Action(
         "set_group", (), "Learning rate and weight decay",
-        "Set learning rate and weight decay of a parameter group; a scheduler goes on from the new rate.", "Training", "app",
+        "Set learning rate and weight decay of a parameter group; a scheduler goes on from the new rate.",
+        "Training", "dashboard",
     ),
     Action(
         "freeze_dropping", (), "Freeze and drop optimizer state",
         "Freeze the row and free what its optimizer keeps of it (momentum, moments); the answer says how many bytes.",
-        "Training", "app",
+        "Training", "dashboard",
     ),
     Action(
         "freeze_offloading", (), "Freeze and offload optimizer state",
         "Freeze the row; what its optimizer keeps of it waits in host memory until the row is unfrozen.",
-        "Training", "app",
+        "Training", "dashboard",
     ),
     Action(
         "verify_freezes", (), "Verify freezes",
-        "Compare everything that is frozen with what it was when it was frozen, to the bit.", "Training", "app",
+        "Compare everything that is frozen with what it was when it was frozen, to the bit.", "Training", "dashboard",
     ),
     Action(
         "toggle_mode", (), "Training or eval mode",
         "Put the module under the cursor, and all in it, in eval mode (dropout off, running statistics still), "
         "or in training mode.",
-        "Training", "app",
+        "Training", "dashboard",
     ),
     Action(
-        "zero_gradients", (), "Clear gradients", "Clear all gradients at the next step boundary.", "Training", "app",
+        "zero_gradients", (), "Clear gradients", "Clear all gradients at the next step boundary.", "Training", "dashboard",
     ),
     Action(
         "follow_micro_steps", (), "Gradients of each micro-step",
         "Measure what has accumulated in the gradients after each backward, before clipping, at every step, or no longer: "
         "the gradient panel shows them one after the other.",
-        "Training", "app",
+        "Training", "dashboard",
     ),
     Action(
         "save_checkpoint", (), "Save a checkpoint",
-        "Write models, optimizers, step and random states to a file, at the next step boundary.", "Training", "app",
+        "Write models, optimizers, step and random states to a file, at the next step boundary.", "Training", "dashboard",
     ),
     Action(
         "stop_training", (), "Stop training", "End the script at the next step boundary, as sys.exit(0) would.",
-        "Training", "app",
+        "Training", "dashboard",
     ),
     Action(
         "trace_step", ("t",), "Take a step apart",
         "Follow every allocation of the next step: who held its peak, and how memory went up and down.",
-        "Training", "app", label="step apart",
+        "Training", "dashboard", label="step apart",
     ),
     Action(
         "save_snapshot", ("s",), "Save an allocator snapshot",
         "Write what the CUDA allocator holds to a file for https://pytorch.org/memory_viz.",
-        "Training", "app", label="snapshot",
+        "Training", "dashboard", label="snapshot",
     ),
     Action(
         "interrupt", ("ctrl+c",), "Interrupt the script",
@@ -122,7 +123,7 @@ ACTIONS: tuple[Action, ...] = (
     Action(
         "explain", ("enter",), "Why: explain the row",
         "Say what the row is, what happens to it and why, with the numbers.",
-        "Model", "app", footer=2, label="why", mouse="double click",
+        "Model", "dashboard", footer=2, label="why", mouse="double click",
     ),
     Action(
         "filter", ("slash",), "Filter rows",
@@ -177,7 +178,7 @@ ACTIONS: tuple[Action, ...] = (
     Action(
         "export", ("e",), "Export the plot",
         "Write what the plot in sight shows as CSV and the screen as SVG, to files beside the log of the run.",
-        "Screen", "app", label="export",
+        "Screen", "dashboard", label="export",
     ),
     Action("show_output", ("o",), "Show output", "Show what the script prints.", "Screen", "dashboard"),
     Action("show_events", ("v",), "Show events", "Show what was found, applied and refused.", "Screen", "dashboard"),

@@ -11,7 +11,7 @@ from gradtui.state.selectors import RunStatus
 from gradtui.tui.actions.action import GROUPS, UP_DOWN, Action, Scope
 from gradtui.tui.actions.action_table import ACTIONS
 
-_BACK = Action("back", ("escape",), "", "", "Model", "dashboard", label="tree")
+_BACK = next(replace(action, label="tree") for action in ACTIONS if action.id == "back")
 _ONE_DOWN = Action("one_down", (UP_DOWN,), "", "", "Moving", "dashboard")
 
 _FOOTERS: dict[str, tuple[Action, ...]] = {
@@ -28,12 +28,12 @@ _TYPING = (
 )
 
 
-def bindings(scope: Scope) -> list[BindingType]:
-    """Return the Textual key bindings for the object that handles the actions of a scope."""
+def bindings(scope: Scope, *others: str) -> list[BindingType]:
+    """Return the Textual key bindings for the object that handles the actions of a scope, and those with the ids `others`."""
     return [
-        Binding(",".join(action.keys), action.id, action.title, show=False, priority=action.priority, id=action.id)
+        Binding(",".join(action.keys), action.name, action.title, show=False, priority=action.priority, id=action.id)
         for action in ACTIONS
-        if action.scope == scope and action.keys
+        if action.keys and (action.scope == scope or action.id in others)
     ]
 
 

@@ -6,37 +6,43 @@ commands go to a sink; both could also belong to a recording or to another machi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from functools import partial
-from typing import ClassVar, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from textual import events
-from textual.app import SystemCommand
+from textual.app import App
+from textual.command import Provider
 from textual.screen import Screen
 from textual.timer import Timer
 from textual.types import CSSPathType
 
+from gradtui.protocol.commands import Command, Resume, StopTraining
 from gradtui.protocol.events import GradientHistogramsMeasured
 from gradtui.reducer import apply
 from gradtui.settings import DEFAULT_UI_SHARE
 from gradtui.state.run_state import RunState
-from gradtui.state.selectors import is_classified
+from gradtui.state.selectors import RunStatus, is_classified, run_status
 from gradtui.transport.channel import CommandSink, EventSource
-from gradtui.tui.actions import ACTIONS, Action, bindings
-from gradtui.tui.app.announcing import AnnouncingApp
-from gradtui.tui.app.freezing import FreezingApp
-from gradtui.tui.app.live_actions import LiveActions
-from gradtui.tui.app.looking import PlotsApp
+from gradtui.tui.actions import bindings
+from gradtui.tui.app.event_notifier import EventNotifier
+from gradtui.tui.app.key_queue import KeyFollowed, KeyQueue
 from gradtui.tui.app.redraw_scheduler import RedrawScheduler
 from gradtui.tui.charts.lazy_plotter import LazyPlotter
 from gradtui.tui.charts.pictures import Pictures
 from gradtui.tui.panels import HeaderState, OutputLog, has_ledger
+from gradtui.tui.plots.watched_parameters import WatchedParameters
 from gradtui.tui.rendering import DARK_THEME, LIGHT_THEME, Palette
-from gradtui.tui.requests import requests
+from gradtui.tui.requests.requests import Make, Refusal
+from gradtui.tui.screens.action_context import ActionContext
 from gradtui.tui.screens.dashboard import INTERVALS, Dashboard
+from gradtui.tui.screens.text_dialog import TextDialog
 from gradtui.tui.terminal import NoControls, is_in_background, suspend_process
-from gradtui.tui.tree import KeyQueue
 from gradtui.tui.widgets import KeyBar
+
+if TYPE_CHECKING:
+    from gradtui.tui.plots.export_files import WriteFile
+    from gradtui.tui.screens.leave import Answer
+    from gradtui.tui.screens.plots import PlotScreen
 
 T = TypeVar("T")
 
@@ -44,7 +50,7 @@ _BATCH = 10_000
 """The maximum number of events applied per call of `drain`."""
 
 
-class GradtuiApp(LiveActions, PlotsApp, FreezingApp, AnnouncingApp, KeyQueue):
+class GradtuiApp(App[str]):
     """The dashboard of one run. The app's return value says how the user left: "stop", "leave" or "ended".
 
     Args:
@@ -55,12 +61,13 @@ class GradtuiApp(LiveActions, PlotsApp, FreezingApp, AnnouncingApp, KeyQueue):
         refresh_hz: how many times per second the app polls the source; 0 means only when `pump` is called.
         interrupt: sends the script what Ctrl+C sends.
         pictures: draws the curves; the app creates its own plotter by default.
+        write_file, save_schedule: see `ActionContext`.
     """
 
     TITLE = "gradtui"
     CSS_PATH: ClassVar[CSSPathType | None] = ["../styles/dashboard.tcss", "../styles/dialogs.tcss"]
     BINDINGS = bindings("app")
-    ENABLE_COMMAND_PALETTE = True
+    COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = set()
     ALLOW_SELECT = False
 
     def __init__(
@@ -73,6 +80,8 @@ class GradtuiApp(LiveActions, PlotsApp, FreezingApp, AnnouncingApp, KeyQueue):
         refresh_hz: float = 4,
         interrupt: Callable[[], None] | None = None,
         pictures: Pictures | None = None,
+        write_file: WriteFile | None = None,
+        save_schedule: Callable[[RunState], str] | None = None,
     ) -> None:
         self.run_state = RunState()
         super().__init__()
@@ -83,8 +92,20 @@ class GradtuiApp(LiveActions, PlotsApp, FreezingApp, AnnouncingApp, KeyQueue):
         self._redraws = RedrawScheduler(ui_budget, 1 / refresh_hz if refresh_hz > 0 else 1.0)
         for part, interval in INTERVALS.items():
             self._redraws.add(part, interval)
-        self._pictures = pictures if pictures is not None else LazyPlotter()
-        self._dashboard = Dashboard(self.run_state, log, self._pictures)
+        self._watched = WatchedParameters(self.run_state, sink)
+        self._dashboard = Dashboard(
+            ActionContext(
+                self.run_state,
+                self.request,
+                pictures if pictures is not None else LazyPlotter(),
+                self._watched,
+                write_file,
+                save_schedule,
+            ),
+            log,
+        )
+        self._notifier = EventNotifier(self, self.run_state, self._dashboard)
+        self.key_queue = KeyQueue(self, super().on_event)
         self._timer: Timer | None = None
         self._pictures_due = False
         self._palette: Palette | None = None
@@ -115,10 +136,13 @@ class GradtuiApp(LiveActions, PlotsApp, FreezingApp, AnnouncingApp, KeyQueue):
         if self._hz > 0:
             # An interval, not a chain of one-shot timers: those are lost when the event loop wakes up late.
             self._timer = self.set_interval(1 / self._hz, self._tick)
+        self.key_queue.start()
 
     def on_unmount(self) -> None:
         if self._timer is not None:
             self._timer.stop()
+        # Training may go on without a screen, and then no plot needs the watched parameters.
+        self._watched.watch(())
 
     # The pump
 
@@ -163,9 +187,9 @@ class GradtuiApp(LiveActions, PlotsApp, FreezingApp, AnnouncingApp, KeyQueue):
                 apply(self.run_state, event)
             except Exception as error:  # noqa: BLE001  # one event that cannot be understood must not cost the screen
                 self.run_state.note_problem("screen", f"{type(event).__name__}: {error!r}")
-            self.announce(event)
-            if self._awaits_histograms and isinstance(event, GradientHistogramsMeasured):
-                self._awaits_histograms = False
+            self._notifier.announce(event)
+            if self._watched.awaits_histograms and isinstance(event, GradientHistogramsMeasured):
+                self._watched.awaits_histograms = False
                 self._redraws.expedite("plots")
         tree = self.run_state.tree
         if tree.version != structure:
@@ -182,6 +206,11 @@ class GradtuiApp(LiveActions, PlotsApp, FreezingApp, AnnouncingApp, KeyQueue):
             # Until now the panel says that it waits for the memory breakdown.
             self._redraws.expedite("memory")
 
+    @property
+    def _front(self) -> Dashboard | PlotScreen:
+        """The screen below any dialog, which is drawn part by part."""
+        return self._dashboard.plots or self._dashboard
+
     def _draw_header(self) -> None:
         self._front.draw_header(HeaderState(self._redraws.share, self._source.dropped))
 
@@ -190,49 +219,68 @@ class GradtuiApp(LiveActions, PlotsApp, FreezingApp, AnnouncingApp, KeyQueue):
             self._dashboard.draw(part)
         self._draw_header()
 
+    def _draw_dialog(self) -> None:
+        if isinstance(self.screen, TextDialog) and self.screen.changes:
+            self.screen.update()
+
     # User input
 
     async def on_event(self, event: events.Event) -> None:
         if isinstance(event, (events.Key, events.MouseEvent)):
             self._redraws.touched()
-        await super().on_event(event)
+        await self.key_queue.on_event(event)
+
+    def on_key_followed(self, message: KeyFollowed) -> None:
+        self.key_queue.on_key_followed(message)
 
     def on_module_tree_cursor_moved(self) -> None:
-        self._dashboard.select()
         self._redraws.expedite("gradients")
 
     def on_plot_screen_plot_changed(self) -> None:
         self._redraws.expedite("plots")
 
-    def on_module_tree_toggle_clicked(self) -> None:
-        self.request(requests.command_for("toggle_trainable", self.run_state, self._dashboard.tree_view.current))
-
-    def on_module_tree_explain_clicked(self) -> None:
-        self.action_explain()
-
     async def on_key_bar_pressed(self, message: KeyBar.Pressed) -> None:
-        await self._perform(message.action)
+        await self.run_action(message.action.name, self.screen)
 
-    async def _perform(self, action: Action) -> None:
-        targets = {"app": self, "dashboard": self._dashboard, "tree": self._dashboard.tree_view, "plots": self.screen}
-        await self.run_action(action.id, targets[action.scope])
-
-    def request(self, made: requests.Make | requests.Refusal) -> None:
+    def request(self, made: Make | Refusal) -> None:
         """Send a command, or notify the user why it was refused."""
-        if isinstance(made, requests.Refusal):
+        if isinstance(made, Refusal):
             self.notify(made.reason, timeout=4, markup=False)
             return
-        self.run_state.note_submitted(self._sink.submit(made))
+        self._submit(made)
         self._redraws.poll_often()
         self._draw_now("tree", "events")
 
-    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:  # noqa: ARG002
-        for action in ACTIONS:
-            if action.in_palette:
-                key = f"  {action.key_text}" if action.keys else ""
-                yield SystemCommand(action.title + key, action.help, partial(self._perform, action))
+    def _submit(self, make: Callable[[int], Command]) -> None:
+        self.run_state.note_submitted(self._sink.submit(make))
 
-    # Actions beside those of `live_actions` and `dialogs`; `action_table.ACTIONS` describes each
+    # Actions; `action_table.ACTIONS` describes each
+
+    def action_help(self) -> None:
+        from gradtui.tui.screens.help import help_dialog
+
+        self.push_screen(help_dialog())
+
+    def action_leave(self) -> None:
+        from gradtui.tui.screens.leave import LeaveDialog
+
+        if self.run_state.ended is not None:
+            self.exit("ended")
+        elif not isinstance(self.screen, LeaveDialog):
+            self.push_screen(LeaveDialog(), self._leave)
+
+    def _leave(self, answer: Answer | None) -> None:
+        if answer is None:
+            return
+        if self.run_state.ended is not None:
+            self.exit("ended")
+            return
+        if answer == "stop":
+            self._submit(StopTraining)
+        elif run_status(self.run_state) not in (RunStatus.RUNNING, RunStatus.LOADING, RunStatus.RESUMING):
+            # Without the screen, the user could not resume a paused run.
+            self._submit(Resume)
+        self.exit(answer)
 
     def action_toggle_light(self) -> None:
         self.theme = LIGHT_THEME.name if self.current_theme.dark else DARK_THEME.name

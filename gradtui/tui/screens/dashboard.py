@@ -1,19 +1,23 @@
-"""The main screen: the layout of its panels, which of them are visible, and how each part is redrawn. UI thread."""
+"""The main screen: its panels, how each part is redrawn, and the actions on the run and on the selected row. UI thread.
+
+Dialogs and plots are imported when they first open, so that the first paint does not wait for the import.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar
 
 from textual import events
 from textual.app import ComposeResult
+from textual.command import Provider
 from textual.containers import Container
-from textual.content import Content
 from textual.screen import Screen
 
-from gradtui.state.run_state import RunState
+from gradtui.state.reconciliation import reconcile
 from gradtui.state.selectors import run_status
 from gradtui.tui.actions import bindings, footer_actions
-from gradtui.tui.charts.pictures import Pictures
 from gradtui.tui.panels import (
     EventsPanel,
     GradientPanel,
@@ -28,19 +32,17 @@ from gradtui.tui.panels import (
 )
 from gradtui.tui.plots.rows import is_part, selection_of
 from gradtui.tui.plots.table import Table
-from gradtui.tui.rendering import is_wide
+from gradtui.tui.screens.action_commands import ActionCommands
+from gradtui.tui.screens.action_context import ActionContext
+from gradtui.tui.screens.dialogs import open_device, open_explanation, open_freeze, open_question, open_step
+from gradtui.tui.screens.exports import export_plots, export_schedule
+from gradtui.tui.screens.panel_layout import PANELS, PanelLayout
 from gradtui.tui.tree import ModuleTree, TreePane
 from gradtui.tui.widgets import KeyBar, LineView, ScrollLines
 
-TALL = 45
-"""From this screen height in rows on, the memory panel has room for its curve."""
-
-PANELS = ("memory", "gradients", "output", "events")
-_BELOW = ("output", "events")
-_TAB_NAMES = {"memory": "Memory", "gradients": "Gradients", "output": "Output", "events": "Events"}
-_ROOM_FOR_NAMES = 96
-"""From this screen width in columns on, the full names of all panels fit beside each other in one title."""
-_SHORT_TAB_NAMES = {"memory": "Mem", "gradients": "Grad", "output": "Output", "events": "Events"}
+if TYPE_CHECKING:
+    from gradtui.tui.plots.settings import PlotSettings
+    from gradtui.tui.screens.plots import PlotScreen
 
 INTERVALS: dict[str, float] = {
     "tree": 1.0, "memory": 1.0, "memory_curve": 5.0, "gradients": 2.0, "output": 0.5, "events": 0.5, "plots": 2.0,
@@ -52,11 +54,13 @@ class Dashboard(Screen[None]):
     """The tree on the left with the other panels around it; on a narrow screen, one of them beside it."""
 
     BINDINGS = bindings("dashboard")
+    COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = {ActionCommands}
     AUTO_FOCUS = "#tree"
 
-    def __init__(self, state: RunState, log: OutputLog | None, pictures: Pictures) -> None:
+    def __init__(self, context: ActionContext, log: OutputLog | None) -> None:
         super().__init__()
-        self._state = state
+        self._action_context, self._state = context, context.state
+        state, pictures = context.state, context.pictures
         self.header = Header(state, id="header")
         self.pane = TreePane(state, id="tree-pane")
         self.memory = MemoryPanel(state, pictures, id="memory")
@@ -64,10 +68,8 @@ class Dashboard(Screen[None]):
         self.output = OutputPanel(state, log, id="output")
         self.events = EventsPanel(state, id="events")
         self.keys = KeyBar(footer_actions(), id="keys")
-        self._wide = True
-        self._below = "output"
-        self._beside = "memory"
-        self._titles: dict[str, tuple[object, ...]] = {}
+        self._panels = PanelLayout()
+        self._titles: dict[str, tuple[PanelLayout, str]] = {}
         self._draw: dict[str, Callable[[], None]] = {
             "tree": self.pane.update,
             "memory": self.memory.redraw,
@@ -76,11 +78,18 @@ class Dashboard(Screen[None]):
             "output": self.output.update,
             "events": self.events.update,
         }
+        self._plots: PlotScreen | None = None
+        self._plot_settings: PlotSettings | None = None
 
     @property
     def tree_view(self) -> ModuleTree:
         """The model tree."""
         return self.pane.tree_view
+
+    @property
+    def plots(self) -> PlotScreen | None:
+        """The plots screen above this one, None if it is closed."""
+        return self._plots if self._plots is not None and self._plots in self.app.screen_stack else None
 
     def compose(self) -> ComposeResult:
         yield self.header
@@ -94,15 +103,22 @@ class Dashboard(Screen[None]):
         yield self.keys
 
     def on_mount(self) -> None:
-        self._wide = is_wide(self.app.size.width, self.app.size.height)
-        self._arrange()
+        self._arrange(replace(self._panels, width=self.app.size.width, height=self.app.size.height))
 
     def on_resize(self, event: events.Resize) -> None:
-        self._wide = is_wide(event.size.width, event.size.height)
-        self._arrange()
+        self._arrange(replace(self._panels, width=event.size.width, height=event.size.height))
 
     def on_descendant_focus(self) -> None:
         self._show_keys()
+
+    def on_module_tree_cursor_moved(self) -> None:
+        self.select()
+
+    def on_module_tree_toggle_clicked(self) -> None:
+        self.action_toggle_trainable()
+
+    def on_module_tree_explain_clicked(self) -> None:
+        self.action_explain()
 
     def _show_keys(self) -> None:
         focused = self.focused.id if self.focused is not None else None
@@ -112,8 +128,8 @@ class Dashboard(Screen[None]):
 
     def visible_parts(self) -> list[str]:
         """Return the visible parts, in the order in which they are drawn if all are due."""
-        shown = ["tree", *(name for name in PANELS if self._is_shown(name))]
-        return [*shown, "memory_curve"] if self._is_shown("memory") else shown
+        shown = ["tree", *(name for name in PANELS if self._panels.is_shown(name))]
+        return [*shown, "memory_curve"] if self._panels.is_shown("memory") else shown
 
     def draw_header(self, facts: HeaderState) -> None:
         """Repaint the header and the footer (which depends on the run's status) if they changed."""
@@ -138,15 +154,15 @@ class Dashboard(Screen[None]):
         from gradtui.tui.plots.options import PlotOptions
 
         options = PlotOptions(selection=self.gradients.selection)
-        found = [("norm", norm_table(self._state, options))] if self._is_shown("gradients") else []
-        if self._is_shown("memory") and self.memory.shows_curve:
+        found = [("norm", norm_table(self._state, options))] if self._panels.is_shown("gradients") else []
+        if self._panels.is_shown("memory") and self.memory.shows_curve:
             found.append(("memory", memory_table(self._state)))
         return found
 
     def collect_pictures(self) -> None:
         """Show the charts that the plot server has drawn since they were requested."""
         for name, panel in (("memory", self.memory), ("gradients", self.gradients)):
-            if self._is_shown(name):
+            if self._panels.is_shown(name):
                 panel.redraw()
 
     def select(self) -> None:
@@ -162,19 +178,20 @@ class Dashboard(Screen[None]):
     @property
     def shows_newest_events(self) -> bool:
         """Whether the newest event lines are visible."""
-        return self._is_shown("events") and self.events.follows
+        return self._panels.is_shown("events") and self.events.follows
 
-    def _is_shown(self, name: str) -> bool:
-        if self._wide:
-            return name not in _BELOW or name == self._below
-        return name == self._beside
+    def show_panel(self, name: str) -> None:
+        """Make a panel visible."""
+        self._arrange(self._panels.showing(name))
+        self.call_after_refresh(self.draw, name)
 
-    def _arrange(self) -> None:
-        self.set_class(self._wide, "-wide")
-        self.set_class(self.app.size.height >= TALL, "-tall")
-        self.set_class(not self._wide, "-narrow")
+    def _arrange(self, panels: PanelLayout) -> None:
+        self._panels = panels
+        self.set_class(panels.is_wide, "-wide")
+        self.set_class(panels.is_tall, "-tall")
+        self.set_class(not panels.is_wide, "-narrow")
         for name in PANELS:
-            self._panel(name).display = self._is_shown(name)
+            self._panel(name).display = panels.is_shown(name)
             self._set_titles(name)
         focused = self.focused
         if focused is not None and not focused.display:
@@ -190,64 +207,127 @@ class Dashboard(Screen[None]):
     def _set_titles(self, name: str) -> None:
         if name not in PANELS:
             return
-        note = (
-            memory_title(self._state)
-            if name == "memory"
-            else gradient_title(self._state)
-            if name == "gradients"
-            else ""
-        )
-        key = (self._wide, self.app.size.width >= _ROOM_FOR_NAMES, self._below, self._beside, note)
-        if self._titles.get(name) == key:
-            return
-        self._titles[name] = key
-        panel = self._panel(name)
-        muted_note = Content.styled(note, "$foreground-muted")
-        if self._wide and name not in _BELOW:
-            title = "Gradient norm" if name == "gradients" else _TAB_NAMES[name]
-            panel.border_title = Content.assemble((f"{title}  ", "bold"), muted_note)
-            panel.border_subtitle = ""
-            return
-        panel.border_title = self._tabs(name)
-        panel.border_subtitle = muted_note
+        note = {"memory": memory_title, "gradients": gradient_title}.get(name, lambda _: "")(self._state)
+        # Setting the titles redraws the frame, so set them only if they changed.
+        if self._titles.get(name) != (self._panels, note):
+            self._titles[name] = (self._panels, note)
+            panel = self._panel(name)
+            panel.border_title, panel.border_subtitle = self._panels.titles(name, note)
 
-    def _tabs(self, active: str) -> Content:
-        names = _BELOW if self._wide else PANELS
-        labels = _TAB_NAMES if self.app.size.width >= _ROOM_FOR_NAMES else _SHORT_TAB_NAMES
-        tabs = [
-            f"[bold $primary]{labels[name]}[/]"
-            if name == active
-            else f"[$foreground-muted @click=screen.show_{name}]{labels[name]}[/]"
-            for name in names
-        ]
-        return Content.from_markup(" [$foreground-muted]│[/] ".join(tabs))
+    # Actions that change the run; `action_table.ACTIONS` describes each action
 
-    def show_panel(self, name: str) -> None:
-        """Make a panel visible."""
-        if name in _BELOW:
-            self._below = name
-        self._beside = name
-        self._arrange()
-        self.call_after_refresh(self.draw, name)
+    def _request(self, name: str) -> None:
+        self._action_context.request(name, self.tree_view.current)
 
-    # Actions; `action_table.ACTIONS` describes each
+    def action_toggle_trainable(self) -> None:
+        self._request("toggle_trainable")
+
+    def action_freeze_dropping(self) -> None:
+        self._request("freeze_dropping")
+
+    def action_freeze_offloading(self) -> None:
+        self._request("freeze_offloading")
+
+    def action_verify_freezes(self) -> None:
+        self._request("verify_freezes")
+
+    def action_toggle_checkpointing(self) -> None:
+        self._request("toggle_checkpointing")
+
+    def action_toggle_mode(self) -> None:
+        self._request("toggle_mode")
+
+    def action_pause(self) -> None:
+        self._request("pause")
+
+    def action_pause_at_bad_step(self) -> None:
+        self._request("pause_at_bad_step")
+
+    def action_run_one_step(self) -> None:
+        self._request("run_one_step")
+
+    def action_save_snapshot(self) -> None:
+        self._request("save_snapshot")
+
+    def action_follow_micro_steps(self) -> None:
+        self._request("follow_micro_steps")
+
+    def action_zero_gradients(self) -> None:
+        self._request("zero_gradients")
+
+    def action_stop_training(self) -> None:
+        self._request("stop_training")
+
+    def action_undo(self) -> None:
+        self._request("undo")
+
+    def action_run_steps(self) -> None:
+        open_question(self.app, self._action_context, "run_steps")
+
+    def action_run_to(self) -> None:
+        open_question(self.app, self._action_context, "run_to")
+
+    def action_set_group(self) -> None:
+        open_question(self.app, self._action_context, "set_group")
+
+    def action_save_checkpoint(self) -> None:
+        open_question(self.app, self._action_context, "save_checkpoint")
+
+    def action_freeze(self) -> None:
+        open_freeze(self.app, self._action_context)
+
+    def action_trace_step(self) -> None:
+        open_step(self.app, self._action_context)
+
+    # Actions that explain and write down
+
+    def action_explain(self) -> None:
+        if self.memory.has_focus and reconcile(self._state.device) is not None:
+            open_device(self.app, self._action_context)
+        else:
+            open_explanation(self.app, self._action_context, self.tree_view.current)
+
+    def action_export(self) -> None:
+        export_plots(self.app, self._action_context, self.tables())
+
+    def action_export_schedule(self) -> None:
+        export_schedule(self.app, self._action_context)
+
+    # Actions on the panels
 
     def action_next_panel(self) -> None:
-        names = _BELOW if self._wide else PANELS
-        now = self._below if self._wide else self._beside
-        self.show_panel(names[(names.index(now) + 1) % len(names)])
+        self.show_panel(self._panels.next_panel)
 
     def action_show_memory(self) -> None:
-        if self._is_shown("memory"):
+        if self._panels.is_shown("memory"):
             (self.tree_view if self.memory.has_focus else self.memory).focus()
         else:
             self.show_panel("memory")
 
     def action_show_gradients(self) -> None:
-        if self._is_shown("gradients"):
-            self.gradients.post_message(GradientPanel.PlotsWanted())
+        if self._panels.is_shown("gradients"):
+            self._open_plots()
         else:
             self.show_panel("gradients")
+
+    def on_gradient_panel_plots_wanted(self) -> None:
+        self._open_plots()
+
+    def _open_plots(self) -> None:
+        if self.plots is not None:
+            return
+        from gradtui.tui.plots.settings import PlotSettings
+        from gradtui.tui.screens.plots import PlotScreen
+
+        if self._plot_settings is None:
+            self._plot_settings = PlotSettings()
+        self._plots = PlotScreen(self._action_context, self.tree_view, self._plot_settings)
+        self.app.push_screen(self._plots, self._plots_closed)
+
+    def _plots_closed(self, _: None) -> None:
+        self._action_context.watched.watch(())
+        for part in self.visible_parts():
+            self.draw(part)
 
     def action_show_output(self) -> None:
         self.show_panel("output")
@@ -256,10 +336,12 @@ class Dashboard(Screen[None]):
         self.show_panel("events")
 
     def action_move_focus(self) -> None:
-        shown = [self.tree_view, *(self._panel(name) for name in PANELS if self._is_shown(name))]
+        shown = [self.tree_view, *(self._panel(name) for name in PANELS if self._panels.is_shown(name))]
         stops = [view for view in shown if view.can_focus]
         now = next((index for index, view in enumerate(stops) if view is self.focused), -1)
         stops[(now + 1) % len(stops)].focus()
+
+    # Actions on the tree
 
     def action_filter(self) -> None:
         self.pane.open_filter()

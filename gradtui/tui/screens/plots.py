@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import ClassVar
 
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.message import Message
 from textual.screen import ModalScreen
@@ -23,11 +21,14 @@ from gradtui.tui.plots.table import Table
 from gradtui.tui.plots.views import VIEWS
 from gradtui.tui.plots.window import Window
 from gradtui.tui.rendering import Line
+from gradtui.tui.screens.action_context import ActionContext
+from gradtui.tui.screens.dialogs import open_explanation
+from gradtui.tui.screens.exports import export_plots
 from gradtui.tui.tree import ModuleTree
 from gradtui.tui.widgets import KeyBar, LineView
 
-_ANYWHERE = ("export", "help", "pause", "run_one_step", "explain")
-"""Actions of the app that have the same keys on this screen."""
+_SHARED = ("export", "help", "pause", "run_one_step", "explain")
+"""Actions of the dashboard and the app that have the same keys on this screen, as its footer shows them."""
 
 
 class PlotView(LineView):
@@ -67,23 +68,20 @@ class PlotView(LineView):
 class PlotScreen(ModalScreen[None]):
     """The header, one view of the plots, and a footer with its keys."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        *bindings("plots"),
-        *(Binding(",".join(a.keys), f"app.{a.id}", a.title, show=False) for a in ACTIONS if a.id in _ANYWHERE),
-    ]
+    BINDINGS = bindings("plots", *_SHARED)
 
     class PlotChanged(Message):
         """Posted when the view, its settings or the watched parameters change."""
 
-    def __init__(self, state: RunState, pictures: Pictures, tree: ModuleTree, settings: PlotSettings) -> None:
+    def __init__(self, context: ActionContext, tree: ModuleTree, settings: PlotSettings) -> None:
         super().__init__()
-        self._state, self._tree, self._plot_settings = state, tree, settings
-        self.header = Header(state, id="header")
-        self.plot_view = PlotView(state, pictures, tree, settings)
-        self._others = tuple(next(action for action in ACTIONS if action.id == id) for id in _ANYWHERE)
+        self._action_context, self._state, self._tree, self._plot_settings = context, context.state, tree, settings
+        self.header = Header(context.state, id="header")
+        self.plot_view = PlotView(context.state, context.pictures, tree, settings)
+        self._others = tuple(next(action for action in ACTIONS if action.id == id) for id in _SHARED)
         self.keys = KeyBar(self._actions(), id="keys")
         self._told: tuple[object, ...] = ()
-        self.watches: tuple[str, ...] = ()
+        self._watches: tuple[str, ...] = ()
         """Paths of the parameters for which the view, as last drawn, needs detailed measurements."""
 
     def compose(self) -> ComposeResult:
@@ -123,8 +121,9 @@ class PlotScreen(ModalScreen[None]):
         try:
             self.plot_view.renew()
             self._tell_frame()
-            before, self.watches = self.watches, self._to_watch()
-            if self.watches != before:
+            before, self._watches = self._watches, self._to_watch()
+            if self._watches != before:
+                self._action_context.watched.watch(self._watches)
                 self.post_message(self.PlotChanged())
         except Exception as error:  # noqa: BLE001  # a view must never cost the screen
             self.plot_view.show_failure(error)
@@ -157,7 +156,19 @@ class PlotScreen(ModalScreen[None]):
             self.plot_view.border_title = title
             self.plot_view.border_subtitle = Content(note)
 
-    # Actions; `plot_actions.PLOT_ACTIONS` describes each
+    # Actions; `plot_actions.PLOT_ACTIONS` describes each, `action_table.ACTIONS` those that the dashboard has too
+
+    def action_pause(self) -> None:
+        self._action_context.request("pause")
+
+    def action_run_one_step(self) -> None:
+        self._action_context.request("run_one_step")
+
+    def action_explain(self) -> None:
+        open_explanation(self.app, self._action_context, self._tree.current)
+
+    def action_export(self) -> None:
+        export_plots(self.app, self._action_context, [self.table])
 
     def _move(self, change: str, *arguments: float) -> None:
         plot = self.plot_view.plot

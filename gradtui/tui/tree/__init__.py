@@ -1,9 +1,8 @@
 """The module tree panel.
 
-This package owns its rows, columns, cells and totals, the filter, and the queue that handles one key at a time.
+This package owns its rows, columns, cells and totals, and the filter.
 """
 
-from gradtui.tui.tree.key_queue import KeyQueue
 from gradtui.tui.tree.pane import TreePane
 from gradtui.tui.tree.pending_marks import FREEZE, MIXED, UNFREEZE
 from gradtui.tui.tree.tree_cells import RECOMPUTED, TIED
@@ -24,7 +23,6 @@ __all__ = [
     "TIED",
     "UNFREEZE",
     "WITHIN",
-    "KeyQueue",
     "ModuleTree",
     "TreePane",
     "buffer_at",

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from textual import events
@@ -27,35 +28,44 @@ _ROUNDS = 2
 
 
 class KeyFollowed(Message):
-    """Follows a key on its way to the app."""
+    """Follows a key on its way to the app, which passes it to `KeyQueue.on_key_followed`."""
 
     def __init__(self, number: int, rounds_left: int) -> None:
         super().__init__()
         self.number, self.rounds_left = number, rounds_left
 
 
-class KeyQueue(App[str]):
-    """An app that handles keys and pasted text one at a time, starting when its first screen is ready."""
+class KeyQueue:
+    """Passes keys and pasted text to an app one at a time.
 
-    _waiting: deque[events.Key | events.Paste] | None = None
-    """Keys and pastes typed while another key is being handled; None while no key is being handled."""
-    _number = 0
-    """The number of the newest message that follows a key; older messages are ignored."""
-    _limit: asyncio.TimerHandle | None = None
+    Args:
+        app: the app, whose `on_event` calls that of this queue.
+        handle: handles an event as an app without this queue does.
+    """
+
+    def __init__(self, app: App[str], handle: Callable[[events.Event], Awaitable[None]]) -> None:
+        self._app, self._handle_event = app, handle
+        self._waiting: deque[events.Key | events.Paste] | None = None
+        """Keys and pastes typed while another key is being handled; None while no key is being handled."""
+        self._number = 0
+        """The number of the newest message that follows a key; older messages are ignored."""
+        self._limit: asyncio.TimerHandle | None = None
 
     @property
-    def key_under_way(self) -> bool:
+    def is_busy(self) -> bool:
         """Whether a key has not yet taken full effect."""
         return self._waiting is not None
 
-    def on_mount(self) -> None:
-        self.screen_change_signal.subscribe(self, self._follow_to, immediate=True)
+    def start(self) -> None:
+        """Handle the first key when the app's first screen is ready. Call this when the app is mounted."""
+        self._app.screen_change_signal.subscribe(self._app, self._follow_to, immediate=True)
         self._hold()
         self._follow()
 
     async def on_event(self, event: events.Event) -> None:
+        """Handle an event of the app now, or a key or a paste after those before it."""
         if not isinstance(event, (events.Key, events.Paste)) or event.is_forwarded:
-            await super().on_event(event)
+            await self._handle_event(event)
         elif self._waiting is not None:
             self._waiting.append(event)
         else:
@@ -63,6 +73,7 @@ class KeyQueue(App[str]):
             await self._handle(event)
 
     def on_key_followed(self, message: KeyFollowed) -> None:
+        """Handle the next key, because the app has received the message that follows the one before it."""
         message.stop()
         if message.number != self._number:
             return
@@ -71,14 +82,14 @@ class KeyQueue(App[str]):
         else:
             # A focus change is a callback in the app's queue, and a dialog's result is a callback between two messages.
             # As the last callback in both, the next key comes after them.
-            self.call_later(self.call_next, self._next_key, message.number)
+            self._app.call_later(self._app.call_next, self._next_key, message.number)
 
     def _hold(self) -> None:
         self._waiting = deque()
 
     async def _handle(self, event: events.Key | events.Paste) -> None:
         try:
-            await super().on_event(event)
+            await self._handle_event(event)
         finally:
             self._follow()
 
@@ -88,9 +99,9 @@ class KeyQueue(App[str]):
         if self._limit is not None:
             self._limit.cancel()
         later = asyncio.get_running_loop().call_later
-        self._limit = later(MAX_SECONDS, self.call_later, self._next_key, self._number)
+        self._limit = later(MAX_SECONDS, self._app.call_later, self._next_key, self._number)
         with suppress(ScreenStackError):  # the app is closing
-            (self.focused or self.screen).post_message(KeyFollowed(self._number, rounds - 1))
+            (self._app.focused or self._app.screen).post_message(KeyFollowed(self._number, rounds - 1))
 
     def _follow_to(self, _: Screen[object]) -> None:
         """Post the following message to the new active screen.
