@@ -32,7 +32,7 @@ class GrowthWatch:
     """Keeps the newest memory measurements of one phase and detects growth."""
 
     def __init__(self) -> None:
-        self._ledgers: deque[MemoryMeasured] = deque(maxlen=WINDOW)
+        self._memory: deque[MemoryMeasured] = deque(maxlen=WINDOW)
         self._tell_at = 0
 
     def add(self, ledger: MemoryMeasured) -> Growth | None:
@@ -40,8 +40,8 @@ class GrowthWatch:
         more."""
         if ledger.step <= _SETTLING_STEPS or ledger.held.total is None:
             return None
-        self._ledgers.append(ledger)
-        growth = growth_of(self._ledgers) if len(self._ledgers) == WINDOW else None
+        self._memory.append(ledger)
+        growth = growth_of(self._memory) if len(self._memory) == WINDOW else None
         if growth is None or ledger.held.total < self._tell_at:
             return None
         self._tell_at = ledger.held.total + growth.bytes

@@ -63,16 +63,16 @@ class Checkpointing:
         self._trials: dict[int, tuple[_Receipt, int]] = {}
         """Command id -> the receipt to begin, and the number of steps that the trial has been pending."""
         self._receipts: list[_Receipt] = []
-        self._told: tuple[int, ...] = ()
+        self._emitted: tuple[int, ...] = ()
 
     @property
     def waits(self) -> bool:
         """Whether anything is pending at the next step boundary."""
-        return bool(self._trials or self._receipts) or (bool(self._told) and self._told != self._indices())
+        return bool(self._trials or self._receipts) or (bool(self._emitted) and self._emitted != self._indices())
 
     def tree_changed(self) -> None:
         """Emit the checkpointed modules again, since modules have new indexes."""
-        self._told = (-1,) if self._checkpoints.wanted else ()
+        self._emitted = (-1,) if self._checkpoints.wanted else ()
 
     def set(self, command: SetCheckpointing) -> CommandResult:
         """Turn checkpointing of the named module on or off. Raises `CommandRefused`."""
@@ -180,7 +180,7 @@ class Checkpointing:
                 self._give_up(wanted, f"it was not called while autograd records in {waited} steps", step)
             else:
                 self._trials[command] = (receipt, waited + 1)
-        self._tell(step)
+        self._emit_changes(step)
 
     def _conclude(self, wanted: Wanted, receipt: _Receipt, step: int) -> None:
         trial, wanted.trial = wanted.trial, None
@@ -220,10 +220,10 @@ class Checkpointing:
         indices = (tree.index_of(module) for each, module in live if each.agreed and module is not None)
         return tuple(sorted(index for index in indices if index >= 0))
 
-    def _tell(self, step: int) -> None:
+    def _emit_changes(self, step: int) -> None:
         indices = self._indices()
-        if indices != self._told:
-            self._told = indices
+        if indices != self._emitted:
+            self._emitted = indices
             self._emit(CheckpointingChanged(self._clock.at(), step, indices))
 
 

@@ -137,7 +137,7 @@ class CommandDispatcher:
             TraceStep: self._trace,
             FollowMicroSteps: norms.micro_steps.set,
             Watch: lambda command: self._watch(norms, command),
-            TraceGradient: self._step_sampler.gradients.ask,
+            TraceGradient: self._step_sampler.gradients.request,
             PauseAtBadStep: norms.bad_steps.set_pause,
             SaveAllocatorSnapshot: lambda _: allocator_snapshot.save(self.write_file),
         }

@@ -150,11 +150,11 @@ def _unfreeze(
 def _of_compiled(chosen: Iterable[int], tree: ModuleTree) -> str:
     """Return a note if a compiled module contains a parameter: torch.compile recompiles for each new pattern of flags."""
     compiled = {id(wrapped) for wrapper in tree.wrapper_refs if (wrapped := _wrapped(wrapper())) is not None}
-    looked: set[int] = set()
+    visited: set[int] = set()
     for index in chosen:
         module = tree.parameters[index].module
-        while module >= 0 and module not in looked:
-            looked.add(module)
+        while module >= 0 and module not in visited:
+            visited.add(module)
             live = tree.module_refs[module]()
             if live is not None and (id(live) in compiled or compiled_in_place(live)):
                 return "; torch.compile makes it anew in the next step, unless it has met these flags before"

@@ -118,11 +118,11 @@ def apply_before(
         return f"{facts}: several entries make it fit, with other parameters each; keep those that were applied before the save"
     if not count:
         return f"{facts}: no entries of the schedule make it fit"
-    taken = schedule.take_first(count)
-    for entry in taken:
+    due = schedule.take_first(count)
+    for entry in due:
         if isinstance(entry.command, Intervention):
             carry_out(entry.command)
-    titles = ", ".join(entry.title or f"the one for step {entry.step:,}" for entry in taken[:3])
+    titles = ", ".join(entry.title or f"the one for step {entry.step:,}" for entry in due[:3])
     more = f" and {count - 3:,} more" if count > 3 else ""
     left = "; the other entries count the steps of this run" if schedule.left else ""
     return (

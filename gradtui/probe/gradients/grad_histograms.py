@@ -46,13 +46,13 @@ class GradHistograms:
         self._deliver = deliver
         self._paths: tuple[str, ...] = ()
         self._indices: frozenset[int] | None = None
-        self._asked = 0
+        self._requested = 0
         self._under_way: deque[tuple[int, list[_Described], HostCopy]] = deque()
 
     @property
-    def is_asked(self) -> bool:
+    def is_requested(self) -> bool:
         """Whether the user has begun to watch parameters and waits for a first histogram."""
-        return self._asked > 0
+        return self._requested > 0
 
     @property
     def is_under_way(self) -> bool:
@@ -62,7 +62,7 @@ class GradHistograms:
     def watch(self, paths: tuple[str, ...], round_length: int) -> None:
         """Watch these parameters instead of others. The next measured steps, one round of them, are always sampled."""
         self._paths, self._indices = paths[:MAX_WATCHED], None
-        self._asked = round_length if paths else 0
+        self._requested = round_length if paths else 0
 
     def indices(self, tree: ModuleTree) -> frozenset[int]:
         """Return the indices of the watched parameters. Any name of a tied parameter matches."""
@@ -82,7 +82,7 @@ class GradHistograms:
 
         `scale` is a loss scaler's factor that is still in the gradients.
         """
-        self._asked = max(0, self._asked - 1)
+        self._requested = max(0, self._requested - 1)
         self.poll()
         chosen = [(at, each.grad) for at, each in applied if at in (self._indices or ()) and each.grad is not None]
         if not chosen:

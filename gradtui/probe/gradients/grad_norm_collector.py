@@ -69,7 +69,7 @@ class GradNormCollector:
         """A step whose gradients were read after its end, when the script may have set them to zero."""
         self.epochs = epochs
         by_hand = partial(self.measure, optimizer=None, has_run=True)
-        self.by_hand = ManualSteps(self._all_gradients, by_hand, self._saw_first, self._tell)
+        self.by_hand = ManualSteps(self._all_gradients, by_hand, self._saw_first, self._report)
         self.latest = LatestNorms(view)
         self.bad_steps = NonFiniteDetector(emit, clock, view)
         self.clippings = Clippings(self.bad_steps.clipping, self._clipped)
@@ -149,7 +149,7 @@ class GradNormCollector:
         if self._ends_epoch_within(executed) == 0:
             early = True
             self.epochs.ends()
-        may = not waits or early or self._is_free or self._watched.is_asked
+        may = not waits or early or self._is_free or self._watched.is_requested
         free, length = self._is_free, self._view.round_length
         self.is_due = may and self._cadence.is_due(executed, length, wanted=free, early=early)
         if self._hooks.is_off("gradient norms"):
@@ -285,7 +285,7 @@ class GradNormCollector:
         with of_this_process.apart(self._devices), self._times.own() if self._times.is_on else nullcontext():
             self._meter.measure(step, gradients, self._loss, scale, clipping)
             self._loss = None
-            if self._wanted or self._watched.is_asked:
+            if self._wanted or self._watched.is_requested:
                 watched = self._watched.indices(self._view.tree)
                 known = [each for each in applied if each[0] >= 0 and (self._wanted or each[0] in watched)]
                 with self._hooks.guarded("gradient figures"):
@@ -351,8 +351,8 @@ class GradNormCollector:
         if (last := self._unsent) is not None:
             self._unsent = None
             rows, steps = self.latest.rows(), self.latest.steps(last.step)
-            told = GradientsMeasured(self._clock.at(), last.step, None, None, rows, norm_steps=steps)
-            self._emit(replace(told, listing=self._listing))
+            event = GradientsMeasured(self._clock.at(), last.step, None, None, rows, norm_steps=steps)
+            self._emit(replace(event, listing=self._listing))
 
     def _all_gradients(self) -> list[torch.Tensor]:
         gradients = (parameter.grad for _, parameter in self._view.tree.live_parameters())
@@ -392,7 +392,7 @@ class GradNormCollector:
         if not self.by_hand.takes(reading):
             with self._hooks.guarded("first bad step"):
                 self.bad_steps.read(reading)
-            self._tell(reading)
+            self._report(reading)
 
     def _saw_first(self, reading: GradNormSample) -> None:
         """Handle the first reading of a step without an optimizer: the gradients as backward left them."""
@@ -400,7 +400,7 @@ class GradNormCollector:
             self.bad_steps.read(reading)
         self.latest.update(reading)
 
-    def _tell(self, reading: GradNormSample) -> None:
+    def _report(self, reading: GradNormSample) -> None:
         self._readings += 1
         self.latest.applied(reading)
         now = self._clock.now()

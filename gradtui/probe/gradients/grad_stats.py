@@ -38,7 +38,7 @@ Deliver = Callable[[int, tuple[GradientStats, ...]], None]
 
 
 @dataclass
-class _Looked:
+class _Pending:
     """Statistics of some parameters at one step, under way to the host. gradtui keeps nothing on the device."""
 
     step: int
@@ -64,8 +64,8 @@ class GradStats:
         self._deliver = deliver
         self._next = 0
         """The parameter index to continue with."""
-        self._open: tuple[_Looked, list[torch.Tensor]] | None = None
-        self._under_way: deque[_Looked] = deque()
+        self._open: tuple[_Pending, list[torch.Tensor]] | None = None
+        self._under_way: deque[_Pending] = deque()
 
     @property
     def is_open(self) -> bool:
@@ -108,25 +108,25 @@ class GradStats:
             numbers = HostCopy(_table(groups, scale))
             before = None if has_run else HostCopy(_samples(parameters))
         sizes = [(index, plain_gradient(each.detach()).numel(), _stored(each).numel()) for index, each in chosen]
-        self._open = _Looked(step, sizes, numbers, before), parameters
+        self._open = _Pending(step, sizes, numbers, before), parameters
 
     def after_step(self) -> None:
         """Complete the statistics after the step, whether it was executed or skipped."""
         if self._open is None:
             return
-        (looked, parameters), self._open = self._open, None
+        (pending, parameters), self._open = self._open, None
         # The step may have used up the free memory: an optimizer creates its state in its first step.
-        if looked.before is not None and all(devices_with_room(parameters).values()):
+        if pending.before is not None and all(devices_with_room(parameters).values()):
             with torch.no_grad():
-                looked.after = HostCopy(_samples(parameters))
-        self._under_way.append(looked)
+                pending.after = HostCopy(_samples(parameters))
+        self._under_way.append(pending)
         self.poll()
 
     def poll(self) -> None:
         """Deliver the statistics that a device has finished. Never waits."""
         while self._under_way and self._under_way[0].is_there:
-            looked = self._under_way.popleft()
-            self._deliver(looked.step, tuple(sorted(_figures(looked), key=attrgetter("parameter"))))
+            pending = self._under_way.popleft()
+            self._deliver(pending.step, tuple(sorted(_figures(pending), key=attrgetter("parameter"))))
 
     def _chosen(self, applied: Sequence[tuple[int, torch.Tensor]], always: Set[int]) -> list[tuple[int, torch.Tensor]]:
         """Return the parameters in `always`, followed by those whose turn it is, round-robin."""
@@ -134,7 +134,7 @@ class GradStats:
         elements = 0
         for index, parameter in _in_turn(applied, self._next, always):
             # Check in this order and only as far as necessary: there may be many parameters, of which few are sampled.
-            if not _can_be_looked_at(parameter):
+            if not _has_statistics(parameter):
                 continue
             elements += parameter.numel()
             if chosen and elements > MAX_ELEMENTS:
@@ -159,7 +159,7 @@ def _in_turn(
     yield from order[:turn]
 
 
-def _can_be_looked_at(parameter: torch.Tensor) -> bool:
+def _has_statistics(parameter: torch.Tensor) -> bool:
     gradient = parameter.grad
     if (
         gradient is None
@@ -290,11 +290,11 @@ def _samples(parameters: list[torch.Tensor]) -> torch.Tensor:
     return _joined(parts)
 
 
-def _figures(looked: _Looked) -> Iterator[GradientStats]:
-    count = len(looked.parameters)
-    rows = zip(*looked.numbers.tensor().view(-1, count).tolist())
-    ratios = _ratios(looked)
-    for (index, elements, stored), row, ratio in zip(looked.parameters, rows, ratios):
+def _figures(pending: _Pending) -> Iterator[GradientStats]:
+    count = len(pending.parameters)
+    rows = zip(*pending.numbers.tensor().view(-1, count).tolist())
+    ratios = _ratios(pending)
+    for (index, elements, stored), row, ratio in zip(pending.parameters, rows, ratios):
         nonzero, not_finite, smallest, largest, mean, norm, weight = row
         bad = math.isnan(smallest) or math.isnan(largest)
         yield GradientStats(
@@ -312,11 +312,11 @@ def _figures(looked: _Looked) -> Iterator[GradientStats]:
         )
 
 
-def _ratios(looked: _Looked) -> list[float | None]:
-    if looked.before is None or looked.after is None:
-        return [None] * len(looked.parameters)
-    lengths = [-(-elements // -(-elements // SAMPLE)) for _, elements, _ in looked.parameters]
-    before, after = looked.before.tensor(), looked.after.tensor()
+def _ratios(pending: _Pending) -> list[float | None]:
+    if pending.before is None or pending.after is None:
+        return [None] * len(pending.parameters)
+    lengths = [-(-elements // -(-elements // SAMPLE)) for _, elements, _ in pending.parameters]
+    before, after = pending.before.tensor(), pending.after.tensor()
     # Both copies are on the host. Process them together: one conversion instead of two per parameter.
     squares = torch.cat((before, after - before)).to(torch.float64).square()
     sizes = torch.tensor(lengths + lengths, dtype=torch.int64, device="cpu")

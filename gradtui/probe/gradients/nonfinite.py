@@ -75,7 +75,7 @@ class NonFiniteDetector:
         self._view = view
         self._parameters = BadParameters(view)
         self._weights = GradNorms(self._weights_read)
-        self._told = 0
+        self._found = 0
         self._is_bad = False
         self._last_finite: int | None = None
         self._left_s = _SECONDS
@@ -120,7 +120,7 @@ class NonFiniteDetector:
         check = NonFiniteCheck(self._left_s)
         found = self._weights_before(check) or self._forward(kind, outputs, check)
         self._left_s -= perf_counter() - began
-        self._tell(found)
+        self._report(found)
 
     def clipping(self) -> None:
         """Check the gradients before the script clips them: on the CPU, at steps whose module calls are logged."""
@@ -156,11 +156,11 @@ class NonFiniteDetector:
         self._bad_of = measured.optimizer
         if loss != FINITE:
             # Only from a device: weights and graph have changed by now.
-            self._tell(replace(self._event(reading.step, loss, None, exact=False), earliest=self._after_finite))
+            self._report(replace(self._event(reading.step, loss, None, exact=False), earliest=self._after_finite))
             return
         found = self._backward(reading)
         if found is not None:
-            self._tell(found)
+            self._report(found)
 
     def _ends_with(self, measured: _Measured) -> bool:
         """Return whether this finite step ends the non-finite period."""
@@ -190,7 +190,7 @@ class NonFiniteDetector:
         bad, is_sure = self._parameters.of_reading(reading, lambda parameter: parameter, NonFiniteCheck(self._left_s))
         found = self._of_weights(bad, reading.step, Phase.OPTIMIZER)
         if found is not None:
-            self._tell(replace(found, exact=is_sure and self._last_finite == reading.step))
+            self._report(replace(found, exact=is_sure and self._last_finite == reading.step))
 
     def _weights_before(self, check: NonFiniteCheck) -> NonFiniteFound | None:
         """Report weights that were not finite before backward, and therefore caused the loss."""
@@ -242,7 +242,7 @@ class NonFiniteDetector:
         paths = [tree.modules[index].path if index != OUTSIDE else None for index in (origin.module, origin.last)]
         return replace(
             said,
-            value=_said(origin.kind),
+            value=_kind_words(origin.kind),
             module=paths[0],
             until=paths[1],
             is_input=origin.is_input,
@@ -279,17 +279,17 @@ class NonFiniteDetector:
 
     def _event(self, step: int, kind: str, phase: Phase | None, *, exact: bool = True) -> NonFiniteFound:
         return NonFiniteFound(
-            self._clock.at(), step, self._told + 1, _said(kind), phase, self._last_finite, exact=exact
+            self._clock.at(), step, self._found + 1, _kind_words(kind), phase, self._last_finite, exact=exact
         )
 
-    def _tell(self, found: NonFiniteFound) -> None:
+    def _report(self, found: NonFiniteFound) -> None:
         self._is_bad = True
-        self._told += 1
-        was_asked, self.pauses = self.pauses, False
-        holds = was_asked and self.around is not None and self.around.hold(self._wish)
-        if self._told <= _MOST or was_asked:
+        self._found += 1
+        was_requested, self.pauses = self.pauses, False
+        holds = was_requested and self.around is not None and self.around.hold(self._wish)
+        if self._found <= _MOST or was_requested:
             self._emit(replace(found, holds=holds))
 
 
-def _said(kind: str) -> str:
+def _kind_words(kind: str) -> str:
     return NAN if kind == NAN else INF

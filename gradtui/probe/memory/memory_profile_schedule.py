@@ -35,38 +35,38 @@ class MemoryProfileSchedule:
         self._cadence = cadence
         self._view = view
         self._charge = charge
-        self._asked = False
+        self._requested = False
         self._unpaid = 0.0
         """Cost of the last profile in seconds, until it is recorded in the schedule."""
 
-    def ask(self, device_type: str) -> str | None:
+    def request(self, device_type: str) -> str | None:
         """Request a profile of the next step. Return the reason, in words, if that is impossible."""
         if device_type != "cpu":
             return f"operations can be followed on the CPU only, and the models are on {device_type}"
         if something_is_compiled():
             return "torch.compile has compiled something, and would compile it anew if operations were followed"
-        self._asked = True
+        self._requested = True
         return None
 
-    def is_due(self, executed: int, device_type: str, *, only_asked: bool = False) -> bool:
-        """Return whether to profile the step after `executed` steps; with `only_asked`, only if the user has requested it."""
+    def is_due(self, executed: int, device_type: str, *, only_requested: bool = False) -> bool:
+        """Return whether to profile the step after `executed` steps; with `only_requested`, only on request."""
         if device_type != "cpu" or something_is_compiled() or operations_are_observed():
             return False
-        if self._cadence is None or executed < _FIRST or only_asked:
-            return self._asked
-        return self._cadence.is_due(executed, wanted=self._asked)
+        if self._cadence is None or executed < _FIRST or only_requested:
+            return self._requested
+        return self._cadence.is_due(executed, wanted=self._requested)
 
-    def steps_until_due(self, executed: int, device_type: str, *, only_asked: bool = False) -> int:
+    def steps_until_due(self, executed: int, device_type: str, *, only_requested: bool = False) -> int:
         """Return how many steps in a row after the next one are not profiled."""
-        if self._asked:
+        if self._requested:
             return 0
-        if self._cadence is None or device_type != "cpu" or something_is_compiled() or only_asked:
+        if self._cadence is None or device_type != "cpu" or something_is_compiled() or only_requested:
             return sys.maxsize
         return 0 if executed < _FIRST else self._cadence.steps_until_due(executed)
 
     def begin(self, modules: ModuleCallLog, device_type: str, total: int) -> None:
         """Begin a step that is profiled."""
-        self._asked = False
+        self._requested = False
         self.current = MemoryProfiler(self._view.tree, modules, self._view.live_optimizers(), device_type, total)
 
     def enter(self) -> None:

@@ -52,7 +52,7 @@ class OomReporter:
         self._cpu = cpu
         self._recent = recent
         self._write_file = write_file
-        self._told = ReportedFailures()
+        self._reported = ReportedFailures()
         self._count = 0
         self._announced = False
         """The observer has reported a failure whose exception has not arrived yet."""
@@ -69,26 +69,26 @@ class OomReporter:
             failure = allocation_failure(error)
         if failure is None:
             return
-        looked = self._told.looked(error)
-        is_new = looked is None
+        is_full = self._reported.is_full(error)
+        is_new = is_full is None
         if is_new and self._announced and failure.device.startswith("cuda"):
             self._announced = False
-            is_new, looked = False, self._count <= MAX_FILES
-        if not is_new and (looked or not ends):
-            self._told.note(error, looked=bool(looked))
+            is_new, is_full = False, self._count <= MAX_FILES
+        if not is_new and (is_full or not ends):
+            self._reported.note(error, is_full=bool(is_full))
             return
-        looked = self._tell(
+        is_full = self._report(
             failure, lambda: self._path(running_module.raised_in(error.__traceback__)), is_new=is_new, ends=ends
         )
-        self._told.note(error, looked=looked)
+        self._reported.note(error, is_full=is_full)
 
     def allocation_failed(self, device: int, requested: int, on_device: int, free: int) -> None:  # noqa: ARG002
         """Handle a failure that the CUDA allocator is about to raise. Must not raise. Ignores gradtui's own allocations."""
         if self._probe.hooks.active and self._probe.hooks.running != get_ident():
             self._announced = True
-            self._tell(AllocationFailure(f"cuda:{device}", "", requested), self._running)
+            self._report(AllocationFailure(f"cuda:{device}", "", requested), self._running)
 
-    def _tell(
+    def _report(
         self, failure: AllocationFailure, path: Callable[[], str | None], *, is_new: bool = True, ends: bool = False
     ) -> bool:
         """Report a failure if its number is one of those to report. Return whether the report is a full one."""
@@ -98,27 +98,27 @@ class OomReporter:
             return False
         try:
             self._count += is_new
-            looked = ends or self._count <= MAX_FILES
-            if not looked and self._count & (self._count - 1):
+            is_full = ends or self._count <= MAX_FILES
+            if not is_full and self._count & (self._count - 1):
                 return False
             if hooks.thread in (None, get_ident()):
-                hooks.run("black box", self._record, failure, path, looked)
+                hooks.run("black box", self._record, failure, path, is_full)
             else:
-                hooks.guard("black box", self._record, 0, failure, path, looked)
+                hooks.guard("black box", self._record, 0, failure, path, is_full)
         finally:
             self._busy.release()
-        return looked
+        return is_full
 
     def _record(
         self,
         now: int,  # noqa: ARG002 - as every callback of a hook
         failure: AllocationFailure,
         path: Callable[[], str | None],
-        looked: bool,
+        is_full: bool,
     ) -> None:
         probe = self._probe
         device = torch.device(failure.device)
-        owners = self._owners(device) if looked else Owners((), (), True)
+        owners = self._owners(device) if is_full else Owners((), (), True)
         event = OutOfMemory(
             at=probe.clock.at(),
             step=probe.counter.steps,
@@ -129,13 +129,13 @@ class OomReporter:
             phase=probe.phases.marked() or probe.phases.phase,
             module=path(),
             categories=owners.categories,
-            total=self._total(device) if looked else None,
+            total=self._total(device) if is_full else None,
             largest=owners.largest,
             whole=owners.whole,
             file=None,
             trouble=None,
         )
-        self._recent.emit(self._written(event) if looked else event)
+        self._recent.emit(self._written(event) if is_full else event)
 
     def _owners(self, device: torch.device) -> Owners:
         view, sampled_step = self._probe.view, self._probe.step_sampler.sampled_step

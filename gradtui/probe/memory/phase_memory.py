@@ -32,7 +32,7 @@ class PhaseMemory:
         allocator: MemoryCounter,
         traces: MemoryProfileSchedule,
     ) -> None:
-        self.ledger = MemoryAccountant(allocator)
+        self.accountant = MemoryAccountant(allocator)
         self.batches = BatchStorages()
         self.graphs = LiveGraphs()
         self._living = Living()
@@ -51,7 +51,7 @@ class PhaseMemory:
         """The newest sampled step."""
         self._ran: Iterable[int] = ()
         """Indices of the modules that have run in it, or were evaluated since."""
-        self._told: set[Phase] = set()
+        self._emitted: set[Phase] = set()
         """The phases of the current step that were emitted."""
         self._was_gradient = False
         """The emitted backward was a `torch.autograd.grad`, whose graph was not walked."""
@@ -62,12 +62,12 @@ class PhaseMemory:
     @property
     def device_type(self) -> str:
         """Device type of the tensors that are counted."""
-        return self.ledger.allocator.device_type
+        return self.accountant.allocator.device_type
 
     def tree_changed(self, phase: Phase) -> None:
         """Handle a change of the models, which may be on another device now; `phase` is the one that is running."""
         self._ran = ()
-        device = self.ledger.follow(self._view.tree)
+        device = self.accountant.follow(self._view.tree)
         if device is None:
             return
         self._peaks = PhasePeaks()
@@ -75,12 +75,12 @@ class PhaseMemory:
             # The device's first reading covers the whole run so far.
             self.begin_phase()
             self._peaks.read_within((None, False))
-        self._emit(DeviceFound(self._clock.at(), self._counter.steps, device, self.ledger.allocator.name))
+        self._emit(DeviceFound(self._clock.at(), self._counter.steps, device, self.accountant.allocator.name))
 
     def begin_step(self, *, listening: bool) -> None:
         """Begin a sampled step within a phase. The beginning of that phase was observed only if hooks were `listening` then."""
         self._step = self._counter.steps + 1
-        self._told.clear()
+        self._emitted.clear()
         self._was_gradient = False
         self._phase_index = 0
         self._peaks.begin_step(self.begin_phase(), listening=listening)
@@ -91,7 +91,7 @@ class PhaseMemory:
 
     def begin_phase(self) -> Peak:
         """Begin a phase. Return the peak since the previous reading."""
-        return self.ledger.begin_phase()
+        return self.accountant.begin_phase()
 
     def on_backward_pre(self, facts: GraphSummary, *, keeps_graph: bool, within: Phase) -> None:
         """Handle the beginning of backward, where the forward ends for the breakdown. `within` is the phase that continues.
@@ -101,13 +101,13 @@ class PhaseMemory:
         self._kept = facts
         self.settle(facts)
         if self._was_gradient:
-            self._told.discard(Phase.BACKWARD)
+            self._emitted.discard(Phase.BACKWARD)
         part = self.take(Phase.FORWARD, stepped=False)
         if within is not Phase.FORWARD:
             self._peaks.read_within(part)
         self._kept = facts if keeps_graph else facts.freed()
         if self._traces.current is not None:
-            self._traces.current.measured(self.ledger.total)
+            self._traces.current.measured(self.accountant.total)
 
     def forward_left(self) -> None:
         """Handle a forward that backward does not follow directly: what autograd keeps is known only when backward begins."""
@@ -128,22 +128,22 @@ class PhaseMemory:
 
     def take(self, phase: Phase, *, stepped: bool) -> Peak:
         """Emit the breakdown of a phase, once per step. Return the peak since the previous reading."""
-        if phase not in self._told:
-            self._told.add(phase)
+        if phase not in self._emitted:
+            self._emitted.add(phase)
             if phase is Phase.BACKWARD:
                 self._was_gradient = self._kept is None
-            return self.tell(phase, self._kept, stepped=stepped)
+            return self.emit(phase, self._kept, stepped=stepped)
         part = self.begin_phase()
         again = self._peaks.once_more(phase, part)
         if again is not None:
             self._emit(again)
         return part
 
-    def tell(self, phase: Phase, kept: GraphSummary | None, *, stepped: bool = False) -> Peak:
+    def emit(self, phase: Phase, kept: GraphSummary | None, *, stepped: bool = False) -> Peak:
         """Compute and emit a phase's breakdown, where autograd keeps `kept`. Return the peak since the previous reading."""
         optimizers = self._view.live_optimizers()
         waiting = [entries for _, entries in self._view.joined.states()]
-        taking, highest, is_exact = self.ledger.take(
+        partial, highest, is_exact = self.accountant.take(
             self._view.tree, optimizers, self.batches.alive(), stepped=stepped, waiting=waiting
         )
         peak, peak_exact = self._peaks.of(phase, (highest, is_exact))
@@ -154,28 +154,28 @@ class PhaseMemory:
             self._phase_index = self._traces.current.index
         whole = kept
         if kept is not None:
-            kept = kept.alive([*taking.claimed, *taking.batches])
+            kept = kept.alive([*partial.claimed, *partial.batches])
         # If only part of a graph is alive, the script may hold that part.
         known = kept is not None and kept.is_whole and (kept is whole or not kept.storages)
         # Before the first step no batch is known, and there may be none yet.
-        held, explained = self._held(phase, taking, kept, knows_batches=self.batches.on or phase is Phase.LOAD)
-        exact = self.ledger.allocator.exact and known and explained
+        held, explained = self._held(phase, partial, kept, knows_batches=self.batches.on or phase is Phase.LOAD)
+        exact = self.accountant.allocator.exact and known and explained
         step = 0 if phase is Phase.LOAD else max(self._step, self._counter.steps)
         models = self._models() if phase is not Phase.LOAD else ()
-        taken = MemoryMeasured(self._clock.at(), step, phase, held, peak, peak_exact, exact, models)
+        measured = MemoryMeasured(self._clock.at(), step, phase, held, peak, peak_exact, exact, models)
         if kept is None:
-            self._unsettled.append((taken, taking, sequence_number()))
+            self._unsettled.append((measured, partial, sequence_number()))
             return highest, is_exact
-        self._tell(taken)
-        self._tell_living(taken, taking)
+        self._record_and_emit(measured)
+        self._emit_living(measured, partial)
         return highest, is_exact
 
     def _held(
-        self, phase: Phase, taking: PartialBreakdown, kept: GraphSummary | None, *, knows_batches: bool
+        self, phase: Phase, partial: PartialBreakdown, kept: GraphSummary | None, *, knows_batches: bool
     ) -> tuple[MemoryBytes, bool]:
         """Return the breakdown with graphs that backward does not reach, and whether all of those are known to be alive."""
         others = self.graphs.storages()
-        held = taking.divided(kept and kept.joined(others), knows_batches=knows_batches)
+        held = partial.divided(kept and kept.joined(others), knows_batches=knows_batches)
         if phase is Phase.LOAD:
             self.graphs.explained(phase, held)
         if kept is None or not self.graphs.is_wanted(phase, held):
@@ -185,9 +185,9 @@ class PhaseMemory:
         for young in (True, False) if phase is Phase.EVAL else (False,):
             if not young and not self.graphs.may_search():
                 break
-            apart = {**self.ledger.excluded_storages(self._view.tree), **kept.storages}
-            self.graphs.search(self._view.tree, self._counter.steps, apart, self.ledger.home, young=young)
-            held = taking.divided(kept.joined(self.graphs.storages()), knows_batches=knows_batches)
+            apart = {**self.accountant.excluded_storages(self._view.tree), **kept.storages}
+            self.graphs.search(self._view.tree, self._counter.steps, apart, self.accountant.home, young=young)
+            held = partial.divided(kept.joined(self.graphs.storages()), knows_batches=knows_batches)
             is_explained = not self.graphs.is_wanted(phase, held)
             if is_explained:
                 break
@@ -196,14 +196,14 @@ class PhaseMemory:
             is_explained = True
         return held, is_explained
 
-    def _tell_living(self, taken: MemoryMeasured, taking: PartialBreakdown) -> None:
-        if taken.phase not in (Phase.OPTIMIZER, Phase.EVAL):
+    def _emit_living(self, measured: MemoryMeasured, partial: PartialBreakdown) -> None:
+        if measured.phase not in (Phase.OPTIMIZER, Phase.EVAL):
             return
-        living = self.graphs.living(taking.claimed)
+        living = self.graphs.living(partial.claimed)
         # The output of the evaluation itself is still alive when it ends.
-        if living != self._living and (taken.phase is Phase.OPTIMIZER or living.forwards > 1):
+        if living != self._living and (measured.phase is Phase.OPTIMIZER or living.forwards > 1):
             self._living = living
-            self._emit(GraphsAlive(taken.at, taken.step, **asdict(living)))
+            self._emit(GraphsAlive(measured.at, measured.step, **asdict(living)))
 
     def _models(self) -> tuple[int, ...]:
         tree = self._view.tree
@@ -212,17 +212,17 @@ class PhaseMemory:
         roots = {tree.roots[module] for module in self._ran if module >= 0}
         return tuple(model.number for model in tree.models if model.root in roots)
 
-    def _tell(self, taken: MemoryMeasured) -> None:
-        self._peaks.told(taken)
-        self._emit(taken)
+    def _record_and_emit(self, measured: MemoryMeasured) -> None:
+        self._peaks.record(measured)
+        self._emit(measured)
 
     def settle(self, kept: GraphSummary | None) -> None:
         """Emit the breakdowns that waited for what autograd keeps: exact if it has recorded nothing since."""
         unsettled, self._unsettled = self._unsettled, []
-        for taken, taking, number in unsettled:
+        for measured, partial, number in unsettled:
             if kept is not None:
-                exact = self.ledger.allocator.exact and number == sequence_number()
-                held = taking.divided(kept.joined(self.graphs.storages()))
-                self._tell(replace(taken, held=held, exact=exact))
+                exact = self.accountant.allocator.exact and number == sequence_number()
+                held = partial.divided(kept.joined(self.graphs.storages()))
+                self._record_and_emit(replace(measured, held=held, exact=exact))
             else:
-                self._emit(taken)
+                self._emit(measured)

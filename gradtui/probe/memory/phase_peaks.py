@@ -22,13 +22,13 @@ class PhasePeaks:
         """Peak of the running phase, up to the last reading."""
         self._forward: Peak | None = None
         """Peak of the forward, if something came between it and backward: what it keeps is known only when backward begins."""
-        self._told: dict[Phase, MemoryMeasured] = {}
+        self._emitted: dict[Phase, MemoryMeasured] = {}
 
     def begin_step(self, before: Peak, *, listening: bool) -> None:
         """Begin a sampled step within a phase. The beginning of that phase was observed only if hooks were `listening` then."""
         self._present = before if listening else (None, False)
         self._forward = None
-        self._told.clear()
+        self._emitted.clear()
 
     def read_within(self, part: Peak) -> None:
         """Record a reading within the running phase, which continues."""
@@ -50,19 +50,19 @@ class PhasePeaks:
             known, self._forward = _joined(self._forward, known), None
         return known
 
-    def told(self, ledger: MemoryMeasured) -> None:
+    def record(self, breakdown: MemoryMeasured) -> None:
         """Record a breakdown emitted in the current step."""
-        self._told[ledger.phase] = ledger
+        self._emitted[breakdown.phase] = breakdown
 
     def once_more(self, phase: Phase, part: Peak) -> MemoryMeasured | None:
         """Return a repeated phase's breakdown with the higher peak (gradients are accumulated); None if the peak is not higher.
 
         Only exact peaks are emitted again; None for any other.
         """
-        (peak, exact), ledger = self.of(phase, part), self._told.get(phase)
-        if ledger is None or not exact or not ledger.peak_exact or peak is None or peak <= (ledger.peak or 0):
+        (peak, exact), breakdown = self.of(phase, part), self._emitted.get(phase)
+        if breakdown is None or not exact or not breakdown.peak_exact or peak is None or peak <= (breakdown.peak or 0):
             return None
-        self._told[phase] = higher = replace(ledger, peak=peak)
+        self._emitted[phase] = higher = replace(breakdown, peak=peak)
         return higher
 
 

@@ -19,16 +19,16 @@ class ReportedFailures:
     """The most recently reported exceptions, with whether each got a full report."""
 
     def __init__(self) -> None:
-        self._told: deque[tuple[object, int, bool]] = deque(maxlen=_KEPT)
+        self._reported: deque[tuple[object, int, bool]] = deque(maxlen=_KEPT)
 
-    def note(self, error: BaseException, *, looked: bool) -> None:
+    def note(self, error: BaseException, *, is_full: bool) -> None:
         """Record that this exception was reported."""
-        others = (each for each in tuple(self._told) if not _is_same(each[0], each[1], error))
-        self._told = deque((*others, (_trace_of(error), id(error), looked)), maxlen=_KEPT)
+        others = (each for each in tuple(self._reported) if not _is_same(each[0], each[1], error))
+        self._reported = deque((*others, (_trace_of(error), id(error), is_full)), maxlen=_KEPT)
 
-    def looked(self, error: BaseException) -> bool | None:
+    def is_full(self, error: BaseException) -> bool | None:
         """Return whether the exception got a full report; None if it was not reported."""
-        return next((looked for trace, name, looked in tuple(self._told) if _is_same(trace, name, error)), None)
+        return next((is_full for trace, name, is_full in tuple(self._reported) if _is_same(trace, name, error)), None)
 
 
 def _trace_of(error: BaseException) -> object:

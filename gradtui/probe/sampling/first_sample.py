@@ -48,7 +48,7 @@ class FirstSample:
         """Whether the current models are large: the memory of their steps is profiled only if the user requests it."""
         return self._view.building_s > _LARGE_S
 
-    def extent(self, executed: int, *, is_asked: bool) -> Extent:
+    def extent(self, executed: int, *, is_requested: bool) -> Extent:
         """Return which measurements the step after `executed` ones allows; WHOLE if the user has requested something.
 
         Called once a step.
@@ -61,7 +61,7 @@ class FirstSample:
             )
             if self._waits:
                 self._put_off(executed)
-        if is_asked or not self._waits:
+        if is_requested or not self._waits:
             return Extent.WHOLE
         allowed = _SHARE * self._step_time.total
         if _WHOLE_S * self._view.building_s <= allowed:

@@ -20,13 +20,13 @@ from gradtui.probe.torch_private.unwrap import plain_tensors
 from gradtui.protocol.commands import TraceGradient
 from gradtui.protocol.events import Event, GradientPathFound, OptimizerStateRead
 
-_MAX_ASKED = 8
+_MAX_REQUESTS = 8
 """Maximum number of pending requests. One more replaces the oldest."""
 _ENTRIES = 4
 
 
 @dataclass
-class _Asked:
+class _Request:
     steps_left: int
     """Steps to wait for at most, a whole round: in a GAN the step of one optimizer says nothing about the other's model."""
     chain: Chain | None = None
@@ -42,53 +42,53 @@ class GradientPathRequests:
         self._clock = clock
         self._view = view
         self._cadence = cadence
-        self._asked: dict[str, _Asked] = {}
+        self._requests: dict[str, _Request] = {}
         """Requests by path. A path stays valid when the tree and its indexes are replaced."""
 
     @property
-    def is_asked(self) -> bool:
+    def is_requested(self) -> bool:
         """Whether any request is pending."""
-        return bool(self._asked)
+        return bool(self._requests)
 
-    def ask(self, command: TraceGradient) -> CommandResult:
+    def request(self, command: TraceGradient) -> CommandResult:
         """Request the gradient path to a target in the next step. Raises `CommandRefused` if nothing has that name."""
         if _target(self._view.tree, command.path) is None:
             raise CommandRefused(f"there is no parameter or module {command.path or 'yet'}")
-        self._asked[command.path] = _Asked(self._view.round_length)
-        while len(self._asked) > _MAX_ASKED:
-            del self._asked[next(iter(self._asked))]
+        self._requests[command.path] = _Request(self._view.round_length)
+        while len(self._requests) > _MAX_REQUESTS:
+            del self._requests[next(iter(self._requests))]
         self._cadence.force(self._view.round_length)
         return CommandResult(f"follow the gradient to {command.path or 'the model'} in the next step", ())
 
     def tree_changed(self) -> None:
         """Drop the chains found so far, since modules and parameters have new indexes."""
-        for asked in self._asked.values():
-            asked.chain = None
+        for request in self._requests.values():
+            request.chain = None
 
-    def look(self, outputs: Iterable[object], sampled_step: SampledStep) -> None:
+    def search(self, outputs: Iterable[object], sampled_step: SampledStep) -> None:
         """Search the graph of `outputs`, on which backward is about to run, for the requested targets."""
-        roots = [output for output in outputs if isinstance(output, torch.Tensor)] if self._asked else []
-        for path, asked in self._asked.items():
+        roots = [output for output in outputs if isinstance(output, torch.Tensor)] if self._requests else []
+        for path, request in self._requests.items():
             target = _target(sampled_step.tree, path)
-            if target is not None and (asked.chain is None or not asked.chain.found):
+            if target is not None and (request.chain is None or not request.chain.found):
                 chain = find_chain(roots, sampled_step.trace, target)
-                if asked.chain is None or chain.found or len(chain.hops) > len(asked.chain.hops):
-                    asked.chain = chain
+                if request.chain is None or chain.found or len(chain.hops) > len(request.chain.hops):
+                    request.chain = chain
 
     def on_step_post(self, sampled_step: SampledStep, step: int) -> None:
         """Report the requests that a sampled step has completed."""
-        for path, asked in list(self._asked.items()):
+        for path, request in list(self._requests.items()):
             target = _target(sampled_step.tree, path)
             if target is None:
-                del self._asked[path]
+                del self._requests[path]
             else:
-                asked.steps_left -= 1
-                chain = asked.chain or Chain(whole=False)
-                if chain.found or asked.steps_left <= 0:
-                    del self._asked[path]
-                    self._tell(path, target, chain, step)
+                request.steps_left -= 1
+                chain = request.chain or Chain(whole=False)
+                if chain.found or request.steps_left <= 0:
+                    del self._requests[path]
+                    self._report(path, target, chain, step)
 
-    def _tell(self, path: str, target: Target, chain: Chain, step: int) -> None:
+    def _report(self, path: str, target: Target, chain: Chain, step: int) -> None:
         at = self._clock.at()
         self._emit(
             GradientPathFound(

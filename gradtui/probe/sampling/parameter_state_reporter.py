@@ -42,16 +42,16 @@ class ParameterStateReporter:
             flag = "1" if tensor.requires_grad else "0"
             if flags[index] != flag:
                 letters[index], flags[index], reasons[index] = "-", flag, "-"
-        self._tell(Classified("".join(letters), "".join(flags), "".join(reasons)), step)
+        self._emit_classified(Classified("".join(letters), "".join(flags), "".join(reasons)), step)
 
     def outdated(self) -> list[int]:
         """Return the parameters that the script has frozen or unfrozen since the last event, except those that take turns."""
         found = []
         # No function call per parameter: this runs five times a second.
-        for index, (reference, told) in enumerate(zip(self._view.tree.parameter_refs, self.now.trainable)):
+        for index, (reference, reported) in enumerate(zip(self._view.tree.parameter_refs, self.now.trainable)):
             tensor = reference()
-            now = told if tensor is None else "1" if tensor.requires_grad else "0"
-            if told != now and told != "-" and self.switched[index] < _TO_AND_FRO:
+            now = reported if tensor is None else "1" if tensor.requires_grad else "0"
+            if reported != now and reported != "-" and self.switched[index] < _TO_AND_FRO:
                 found.append(index)
         return found
 
@@ -59,7 +59,7 @@ class ParameterStateReporter:
         """Store and emit the states found in a sampled step."""
         known = zip(self.now.trainable, found.trainable)
         self.switched.update(index for index, (before, now) in enumerate(known) if {before, now} == {"0", "1"})
-        self._tell(found, step)
+        self._emit_classified(found, step)
 
     def unreached(self) -> frozenset[int]:
         """Return the parameters that the last sampled backward did not reach."""
@@ -73,7 +73,7 @@ class ParameterStateReporter:
         wanted = state.value
         return frozenset([index for index, letter in enumerate(self.now.letters) if letter == wanted])
 
-    def _tell(self, found: Classified, step: int) -> None:
+    def _emit_classified(self, found: Classified, step: int) -> None:
         if found != self.now:
             self.now = found
             self._emit(ParametersClassified(self._clock.at(), step, *found, listing=self._view.tree.listing))

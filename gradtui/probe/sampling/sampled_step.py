@@ -47,10 +47,12 @@ class SampledStep:
         self.graphs: GraphsOfStep | None = None
         """None until a backward has begun."""
 
-    def on_backward(self, outputs: Any, ledger: MemoryAccountant, recomputation: Recomputation) -> GraphSummary | None:
+    def on_backward(
+        self, outputs: Any, accountant: MemoryAccountant, recomputation: Recomputation
+    ) -> GraphSummary | None:
         """Walk the graph of the tensors that backward is about to run on; None if the graph is too deep for that."""
         roots = [output for output in sequence(outputs) if isinstance(output, torch.Tensor)]
-        known = self._known_tensors(ledger)
+        known = self._known_tensors(accountant)
         try:
             facts = walk(roots, self.trace, known)
         except TooDeepError:
@@ -74,10 +76,10 @@ class SampledStep:
         active = {roots[module] for module in facts.active if module >= 0}
         return {roots[module] for module in recorded if module >= 0} <= active
 
-    def _known_tensors(self, ledger: MemoryAccountant) -> KnownTensors:
+    def _known_tensors(self, accountant: MemoryAccountant) -> KnownTensors:
         tree, known = self.tree, self.tree.leaves
         leaves = {id(tensor): known[index] for index, tensor in tree.live_parameters() if tensor.requires_grad}
-        return KnownTensors(ledger.excluded_storages(tree), leaves, ledger.home, tree.parents)
+        return KnownTensors(accountant.excluded_storages(tree), leaves, accountant.home, tree.parents)
 
     def saved_bytes(self, at: float, step: int) -> SavedBytesMeasured | None:
         """Return the bytes that the largest graph of the step saves, by module; None if there was no backward."""

@@ -72,8 +72,8 @@ class StepSampler:
         self._view = view
         self._phases = phases
         self._counter = counter
-        self._ledgers = PhaseMemory(emit, clock, view, counter, allocator, traces)
-        self.batches = self._ledgers.batches
+        self._memory = PhaseMemory(emit, clock, view, counter, allocator, traces)
+        self.batches = self._memory.batches
         self.extent = Extent.WHOLE
         """Which measurements the current step allows."""
         self.times = DeviceTimes(emit, clock, phases, hooks)
@@ -112,7 +112,7 @@ class StepSampler:
     @property
     def device_index(self) -> int:
         """The index of the CUDA device that holds most of the models; 0 where there is none. May be called on any thread."""
-        return self._ledgers.ledger.device_index
+        return self._memory.accountant.device_index
 
     def tree_changed(self, moved: IndexMapping) -> None:
         """Move all state to the new module and parameter indexes after the models were listed again."""
@@ -127,8 +127,8 @@ class StepSampler:
         self.tracer.stop()
         self._traces.drop()
         self._cadence.force(_AFTER_A_CHANGE)
-        self._ledgers.tree_changed(self._phases.phase)
-        self.times.follow(self._ledgers.ledger.home)
+        self._memory.tree_changed(self._phases.phase)
+        self.times.follow(self._memory.accountant.home)
 
     def optimizers_changed(self) -> None:
         """Sample the next steps, since optimizers were added or own other parameters now."""
@@ -153,7 +153,7 @@ class StepSampler:
 
     def steps_until_due(self, step: int) -> int:
         """Return how many steps after the one that follows step `step` will not be sampled."""
-        traces = self._traces.steps_until_due(step, self._ledgers.device_type, only_asked=self._is_long)
+        traces = self._traces.steps_until_due(step, self._memory.device_type, only_requested=self._is_long)
         return min(self._cadence.steps_until_due(step), traces)
 
     @property
@@ -163,7 +163,7 @@ class StepSampler:
 
     def trace_next(self) -> str | None:
         """Profile the memory of the next step. Return the reason in words if that is not possible."""
-        return self._traces.ask(self._ledgers.device_type)
+        return self._traces.request(self._memory.device_type)
 
     @alone
     def begin_step(self, step: int, cost: float, root: nn.Module | None = None) -> None:
@@ -171,7 +171,7 @@ class StepSampler:
 
         `cost` is the time in seconds that gradtui's hooks took in the step before.
         """
-        self._ledgers.settle(None)
+        self._memory.settle(None)
         self.times.step = step + 1
         self.recomputation.stop()
         before = self.sampled_step
@@ -179,12 +179,12 @@ class StepSampler:
             self._cadence.record_cost(cost, self.times.newest_excess[True])
         self.sampled_step = None
         # A memory profile takes several times as long as a sample.
-        traced = self._traces.is_due(step, self._ledgers.device_type, only_asked=self._is_long)
+        traced = self._traces.is_due(step, self._memory.device_type, only_requested=self._is_long)
         index = self._view.tree.index_of(root)
         is_new = index >= 0 and self._begun_with.get(index, 0) < (1 if self._cadence.is_long else _OF_EACH_ROOT)
         due = self._cadence.is_due(step, self._view.round_length, wanted=traced or is_new)
         self._traces.drop()
-        self.extent = self._first.extent(step, is_asked=traced or self.gradients.is_asked)
+        self.extent = self._first.extent(step, is_requested=traced or self.gradients.is_requested)
         due = due and self.extent is Extent.WHOLE and self._can_sample()
         self.batches.begin(on=due or self.follows())
         if not due:
@@ -195,7 +195,7 @@ class StepSampler:
             self._phases.ended = None
             return
         listening, self._phases.ended = self._phases.ended == self._guarded_end, self._guarded_end
-        self._ledgers.begin_step(listening=listening)
+        self._memory.begin_step(listening=listening)
         self._view.refresh(step, verify=True)
         tree = self._view.tree
         index = tree.index_of(root)
@@ -205,10 +205,10 @@ class StepSampler:
         same_round = before is not None and before.tree is tree and step % self._view.round_length > 0
         onto = before.trace if before is not None and same_round else None
         self.sampled_step = SampledStep(tree, self.tracer.begin(tree.module_index, onto, tree.parents))
-        self._ledgers.follow(self.sampled_step.trace.grad_modes)
-        total = self._ledgers.ledger.total
+        self._memory.follow(self.sampled_step.trace.grad_modes)
+        total = self._memory.accountant.total
         if traced and total is not None:
-            self._traces.begin(self.sampled_step.trace, self._ledgers.device_type, total)
+            self._traces.begin(self.sampled_step.trace, self._memory.device_type, total)
         self.times.follow_phases(is_exempt=self.is_exempt)
 
     @alone
@@ -217,12 +217,12 @@ class StepSampler:
         sampled_step = self.sampled_step
         if sampled_step is None or not self._can_sample():
             return
-        facts = sampled_step.on_backward(outputs, self._ledgers.ledger, self.recomputation)
+        facts = sampled_step.on_backward(outputs, self._memory.accountant, self.recomputation)
         if facts is not None:
-            self._ledgers.on_backward_pre(facts, keeps_graph=keeps_graph, within=self._phases.phase)
+            self._memory.on_backward_pre(facts, keeps_graph=keeps_graph, within=self._phases.phase)
             self._is_graph_known = True
             with self.hooks.guarded("gradient chain"):
-                self.gradients.look(sequence(outputs), sampled_step)
+                self.gradients.search(sequence(outputs), sampled_step)
 
     @alone
     def on_backward_post(self) -> None:
@@ -249,42 +249,42 @@ class StepSampler:
         # Also measure before the first training step: a script may only evaluate.
         first = phase is Phase.LOAD or (phase is Phase.EVAL and self._evaluation_is_due())
         if first and self.sampled_step is None and self._can_sample():
-            self._ledgers.tell(phase, NOTHING_KEPT)
-            self._tell_evaluation(phase)
+            self._memory.emit(phase, NOTHING_KEPT)
+            self._emit_evaluation(phase)
         self._traces.phase(self._phases.phase)
         sampled_step = self.sampled_step
         if sampled_step is None:
-            self._ledgers.skipped()
+            self._memory.skipped()
             return
         if not self._can_sample():
-            self._ledgers.passed_over(phase)
+            self._memory.passed_over(phase)
             return
         if phase is Phase.FORWARD:
             if not is_graph_known:
-                self._ledgers.forward_left()
+                self._memory.forward_left()
             return
-        self._ledgers.take(phase, stepped=phase is Phase.OPTIMIZER)
+        self._memory.take(phase, stepped=phase is Phase.OPTIMIZER)
 
     def forward_began(self) -> None:
         """Record that a root module is called in training, in a step whose module calls are recorded."""
-        self._ledgers.graphs.called(self._counter.steps + 1)
+        self._memory.graphs.called(self._counter.steps + 1)
 
     def evaluation_began(self, root: nn.Module) -> None:
         """Begin an evaluation forward. Its memory breakdown is taken once a second at most, in sampled steps and others."""
         if torch.is_grad_enabled():
-            self._ledgers.graphs.called(self._counter.steps)
+            self._memory.graphs.called(self._counter.steps)
         self._reach.evaluation_began(root)
         if not self._can_sample():
             return
         if self._phases.ended is None and self._evaluation_is_due():
-            self._ledgers.begin_phase()
-            self._ledgers.follow((self._view.tree.index_of(root),))
+            self._memory.begin_phase()
+            self._memory.follow((self._view.tree.index_of(root),))
             self.batches.begin(on=True)
             self._phases.ended = self._evaluation_ended
         elif self._phases.ended == self._guarded_end and self.sampled_step is None and self._evaluation_is_late():
             # Nothing has trained yet: memory from before this evaluation must not count as its own.
-            self._ledgers.follow((self._view.tree.index_of(root),))
-            self._ledgers.began_within()
+            self._memory.follow((self._view.tree.index_of(root),))
+            self._memory.began_within()
 
     def _evaluation_is_due(self) -> bool:
         if not self._evaluation_is_late():
@@ -302,13 +302,13 @@ class StepSampler:
             if not self._can_sample():
                 return
             with self.hooks.guarded("ledger"):
-                self._ledgers.tell(phase, NOTHING_KEPT)
+                self._memory.emit(phase, NOTHING_KEPT)
             with self.hooks.guarded("ledger"):
-                self._tell_evaluation(phase)
+                self._emit_evaluation(phase)
             self.batches.begin(on=False)
 
-    def _tell_evaluation(self, phase: Phase) -> None:
-        if phase is Phase.EVAL and self._reach.evaluation_measured(self._ledgers.device_type):
+    def _emit_evaluation(self, phase: Phase) -> None:
+        if phase is Phase.EVAL and self._reach.evaluation_measured(self._memory.device_type):
             self.states.toggled(self._counter.steps)
 
     @alone
@@ -322,7 +322,7 @@ class StepSampler:
             return
         self._classify(sampled_step, optimizer, norms, skipped)
         self._view.groups.read(self._counter.steps)
-        self._reach.on_step_post(optimizer, sampled_step.graphs, sampled_step.trace, self._ledgers.device_type)
+        self._reach.on_step_post(optimizer, sampled_step.graphs, sampled_step.trace, self._memory.device_type)
         with self.hooks.guarded("gradient chain"):
             self.gradients.on_step_post(sampled_step, self._counter.steps)
         found = self.tracer.calls, sampled_step.tree, self._view.live_optimizers(), self._counter.steps
@@ -373,6 +373,6 @@ class StepSampler:
         if self.states.outdated():
             self.states.toggled(self._counter.steps)
         self._phase_ended(self._phases.phase)
-        self._ledgers.settle(None)
+        self._memory.settle(None)
         self.times.on_step_post()
         self._traces.drop()

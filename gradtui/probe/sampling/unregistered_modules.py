@@ -34,7 +34,7 @@ class Unregistered:
         self._emit = emit
         self._clock = clock
         self._seen: dict[int, tuple[weakref.ref[nn.Module], UnregisteredModule]] = {}
-        self._told: tuple[UnregisteredModule, ...] = ()
+        self._reported: tuple[UnregisteredModule, ...] = ()
 
     def on_step_post(self, calls: Calls, tree: ModuleTree, optimizers: Iterable[Optimizer], step: int) -> None:
         """Record the calls that modules without a known parent made in a sampled step, after its optimizer step."""
@@ -50,10 +50,10 @@ class Unregistered:
             found = _describe(module, tree, caller, inside[root], owned) if module is not None else None
             if found is not None:
                 self._seen[key] = reference, found
-        told = tuple(found for _, found in self._seen.values())
-        if told != self._told:
-            self._told = told
-            self._emit(UnregisteredFound(self._clock.at(), step, told[:_MOST], max(0, len(told) - _MOST)))
+        modules = tuple(module for _, module in self._seen.values())
+        if modules != self._reported:
+            self._reported = modules
+            self._emit(UnregisteredFound(self._clock.at(), step, modules[:_MOST], max(0, len(modules) - _MOST)))
 
 
 def _describe(

@@ -180,10 +180,10 @@ def test_under_a_mode_of_the_scripts_nothing_is_taken_apart() -> None:
 def test_what_cannot_be_is_refused_with_the_reason() -> None:
     view = ModelRegistry(lambda event: None, RunClock(), lambda: None)
     traces = MemoryProfileSchedule(SamplingSchedule(0.01, StepTime(), warmup=0), view, lambda nanoseconds: None)
-    assert "the models are on cuda" in (traces.ask("cuda") or "")
+    assert "the models are on cuda" in (traces.request("cuda") or "")
     assert not traces.is_due(5, "cuda")
     assert traces.steps_until_due(5, "cuda") > 1_000_000
-    assert traces.ask("cpu") is None
+    assert traces.request("cpu") is None
     assert traces.steps_until_due(5, "cpu") == 0
 
 

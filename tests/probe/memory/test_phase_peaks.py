@@ -171,11 +171,11 @@ def test_models_that_move_to_a_device_in_mid_run_leave_no_peak_of_before(monkeyp
     # Norms cannot be read there, which is no matter here.
     with watched(may_fail=True) as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        for device in ("cpu", "meta", "meta"):
-            if device == "meta" and model.weight.device.type == "cpu":
+        for kind in ("cpu", "meta", "meta"):
+            if kind == "meta" and model.weight.device.type == "cpu":
                 model = nn.Linear(4, 2, device="meta")
                 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-            model(torch.ones(3, 4, device=device)).sum().backward()
+            model(torch.ones(3, 4, device=kind)).sum().backward()
             optimizer.step()
             optimizer.zero_grad()
     on_device = [ledger for ledger in seen.all(MemoryMeasured) if ledger.held.total == BASE]

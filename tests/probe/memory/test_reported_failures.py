@@ -38,12 +38,12 @@ def test_each_is_known_again_and_no_other_is_taken_for_it(raised: Callable[[], o
     told = ReportedFailures()
     error, other = caught(raised), caught(raised)
     before = sys.getrefcount(error)
-    assert told.looked(error) is None
-    told.note(error, looked=True)
-    assert (told.looked(error), told.looked(other)) == (True, None)
-    told.note(other, looked=False)
-    told.note(error, looked=False)
-    assert (told.looked(error), told.looked(other)) == (False, False)
+    assert told.is_full(error) is None
+    told.note(error, is_full=True)
+    assert (told.is_full(error), told.is_full(other)) == (True, None)
+    told.note(other, is_full=False)
+    told.note(error, is_full=False)
+    assert (told.is_full(error), told.is_full(other)) == (False, False)
     assert sys.getrefcount(error) == before
     assert vars(error) == {}
     assert pickle.loads(pickle.dumps(error)).args == error.args
@@ -57,8 +57,8 @@ def test_one_in_the_place_of_another_is_another(kind: type[BaseException]) -> No
         # Each is gone before the next is made, so that most lie where the one before lay.
         error = kind("no room")
         identities.add(id(error))
-        assert told.looked(error) is None
-        told.note(error, looked=True)
+        assert told.is_full(error) is None
+        told.note(error, is_full=True)
         del error
     assert len(identities) < 200
 
@@ -68,7 +68,7 @@ def test_what_its_texts_cannot_tell_is_not_kept() -> None:
     error = RuntimeError("out of memory", held)
     before = sys.getrefcount(held)
     told = ReportedFailures()
-    told.note(error, looked=True)
-    assert told.looked(error) is True
+    told.note(error, is_full=True)
+    assert told.is_full(error) is True
     del error
     assert sys.getrefcount(held) == before - 1

@@ -45,7 +45,7 @@ def extents(
     now = 9.0
     for executed, seconds in enumerate(steps_s):
         tree.listing += executed in listed_at
-        found.append(first.extent(executed, is_asked=executed == asked_at))
+        found.append(first.extent(executed, is_requested=executed == asked_at))
         now += seconds
         cost.steps_ended((round(now * 1e9),))
     return found
