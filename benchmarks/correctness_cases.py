@@ -1,7 +1,7 @@
 """The cases of `correctness.py`, put to one tool: `python correctness_cases.py TOOL` prints one line of JSON, case -> verdict.
 
 A verdict is `right`, `silent` (the tool has no word on this), `unclear` or `wrong`, and after a colon what was seen. Each tool
-is watched through `Told`: what it says, by the path of a parameter or of a layer. What is right is computed here from `.grad`.
+is read through `Readings`: its readings by path of a parameter or layer. What is right is computed here from `.grad`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import torch
-from correctness_tools import TOOLS, Told, Tool, Values
+from correctness_tools import TOOLS, Readings, Tool, Values
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -22,7 +22,7 @@ from torch.optim import Optimizer
 class Loop:
     """A training loop over a model of three layers, watched by a tool."""
 
-    told: Tool
+    tool: Tool
     model: nn.Module
     scaler: torch.amp.GradScaler | None = None
     micro_steps: int = 1
@@ -37,29 +37,29 @@ class Loop:
     def run(self, steps: int = 4) -> Loop:
         optimizer = torch.optim.SGD(self.model.parameters(), lr=0.05)
         x = torch.linspace(-2, 3, 48).view(12, 4).sin()
-        with self.told(self.model, optimizer) as told:
+        with self.tool(self.model, optimizer) as tool:
             for number in range(steps):
                 self.change(self.model, number)
                 optimizer.zero_grad()
                 for part in x.chunk(self.micro_steps):
                     loss = self.model(part).square().mean() / self.micro_steps
                     (self.scaler.scale(loss) if self.scaler is not None else loss).backward()
-                told.after_backward()
+                tool.after_backward()
                 factor = self.scaler.get_scale() if self.scaler is not None else 1.0
                 for path, parameter in self.model.named_parameters():
                     gradient = parameter.grad
-                    self.true[path] = told.size(gradient / factor) if gradient is not None else 0.0
+                    self.true[path] = tool.size(gradient / factor) if gradient is not None else 0.0
                 if self.scaler is not None:
                     self.scaler.step(optimizer)
                     self.scaler.update()
                 else:
                     optimizer.step()
-                told.after_step(loss.detach())
+                tool.after_step(loss.detach())
                 self.losses.append(loss.item())
-            self.gradients, self.words, self.of_outputs = told.gradients(), told.words(), told.of_outputs
+            self.gradients, self.words, self.of_outputs = tool.gradients(), tool.words(), tool.of_outputs
         return self
 
-    def said_of(self, layer: str) -> tuple[float | None, str | None]:
+    def reading_of(self, layer: str) -> tuple[float | None, str | None]:
         """What the tool says of a layer's weight, or of the layer."""
         paths = (f"{layer}.weight", layer)
         value = next((self.gradients[path] for path in paths if path in self.gradients), None)
@@ -90,16 +90,16 @@ class Net(nn.Module):
 
 
 @contextlib.contextmanager
-def nobody(model: nn.Module, optimizer: Optimizer) -> Iterator[Told]:
+def no_tool(model: nn.Module, optimizer: Optimizer) -> Iterator[Readings]:
     """Watches nothing."""
-    yield Told()
+    yield Readings()
 
 
-def undisturbed(told: Tool, way: str) -> str:
+def undisturbed(tool: Tool, way: str) -> str:
     """The run is that of the script alone, to the bit, and so is the model while it is watched."""
-    alone = Loop(nobody, Net(way)).run()
+    alone = Loop(no_tool, Net(way)).run()
     in_place: list[bool] = []
-    seen = Loop(told, Net(way), change=lambda model, _: in_place.append(model.act.inplace)).run()
+    seen = Loop(tool, Net(way), change=lambda model, _: in_place.append(model.act.inplace)).run()
     if seen.losses != alone.losses:
         return f"wrong: other losses, {seen.losses[-1]} for {alone.losses[-1]}"
     if not all(in_place) and way == "in place":
@@ -107,12 +107,12 @@ def undisturbed(told: Tool, way: str) -> str:
     return "right"
 
 
-def unfrozen_later(told: Tool) -> str:
+def unfrozen_later(tool: Tool) -> str:
     """The first layer is frozen when the tool comes in, and unfrozen after two steps."""
     model = Net()
     model.first.requires_grad_(False)
-    loop = Loop(told, model, change=lambda model, step: model.first.requires_grad_(step >= 2)).run()
-    value, word = loop.said_of("first")
+    loop = Loop(tool, model, change=lambda model, step: model.first.requires_grad_(step >= 2)).run()
+    value, word = loop.reading_of("first")
     if value is None and word is None:
         return "silent" if not loop.gradients else "wrong: never shows it, but shows the others"
     if value:
@@ -120,11 +120,11 @@ def unfrozen_later(told: Tool) -> str:
     return f"wrong: {value} {word or ''}".strip()
 
 
-def frozen_marked(told: Tool) -> str:
+def frozen_marked(tool: Tool) -> str:
     """The middle layer is frozen, between two that train."""
     model = Net()
     model.middle.requires_grad_(False)
-    value, word = (loop := Loop(told, model).run()).said_of("middle")
+    value, word = (loop := Loop(tool, model).run()).reading_of("middle")
     if word is not None:
         return f"{'right' if 'frozen' in word.lower() else 'wrong'}: {word}"
     if value is not None:
@@ -132,22 +132,22 @@ def frozen_marked(told: Tool) -> str:
     return "silent"
 
 
-def unscaled(told: Tool) -> str:
+def unscaled(tool: Tool) -> str:
     """Behind a loss scaler of 1,024, gradients are shown as they are applied."""
-    loop = Loop(told, Net(), scaler=torch.amp.GradScaler("cpu", init_scale=1024.0)).run()
-    plain = Loop(told, Net()).run()
-    value, _ = loop.said_of("middle")
-    expected, _ = plain.said_of("middle")
+    loop = Loop(tool, Net(), scaler=torch.amp.GradScaler("cpu", init_scale=1024.0)).run()
+    plain = Loop(tool, Net()).run()
+    value, _ = loop.reading_of("middle")
+    expected, _ = plain.reading_of("middle")
     if value is None or not expected:
         more = sorted(word[:5] for path, word in loop.words.items() if path not in plain.words)
         return f"wrong: {more}" if more else "silent"
     return "right" if abs(value / expected - 1) < 0.01 else f"wrong: {value / expected:.0f} times too large"
 
 
-def accumulated(told: Tool) -> str:
+def accumulated(tool: Tool) -> str:
     """Two micro-steps a step: what is shown is the gradient that is applied."""
-    loop = Loop(told, Net(), micro_steps=2).run()
-    value, _ = loop.said_of("middle")
+    loop = Loop(tool, Net(), micro_steps=2).run()
+    value, _ = loop.reading_of("middle")
     if value is None:
         return "silent"
     true = loop.true["middle.weight"]
@@ -156,9 +156,9 @@ def accumulated(told: Tool) -> str:
     return "right" if abs(value / true - 1) < 0.01 else f"wrong: {value:.3g} for {true:.3g}, the last micro-step's"
 
 
-def detached(told: Tool) -> str:
+def detached(tool: Tool) -> str:
     """What the first layer computes is detached: it is trainable, and no gradient comes to it."""
-    value, word = Loop(told, Net("detach")).run().said_of("first")
+    value, word = Loop(tool, Net("detach")).run().reading_of("first")
     if word is not None:
         return f"{'right' if word == 'unreached' or 'no grad' in word.lower() else 'unclear'}: {word}"
     if value is None:
@@ -167,8 +167,8 @@ def detached(told: Tool) -> str:
 
 
 CASES: dict[str, Callable[[Tool], str]] = {
-    "in-place ReLU": lambda told: undisturbed(told, "in place"),
-    "residual +=": lambda told: undisturbed(told, "residual"),
+    "in-place ReLU": lambda tool: undisturbed(tool, "in place"),
+    "residual +=": lambda tool: undisturbed(tool, "residual"),
     "unfrozen later": unfrozen_later,
     "frozen is marked": frozen_marked,
     "AMP unscaled": unscaled,

@@ -1,4 +1,4 @@
-"""The tools of `correctness.py` that say something of gradients, each used as its package documents it, as a `Told`.
+"""The tools of `correctness.py` that say something of gradients, each used as its package documents it, as a `Readings`.
 
 All are made for one training a process; here each watches several, one after the other.
 """
@@ -20,7 +20,7 @@ Values = dict[str, float]
 
 
 @dataclass
-class Told:
+class Readings:
     """How a tool is called by the loop, and what it says.
 
     Attributes:
@@ -39,18 +39,18 @@ class Told:
     after_step: Callable[[Tensor], object] = lambda loss: None
 
 
-Tool = Callable[[nn.Module, Optimizer], AbstractContextManager[Told]]
+Tool = Callable[[nn.Module, Optimizer], AbstractContextManager[Readings]]
 TOOLS: dict[str, Tool] = {}
 
 
-def tool(follow: Callable[[nn.Module, Optimizer], Iterator[Told]]) -> Tool:
+def tool(follow: Callable[[nn.Module, Optimizer], Iterator[Readings]]) -> Tool:
     """Enter a tool into the table."""
     TOOLS[follow.__name__] = contextlib.contextmanager(follow)
     return TOOLS[follow.__name__]
 
 
 @tool
-def gradtui(model: nn.Module, optimizer: Optimizer) -> Iterator[Told]:
+def gradtui(model: nn.Module, optimizer: Optimizer) -> Iterator[Readings]:
     from gradtui import watch
 
     words = {
@@ -66,22 +66,24 @@ def gradtui(model: nn.Module, optimizer: Optimizer) -> Iterator[Told]:
         def rows(key: str) -> dict[str, Any]:
             return {row["path"]: row[key] for row in seen.summary()["parameters"] if row[key] is not None}
 
-        yield Told(lambda: rows("gradient_norm"), lambda: {path: words.get(s, s) for path, s in rows("state").items()})
+        yield Readings(
+            lambda: rows("gradient_norm"), lambda: {path: words.get(s, s) for path, s in rows("state").items()}
+        )
 
 
 @tool
-def by_hand(model: nn.Module, optimizer: Optimizer) -> Iterator[Told]:
+def by_hand(model: nn.Module, optimizer: Optimizer) -> Iterator[Readings]:
     norms: Values = {}
 
     def look() -> None:
         norms.clear()
         norms.update({path: p.grad.norm().item() for path, p in model.named_parameters() if p.grad is not None})
 
-    yield Told(lambda: dict(norms), after_backward=look)
+    yield Readings(lambda: dict(norms), after_backward=look)
 
 
 @tool
-def wandb(model: nn.Module, optimizer: Optimizer) -> Iterator[Told]:
+def wandb(model: nn.Module, optimizer: Optimizer) -> Iterator[Readings]:
     package = importlib.import_module("wandb")
     run = package.init(mode="offline", settings=package.Settings(console="off", silent=True))
     run.watch(model, log="gradients", log_freq=1)
@@ -94,7 +96,7 @@ def wandb(model: nn.Module, optimizer: Optimizer) -> Iterator[Told]:
         show(tensor, name)
 
     history.log_tensor_stats = noted
-    yield Told(
+    yield Readings(
         lambda: dict(shown),
         size=lambda gradient: gradient.abs().max().item(),
         after_step=lambda loss: (run.log({"loss": loss.item()}), None)[1],
@@ -103,7 +105,7 @@ def wandb(model: nn.Module, optimizer: Optimizer) -> Iterator[Told]:
 
 
 @tool
-def nn_htop(model: nn.Module, optimizer: Optimizer) -> Iterator[Told]:
+def nn_htop(model: nn.Module, optimizer: Optimizer) -> Iterator[Readings]:
     package = importlib.import_module("nn_htop")
     badge = importlib.import_module("nn_htop.ui")._get_health_badge
     with package.Monitor(model) as monitor:
@@ -117,11 +119,11 @@ def nn_htop(model: nn.Module, optimizer: Optimizer) -> Iterator[Told]:
                 for path, stats in monitor.get_stats().items()
             }
 
-        yield Told(gradients, words, of_outputs=True)
+        yield Readings(gradients, words, of_outputs=True)
 
 
 @tool
-def torchmortem(model: nn.Module, optimizer: Optimizer) -> Iterator[Told]:
+def torchmortem(model: nn.Module, optimizer: Optimizer) -> Iterator[Readings]:
     package = importlib.import_module("torchmortem")
     autopsy = package.Autopsy(model, optimizer=optimizer, sampling="thorough")
     autopsy.attach()
@@ -131,14 +133,14 @@ def torchmortem(model: nn.Module, optimizer: Optimizer) -> Iterator[Told]:
         state = collector.state()
         return dict(zip(state.layers, state.series["grad_norm"][-1])) if len(state.steps) else {}
 
-    yield Told(gradients, of_outputs=True, after_step=lambda loss: autopsy.step(loss=loss.item()))
+    yield Readings(gradients, of_outputs=True, after_step=lambda loss: autopsy.step(loss=loss.item()))
     for part in autopsy._collectors:
         part.detach()
     autopsy._attached = False
 
 
 @tool
-def torch_audit(model: nn.Module, optimizer: Optimizer) -> Iterator[Told]:
+def torch_audit(model: nn.Module, optimizer: Optimizer) -> Iterator[Readings]:
     package = importlib.import_module("torch_audit")
     with package.autopatch(model, optimizer=optimizer, every_n_steps=1, reporters=[]) as auditor:
 
@@ -152,4 +154,4 @@ def torch_audit(model: nn.Module, optimizer: Optimizer) -> Iterator[Told]:
                 found[path or "model"] = f"{finding.rule_id} {finding.message}"
             return found
 
-        yield Told(words=words)
+        yield Readings(words=words)

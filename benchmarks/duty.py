@@ -26,7 +26,7 @@ def measured(contender: Contender, size: str, length: Length) -> Sample:
     return {"others_share": float(run(contender, size, length)["others_share"])}
 
 
-def tell(size: str, length: Length, rounds_wanted: int) -> None:
+def print_table(size: str, length: Length, rounds_wanted: int) -> None:
     """What other threads than the training one take of a core, in per cent of the time."""
     one_core = ("taskset", "-c", "0")
     rounds = Rounds("none")
@@ -42,7 +42,7 @@ def tell(size: str, length: Length, rounds_wanted: int) -> None:
     print(f"\n{size}: {length.seconds:g} s after {length.warmup:g} s, {rounds_wanted} rounds")
     for name in rounds.present():
         print(f"  {name:<20} {100 * rounds.median(name, 'others_share'):6.2f} % of the time in other threads")
-    rounds.tell_absent()
+    rounds.print_absent()
 
 
 def main() -> None:
@@ -54,7 +54,7 @@ def main() -> None:
     parser.add_argument("--warmup", type=float, default=5.0)
     arguments = parser.parse_args()
     for size in arguments.sizes:
-        tell(size, Length(arguments.seconds, arguments.warmup), arguments.rounds)
+        print_table(size, Length(arguments.seconds, arguments.warmup), arguments.rounds)
 
 
 if __name__ == "__main__":

@@ -72,17 +72,17 @@ def run(contender: Contender, size: str, length: Length) -> dict[str, Any]:
 
 
 def _run_in_the_background(command: list[str], environment: dict[str, str], folder: str) -> None:
-    with open(Path(folder, "said.txt"), "w+b") as said:
+    with open(Path(folder, "said.txt"), "w+b") as output:
         try:
             ran = subprocess.run(
-                command, env=environment, cwd=folder, stdin=subprocess.DEVNULL, stdout=said, stderr=said,
+                command, env=environment, cwd=folder, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
                 timeout=_MAX_S, check=False,
             )  # fmt: skip
         except subprocess.TimeoutExpired:
             raise Absent(f"not through within {_MAX_S:.0f} s") from None
-        said.seek(0)
+        output.seek(0)
         if not Path(environment["STEP_COST_RESULT"]).exists():
-            raise Absent(f"exit code {ran.returncode}: {last_line(said.read().decode(errors='replace'))}")
+            raise Absent(f"exit code {ran.returncode}: {last_line(output.read().decode(errors='replace'))}")
 
 
 def _run_on_a_terminal(command: list[str], environment: dict[str, str], result: Path) -> None:

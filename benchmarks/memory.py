@@ -54,7 +54,7 @@ def transformer(width: int, layers: int, batch: int, length: int) -> tuple[nn.Mo
     return model, optimizer, step
 
 
-def taken_apart_by_us(step: Step) -> int:
+def profiled_by_gradtui(step: Step) -> int:
     """The peak above the start, by our trace."""
     with AllocationLog("cpu", 0, lambda: -1) as trace:
         step()
@@ -72,7 +72,7 @@ class Nothing(OperationMode):
         return func(*args, **kwargs) if kwargs else func(*args)
 
 
-def followed_by_nobody(step: Step) -> None:
+def unobserved(step: Step) -> None:
     """The step under a mode that does nothing: no peak."""
     with Nothing():
         step()
@@ -120,7 +120,7 @@ def kept_by_hooks(model: nn.Module, step: Step) -> int:
     return sum(seen.values())
 
 
-class Examining:
+class Sampling:
     """A probe that marks steps, and examines the next one when it is told to, with or without what it measures of gradients."""
 
     def __init__(self, *, gradients: bool) -> None:
@@ -130,14 +130,14 @@ class Examining:
             self._probe.norms.is_due = False
             self._probe.norms.begin_step = lambda *_, **__: None  # type: ignore[method-assign]
 
-    def __enter__(self) -> Examining:
+    def __enter__(self) -> Sampling:
         self._probe.attach()
         return self
 
     def __exit__(self, *exception: object) -> None:
         self._probe.detach()
 
-    def tell(self) -> None:
+    def flush(self) -> None:
         """Have told what marks there are: that is no part of the next step."""
         self._probe.report()
 
@@ -148,8 +148,8 @@ class Examining:
 
     def saved_bytes(self) -> int | None:
         """Of the step that was examined last."""
-        told = [event.total for event in self._events.drain() if isinstance(event, SavedBytesMeasured)]
-        return told[-1] if told else None
+        totals = [event.total for event in self._events.drain() if isinstance(event, SavedBytesMeasured)]
+        return totals[-1] if totals else None
 
 
 @contextlib.contextmanager
@@ -160,7 +160,7 @@ def timed(into: list[float]) -> Iterator[None]:
     into.append(perf_counter() - began)
 
 
-def tell(name: str, seconds: list[float], plain: list[float], found: int | None, true: int, what: str) -> None:
+def print_row(name: str, seconds: list[float], plain: list[float], found: int | None, true: int, what: str) -> None:
     """One line: what a step costs that is followed, against one that is not, and what is found in it."""
     each = sorted(taken / alone for taken, alone in zip(seconds, plain))
     size = "" if found is None else f"  {what} {found / true:7.4f} of {true / 2**20:.2f} MiB"
@@ -170,8 +170,8 @@ def tell(name: str, seconds: list[float], plain: list[float], found: int | None,
 def compare_peaks(model: nn.Module, optimizer: torch.optim.Optimizer, step: Step, rounds: int) -> None:
     """Each way to follow every allocation, in turns with steps that nobody follows."""
     contenders: dict[str, Callable[[], int | None]] = {
-        "gradtui, step taken apart": lambda: taken_apart_by_us(step),
-        "an empty dispatch mode": lambda: followed_by_nobody(step),
+        "gradtui, step taken apart": lambda: profiled_by_gradtui(step),
+        "an empty dispatch mode": lambda: unobserved(step),
         "torch MemTracker": lambda: followed_by_mem_tracker(step, model, optimizer),
         "torch profiler, memory": lambda: followed_by_profiler(step),
     }
@@ -187,31 +187,31 @@ def compare_peaks(model: nn.Module, optimizer: torch.optim.Optimizer, step: Step
     print(f"  a step of {statistics.median(plain) * 1e3:.1f} ms ({min(plain) * 1e3:.1f} to {max(plain) * 1e3:.1f})")
     exact = peaks["torch profiler, memory"]
     for name, seconds in times.items():
-        tell(name, seconds, plain, peaks[name], exact or 0, "peak")
+        print_row(name, seconds, plain, peaks[name], exact or 0, "peak")
 
 
 def compare_saved_bytes(name: str, model: nn.Module, step: Step, rounds: int, *, gradients: bool) -> None:
     """A step that is examined, and one whose saved tensors go through torch's hooks, in turns with marked ones."""
     plain: list[float] = []
-    examined: list[float] = []
+    sampled: list[float] = []
     hooked: list[float] = []
-    with Examining(gradients=gradients) as probe:
+    with Sampling(gradients=gradients) as probe:
         for _ in range(_WARM_UP):
             step()
         for _ in range(rounds):
             step()
             with timed(plain):
                 step()
-            probe.tell()
-            with timed(examined):
+            probe.flush()
+            with timed(sampled):
                 probe.step(step)
             step()
             with timed(hooked):
                 kept = kept_by_hooks(model, step)
         found = probe.saved_bytes()
-    tell(name, examined, plain, found, kept, "saved")
+    print_row(name, sampled, plain, found, kept, "saved")
     if gradients:
-        tell("torch saved_tensors_hooks", hooked, plain, kept, kept, "saved")
+        print_row("torch saved_tensors_hooks", hooked, plain, kept, kept, "saved")
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ from functools import partial
 
 from environments import HERE
 from loop_process import Contender, Length, run
-from rounds import Rounds, Sample, told_time
+from rounds import Rounds, Sample, time_text
 
 _TRACEML = str(HERE / ".environments" / "traceml" / "bin" / "traceml")
 GRADTUI_PLAIN = Contender(("-m", "gradtui", "--plain"))
@@ -52,11 +52,11 @@ def measured(contender: Contender, size: str, length: Length) -> Sample:
     return {name: float(found[name]) for name in ("wall_us", "process_us", "whole_s")}
 
 
-def tell(rounds: Rounds, size: str) -> None:
+def print_table(rounds: Rounds, size: str) -> None:
     """A table, the cheapest first."""
     rows = [(name, rounds.compare(name, "wall_us"), rounds.compare(name, "process_us")) for name in rounds.present()]
     base = rows[0][1]
-    print(f"\n{size}: alone a step takes {told_time(base.baseline / 1e6).strip()}; {base.rounds} rounds")
+    print(f"\n{size}: alone a step takes {time_text(base.baseline / 1e6).strip()}; {base.rounds} rounds")
     print(f"  {'':<26}{'wall':>9}  {'spread':<15}{'per step':>12} {'CPU':>9}  {'spread':<15}{'start and end':>14}")
     for name, wall, cpu in sorted(rows, key=lambda row: row[1].ratio):
         # On a terminal the end waits for somebody who leaves the screen.
@@ -65,7 +65,7 @@ def tell(rounds: Rounds, size: str) -> None:
         spread, cpu_spread = (f"{row.lowest:.2f} to {row.highest:.2f}" for row in (wall, cpu))
         more = "" if name == BASELINE else f"{wall.more / 1e3:+.3f} ms"
         print(f"  {name:<26}{wall.ratio:8.3f}x  {spread:<15}{more:>12} {cpu.ratio:8.3f}x  {cpu_spread:<15}{whole:>14}")
-    rounds.tell_absent()
+    rounds.print_absent()
 
 
 def main() -> None:
@@ -91,7 +91,7 @@ def main() -> None:
             name: partial(measured, CONTENDERS[name], size, length) for name in wanted
         }
         rounds.take_turns(contenders, arguments.rounds)
-        tell(rounds, size)
+        print_table(rounds, size)
 
 
 if __name__ == "__main__":

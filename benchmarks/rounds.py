@@ -50,17 +50,17 @@ class Rounds:
         """Run every contender once a round. One that is `Absent` once is left out from then on."""
         names = list(contenders)
         for number in range(rounds):
-            taken: dict[str, Sample] = {}
+            row: dict[str, Sample] = {}
             turned = names[number % len(names) :] + names[: number % len(names)]
             for name in turned:
                 if name in self.absent:
                     continue
                 self._show(f"round {number + 1} of {rounds}: {name}")
                 try:
-                    taken[name] = contenders[name]()
+                    row[name] = contenders[name]()
                 except Absent as why:
                     self.absent[name] = str(why)
-            self._rounds.append(taken)
+            self._rounds.append(row)
         self._show("")
 
     @staticmethod
@@ -71,14 +71,14 @@ class Rounds:
 
     def median(self, name: str, quantity: str) -> float:
         """Of what a contender measured by itself; for ratios and counts, not for times."""
-        return statistics.median(taken[name][quantity] for taken in self._rounds if name in taken)
+        return statistics.median(row[name][quantity] for row in self._rounds if name in row)
 
     def compare(self, name: str, quantity: str) -> Comparison:
         """Raises NoBaseline if there is no round with both the contender and the baseline."""
         pairs = [
-            (taken[name][quantity], taken[self.baseline][quantity])
-            for taken in self._rounds
-            if name in taken and self.baseline in taken
+            (row[name][quantity], row[self.baseline][quantity])
+            for row in self._rounds
+            if name in row and self.baseline in row
         ]
         if not pairs:
             raise NoBaseline(f"{name}: no round of it and of {self.baseline!r}; its {quantity} is not told alone")
@@ -96,10 +96,10 @@ class Rounds:
 
     def present(self) -> list[str]:
         """Who took part, the baseline first, in the order of the first round's contenders."""
-        seen = dict.fromkeys(name for taken in self._rounds for name in taken)
+        seen = dict.fromkeys(name for row in self._rounds for name in row)
         return sorted(seen, key=lambda name: name != self.baseline)
 
-    def tell_absent(self) -> None:
+    def print_absent(self) -> None:
         """A line for each contender that did not take part."""
         for name, why in self.absent.items():
             print(f"  {name:<28} left out: {why}")
@@ -112,7 +112,7 @@ def most_lie_between(values: Iterable[float]) -> tuple[float, float]:
     return ordered[cut], ordered[-cut - 1]
 
 
-def told_time(seconds: float) -> str:
+def time_text(seconds: float) -> str:
     """A time with its unit, three digits or so."""
     for unit, factor in (("s ", 1.0), ("ms", 1e3), ("µs", 1e6)):
         if abs(seconds) * factor >= 1 or unit == "µs":

@@ -21,7 +21,7 @@ from functools import partial
 from itertools import pairwise
 
 from environments import HERE, last_line
-from rounds import Absent, NoBaseline, Rounds, Sample, told_time
+from rounds import Absent, NoBaseline, Rounds, Sample, time_text
 
 SIZES = (10, 100, 1_000, 10_000, 100_000)
 KINDS = ("none", "marked", "measured", "examined", "screen")
@@ -42,7 +42,7 @@ def measured(kind: str, parameters: int) -> Sample:
     return found
 
 
-def tell_steps(by_size: dict[int, Rounds]) -> None:
+def print_steps(by_size: dict[int, Rounds]) -> None:
     """Ratio, difference, and the slope from each size to the next."""
     for kind in KINDS[1:4]:
         print(f"\nevery step {kind}: CPU time of the training thread against none")
@@ -56,30 +56,30 @@ def tell_steps(by_size: dict[int, Rounds]) -> None:
             added[size] = row.more
             print(
                 f"  {size:>7,}  {row.ratio:6.3f}x ({row.lowest:.3f} to {row.highest:.3f})  "
-                f"+{told_time(row.more)} on {told_time(row.baseline)}"
+                f"+{time_text(row.more)} on {time_text(row.baseline)}"
             )
-        tell_slopes(added, "a step")
+        print_slopes(added, "a step")
 
 
-def tell_slopes(values: dict[int, float], each: str) -> None:
+def print_slopes(values: dict[int, float], each: str) -> None:
     """What one parameter more adds, between neighbouring sizes."""
     slopes = [f"{(values[big] - values[small]) / (big - small) * 1e9:,.0f}" for small, big in pairwise(values)]
     print(f"    slope between sizes, ns a parameter and {each}: " + ", ".join(slopes))
 
 
-def tell_once(by_size: dict[int, Rounds]) -> None:
+def print_once(by_size: dict[int, Rounds]) -> None:
     """What is done once, and what is done on the screen."""
     print("\nfirst sight of the model: a multiple of one step without a probe")
     for size, rounds in by_size.items():
         times = rounds.median("marked", "tree_s") / rounds.median("none", "step_s")
-        print(f"  {size:>7,}  {times:8.1f}x  {told_time(rounds.median('marked', 'tree_s'))}")
+        print(f"  {size:>7,}  {times:8.1f}x  {time_text(rounds.median('marked', 'tree_s'))}")
     smallest = next(iter(by_size))
     for name, quantity in (("a redraw of the tree", "redraw_s"), ("the dearest key of a filter", "key_s")):
         print(f"\n{name} at 160×50: against that of {smallest} parameters")
         base = by_size[smallest].median("screen", quantity)
         for size, rounds in by_size.items():
             value = rounds.median("screen", quantity)
-            print(f"  {size:>7,}  {value / base:8.2f}x  {told_time(value)}")
+            print(f"  {size:>7,}  {value / base:8.2f}x  {time_text(value)}")
     print("\nresident memory: added to that of training alone by the probe (every step examined), and by the screen")
     for size, rounds in by_size.items():
         row = rounds.compare("examined", "rss")
@@ -98,9 +98,9 @@ def main() -> None:
         by_size[size] = Rounds("none")
         contenders: dict[str, Callable[[], Sample]] = {kind: partial(measured, kind, size) for kind in KINDS}
         by_size[size].take_turns(contenders, arguments.rounds)
-        by_size[size].tell_absent()
-    tell_steps(by_size)
-    tell_once(by_size)
+        by_size[size].print_absent()
+    print_steps(by_size)
+    print_once(by_size)
 
 
 if __name__ == "__main__":

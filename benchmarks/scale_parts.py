@@ -93,11 +93,11 @@ def steps(kind: str, parameters: int) -> dict[str, float]:
         training.step()
     # Of a few steps of a large model, one may have a full collection of all objects in it: none of them shall.
     gc.collect()
-    began, cpu, taken = time.perf_counter(), time.thread_time(), 0
-    while taken < _FEWEST or time.perf_counter() - began < _COUNTED_S:
+    began, cpu, done = time.perf_counter(), time.thread_time(), 0
+    while done < _FEWEST or time.perf_counter() - began < _COUNTED_S:
         training.step()
-        taken += 1
-    found["step_s"] = (time.thread_time() - cpu) / taken
+        done += 1
+    found["step_s"] = (time.thread_time() - cpu) / done
     found["rss"] = psutil.Process().memory_info().rss
     return found
 
@@ -148,10 +148,10 @@ async def _screen(events: list[ev.Event]) -> dict[str, float]:
             return time.thread_time() - began
 
         def train() -> None:
-            nonlocal taken
-            taken += 1
-            norms = tuple(taken * norm if norm else norm for norm in measured.norms or ())
-            source.waiting.append(replace(measured, step=measured.step + taken, norms=norms))
+            nonlocal done
+            done += 1
+            norms = tuple(done * norm if norm else norm for norm in measured.norms or ())
+            source.waiting.append(replace(measured, step=measured.step + done, norms=norms))
             app._drain()
 
         source.waiting += events
@@ -159,7 +159,7 @@ async def _screen(events: list[ev.Event]) -> dict[str, float]:
         await pilot.pause()
         tree = app.dashboard.tree_view
         tree.action_unfold_all()
-        taken = 0
+        done = 0
         measured = [event for event in events if isinstance(event, ev.GradientsMeasured)][-1]
         nothing = await cpu_of(lambda: None, lambda: None)
         found = {"redraw_s": await cpu_of(train, lambda: app.dashboard.draw("tree")) - nothing}

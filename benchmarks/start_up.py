@@ -21,7 +21,7 @@ from pathlib import Path
 
 from environments import last_line
 from pseudo_terminal import PseudoTerminal
-from rounds import Absent, Rounds, Sample, told_time
+from rounds import Absent, Rounds, Sample, time_text
 
 FIRST_LINE = "import os, time; open(os.environ['FIRST_LINE'], 'w').write(str(time.monotonic())); print('hello')\n"
 SCRIPTS = {"prints at once": FIRST_LINE, "imports torch first": "import torch\n" + FIRST_LINE}
@@ -31,14 +31,16 @@ _MAX_S = 60.0
 def started(prefix: list[str], script: str, *, on_a_terminal: bool) -> Sample:
     """Seconds until the first line of the script, and until the first paint where there is a screen."""
     with tempfile.TemporaryDirectory() as folder:
-        told, path = Path(folder, "first.txt"), Path(folder, "script.py")
+        first_line, path = Path(folder, "first.txt"), Path(folder, "script.py")
         path.write_text(script)
         command = [sys.executable, *prefix, str(path)]
-        environment = os.environ | {"FIRST_LINE": str(told)}
+        environment = os.environ | {"FIRST_LINE": str(first_line)}
         if on_a_terminal:
             with PseudoTerminal(command, environment) as terminal:
                 began = terminal.began
-                terminal.read_until(lambda: terminal.painted is not None and told.exists() and told.read_text(), _MAX_S)
+                terminal.read_until(
+                    lambda: terminal.painted is not None and first_line.exists() and first_line.read_text(), _MAX_S
+                )
                 painted = terminal.painted
                 terminal.read_until(lambda: False, 0.3)
                 terminal.type("q")
@@ -49,11 +51,11 @@ def started(prefix: list[str], script: str, *, on_a_terminal: bool) -> Sample:
                 command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
                 timeout=_MAX_S, check=False,
             )  # fmt: skip
-            if not told.exists():
+            if not first_line.exists():
                 raise Absent(last_line(ran.stderr))
-        if not told.exists():
+        if not first_line.exists():
             raise Absent("the script's first line was never reached")
-        found = {"first_line_s": float(told.read_text()) - began}
+        found = {"first_line_s": float(first_line.read_text()) - began}
         # So that one table can have both: what paints nothing is compared by its first line.
         return found | {"seen_s": (painted - began) if painted is not None else found["first_line_s"]}
 
@@ -72,20 +74,20 @@ def main() -> None:
         }
         rounds.take_turns(contenders, arguments.rounds)
         base = rounds.compare("python", "first_line_s")
-        print(f"\na script that {title}: python needs {told_time(base.value).strip()} to its first line")
+        print(f"\na script that {title}: python needs {time_text(base.value).strip()} to its first line")
         for name in rounds.present()[1:]:
             line = rounds.compare(name, "first_line_s")
             print(
                 f"  {name:<18} first line {line.ratio:6.2f}x ({line.lowest:.2f} to {line.highest:.2f})  "
-                f"+{told_time(line.more)}"
+                f"+{time_text(line.more)}"
             )
             if name == "gradtui, screen":
                 seen = rounds.compare(name, "seen_s")
                 print(
                     f"  {name:<18} first paint {seen.ratio:5.2f}x ({seen.lowest:.2f} to {seen.highest:.2f})  "
-                    f"after {told_time(seen.value)}"
+                    f"after {time_text(seen.value)}"
                 )
-        rounds.tell_absent()
+        rounds.print_absent()
 
 
 if __name__ == "__main__":

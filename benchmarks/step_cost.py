@@ -24,8 +24,8 @@ from __future__ import annotations
 import argparse
 
 from loop_process import Contender
-from rounds import Absent, Sample, told_time
-from turn_taking import Taken, Turns, mean, quiet_third, ratio, take_turns
+from rounds import Absent, Sample, time_text
+from turn_taking import Samples, Turns, mean, quiet_third, ratio, take_turns
 
 _NONE, _NO_THREAD = "none", "no thread"
 _PLAIN = ("-m", "gradtui", "--plain")
@@ -37,28 +37,28 @@ WAYS: dict[str, Contender] = {
 }
 
 
-def tell(taken: Taken, name: str) -> None:
+def print_table(samples: Samples, name: str) -> None:
     """One line."""
     line = f"  {name:<12}"
     for clock, quantity in (("wall", "wall_us"), ("CPU", "cpu_us")):
-        found = ratio(taken, name, _NONE, quantity)
+        found = ratio(samples, name, _NONE, quantity)
         line += f" {clock} {found.value:.3f}x ({found.low:.3f} to {found.high:.3f}) "
     if name not in (_NONE, _NO_THREAD):
-        quiet, alone = _quiet(taken, name), mean(_quiet(taken, _NONE), "cpu_us")
-        taking, said = mean(quiet, "cpu_us"), mean(quiet, "said_us")
+        quiet, alone = _quiet(samples, name), mean(_quiet(samples, _NONE), "cpu_us")
+        used, shown = mean(quiet, "cpu_us"), mean(quiet, "said_us")
         # What lies within the spread of the loop alone is no measure for anything.
-        is_clear = found.value > ratio(taken, _NONE, _NONE, "cpu_us").high
-        part = f", {said / (taking - alone):.2f} of what is measured" if is_clear else ""
-        line += f"  {_time(taking - alone)} a step more; says {_time(said)} ({100 * said / taking:.2f} %){part}"
+        is_clear = found.value > ratio(samples, _NONE, _NONE, "cpu_us").high
+        part = f", {shown / (used - alone):.2f} of what is measured" if is_clear else ""
+        line += f"  {_time(used - alone)} a step more; says {_time(shown)} ({100 * shown / used:.2f} %){part}"
     print(line, flush=True)
 
 
-def _quiet(taken: Taken, name: str) -> list[Sample]:
-    return quiet_third([sample for row in taken for sample in row[name]])
+def _quiet(samples: Samples, name: str) -> list[Sample]:
+    return quiet_third([sample for row in samples for sample in row[name]])
 
 
 def _time(microseconds: float) -> str:
-    return told_time(microseconds / 1e6).strip()
+    return time_text(microseconds / 1e6).strip()
 
 
 def main() -> None:
@@ -76,14 +76,14 @@ def main() -> None:
     turns = Turns(arguments.seconds, arguments.uncounted, arguments.warmup)
     for size in arguments.sizes:
         try:
-            taken = take_turns(ways, size, arguments.rounds, arguments.processes, turns)
+            samples = take_turns(ways, size, arguments.rounds, arguments.processes, turns)
         except Absent as why:
             print(f"{size}: {why}")
             continue
-        alone = mean(_quiet(taken, _NONE), "wall_us")
+        alone = mean(_quiet(samples, _NONE), "wall_us")
         print(f"\n{size}: alone a step takes {_time(alone)}; {arguments.rounds} rounds of {turns.seconds:g} s")
         for name in ways:
-            tell(taken, name)
+            print_table(samples, name)
 
 
 if __name__ == "__main__":

@@ -80,7 +80,7 @@ def main() -> None:
     probe = Probe(events.put, CommandQueue(), cpu_allocator(), budget=1e-6)
     probe.attach()
     loop.microseconds(2_000)
-    without, more, said = [], [], []
+    without, more, shown = [], [], []
     for _ in range(blocks):
         loop.microseconds(_UNCOUNTED)
         probe.report()
@@ -89,13 +89,13 @@ def main() -> None:
         with_hooks = loop.microseconds(_BLOCK)
         with hooks_off(probe):
             # What was marked has been told of, and charged, as the hooks went off.
-            said.append((probe.hooks.own_ns - before) / _BLOCK / 1e3)
+            shown.append((probe.hooks.own_ns - before) / _BLOCK / 1e3)
             loop.microseconds(_UNCOUNTED)
             without.append(loop.microseconds(_BLOCK))
         more.append(with_hooks - without[-1])
         events.drain(1_000_000)
     probe.detach()
-    added, base, says = (statistics.median(values) for values in (more, without, said))
+    added, base, says = (statistics.median(values) for values in (more, without, shown))
     chance = random.Random(0)
     low, high = most_lie_between(
         statistics.median(chance.choices(more, k=len(more))) for _ in range(_DRAWINGS)

@@ -118,13 +118,13 @@ def measured(one_step: Callable[[], object]) -> dict[str, float]:
     return found
 
 
-def take_turns(one_step: Callable[[], object], asked: str, told: str) -> None:
+def take_turns(one_step: Callable[[], object], requests_path: str, answers_path: str) -> None:
     """Measure whenever that is asked for, until nobody will ask any more."""
-    with open(told, "w", buffering=1) as telling, open(asked) as asking:
-        telling.write("{}\n")
-        while asking.readline():
+    with open(answers_path, "w", buffering=1) as answers, open(requests_path) as requests:
+        answers.write("{}\n")
+        while requests.readline():
             train(one_step, arguments.uncounted)
-            telling.write(json.dumps(measured(one_step)) + "\n")
+            answers.write(json.dumps(measured(one_step)) + "\n")
 
 
 def run(one_step: Callable[[], object]) -> None:

@@ -56,17 +56,17 @@ class Runner:
 
     def _start(self, stack: ExitStack, contender: Contender, size: str, turns: Turns) -> None:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
-        asked, told = Path(folder, "asked"), Path(folder, "told")
-        for path in (asked, told):
+        requests, answers = Path(folder, "asked"), Path(folder, "told")
+        for path in (requests, answers):
             os.mkfifo(path)
         prefix = [word.format(folder=folder) for word in contender.prefix]
         command = [*contender.before, python_of(contender.environment), *prefix, str(LOOP), *contender.after, size]
-        command += ["--turns", str(asked), str(told), "--seconds", str(turns.seconds)]
+        command += ["--turns", str(requests), str(answers), "--seconds", str(turns.seconds)]
         command += ["--warmup", str(turns.warmup), "--uncounted", str(turns.uncounted)]
         environment = os.environ | _KEEPS_MEMORY | {"OMP_NUM_THREADS": "1", "STEP_COST_RESULT": os.devnull}
         # Open for both directions: neither blocks, whether or not there is a loop at the other end.
-        self._told = stack.enter_context(open(os.open(told, os.O_RDWR)))  # noqa: SIM115 - in a stack
-        self._asked = stack.enter_context(open(os.open(asked, os.O_RDWR), "w", buffering=1))  # noqa: SIM115
+        self._answers = stack.enter_context(open(os.open(answers, os.O_RDWR)))  # noqa: SIM115 - in a stack
+        self._requests = stack.enter_context(open(os.open(requests, os.O_RDWR), "w", buffering=1))  # noqa: SIM115
         if contender.on_a_terminal:
             _on_a_terminal(stack, command, environment)
         else:
@@ -80,21 +80,21 @@ class Runner:
 
     def answer(self) -> dict[str, Any]:
         """Of the turn that was taken last; of the warm-up an empty one. Raises Absent."""
-        if not select.select([self._told], [], [], _MAX_S)[0]:
+        if not select.select([self._answers], [], [], _MAX_S)[0]:
             raise Absent(f"no answer from the loop within {_MAX_S:.0f} s")
-        found: dict[str, Any] = json.loads(self._told.readline())
+        found: dict[str, Any] = json.loads(self._answers.readline())
         return found
 
     def turn(self) -> Sample:
         """Take a turn. Raises Absent."""
-        self._asked.write("go\n")
+        self._requests.write("go\n")
         return self.answer()
 
 
 def _in_the_background(stack: ExitStack, command: Sequence[str], environment: Mapping[str, str], folder: str) -> None:
-    said = stack.enter_context(Path(folder, "said.txt").open("wb"))  # noqa: SIM115
+    output = stack.enter_context(Path(folder, "said.txt").open("wb"))  # noqa: SIM115
     process = subprocess.Popen(
-        command, env=environment, cwd=folder, stdin=subprocess.DEVNULL, stdout=said, stderr=said
+        command, env=environment, cwd=folder, stdin=subprocess.DEVNULL, stdout=output, stderr=output
     )  # fmt: skip
     stack.callback(process.wait)
     stack.callback(process.kill)
@@ -110,11 +110,11 @@ def _on_a_terminal(stack: ExitStack, command: Sequence[str], environment: dict[s
     stack.callback(over.set)
 
 
-Taken = list[dict[str, list[Sample]]]
+Samples = list[dict[str, list[Sample]]]
 """By round: contender -> what each of its processes measured in its turn."""
 
 
-def take_turns(contenders: Mapping[str, Contender], size: str, rounds: int, each: int, turns: Turns) -> Taken:
+def take_turns(contenders: Mapping[str, Contender], size: str, rounds: int, each: int, turns: Turns) -> Samples:
     """Run `each` processes of every contender, in an order of chance in every round. Raises Absent."""
     with ExitStack() as stack:
         ready = [
@@ -124,12 +124,12 @@ def take_turns(contenders: Mapping[str, Contender], size: str, rounds: int, each
         ]
         for _, runner in ready:
             runner.answer()
-        taken: Taken = []
+        samples: Samples = []
         for _ in range(rounds):
-            taken.append({name: [] for name in contenders})
+            samples.append({name: [] for name in contenders})
             for name, runner in random.sample(ready, len(ready)):
-                taken[-1][name].append(runner.turn())
-        return taken
+                samples[-1][name].append(runner.turn())
+        return samples
 
 
 def quiet_third(samples: Sequence[Sample]) -> list[Sample]:
@@ -154,14 +154,14 @@ class Ratio:
     high: float
 
 
-def ratio(taken: Taken, name: str, baseline: str, quantity: str) -> Ratio:
+def ratio(samples: Samples, name: str, baseline: str, quantity: str) -> Ratio:
     """The mean over a contender's quiet third of all turns, to the baseline's."""
-    rounds, chance = range(len(taken)), random.Random(0)
-    pair = [(way, range(len(taken[0][way]))) for way in (name, baseline)]
+    rounds, chance = range(len(samples)), random.Random(0)
+    pair = [(way, range(len(samples[0][way]))) for way in (name, baseline)]
 
     def of(at: Sequence[int], processes: Sequence[Sequence[int]]) -> float:
         means = [
-            mean(quiet_third([taken[row][way][process] for row in at for process in own]), quantity)
+            mean(quiet_third([samples[row][way][process] for row in at for process in own]), quantity)
             for (way, _), own in zip(pair, processes)
         ]
         return means[0] / means[1]

@@ -92,7 +92,7 @@ class ControllingTerminal:
 
     def heed_hang_up(self) -> None:
         """End the process by SIGHUP if one was sent to the supervisor on purpose."""
-        if self._lease.told_to_hang_up():
+        if self._lease.hang_up_requested():
             self.shield.let_through()
 
     def stop_job(self) -> None:

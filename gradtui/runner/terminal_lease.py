@@ -68,7 +68,7 @@ class TerminalLease:
         """Report that the script's output goes to the file `log` from now on, or to the terminal again (None)."""
         self._say({"log": log})
 
-    def told_to_hang_up(self) -> bool:
+    def hang_up_requested(self) -> bool:
         """Return whether the supervisor received a SIGHUP that was not from the terminal."""
         if self._descriptor is None or os.getpid() != self._owner:
             return False

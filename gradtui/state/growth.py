@@ -32,34 +32,34 @@ class GrowthWatch:
     """Keeps the newest memory measurements of one phase and detects growth."""
 
     def __init__(self) -> None:
-        self._memory: deque[MemoryMeasured] = deque(maxlen=WINDOW)
-        self._tell_at = 0
+        self._measurements: deque[MemoryMeasured] = deque(maxlen=WINDOW)
+        self._report_at = 0
 
-    def add(self, ledger: MemoryMeasured) -> Growth | None:
+    def add(self, measured: MemoryMeasured) -> Growth | None:
         """Add a measurement and return growth that was not reported yet. It is reported again after the same growth once
         more."""
-        if ledger.step <= _SETTLING_STEPS or ledger.held.total is None:
+        if measured.step <= _SETTLING_STEPS or measured.held.total is None:
             return None
-        self._memory.append(ledger)
-        growth = growth_of(self._memory) if len(self._memory) == WINDOW else None
-        if growth is None or ledger.held.total < self._tell_at:
+        self._measurements.append(measured)
+        growth = growth_of(self._measurements) if len(self._measurements) == WINDOW else None
+        if growth is None or measured.held.total < self._report_at:
             return None
-        self._tell_at = ledger.held.total + growth.bytes
+        self._report_at = measured.held.total + growth.bytes
         return growth
 
 
-def growth_of(ledgers: Sequence[MemoryMeasured]) -> Growth | None:
+def growth_of(measurements: Sequence[MemoryMeasured]) -> Growth | None:
     """Return the growth over measurements of one phase: each third lies completely above the one before, by more than the
     fluctuation of allocators."""
-    totals = [ledger.held.total or 0 for ledger in ledgers]
+    totals = [measured.held.total or 0 for measured in measurements]
     third = len(totals) // 3
     parts = (totals[:third], totals[third : 2 * third], totals[2 * third :])
     rises = all(max(before) < min(after) for before, after in pairwise(parts))
     grown = totals[-1] - totals[0]
     if not rises or grown < max(_MIN_BYTES, _MIN_SHARE * totals[-1]):
         return None
-    first, last = ledgers[0].held, ledgers[-1].held
+    first, last = measurements[0].held, measurements[-1].held
     before = first.within_total()
     by_category = {name: (size or 0) - (before.get(name) or 0) for name, size in last.within_total().items()}
     category = max(by_category, key=lambda name: by_category[name])
-    return Growth(ledgers[0].step, ledgers[-1].step, grown, category, by_category[category])
+    return Growth(measurements[0].step, measurements[-1].step, grown, category, by_category[category])

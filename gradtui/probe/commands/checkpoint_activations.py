@@ -140,7 +140,7 @@ class Checkpointing:
             )
         if getattr(module.forward, "__func__", None) is nn.Module.forward:
             raise CommandRefused(f"a {type(module).__name__} is not called itself: checkpoint what is in it")
-        if not checkpoint_rules.CAN_BE_TOLD:
+        if not checkpoint_rules.HAS_CHECKPOINT_STATE:
             raise CommandRefused("this version of PyTorch does not tell when that would be safe")
         live = {each: found for each in around if (found := tree.module_refs[each]()) is not None}
         if any(map(is_scripted, module.modules())):

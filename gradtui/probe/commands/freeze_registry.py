@@ -33,7 +33,7 @@ from gradtui.probe.model import ModelRegistry
 from gradtui.probe.runtime import ByIdentity, CommandRefused, RunClock
 from gradtui.protocol.events import Event, FreezeOverridden, FreezeStateChanged, FreezeVerified
 
-_TELL_EVERY = 1_000
+_REPORT_EVERY = 1_000
 """If a script sets the same tensors back at every step, this is reported once in this many steps."""
 
 
@@ -60,9 +60,9 @@ class FreezeRegistry:
         self._clock = clock
         self._view = view
         self._training = training
-        self._contending: ByIdentity[torch.Tensor, bool] = ByIdentity()
+        self._overridden: ByIdentity[torch.Tensor, bool] = ByIdentity()
         self._times = 0
-        self._told_at: int | None = None
+        self._reported_at: int | None = None
         """The step at which an override by the script was last reported."""
         self._loose: list[weakref.ref[torch.Tensor]] = []
         """Buffers of modules whose statistics are no longer held. Verifiers forget them once this has been reported."""
@@ -70,11 +70,11 @@ class FreezeRegistry:
         """Number of forwards with held statistics up to the last boundary."""
         self._seen_in_part = False
         """Since the last complete check there were steps in which only a part of the tensors was checked."""
-        self._looked_at = -1
+        self._checked_at = -1
         """The step after which the version counters were last checked."""
         self._in_force: tuple[tuple[int, ...], ...] = ((), (), ())
         """The freeze state emitted last."""
-        self._is_told = True
+        self._is_reported = True
 
     @property
     def is_watching(self) -> bool:
@@ -103,7 +103,7 @@ class FreezeRegistry:
     @property
     def wants_boundary(self) -> bool:
         """Whether this boundary must be crossed for the freezes."""
-        return bool(self.watches) and (not self._is_told or self.is_watching or self.is_disturbed())
+        return bool(self.watches) and (not self._is_reported or self.is_watching or self.is_disturbed())
 
     def holds(self, tensor: torch.Tensor) -> bool:
         """Return whether a command has frozen this parameter."""
@@ -122,7 +122,7 @@ class FreezeRegistry:
         self.watches.append(
             FreezeVerifier(command, step, named.items(), [(paths.get(id(module), ""), module) for module in held])
         )
-        self._looked_at = step
+        self._checked_at = step
         self._forwards = self.statistics.forwards
 
     def forget(self, tensors: Iterable[torch.Tensor], modules: Iterable[nn.Module] = ()) -> None:
@@ -132,41 +132,41 @@ class FreezeRegistry:
         for watch in self.watches:
             watch.forget(changed)
         for tensor in changed:
-            self._contending.discard(tensor)
+            self._overridden.discard(tensor)
         self.statistics.release(released)
-        self._is_told = False
+        self._is_reported = False
 
     def leave_to_script(self, tensors: Iterable[torch.Tensor]) -> None:
         """Let the script make these trainable, since it froze them itself. Until then they are verified like all others."""
         left = list(tensors)
         for watch in self.watches:
             watch.leave_to_script(left)
-        self._is_told = False
+        self._is_reported = False
 
     def tree_changed(self) -> None:
         """Emit the state again at the next boundary, since parameters and modules have new indexes."""
-        self._in_force, self._is_told = ((), (), ()), False
+        self._in_force, self._is_reported = ((), (), ()), False
 
     def at_boundary(self, step: int) -> None:
         """Freeze again, before a step begins, what the script has set back."""
-        cause = self._seen_late(BETWEEN_STEPS if self._looked_at == step else SINCE_LAST_STEP)
+        cause = self._late_cause(BETWEEN_STEPS if self._checked_at == step else SINCE_LAST_STEP)
         # If no module was called, gradtui had no opportunity to hold the statistics: a compiled function contains its
         # model.
         of_statistics = WITHIN_STEP if self._forwards == self.statistics.forwards else cause
         self._forwards = self.statistics.forwards
-        self._look(cause, of_statistics)
+        self._check(cause, of_statistics)
         self._let_go_what_is_not_held()
         back = [tensor for _, tensor in self.parameters() if tensor.requires_grad]
         if back:
             self._assert_again(step, back)
 
-    def _look(self, cause: str, of_statistics: str | None = None) -> None:
+    def _check(self, cause: str, of_statistics: str | None = None) -> None:
         self._seen_in_part = False
         for watch in self.watches:
             watch.forget_what_the_script_trains()
             watch.check_counters(cause, of_statistics)
 
-    def _seen_late(self, cause: str) -> str:
+    def _late_cause(self, cause: str) -> str:
         """Return this cause, or that of several steps where what is detected now may have happened some steps ago."""
         rounds = max((watch.rounds for watch in self.watches), default=1)
         return within_steps(rounds) if self._seen_in_part and rounds > 1 else cause
@@ -179,7 +179,7 @@ class FreezeRegistry:
             refusals.refuse_to_end_training(chosen, self._view.tree, self._training())
         except CommandRefused as refusal:
             given_up = str(refusal)
-        self._contended(step, tensors, given_up)
+        self._report_override(step, tensors, given_up)
         if given_up is not None:
             self.forget(tensors)
             return
@@ -191,7 +191,7 @@ class FreezeRegistry:
         """Remove the gradients of frozen parameters before an optimizer applies them. A closure has yet to compute them."""
         if not self.watches or with_closure:
             return
-        self._look(self._seen_late(WITHIN_STEP))
+        self._check(self._late_cause(WITHIN_STEP))
         self._let_go_what_is_not_held()
         trained = []
         for _, tensor in self.parameters():
@@ -200,7 +200,7 @@ class FreezeRegistry:
                 tensor.grad = None
         set_back = [tensor for tensor in trained if tensor.requires_grad]
         if set_back:
-            self._contended(step, set_back, None)
+            self._report_override(step, set_back, None)
 
     def _let_go_what_is_not_held(self) -> None:
         """Stop holding the running statistics that a forward has updated all the same."""
@@ -213,21 +213,21 @@ class FreezeRegistry:
             ]
             self.statistics.release(loose)
             self._loose += [weakref.ref(buffer) for module in loose for buffer in module.buffers(recurse=False)]
-            self._is_told = self._is_told and not loose
+            self._is_reported = self._is_reported and not loose
 
     def after_step(self, step: int, optimizer: Optimizer | None) -> None:
         """After an optimizer's step, report on freezes that are due for verification and on those that did not hold."""
         if not self.watches:
             return
-        self._looked_at = step
-        self._look(self._seen_late(WITHIN_STEP if optimizer is None else optimizer_wrote(optimizer)))
+        self._checked_at = step
+        self._check(self._late_cause(WITHIN_STEP if optimizer is None else optimizer_wrote(optimizer)))
         self._report(step)
 
     def report(self, step: int) -> None:
         """Emit the pending reports at a boundary."""
         self._report(step, with_verdicts=False)
         self.watches[:] = [watch for watch in self.watches if not watch.is_empty or watch.is_young]
-        self._tell_what_is_in_force(step)
+        self._report_in_force(step)
 
     def check(self) -> Checked:
         """Compare everything frozen with its former values, including the checksums. Waits for the device.
@@ -273,28 +273,28 @@ class FreezeRegistry:
             for watch in self.watches:
                 watch.forget(loose)
 
-    def _contended(self, step: int, tensors: list[torch.Tensor], given_up: str | None) -> None:
+    def _report_override(self, step: int, tensors: list[torch.Tensor], given_up: str | None) -> None:
         self._times += 1
-        new = [tensor for tensor in tensors if not self._contending.get(tensor)]
+        new = [tensor for tensor in tensors if not self._overridden.get(tensor)]
         for tensor in new:
-            self._contending.set(tensor, True)
-        self._is_told = self._is_told and not new
-        if new or given_up or self._told_at is None or step - self._told_at >= _TELL_EVERY:
-            self._told_at = step
+            self._overridden.set(tensor, True)
+        self._is_reported = self._is_reported and not new
+        if new or given_up or self._reported_at is None or step - self._reported_at >= _REPORT_EVERY:
+            self._reported_at = step
             names = {id(tensor): path for path, tensor in self.parameters()}
             paths = tuple(names[id(tensor)] for tensor in tensors if id(tensor) in names)
             self._emit(FreezeOverridden(self._clock.at(), step, paths, self._times, given_up))
 
-    def _tell_what_is_in_force(self, step: int) -> None:
+    def _report_in_force(self, step: int) -> None:
         tree = self._view.tree
         frozen = [tensor for _, tensor in self.parameters()]
         modules = {id(module) for module in self.statistics.live()}
         now = (
             tuple(sorted(index for index in tree.indices(frozen) if index is not None)),
-            tuple(sorted(index for tensor in self._contending.living() if (index := tree.owns(tensor)) is not None)),
+            tuple(sorted(index for tensor in self._overridden.living() if (index := tree.owns(tensor)) is not None)),
             tuple(index for index, module in tree.live_modules() if id(module) in modules),
         )
-        self._is_told = True
+        self._is_reported = True
         if now != self._in_force:
             self._in_force = now
             self._emit(FreezeStateChanged(self._clock.at(), step, *now))

@@ -18,7 +18,7 @@ from gradtui.probe.hooks.protocols import HookListener, OperationObserver
 from gradtui.probe.hooks.traceback_entry import call_position, stands_for
 from gradtui.probe.runtime import HookSet
 from gradtui.probe.steps import FORWARD, HookEventBuffer
-from gradtui.probe.torch_private.dynamo_frames import CAN_TELL, leave_frame_to_python, what_compiles
+from gradtui.probe.torch_private.dynamo_frames import HAS_FRAME_CHECK, leave_frame_to_python, what_compiles
 from gradtui.probe.torch_private.private_names import current_graph_task_id, is_plain_module_call
 
 Function = Callable[..., Any]
@@ -41,7 +41,7 @@ def module_call(
     made = _wrapper(original, hooks, step_sampler, marks, outermost, is_plain)
     shown = stands_for(made, original, "_call_impl") if is_plain else None
     wrapper = functools.wraps(original)(shown or hide(made))
-    return leave_frame_to_python(wrapper) if CAN_TELL else wrapper
+    return leave_frame_to_python(wrapper) if HAS_FRAME_CHECK else wrapper
 
 
 def _wrapper(  # noqa: C901, PLR0915 - as its one inner function
@@ -91,9 +91,9 @@ def _wrapper(  # noqa: C901, PLR0915 - as its one inner function
             finally:
                 tracer.inside, tracer.bypass = 0, False
         is_inside = thread in inside or thread == tracer.inside
-        is_told = is_marked or self._modules or self._parameters or is_inside or checkpoints.wanted
+        is_reported = is_marked or self._modules or self._parameters or is_inside or checkpoints.wanted
         call = (self._compiled_call_impl or self._call_impl) if is_plain else hold(original, self)
-        if not is_told or (not is_marked and (is_compiling() or compiles())):
+        if not is_reported or (not is_marked and (is_compiling() or compiles())):
             # Calls of loss functions, where buffered hook events are not enough, and modules that dynamo compiles
             # below a graph break: nothing may hinder the compilation.
             return call(*args, **kwargs)
@@ -184,5 +184,5 @@ class _Outermost:
 
 
 hide(_Outermost.call)
-if CAN_TELL:
+if HAS_FRAME_CHECK:
     leave_frame_to_python(_Outermost.call)

@@ -18,7 +18,7 @@ _hooks_in_force: Callable[[bool], Any] | None = getattr(torch._C._autograd, "_to
 _hooks_are_allowed: Callable[[], bool] | None = getattr(torch._C._autograd, "_saved_tensors_hooks_is_enabled", None)
 _transforms: Callable[[], Any] | None = getattr(getattr(torch._C, "_functorch", None), "peek_interpreter_stack", None)
 
-CAN_BE_TOLD = _hooks_in_force is not None and _hooks_are_allowed is not None and _transforms is not None
+HAS_CHECKPOINT_STATE = _hooks_in_force is not None and _hooks_are_allowed is not None and _transforms is not None
 """Whether this version of torch has the functions that `applies` calls."""
 
 

@@ -14,7 +14,7 @@ import torch
 
 _eval_frame: Any = getattr(getattr(torch._C, "_dynamo", None), "eval_frame", None)  # noqa: SLF001 - what this file is for
 
-CAN_TELL = hasattr(_eval_frame, "get_eval_frame_callback")
+HAS_FRAME_CHECK = hasattr(_eval_frame, "get_eval_frame_callback")
 """Whether `what_compiles` works in this version of torch."""
 
 what_compiles: Callable[[], Any] = getattr(_eval_frame, "get_eval_frame_callback", lambda: None)

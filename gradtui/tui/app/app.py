@@ -29,7 +29,7 @@ from gradtui.tui.app.key_queue import KeyFollowed, KeyQueue
 from gradtui.tui.app.redraw_scheduler import RedrawScheduler
 from gradtui.tui.charts.lazy_plotter import LazyPlotter
 from gradtui.tui.charts.pictures import Pictures
-from gradtui.tui.panels import HeaderState, OutputLog, has_ledger
+from gradtui.tui.panels import HeaderState, OutputLog, has_breakdown
 from gradtui.tui.plots.watched_parameters import WatchedParameters
 from gradtui.tui.rendering import DARK_THEME, LIGHT_THEME, Palette
 from gradtui.tui.requests.requests import Make, Refusal
@@ -180,7 +180,7 @@ class GradtuiApp(App[str]):
 
     def _drain(self) -> None:
         tree = self.run_state.tree
-        structure, is_known, is_measured = tree.version, is_classified(tree), has_ledger(self.run_state)
+        structure, is_known, is_measured = tree.version, is_classified(tree), has_breakdown(self.run_state)
         asked = set(self.run_state.pending)
         for event in self._source.drain(_BATCH):
             try:
@@ -202,7 +202,7 @@ class GradtuiApp(App[str]):
             # An answered command must not still be shown as pending, however long the redraw intervals are.
             self._redraws.touched()
             self._draw_now("tree", "events")
-        if has_ledger(self.run_state) != is_measured:
+        if has_breakdown(self.run_state) != is_measured:
             # Until now the panel says that it waits for the memory breakdown.
             self._redraws.expedite("memory")
 

@@ -6,7 +6,7 @@ This package owns the header and the memory, gradient norm, output and events pa
 from gradtui.tui.panels.events import GLYPHS, EventsPanel
 from gradtui.tui.panels.gradients import GradientPanel, gradient_title
 from gradtui.tui.panels.header import Header, HeaderState
-from gradtui.tui.panels.memory import MemoryPanel, has_ledger, memory_table, memory_title
+from gradtui.tui.panels.memory import MemoryPanel, has_breakdown, memory_table, memory_title
 from gradtui.tui.panels.memory_parts import AT_LOAD, PARTS
 from gradtui.tui.panels.output import OutputLog, OutputPanel
 
@@ -22,7 +22,7 @@ __all__ = [
     "OutputLog",
     "OutputPanel",
     "gradient_title",
-    "has_ledger",
+    "has_breakdown",
     "memory_table",
     "memory_title",
 ]

@@ -60,13 +60,13 @@ class MemoryView:
 def memory_view(state: RunState, width: int, height: int, options: MemoryOptions = MemoryOptions()) -> MemoryView:  # noqa: B008 - frozen
     """Lay out the panel: the phases, the numbers of the chosen phase's parts, then notes and curve as far as they fit."""
     chosen = chosen_phase(state, options.chosen)
-    ledger = state.phases[chosen].last if chosen is not None else None
-    if chosen is None or ledger is None:
+    breakdown = state.phases[chosen].last if chosen is not None else None
+    if chosen is None or breakdown is None:
         lines = _waiting(state, width)
         return MemoryView(tuple(lines), (None,) * len(lines))
-    numbers = legend(ledger, state, width, colour=options.colour)
+    numbers = legend(breakdown, state, width, colour=options.colour)
     if height - len(numbers) < _MIN_PHASES:
-        numbers = [names_only(ledger, state, colour=options.colour)]
+        numbers = [names_only(breakdown, state, colour=options.colour)]
     phases, notes = _what_fits(state, chosen, width, height - len(numbers))
     if len(phases) + len(numbers) + len(notes) < height:
         numbers = [BLANK, *numbers]
@@ -86,7 +86,7 @@ def _device_block(state: RunState, width: int, room: int, options: MemoryOptions
     return [BLANK, *block] if block and len(block) + 1 + for_curve <= room else []
 
 
-def has_ledger(state: RunState) -> bool:
+def has_breakdown(state: RunState) -> bool:
     """Whether the memory breakdown of any phase has been measured."""
     return any(record.last is not None for record in state.phases.values())
 
@@ -94,12 +94,12 @@ def has_ledger(state: RunState) -> bool:
 def memory_title(state: RunState) -> str:
     """Describe the source of the numbers, and whether one of them is an estimate."""
     source = state.started.ledger if state.started else ""
-    ledgers = [record.last for record in state.phases.values() if record.last is not None]
+    breakdowns = [record.last for record in state.phases.values() if record.last is not None]
     # A breakdown with unknown activations shows a dash for them; that is not an estimate.
-    measured = [ledger for ledger in ledgers if ledger.held.activations is not None]
+    measured = [breakdown for breakdown in breakdowns if breakdown.held.activations is not None]
     if not measured:
         return source
-    return f"{source}, {'exact' if all(ledger.exact for ledger in measured) else 'partly estimated'}"
+    return f"{source}, {'exact' if all(breakdown.exact for breakdown in measured) else 'partly estimated'}"
 
 
 def phases_shown(state: RunState) -> list[Phase]:

@@ -27,11 +27,11 @@ class MemoryOptions:
     colour: bool = True
 
 
-def peak_worth_telling(ledger: MemoryMeasured) -> int | None:
+def distinct_peak(breakdown: MemoryMeasured) -> int | None:
     """Return the peak within the phase, None if it is unknown or reads the same as the total at the phase's end."""
-    if ledger.peak is None or bytes_text(ledger.peak) == bytes_text(ledger.held.total):
+    if breakdown.peak is None or bytes_text(breakdown.peak) == bytes_text(breakdown.held.total):
         return None
-    return ledger.peak
+    return breakdown.peak
 
 
 def phase_rows(state: RunState, phases: list[Phase], chosen: Phase, options: MemoryOptions, width: int) -> list[Line]:
@@ -42,42 +42,44 @@ def phase_rows(state: RunState, phases: list[Phase], chosen: Phase, options: Mem
     bar_width = max(_MIN_BAR, beside - _PEAK_WIDTH if with_peak else beside)
     lines: list[Line] = []
     for phase in phases:
-        ledger = state.phases[phase].last
-        bar = _bar(state, ledger, full, bar_width, options)
-        lines.append((_name(phase, ledger, options, is_chosen=phase is chosen), *bar, *_numbers(ledger, with_peak)))
+        breakdown = state.phases[phase].last
+        bar = _bar(state, breakdown, full, bar_width, options)
+        lines.append(
+            (_name(phase, breakdown, options, is_chosen=phase is chosen), *bar, *_numbers(breakdown, with_peak))
+        )
     return lines
 
 
-def _name(phase: Phase, ledger: MemoryMeasured | None, options: MemoryOptions, *, is_chosen: bool) -> Span:
+def _name(phase: Phase, breakdown: MemoryMeasured | None, options: MemoryOptions, *, is_chosen: bool) -> Span:
     if not is_chosen:
-        return " " + pad(phase.value, _NAME_WIDTH - 1), "text" if ledger else "faint"
+        return " " + pad(phase.value, _NAME_WIDTH - 1), "text" if breakdown else "faint"
     role = "strong@cursor" if options.focused else "strong"
     return CHOSEN_MARK + pad(phase.value, _NAME_WIDTH - 1), role
 
 
-def _extent(ledger: MemoryMeasured | None) -> int:
-    if ledger is None:
+def _extent(breakdown: MemoryMeasured | None) -> int:
+    if breakdown is None:
         return 0
-    sizes = ledger.held.within_total().values()
-    return max(sum(max(0, size or 0) for size in sizes), ledger.held.total or 0, ledger.peak or 0)
+    sizes = breakdown.held.within_total().values()
+    return max(sum(max(0, size or 0) for size in sizes), breakdown.held.total or 0, breakdown.peak or 0)
 
 
-def _bar(state: RunState, ledger: MemoryMeasured | None, full: int, width: int, options: MemoryOptions) -> Line:
-    if ledger is None:
+def _bar(state: RunState, breakdown: MemoryMeasured | None, full: int, width: int, options: MemoryOptions) -> Line:
+    if breakdown is None:
         return ((" " * width, ""),)
-    parts = [part for part in parts_of(ledger.held, state) if part.within_total]
+    parts = [part for part in parts_of(breakdown.held, state) if part.within_total]
     patterns = "".join(sample(part.role, colour=options.colour) for part in parts)
     sizes = [(part.role, float(part.size or 0)) for part in parts]
-    return stacked_bar(sizes, full, width, peak_worth_telling(ledger), patterns)
+    return stacked_bar(sizes, full, width, distinct_peak(breakdown), patterns)
 
 
-def _numbers(ledger: MemoryMeasured | None, with_peak: bool) -> Line:
-    total = bytes_text(ledger.held.total if ledger else None)
-    spans: list[Span] = [(" " + total, "text" if ledger and ledger.held.total is not None else "faint")]
+def _numbers(breakdown: MemoryMeasured | None, with_peak: bool) -> Line:
+    total = bytes_text(breakdown.held.total if breakdown else None)
+    spans: list[Span] = [(" " + total, "text" if breakdown and breakdown.held.total is not None else "faint")]
     if with_peak:
-        peak = peak_worth_telling(ledger) if ledger else None
-        if ledger is None or peak is None:
+        peak = distinct_peak(breakdown) if breakdown else None
+        if breakdown is None or peak is None:
             spans.append((" " * _PEAK_WIDTH, ""))
         else:
-            spans += [(" ▲", "warning"), (" " if ledger.peak_exact else "≥", "muted"), (bytes_text(peak), "muted")]
+            spans += [(" ▲", "warning"), (" " if breakdown.peak_exact else "≥", "muted"), (bytes_text(peak), "muted")]
     return tuple(spans)

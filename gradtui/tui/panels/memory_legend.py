@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gradtui.protocol.events import MemoryMeasured
 from gradtui.state.run_state import RunState
-from gradtui.tui.panels.memory_bars import peak_worth_telling
+from gradtui.tui.panels.memory_bars import distinct_peak
 from gradtui.tui.panels.memory_parts import NAME_WIDTH, SHORT_NAME_WIDTH, Part, parts_of, sample
 from gradtui.tui.rendering import BYTES_WIDTH, Line, Span, bytes_text, pad
 
@@ -13,15 +13,15 @@ _SAMPLE_WIDTH = 2
 _MAX_COLUMNS = 4
 
 
-def legend(ledger: MemoryMeasured, state: RunState, width: int, *, colour: bool) -> list[Line]:
+def legend(breakdown: MemoryMeasured, state: RunState, width: int, *, colour: bool) -> list[Line]:
     """Return a heading with the phase, and the bytes of every part in as many columns as fit."""
-    parts = parts_of(ledger.held, state)
+    parts = parts_of(breakdown.held, state)
     long = width >= 2 * _entry_width(NAME_WIDTH) + _GAP
     name_width = NAME_WIDTH if long else SHORT_NAME_WIDTH
     entries = [_entry(part, name_width, colour) for part in parts]
     columns = max(1, min(_MAX_COLUMNS, (width + _GAP) // (_entry_width(name_width) + _GAP)))
     rows = -(-len(entries) // columns)
-    lines: list[Line] = [_heading(ledger, width)]
+    lines: list[Line] = [_heading(breakdown, width)]
     for row in range(rows):
         spans: list[Span] = []
         for column, entry in enumerate(entries[row::rows]):
@@ -30,19 +30,19 @@ def legend(ledger: MemoryMeasured, state: RunState, width: int, *, colour: bool)
     return lines
 
 
-def names_only(ledger: MemoryMeasured, state: RunState, *, colour: bool) -> Line:
+def names_only(breakdown: MemoryMeasured, state: RunState, *, colour: bool) -> Line:
     """Return the legend in one row, without numbers."""
     spans: list[Span] = []
-    for part in parts_of(ledger.held, state):
+    for part in parts_of(breakdown.held, state):
         spans += [(sample(part.role, colour=colour), part.role), (f"{part.short_name} ", "muted")]
     return tuple(spans)
 
 
-def _heading(ledger: MemoryMeasured, width: int) -> Line:
-    peak = peak_worth_telling(ledger)
-    bound = "" if ledger.peak_exact else "≥"
+def _heading(breakdown: MemoryMeasured, width: int) -> Line:
+    peak = distinct_peak(breakdown)
+    bound = "" if breakdown.peak_exact else "≥"
     ending = "" if peak is None else f", peak {bound}{bytes_text(peak).strip()}"
-    where = f"{ledger.phase}, step {ledger.step:,}"
+    where = f"{breakdown.phase}, step {breakdown.step:,}"
     for text in (f"at the end of {where}{ending}", f"end of {where}{ending}", f"{where}{ending}"):
         if len(text) <= width:
             break

@@ -67,8 +67,8 @@ def parts_of(held: MemoryBytes, state: RunState) -> list[Part]:
 
 
 def _is_anywhere(role: str, state: RunState) -> bool:
-    ledgers = (record.last for record in state.phases.values())
-    return any(getattr(ledger.held, role) for ledger in ledgers if ledger is not None)
+    breakdowns = (record.last for record in state.phases.values())
+    return any(getattr(breakdown.held, role) for breakdown in breakdowns if breakdown is not None)
 
 
 def sample(role: str, *, colour: bool) -> str:

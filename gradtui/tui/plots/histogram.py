@@ -148,10 +148,10 @@ def _headline(state: RunState, spread: Spread, options: PlotOptions, width: int)
     words += [f"{spread.tensors:,} tensors"] if 1 < spread.tensors >= whole else []
     words += [f"{count}, estimated" if spread.estimated else count]
     words += ["this process' shard"] if spread.is_shard else []
-    told = " · ".join(words)
+    text = " · ".join(words)
     name = printable(options.selection.name) if options.selection is not None else ""
-    room = max(8, width - len(told) - 6)
-    return fit((("▇▇ ", SELECTED_ROLE), (elide_start(name, room), "strong"), (f"   {told}", "muted")), width)
+    room = max(8, width - len(text) - 6)
+    return fit((("▇▇ ", SELECTED_ROLE), (elide_start(name, room), "strong"), (f"   {text}", "muted")), width)
 
 
 def _notes(state: RunState, spread: Spread, options: PlotOptions, width: int) -> tuple[Line, ...]:

@@ -49,7 +49,7 @@ def ratio_plot(state: RunState, options: PlotOptions, width: int, height: int) -
     ends = options.window.ends(*whole)
     scale: Scale = "linear" if options.other_scale else "log"
     usual = Curve("usual", REFERENCE_ROLE, ends, (USUAL, USUAL), can_be_smooth=False)
-    above = legend_of([*reversed(curves), usual], ends, _told, width, _LEGEND_LINES)
+    above = legend_of([*reversed(curves), usual], ends, _ratio_text, width, _LEGEND_LINES)
     left_out = _left_out(state, options)
     below = tuple(wrap((((left_out + _MEANING), "faint"),), width))[:3]
     request = curves_request([usual, *curves], options, ends, scale, width, height - len(above) - len(below))
@@ -75,7 +75,7 @@ def _left_out(state: RunState, options: PlotOptions) -> str:
     return f"{len(_MOST)} largest of {count:,} tensors. " if count > len(_MOST) else ""
 
 
-def _told(ratio: float | None) -> str:
+def _ratio_text(ratio: float | None) -> str:
     if ratio is None or not ratio > 0 or not math.isfinite(ratio):
         return norm_text(ratio).strip()
     return f"log10 {math.log10(ratio):.1f}"

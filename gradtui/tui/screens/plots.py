@@ -80,7 +80,7 @@ class PlotScreen(ModalScreen[None]):
         self.plot_view = PlotView(context.state, context.pictures, tree, settings)
         self._others = tuple(next(action for action in ACTIONS if action.id == id) for id in _SHARED)
         self.keys = KeyBar(self._actions(), id="keys")
-        self._told: tuple[object, ...] = ()
+        self._shown: tuple[object, ...] = ()
         self._watches: tuple[str, ...] = ()
         """Paths of the parameters for which the view, as last drawn, needs detailed measurements."""
 
@@ -151,8 +151,8 @@ class PlotScreen(ModalScreen[None]):
         title = Content.from_markup(" [$foreground-muted]│[/] ".join(tabs))
         note = plot.note if plot is not None else ""
         # Setting the titles redraws the frame, so set them only if they changed.
-        if (view, note) != self._told:
-            self._told = (view, note)
+        if (view, note) != self._shown:
+            self._shown = (view, note)
             self.plot_view.border_title = title
             self.plot_view.border_subtitle = Content(note)
 
