@@ -1,7 +1,7 @@
 """A Textual driver for an app that does not own the main thread, nor fds 0 to 2, nor any signal.
 
 UI thread, except for the input and writer threads that Textual's driver starts. Everything private that this class relies on
-is a method or attribute of `LinuxDriver`, and `tests/tui/test_driver.py` fails if one of them changes.
+is a method or attribute of `LinuxDriver`, and `tests/tui/terminal/test_textual_shims.py` fails if one of them changes.
 
 - The driver reads keys from, and draws to, its own descriptor of the terminal.
 - The driver polls the terminal size four times a second: a signal handler would wait for the main thread, which may be in one

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
+from app_session import own_drawing, session
 from fakes import GIB, MIB, RecordingSink, ScriptedSource, coop_run, device_sample
-from harness import own_drawing, session
 from textual.pilot import Pilot
 
 from gradtui.tui.app.app import GradtuiApp

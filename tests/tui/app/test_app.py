@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from app_session import Session, own_drawing, session
 from fakes import (
     Node,
     PrintedLog,
@@ -16,7 +17,6 @@ from fakes import (
     started,
     training_step,
 )
-from harness import Session, own_drawing, session
 from textual.geometry import Region
 from textual.widgets import OptionList
 

@@ -7,8 +7,8 @@ import unicodedata
 from dataclasses import replace
 
 import pytest
+from app_session import session
 from fakes import coop_run
-from harness import session
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len

@@ -1,12 +1,12 @@
-"""A few pictures of the whole screen. After a change on purpose: `pytest tests/tui/test_snapshots.py --snapshot-update`."""
+"""A few pictures of the whole screen. After a change on purpose: `pytest tests/tui/screens --snapshot-update`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 import pytest
+from app_session import own_drawing
 from fakes import PrintedLog, RecordingSink, ScriptedSource, coop_chain, coop_model, coop_run
-from harness import own_drawing
 from textual.pilot import Pilot
 
 from gradtui.protocol import events as ev

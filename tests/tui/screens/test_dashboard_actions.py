@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 import pytest
+from app_session import Session, session
 from fakes import coop_model, coop_run, row_of
-from harness import Session, session
 from textual.widgets import Static
 
 from gradtui.protocol import events as ev

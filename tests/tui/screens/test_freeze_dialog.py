@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from app_session import Session, session
 from fakes import coop_model, coop_run
-from harness import Session, session
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable, TrainOnly

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 import pytest
+from app_session import Session, session
 from fakes import coop_run
-from harness import Session, session
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Pause, Watch

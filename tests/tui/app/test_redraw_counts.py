@@ -14,8 +14,8 @@ from types import FrameType
 from typing import Any
 
 import pytest
+from app_session import session
 from fakes import large_model, started
-from harness import session
 
 import gradtui
 from gradtui.protocol import events as ev
