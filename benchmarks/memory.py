@@ -29,6 +29,7 @@ from torch.profiler import ProfilerActivity, profile
 from gradtui.probe.memory.allocation_log import AllocationLog
 from gradtui.probe.memory.memory_counters import cpu_allocator
 from gradtui.probe.probe import Probe
+from gradtui.probe.runtime import ProbeOptions
 from gradtui.probe.torch_private.operation_mode import OperationMode
 from gradtui.protocol.events import SavedBytesMeasured
 from gradtui.transport.in_process import CommandQueue, EventQueue
@@ -125,7 +126,7 @@ class Sampling:
 
     def __init__(self, *, gradients: bool) -> None:
         self._events = EventQueue()
-        self._probe = Probe(self._events.put, CommandQueue(), cpu_allocator(), budget=0.0)
+        self._probe = Probe(self._events.put, cpu_allocator(), ProbeOptions(CommandQueue(), budget=0.0))
         if not gradients:
             self._probe.norms.is_due = False
             self._probe.norms.begin_step = lambda *_, **__: None  # type: ignore[method-assign]

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from gradtui.probe.memory.memory_counters import cpu_allocator
 from gradtui.probe.probe import Probe
+from gradtui.probe.runtime import ProbeOptions
 from gradtui.protocol import events as ev
 from gradtui.transport.in_process import CommandQueue, EventQueue
 
@@ -66,7 +67,7 @@ class Training:
 def _probe(kind: str) -> tuple[Probe, EventQueue]:
     """A probe without a budget, that takes its warm-up and then does to every step what the kind says."""
     queue = EventQueue()
-    probe = Probe(queue.put, CommandQueue(), cpu_allocator(), budget=0.0)
+    probe = Probe(queue.put, cpu_allocator(), ProbeOptions(CommandQueue(), budget=0.0))
     if kind == "measured":
         probe.norms._cadence.force(_ALWAYS)
     if kind in ("examined", "screen"):

@@ -25,6 +25,7 @@ from torch import nn
 
 from gradtui.probe.memory.memory_counters import cpu_allocator
 from gradtui.probe.probe import Probe
+from gradtui.probe.runtime import ProbeOptions
 from gradtui.transport.in_process import CommandQueue, EventQueue
 
 _BLOCK = 300
@@ -77,7 +78,7 @@ def main() -> None:
     parser.add_argument("--blocks", type=int, default=150)
     blocks = parser.parse_args().blocks
     loop, events = Loop(), EventQueue()
-    probe = Probe(events.put, CommandQueue(), cpu_allocator(), budget=1e-6)
+    probe = Probe(events.put, cpu_allocator(), ProbeOptions(CommandQueue(), budget=1e-6))
     probe.attach()
     loop.microseconds(2_000)
     without, more, shown = [], [], []

@@ -20,6 +20,7 @@ from gradtui.export.summary import summarise
 from gradtui.probe.active import Viewer, active_probe, active_viewer
 from gradtui.probe.commands import ReplayedSchedule
 from gradtui.probe.probe import Probe
+from gradtui.probe.runtime import ProbeOptions
 from gradtui.probe.session import Session
 from gradtui.protocol.codec import BadEntry
 from gradtui.protocol.commands import SetTrainable
@@ -136,7 +137,10 @@ class Watch:
         self._events = EventQueue()
         self._commands = CommandQueue()
         write_file = RunFiles(os.path.basename(_script())).write
-        self._session = Session(self._events.put, self._commands, write_file, budget=budget, schedule=schedule)
+        self._session = Session(
+            self._events.put,
+            ProbeOptions(self._commands, budget=budget, schedule=schedule, write_file=write_file),
+        )
         self.probe = self._session.probe
         self._reporter = PlainReporter(self._events, silent=not progress)
         self._progress = progress

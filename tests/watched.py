@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from gradtui.probe.memory.memory_counters import MemoryCounter, Reading
 from gradtui.probe.probe import Probe
+from gradtui.probe.runtime import ProbeOptions, WriteFile
 from gradtui.protocol.commands import Command
 from gradtui.protocol.events import Event, MemoryMeasured, PhaseTime, ProbeFailed, Progress
 from gradtui.protocol.vocabulary import ParameterState, Phase
@@ -138,6 +139,7 @@ def watched(
     stop_after: int | None = None,
     commands: CommandQueue | None = None,
     allocator: MemoryCounter | None = None,
+    write_file: WriteFile | None = None,
     may_fail: bool = False,
 ) -> Iterator[Watched]:
     """Attach a probe. Without a `budget` every step is measured; a part of the probe that fails, fails the test."""
@@ -145,10 +147,8 @@ def watched(
     commands = commands if commands is not None else CommandQueue()
     probe = Probe(
         queue.put,
-        commands,
         allocator if allocator is not None else CountingAllocator(),
-        budget=budget,
-        stop_after=stop_after,
+        ProbeOptions(commands, budget=budget, stop_after=stop_after, write_file=write_file),
     )
     seen = Watched(probe, queue, commands)
     seen.listen_to_phases()

@@ -1,86 +1,64 @@
-"""Receive every hook call, track phases and counts, and emit events. Runs on the training thread."""
+"""Receive the events of a training step in their order, and call the parts of the probe. Runs on the training thread."""
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
+from time import perf_counter_ns
 from typing import Any
 
 from torch import nn
 from torch.optim import Optimizer
 
-from gradtui.probe.commands import CommandDispatcher
-from gradtui.probe.gradients import GradNormCollector, GradScalers, clipping
+from gradtui.probe.gradients import GradScalers, clipping
 from gradtui.probe.hooks import CapturedWork, CudaGraphs, cuda_graphs, torch_hooks
-from gradtui.probe.memory import MemoryCounter, MemoryProfileSchedule
-from gradtui.probe.model import IndexMapping, ModelRegistry, is_constructing
-from gradtui.probe.runtime import HookSet, OverheadMeter, RunClock, SamplingSchedule
-from gradtui.probe.sampling import Extent, StepSampler
-from gradtui.probe.steps import Epochs, EvalDetector, FastPath, OptimizerStepStack, PhaseTracker, StepCounter
+from gradtui.probe.memory import MemoryCounter
+from gradtui.probe.model import is_constructing
+from gradtui.probe.parts import ProbeParts
+from gradtui.probe.runtime import ProbeOptions
+from gradtui.probe.sampling import Extent
+from gradtui.probe.steps import STEP, EvalDetector, OptimizerStepStack, replay
 from gradtui.probe.torch_private.private_names import has_stand_ins
-from gradtui.protocol.events import Event, PauseChanged, ProbeFailed
-from gradtui.transport.in_process import CommandQueue
-
-_SAMPLE_SHARE, _NORM_SHARE, _TRACE_SHARE = 0.25, 0.17, 0.1
-"""Shares of the overhead budget for sampled steps, gradient norms and memory profiles. The rest pays for the work of every
-step, and for costs above the median that the sampling schedules use."""
+from gradtui.protocol.events import Event
 
 
 class Probe:
     """Observes every training run of this process from `attach` to `detach`.
 
-    `budget` is the share of a step's time that measurements may take. `stop_after` is the number of steps after which the
-    probe ends the script.
+    The methods `on_…` receive the events of a step, in the order in which most scripts cause them. `_on_boundary` runs
+    between two steps, and `_on_step_end` when a step has been executed or skipped. Steps that are not sampled are buffered;
+    `_replay` receives them later, many at once.
     """
 
-    def __init__(
-        self, emit: Callable[[Event], None], commands: CommandQueue, allocator: MemoryCounter, *, budget: float = 0.01,
-        stop_after: int | None = None,
-    ) -> None:  # fmt: skip
-        self.commands = commands
-        self.clock = RunClock()
-        self.hooks = HookSet(self._failed)
-        self.counter = StepCounter(stop_after)
-        self.phases = PhaseTracker(self.clock.now())
-        self.view = ModelRegistry(emit, self.clock, self._tree_changed, lambda: self.step_sampler.optimizers_changed())
-        self._cost = OverheadMeter(self.hooks, self.clock.now())
-        seldom = SamplingSchedule(budget * _TRACE_SHARE, time := self._cost.step_time, warmup=0, longest=0.5)
-        rarely, often = (SamplingSchedule(budget * share, time) for share in (_SAMPLE_SHARE, _NORM_SHARE))
-        self._traces = MemoryProfileSchedule(seldom if budget > 0 else None, self.view, self.hooks.charge)
-        self.step_sampler = StepSampler(
-            emit, self.clock, self.view, self.phases, self.counter, allocator, rarely, self._traces, self.hooks, time
-        )
-        self.norms = GradNormCollector(
-            emit, self.clock, self.view, often, Epochs(self.counter), self.hooks, self.step_sampler.times,
-            self._traces.aside,
-        )  # fmt: skip
-        self.step_sampler.batches.from_iterator = self.norms.epochs.fetched
-        self.dispatcher = CommandDispatcher(
-            emit, self.clock, self.view, self.norms, self.step_sampler, self.counter, commands, self._hold, time
-        )
-        self._emit = emit
+    def __init__(self, emit: Callable[[Event], None], allocator: MemoryCounter, options: ProbeOptions) -> None:
+        self.commands = options.commands
+        self.parts = parts = ProbeParts(emit, allocator, options, self._on_buffered)
+        self.clock, self.hooks, self.counter, self.view = parts.clock, parts.hooks, parts.counter, parts.view
+        self.phases, self.buffer = parts.phases, parts.buffer
+        self.step_sampler, self.norms, self.dispatcher = parts.step_sampler, parts.norms, parts.dispatcher
+        self._cost, self._profiles = parts.cost, parts.profiles
         self._steps = OptimizerStepStack(self._steps_lost)
-        self._scalers = GradScalers(self.norms, self.counter, self.view.discovery.register_optimizer, self._left_out)
+        self._scalers = GradScalers(parts.context, self.norms, self._on_step_skipped)
         self._evaluation = EvalDetector()
+        self._graphs = CudaGraphs(self._on_graph_replay_pre, self._on_graph_replay_post)
         self._boundary_open = True
         """Whether a step has ended (or none has begun), and nothing of the next one has run yet."""
         self._stepped: set[int] = set()
         """Indexes of the optimizers that have stepped in this iteration."""
-        self._graphs = CudaGraphs(self._replaying, self._replayed)
-        parts = self.phases, self.counter, self.view, self._steps, self._cost
-        self._marked = FastPath(commands.waiting, self.dispatcher.freezes, *parts, self._on_replay)
+        self._latest: Callable[[], Optimizer | None] = lambda: None
+        """The optimizer that stepped last."""
+        self._latest_index = 0
 
     def attach(self) -> None:
         """Install the hooks."""
-        torch_hooks.install(
-            self.hooks, self, self._scalers, self.step_sampler, self._marked.marks, self.dispatcher.statistics
-        )
+        torch_hooks.install(self.hooks, self, self._scalers, self.step_sampler, self.buffer, self.dispatcher.statistics)
         clipping.install(self.hooks, self.norms.clippings)
         cuda_graphs.install(self.hooks, self._graphs)
 
     def detach(self) -> None:
         """Remove the hooks and emit the remaining events. The script's objects keep nothing of gradtui."""
         self.hooks.remove()
-        self._marked.marks.leave()
+        self.buffer.leave()
         self.hooks.guard("probe", self._finish)
 
     def _finish(self) -> None:
@@ -100,11 +78,11 @@ class Probe:
             self.step_sampler.finish()
         with self.hooks.guarded("freezes"):
             self.dispatcher.trainability.detach()
-        self._flush(self.clock.now())
+        self.parts.flush(self.clock.now())
 
     def report(self) -> None:
         """Emit the counts and measurements made so far. Call it on the training thread."""
-        self._marked.marks.leave()
+        self.buffer.leave()
         self.hooks.guard("probe", self._catch_up)
 
     def _catch_up(self) -> None:
@@ -116,262 +94,16 @@ class Probe:
             self.view.groups.look(self.counter.steps + 1)
         with self.hooks.guarded("gradient norms"):
             self.norms.catch_up()
-        self._flush(self.clock.now())
+        self.parts.flush(self.clock.now())
 
-    def _measure_newest(self) -> None:
-        """Measure the gradients of the newest step, if it is over and the next one has not begun.
+    def on_next_batch(self, now: int) -> None:
+        """Handle the request of a batch from a DataLoader."""
+        self.phases.data_began(now)
 
-        Between two steps the gradients of the newest one may still be in `.grad`, as they were applied.
-        """
-        if self.norms.by_hand.step:
-            self.norms.end_by_hand()
-        optimizer = self._marked.optimizer()
-        may_be_there = optimizer is not None or self._is_by_hand()
-        if may_be_there and self._boundary_open and not self.counter.left_out:
-            is_measured = self.norms.measure_late(self.counter.steps, optimizer)
-            if is_measured and self.step_sampler.extent is not Extent.WHOLE:
-                self.step_sampler.norms_measured(optimizer, self.norms.latest.by_index, skipped=False)
-
-    def on_forward_pre(self, now: int, module: nn.Module) -> bool:
-        """Handle a call of a root module; return whether `on_forward_post` must follow."""
-        if not self.counter.micro_steps and is_constructing():
-            return False
-        has_parameters = self.view.discovery.on_root_call(module)
-        if self.view.discovery.dirty and has_parameters:
-            # While torch.func puts other tensors in place of a model's parameters, their owner is unknown.
-            has_parameters = not has_stand_ins(module)
-            if has_parameters:
-                self._refresh_models()
-        if self._evaluation.is_evaluation(module):
-            self._evaluation.began(module, now)
-            with self.hooks.guarded("ledger"):
-                self.step_sampler.evaluation_began(module)
-            self.phases.eval_began(now)
-            return True
-        if has_parameters:
-            self._evaluation.forget()
-            if self._boundary_open:
-                self._cross_boundary(module)
-                now = self.clock.now()
-                is_bare = not (self.step_sampler.tracer.intercepts_calls or self.dispatcher.statistics.modules)
-                if self._graphs.capture is None:
-                    self._marked.begin(now, module, self._rests(), is_bare=is_bare)
-        self.phases.forward_began(now)
-        if not self.step_sampler.tracer.on:
-            return False
-        self.step_sampler.tracer.entered(now, module)
-        self.step_sampler.forward_began()
-        self._traces.enter()
-        return True
-
-    def on_forward_post(self, now: int, module: nn.Module) -> None:
-        """Handle the return of a root module."""
-        if self._evaluation.ended(module, now):
-            self.phases.eval_ended(now)
-        else:
-            self._traces.leave()
-            self.step_sampler.tracer.left(now)
-
-    def on_backward_pre(self, now: int, outputs: Any, accumulates: bool, keeps_graph: bool) -> None:
-        """Handle the start of an outermost backward or `autograd.grad`."""
-        if not accumulates:
-            self.phases.grad_began(now)
-            self._traces.enter()
-            return
-        if self.norms.by_hand.step:
-            with self.hooks.guarded("gradient norms"):
-                self.norms.end_by_hand()
-        trained_ns = self._evaluation.backward(now)
-        if trained_ns is not None:
-            # The forward in eval mode was an unrecognised boundary: commands wait for the next one.
-            self.phases.evaluation_was_training(trained_ns)
-            self._boundary_open = False
-        elif self._boundary_open and not (self.counter.by_hand and self.view.tree.parameters):
-            # No module was called: the script computes with bare functions and tensors.
-            self._cross_boundary()
-        if self.norms.is_due:
-            with self.hooks.guarded("gradient norms"):
-                self.norms.on_loss(outputs)
-        if self.step_sampler.sampled_step is not None:
-            with self.hooks.guarded("examination"):
-                self.step_sampler.on_backward(outputs, keeps_graph)
-            now = self.clock.now()
-        self.phases.on_backward_pre(now)
-        self._traces.enter()
-
-    def on_backward_post(self, now: int, accumulates: bool) -> None:
-        """Handle the end of an outermost backward or `autograd.grad`."""
-        self._traces.leave()
-        if not accumulates:
-            self.phases.grad_ended(now)
-            return
-        if self._graphs.capture is not None:
-            self._graphs.capture.backwards += 1
-            self.phases.on_backward_post(now, in_step=self._steps.are_running())
-            return
-        self.counter.micro_steps += 1
-        if self.step_sampler.sampled_step is not None:
-            with self.hooks.guarded("examination"):
-                self.step_sampler.on_backward_post()
-        self.phases.on_backward_post(now, in_step=self._steps.are_running())
-        with self.hooks.guarded("micro-steps"):
-            self.norms.on_backward_post(self.counter.steps + 1)
-        if self._is_by_hand():
-            if self.norms.is_due:
-                with self.hooks.guarded("gradient norms"):
-                    self.norms.by_hand.on_backward_post(self.counter.steps + 1)
-            self._after_step(now, None)
-
-    def _refresh_models(self) -> None:
-        if not self.hooks.is_off("models"):
-            with self.hooks.guarded("models"):
-                self.view.refresh(self.counter.steps)
-
-    def registered(self, now: int, holder: nn.Module) -> None:  # noqa: ARG002
-        """Handle the registration of a module or parameter with `holder`. One of the two is listed."""
-        self.view.registered(holder)
-
-    def lists(self, module: object) -> bool:
-        """Return whether a module or parameter is listed."""
-        return self.view.lists(module)
-
-    def on_optimizer_init(self, now: int, optimizer: Optimizer) -> None:  # noqa: ARG002
-        """Register an optimizer that has been constructed."""
-        self.view.discovery.register_optimizer(optimizer)
-
-    def state_loading(self, now: int, optimizer: Optimizer, state: Any) -> None:  # noqa: ARG002
-        """Prepare for the script to load a saved state into an optimizer."""
-        self.view.discovery.register_optimizer(optimizer)
-        self.dispatcher.loading(self.counter.steps, optimizer, state)
-
-    def state_loaded(self, now: int) -> None:  # noqa: ARG002
-        """Handle the end of that load, successful or not."""
-        self.dispatcher.loaded()
-
-    def on_step_pre(self, now: int, optimizer: Optimizer, with_closure: bool) -> None:
-        """Handle a call of `Optimizer.step`. A subclass that calls its parent's step causes two calls."""
-        self._steps.drop_lost(besides=1)
-        index = self.view.discovery.register_optimizer(optimizer)
-        if self.view.discovery.dirty:
-            self._refresh_models()
-        if self._boundary_open and (with_closure or index in self._stepped):
-            # With a closure the whole iteration runs within this step. Where no forward or backward was observed, as
-            # with torch.func, the iteration is over, and commands cannot be applied now.
-            self._cross_boundary(for_commands=with_closure)
-        if self._steps.began(optimizer, with_closure).nested:
-            return
-        with self.hooks.guarded("optimizer settings"):
-            self.view.groups.look(self.counter.steps + 1)
-        with self.hooks.guarded("freezes"):
-            self.dispatcher.freezes.before_step(self.counter.steps, with_closure)
-        if self.norms.is_due and not with_closure:
-            with self.hooks.guarded("gradient norms"):
-                self.norms.measure(self.counter.steps + 1, optimizer)
-        if self.step_sampler.sampled_step is not None:
-            with self.hooks.guarded("examination"):
-                self.step_sampler.step_begins()
-        self.phases.on_step_pre(now)
-        if not with_closure:
-            self._traces.enter()
-
-    def on_step_post(self, now: int, optimizer: Optimizer) -> None:
-        """Handle the return of `Optimizer.step`. Raises `RunStopped` when the number of steps is reached."""
-        step = self._steps.ended(optimizer)
-        if step is None or step.nested:
-            return
-        if not step.with_closure:
-            self._traces.leave()
-        if self.norms.is_due and step.with_closure:
-            # A closure's gradients exist only now. They stay as they were applied until they are cleared.
-            with self.hooks.guarded("gradient norms"):
-                self.norms.measure_after(self.counter.steps + 1, optimizer)
-        self.phases.on_step_post(now)
-        self._after_step(now, optimizer, skipped=self._scalers.skips(optimizer))
-
-    def _left_out(self, now: int, optimizer: Optimizer) -> None:
-        """Handle a step of `optimizer` that a GradScaler skipped."""
-        if self.norms.is_due:
-            with self.hooks.guarded("gradient norms"):
-                self.norms.measure(self.counter.steps, optimizer)
-        self._after_step(now, optimizer, skipped=True)
-
-    def _after_step(self, now: int, optimizer: Optimizer | None, *, skipped: bool = False) -> None:
-        """Handle the end of a step. `optimizer` is None where the script updates its parameters itself."""
-        self._scalers.passed_on()
-        if self._graphs.capture is not None and optimizer is not None:
-            self._graphs.capture.optimizers.append(self.view.stepped(optimizer, self.counter.steps, 0))
-            self._boundary_open = not self._steps
-            return
-        if optimizer is None:
-            self.counter.stepped_by_hand()
-        elif skipped:
-            self.counter.skipped()
-        else:
-            index = self.view.stepped(optimizer, self.counter.steps + 1, self.counter.micro_steps)
-            self.counter.stepped(index)
-            self._marked.stepped(optimizer, index)
-            self._stepped.add(index)
-        self._cost.steps_ended((now,))
-        self.norms.stepped()
-        if self.step_sampler.sampled_step is not None:
-            with self.hooks.guarded("examination"):
-                self.step_sampler.finish_step(optimizer, self.norms.latest.by_index, skipped)
-            with self.hooks.guarded("gradient norms"):
-                self.norms.latest.forget_frozen()
-        elif self.norms.is_due and self.step_sampler.extent is not Extent.WHOLE:
-            with self.hooks.guarded("examination"):
-                self.step_sampler.norms_measured(optimizer, self.norms.latest.by_index, skipped)
-        with self.hooks.guarded("freezes"):
-            self.dispatcher.freezes.after_step(self.counter.steps, optimizer)
-        self._flush_if_due(now)
-        if self._steps:
-            return
-        self._boundary_open = True
-        if optimizer is not None:
-            self.counter.stop_if_done()
-
-    def _replaying(self, now: int) -> None:  # noqa: ARG002
-        """Handle the start of the replay of a CUDA graph that contains a step: a boundary at which nothing can be frozen."""
-        with self.hooks.guarded("commands"):
-            self.dispatcher.cross(self.counter.steps, False, True)
-        self.norms.poll()
-
-    def _replayed(self, now: int, work: CapturedWork) -> None:
-        """Handle a replay that has been launched."""
-        steps = self.counter.replayed(work.backwards, work.optimizers, by_hand=self._is_by_hand())
-        if steps:
-            self._cost.steps_ended((now,) * steps)
-        self._flush_if_due(now)
-        self.counter.stop_if_done()
-
-    def _on_replay(self, now: int) -> None:
-        """Update the probe after buffered steps have been replayed and counted, up to `now`."""
-        self._boundary_open = between = self._marked.marks.between
-        # If buffering goes on, no code of the script has run since a step or its backward ended.
-        is_over = not self._marked.marks.thread
-        step = self.counter.steps + (not between and not is_over)
-        with self.hooks.guarded("optimizer settings"):
-            self.view.groups.look(step, is_over)
-        self.norms.poll()
-        self._flush_if_due(now)
-        if self.step_sampler.steps_until_due(self.counter.steps) == 0:
-            self._marked.marks.steps_left = 0
-
-    def _flush_if_due(self, now: int) -> None:
-        if self.counter.is_due(now):
-            with self.hooks.guarded("states"):
-                self.step_sampler.check_requires_grad(now)
-            self._flush(now)
-
-    def _rests(self) -> int:
-        """Return how many steps after the present one no part needs to sample; negative if a part samples the present one."""
-        executed = self.counter.steps
-        of_parts = (
-            self.norms.steps_until_due(executed),
-            self.step_sampler.steps_until_due(executed),
-            self.dispatcher.steps_until_due(executed),
-        )
-        return min(self.counter.steps_until_due(), *of_parts)
+    def on_batch(self, now: int, batch: Any, iterator: Any) -> None:  # noqa: ARG002
+        """Handle a batch that a DataLoader's iterator has returned."""
+        self.parts.epochs.fetched(iterator)
+        self.step_sampler.batches.fetched(batch)
 
     def on_zero_grad_pre(self, now: int) -> None:
         """Handle the start of `zero_grad`."""
@@ -384,30 +116,7 @@ class Probe:
         """Handle the end of `zero_grad`."""
         self.phases.on_zero_grad_post(now)
 
-    def on_next_batch(self, now: int) -> None:
-        """Handle the request of a batch from a DataLoader."""
-        self.phases.data_began(now)
-
-    def _is_by_hand(self) -> bool:
-        """Return whether the script updates its parameters itself: no optimizer has stepped, and none is alive that could."""
-        return self.counter.none_by_optimizer and not self._steps and not self.view.live_optimizers()
-
-    def _steps_lost(self, left: int) -> None:
-        self.phases.steps_open(left)
-        self._traces.drop()
-
-    def _tree_changed(self, moved: IndexMapping) -> None:
-        for part in (self.step_sampler, self.norms, self.dispatcher):
-            part.tree_changed(moved)
-
-    def _flush(self, now: int) -> None:
-        since = now, self.clock.at(), self.phases.take(now), self._cost.to_report(), self.step_sampler.times.take_own()
-        self._emit(self.counter.flush(*since, self.norms.every, self.step_sampler.every, self.norms.dropped))
-
-    def _failed(self, part: str, error: str, disabled: bool) -> None:
-        self._emit(ProbeFailed(self.clock.at(), self.counter.steps, part, error, disabled))
-
-    def _cross_boundary(self, root: nn.Module | None = None, *, for_commands: bool = True) -> None:
+    def _on_boundary(self, root: nn.Module | None = None, *, for_commands: bool = True) -> None:
         """Begin the next step. `root` is the module whose call begins it, None if no module does."""
         if self._steps.are_running():
             return
@@ -433,18 +142,286 @@ class Probe:
             with self.hooks.guarded("commands"):
                 self.dispatcher.cross(executed, self._is_by_hand())
         with self.hooks.guarded("examination"):
-            self.step_sampler.begin_step(executed, cost, root)
+            self.step_sampler.begin_step(executed, cost, root, logs_calls=self.norms.bad_steps.pauses)
         extent, is_sampled = self.step_sampler.extent, self.step_sampler.sampled_step is not None
         expected = self.counter.is_last(executed) or self.dispatcher.holds_soon(executed) or extent is Extent.NORMS
         self.norms.begin_step(executed, wanted=is_sampled, expected=expected, waits=extent is Extent.NOTHING)
 
-    def _hold(self, held: bool) -> None:
-        now = self.clock.now()
-        if held:
-            self._cost.pause_began(now)
-            self.phases.pause_began(now)
-            self._flush(now)
+    def on_forward_pre(self, now: int, module: nn.Module) -> bool:
+        """Handle a call of a root module; return whether `on_forward_post` must follow."""
+        if not self.counter.micro_steps and is_constructing():
+            return False
+        has_parameters = self.view.discovery.on_root_call(module)
+        if self.view.discovery.dirty and has_parameters:
+            # While torch.func puts other tensors in place of a model's parameters, their owner is unknown.
+            has_parameters = not has_stand_ins(module)
+            if has_parameters:
+                self._refresh_models()
+        if self._evaluation.is_evaluation(module):
+            self._evaluation.began(module, now)
+            with self.hooks.guarded("ledger"):
+                self.step_sampler.evaluation_began(module)
+            self.phases.eval_began(now)
+            return True
+        if has_parameters:
+            self._evaluation.forget()
+            if self._boundary_open:
+                self._on_boundary(module)
+                now = self.clock.now()
+                self._begin_buffering(now, module)
+        self.phases.forward_began(now)
+        if not self.step_sampler.tracer.on:
+            return False
+        self.step_sampler.tracer.entered(now, module)
+        self.step_sampler.forward_began()
+        self._profiles.enter()
+        return True
+
+    def on_forward_post(self, now: int, module: nn.Module) -> None:
+        """Handle the return of a root module."""
+        if self._evaluation.ended(module, now):
+            self.phases.eval_ended(now)
         else:
-            self._cost.pause_ended(now)
-            self.phases.pause_ended(now)
-        self._emit(PauseChanged(self.clock.at(), self.counter.steps, held))
+            self._profiles.leave()
+            self.step_sampler.tracer.left(now)
+
+    def on_backward_pre(self, now: int, outputs: Any, accumulates: bool, keeps_graph: bool) -> None:
+        """Handle the start of an outermost backward or `autograd.grad`."""
+        if not accumulates:
+            self.phases.grad_began(now)
+            self._profiles.enter()
+            return
+        if self.norms.by_hand.step:
+            with self.hooks.guarded("gradient norms"):
+                self.norms.end_by_hand()
+        trained_ns = self._evaluation.backward(now)
+        if trained_ns is not None:
+            # The forward in eval mode was an unrecognised boundary: commands wait for the next one.
+            self.phases.evaluation_was_training(trained_ns)
+            self._boundary_open = False
+        elif self._boundary_open and not (self.counter.by_hand and self.view.tree.parameters):
+            # No module was called: the script computes with bare functions and tensors.
+            self._on_boundary()
+        if self.norms.is_due:
+            with self.hooks.guarded("gradient norms"):
+                self.norms.on_loss(outputs)
+        if self.step_sampler.sampled_step is not None:
+            with self.hooks.guarded("examination"):
+                self.step_sampler.on_backward(outputs, keeps_graph)
+            now = self.clock.now()
+        self.phases.on_backward_pre(now)
+        self._profiles.enter()
+
+    def on_backward_post(self, now: int, accumulates: bool) -> None:
+        """Handle the end of an outermost backward or `autograd.grad`."""
+        self._profiles.leave()
+        if not accumulates:
+            self.phases.grad_ended(now)
+            return
+        if self._graphs.capture is not None:
+            self._graphs.capture.backwards += 1
+            self.phases.on_backward_post(now, in_step=self._steps.are_running())
+            return
+        self.counter.micro_steps += 1
+        if self.step_sampler.sampled_step is not None:
+            with self.hooks.guarded("examination"):
+                self.step_sampler.on_backward_post()
+        self.phases.on_backward_post(now, in_step=self._steps.are_running())
+        with self.hooks.guarded("micro-steps"):
+            self.norms.on_backward_post(self.counter.steps + 1)
+        if self._is_by_hand():
+            if self.norms.is_due:
+                with self.hooks.guarded("gradient norms"):
+                    self.norms.by_hand.on_backward_post(self.counter.steps + 1)
+            self._on_step_end(now, None)
+
+    def on_step_pre(self, now: int, optimizer: Optimizer, with_closure: bool) -> None:
+        """Handle a call of `Optimizer.step`. A subclass that calls its parent's step causes two calls."""
+        self._steps.drop_lost(besides=1)
+        index = self.view.discovery.register_optimizer(optimizer)
+        if self.view.discovery.dirty:
+            self._refresh_models()
+        if self._boundary_open and (with_closure or index in self._stepped):
+            # With a closure the whole iteration runs within this step. Where no forward or backward was observed, as
+            # with torch.func, the iteration is over, and commands cannot be applied now.
+            self._on_boundary(for_commands=with_closure)
+        if self._steps.began(optimizer, with_closure).nested:
+            return
+        with self.hooks.guarded("optimizer settings"):
+            self.view.groups.look(self.counter.steps + 1)
+        with self.hooks.guarded("freezes"):
+            self.dispatcher.freezes.before_step(self.counter.steps, with_closure)
+        if self.norms.is_due and not with_closure:
+            with self.hooks.guarded("gradient norms"):
+                self.norms.measure(self.counter.steps + 1, optimizer)
+        if self.step_sampler.sampled_step is not None:
+            with self.hooks.guarded("examination"):
+                self.step_sampler.step_begins()
+        self.phases.on_step_pre(now)
+        if not with_closure:
+            self._profiles.enter()
+
+    def on_step_post(self, now: int, optimizer: Optimizer) -> None:
+        """Handle the return of `Optimizer.step`. Raises `RunStopped` when the number of steps is reached."""
+        step = self._steps.ended(optimizer)
+        if step is None or step.nested:
+            return
+        if not step.with_closure:
+            self._profiles.leave()
+        if self.norms.is_due and step.with_closure:
+            # A closure's gradients exist only now. They stay as they were applied until they are cleared.
+            with self.hooks.guarded("gradient norms"):
+                self.norms.measure_after(self.counter.steps + 1, optimizer)
+        self.phases.on_step_post(now)
+        self._on_step_end(now, optimizer, skipped=self._scalers.skips(optimizer))
+
+    def _on_step_skipped(self, now: int, optimizer: Optimizer) -> None:
+        """Handle a step of `optimizer` that a GradScaler skipped."""
+        if self.norms.is_due:
+            with self.hooks.guarded("gradient norms"):
+                self.norms.measure(self.counter.steps, optimizer)
+        self._on_step_end(now, optimizer, skipped=True)
+
+    def _on_step_end(self, now: int, optimizer: Optimizer | None, *, skipped: bool = False) -> None:
+        """Handle the end of a step. `optimizer` is None where the script updates its parameters itself."""
+        self._scalers.passed_on()
+        if self._graphs.capture is not None and optimizer is not None:
+            self._graphs.capture.optimizers.append(self.view.stepped(optimizer, self.counter.steps, 0))
+            self._boundary_open = not self._steps
+            return
+        if optimizer is None:
+            self.counter.stepped_by_hand()
+        elif skipped:
+            self.counter.skipped()
+        else:
+            index = self.view.stepped(optimizer, self.counter.steps + 1, self.counter.micro_steps)
+            self.counter.stepped(index)
+            self._latest, self._latest_index = weakref.ref(optimizer), index
+            self._stepped.add(index)
+        self._cost.steps_ended((now,))
+        self.norms.stepped()
+        if self.step_sampler.sampled_step is not None:
+            with self.hooks.guarded("examination"):
+                self.step_sampler.finish_step(optimizer, self.norms.latest.by_index, skipped)
+            with self.hooks.guarded("gradient norms"):
+                self.norms.latest.forget_frozen()
+        elif self.norms.is_due and self.step_sampler.extent is not Extent.WHOLE:
+            with self.hooks.guarded("examination"):
+                self.step_sampler.norms_measured(optimizer, self.norms.latest.by_index, skipped)
+        with self.hooks.guarded("freezes"):
+            self.dispatcher.freezes.after_step(self.counter.steps, optimizer)
+        self._flush_if_due(now)
+        if self._steps:
+            return
+        self._boundary_open = True
+        if optimizer is not None:
+            self.counter.stop_if_done()
+
+    def registered(self, now: int, holder: nn.Module) -> None:  # noqa: ARG002
+        """Handle the registration of a module or parameter with `holder`. One of the two is listed."""
+        self.view.registered(holder)
+
+    def lists(self, module: object) -> bool:
+        """Return whether a module or parameter is listed."""
+        return self.view.lists(module)
+
+    def on_optimizer_init(self, now: int, optimizer: Optimizer) -> None:  # noqa: ARG002
+        """Register an optimizer that has been constructed."""
+        self.view.discovery.register_optimizer(optimizer)
+
+    def state_loading(self, now: int, optimizer: Optimizer, state: Any) -> None:  # noqa: ARG002
+        """Prepare for the script to load a saved state into an optimizer."""
+        self.view.discovery.register_optimizer(optimizer)
+        self.dispatcher.loading(self.counter.steps, optimizer, state)
+
+    def state_loaded(self, now: int) -> None:  # noqa: ARG002
+        """Handle the end of that load, successful or not."""
+        self.dispatcher.loaded()
+
+    def _begin_buffering(self, now: int, module: nn.Module) -> None:
+        """Buffer this step and the next ones, if the loop is simple and no part samples them."""
+        optimizer = self._latest()
+        is_simple = not self._steps and self.view.round_length == 1 and not self.view.discovery.dirty
+        if optimizer is None or not is_simple or self._graphs.capture is not None:
+            return
+        steps, freezes = self.parts.steps_until_due(), self.dispatcher.freezes
+        if steps >= 0:
+            is_bare = not (self.step_sampler.tracer.intercepts_calls or freezes.statistics.modules)
+            self.buffer.begin(now, module, optimizer, freezes, steps=steps, is_bare=is_bare)
+
+    def _on_buffered(self, events: list[int]) -> None:
+        """Handle the buffered events of steps."""
+        began = perf_counter_ns()
+        # Before the steps are counted: this cost made those very steps longer.
+        self.hooks.own_ns += self.hooks.hidden_ns * len(events) // 2 + self.buffer.take_asking_ns()
+        self.hooks.guard("steps", self._replay, events)
+        self.hooks.own_ns += perf_counter_ns() - began
+
+    def _replay(self, events: list[int]) -> None:
+        replayed, optimizer = replay(events, self.phases), self._latest()
+        self.counter.micro_steps += replayed.backwards
+        if replayed.ends:
+            self.counter.stepped(self._latest_index, len(replayed.ends))
+            self._cost.steps_ended(replayed.ends)
+            if optimizer is not None:
+                self.view.stepped(optimizer, self.counter.steps, self.counter.micro_steps)
+        if optimizer is not None and events[-2] == STEP:
+            # The step is still running.
+            self._steps.began(optimizer, False)
+        self._boundary_open = between = self.buffer.between
+        # If buffering goes on, no code of the script has run since a step or its backward ended.
+        is_over = not self.buffer.thread
+        step = self.counter.steps + (not between and not is_over)
+        with self.hooks.guarded("optimizer settings"):
+            self.view.groups.look(step, is_over)
+        self.norms.poll()
+        self._flush_if_due(events[-1])
+        if self.step_sampler.steps_until_due(self.counter.steps) == 0:
+            self.buffer.steps_left = 0
+
+    def _on_graph_replay_pre(self, now: int) -> None:  # noqa: ARG002
+        """Handle the start of the replay of a CUDA graph that contains a step: a boundary at which nothing can be frozen."""
+        with self.hooks.guarded("commands"):
+            self.dispatcher.cross(self.counter.steps, False, True)
+        self.norms.poll()
+
+    def _on_graph_replay_post(self, now: int, work: CapturedWork) -> None:
+        """Handle a replay that has been launched."""
+        steps = self.counter.replayed(work.backwards, work.optimizers, by_hand=self._is_by_hand())
+        if steps:
+            self._cost.steps_ended((now,) * steps)
+        self._flush_if_due(now)
+        self.counter.stop_if_done()
+
+    def _measure_newest(self) -> None:
+        """Measure the gradients of the newest step, if it is over and the next one has not begun.
+
+        Between two steps the gradients of the newest one may still be in `.grad`, as they were applied.
+        """
+        if self.norms.by_hand.step:
+            self.norms.end_by_hand()
+        optimizer = self._latest()
+        may_be_there = optimizer is not None or self._is_by_hand()
+        if may_be_there and self._boundary_open and not self.counter.left_out:
+            is_measured = self.norms.measure_late(self.counter.steps, optimizer)
+            if is_measured and self.step_sampler.extent is not Extent.WHOLE:
+                self.step_sampler.norms_measured(optimizer, self.norms.latest.by_index, skipped=False)
+
+    def _refresh_models(self) -> None:
+        if not self.hooks.is_off("models"):
+            with self.hooks.guarded("models"):
+                self.view.refresh(self.counter.steps)
+
+    def _flush_if_due(self, now: int) -> None:
+        if self.counter.is_due(now):
+            with self.hooks.guarded("states"):
+                self.step_sampler.check_requires_grad(now)
+            self.parts.flush(now)
+
+    def _is_by_hand(self) -> bool:
+        """Return whether the script updates its parameters itself: no optimizer has stepped, and none is alive that could."""
+        return self.counter.none_by_optimizer and not self._steps and not self.view.live_optimizers()
+
+    def _steps_lost(self, left: int) -> None:
+        self.phases.steps_open(left)
+        self._profiles.drop()

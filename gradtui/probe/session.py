@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from gradtui.probe import freeze_state
 from gradtui.probe.active import Viewer, set_active
-from gradtui.probe.commands import ReplayedSchedule
-from gradtui.probe.memory import OomReporter, RecentEvents, cpu_allocator
+from gradtui.probe.memory import cpu_allocator
 from gradtui.probe.probe import Probe
-from gradtui.probe.runtime import WriteFile
+from gradtui.probe.runtime import ProbeOptions
 from gradtui.probe.steps import PhaseSampler
 from gradtui.protocol.events import Event, ProbeFailed
-from gradtui.protocol.schedule import Scheduled
 from gradtui.samplers.device import DeviceSampler
 from gradtui.samplers.sampler import SamplerThread
-from gradtui.transport.in_process import CommandQueue
 
 
 class Session:
@@ -26,26 +23,13 @@ class Session:
         ledger: the name of the counter of CPU memory.
     """
 
-    def __init__(
-        self,
-        emit: Callable[[Event], None],
-        commands: CommandQueue,
-        write_file: WriteFile,
-        *,
-        budget: float,
-        stop_after: int | None = None,
-        schedule: Sequence[Scheduled] = (),
-    ) -> None:
+    def __init__(self, emit: Callable[[Event], None], options: ProbeOptions) -> None:
         allocator = cpu_allocator()
-        recent = RecentEvents(emit)
         self.ledger = allocator.name
-        self.probe = probe = Probe(recent.emit, commands, allocator, budget=budget, stop_after=stop_after)
-        OomReporter(probe, allocator, recent, write_file)
-        probe.dispatcher.write_file = write_file
-        probe.dispatcher.schedule = ReplayedSchedule(schedule)
+        self.probe = probe = Probe(emit, allocator, options)
         self._emit = emit
         samplers = (
-            PhaseSampler(probe.phases, probe.counter, probe.clock),
+            PhaseSampler(probe.parts.phase, probe.counter, probe.clock),
             DeviceSampler(probe.clock.at, lambda: probe.counter.steps, lambda: probe.step_sampler.device_index),
         )
         self._sampler = SamplerThread(samplers, emit, self._failed)

@@ -114,19 +114,20 @@ class TrainingRun:
 
         from gradtui.probe.active import Viewer
         from gradtui.probe.memory import protect_this_process
+        from gradtui.probe.runtime import ProbeOptions
         from gradtui.probe.session import Session
 
         # The process ends with the script, so the protection of its peak readings can last to the end of the process.
         protect_this_process()
         settings = self.settings
-        session = Session(
-            self.events.put,
+        options = ProbeOptions(
             self.commands,
-            RunFiles(settings.target.name).write,
             budget=settings.budget,
             stop_after=settings.steps,
             schedule=settings.schedule,
+            write_file=RunFiles(settings.target.name).write,
         )
+        session = Session(self.events.put, options)
         if settings.pause_at_nan:
             self.commands.submit(PauseAtBadStep)
         clock = session.probe.clock

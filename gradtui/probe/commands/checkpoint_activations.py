@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from torch import nn
 
 from gradtui.probe.activation_checkpointing import CheckpointedModules, Wanted
-from gradtui.probe.model import ModelRegistry, ModuleTree, ancestors, is_compiled, is_scripted, module_at
-from gradtui.probe.runtime import CommandRefused, CommandResult, RunClock, StepTime
+from gradtui.probe.model import ModuleTree, ancestors, is_compiled, is_scripted, module_at
+from gradtui.probe.runtime import CommandRefused, CommandResult, ProbeContext
 from gradtui.probe.sampling import StepSampler
 from gradtui.probe.torch_private import checkpoint_rules
 from gradtui.protocol.commands import SetCheckpointing
-from gradtui.protocol.events import CheckpointingChanged, Event, ReceiptTaken
+from gradtui.protocol.events import CheckpointingChanged, ReceiptTaken
 from gradtui.text import size_text
 
 RECEIPT_STEPS = 3
@@ -46,19 +46,10 @@ class _Receipt:
 class Checkpointing:
     """Turns activation checkpointing of modules on and off, and emits the results."""
 
-    def __init__(
-        self,
-        emit: Callable[[Event], None],
-        clock: RunClock,
-        view: ModelRegistry,
-        step_sampler: StepSampler,
-        step_time: StepTime,
-    ) -> None:
-        self._emit = emit
-        self._clock = clock
-        self._view = view
+    def __init__(self, context: ProbeContext, step_sampler: StepSampler) -> None:
+        self._emit, self._clock, self._view = context.emit, context.clock, context.models
         self._step_sampler = step_sampler
-        self._step_time = step_time
+        self._step_time = step_sampler.step_time
         self._checkpoints: CheckpointedModules = step_sampler.checkpoints
         self._trials: dict[int, tuple[_Receipt, int]] = {}
         """Command id -> the receipt to begin, and the number of steps that the trial has been pending."""

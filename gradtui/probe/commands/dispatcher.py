@@ -22,23 +22,21 @@ from gradtui.probe.commands.replayed_schedule import ReplayedSchedule
 from gradtui.probe.commands.trainability import TrainabilityController
 from gradtui.probe.commands.training_mode import set_mode
 from gradtui.probe.commands.undo_stack import UndoStack
-from gradtui.probe.gradients import GradNormCollector, Surroundings
-from gradtui.probe.model import IndexMapping, ModelRegistry
+from gradtui.probe.gradients import GradNormCollector
+from gradtui.probe.model import IndexMapping
 from gradtui.probe.model import optimizer_membership as membership
 from gradtui.probe.runtime import (
     CommandRefused,
     CommandResult,
     Handler,
     NothingToDo,
-    RunClock,
+    ProbeContext,
+    ProbeOptions,
     RunStopped,
-    StepTime,
     TargetGone,
-    WriteFile,
     ranks,
 )
 from gradtui.probe.sampling import StepSampler
-from gradtui.probe.steps import StepCounter
 from gradtui.probe.torch_private.cuda_captures import is_capturing
 from gradtui.probe.torch_private.private_names import operations_are_observed
 from gradtui.protocol.commands import (
@@ -61,9 +59,8 @@ from gradtui.protocol.commands import (
     Watch,
     ZeroGradients,
 )
-from gradtui.protocol.events import CommandApplied, CommandRejected, Event, ScheduleNoted
+from gradtui.protocol.events import CommandApplied, CommandRejected, ScheduleNoted
 from gradtui.text import command_text
-from gradtui.transport.in_process import CommandQueue
 
 _FEW = 10
 """Steps before a hold: the user observes these one by one."""
@@ -74,43 +71,35 @@ class CommandDispatcher:
 
     def __init__(
         self,
-        emit: Callable[[Event], None],
-        clock: RunClock,
-        view: ModelRegistry,
+        context: ProbeContext,
+        options: ProbeOptions,
         norms: GradNormCollector,
         step_sampler: StepSampler,
-        counter: StepCounter,
-        commands: CommandQueue,
         held: Callable[[bool], None],
-        step_time: StepTime,
     ) -> None:
-        self._emit = emit
-        self._clock = clock
-        self._view = view
+        self._emit, self._clock, self._view = context.emit, context.clock, context.models
         self._step_sampler = step_sampler
-        self._counter = counter
+        self._counter = context.counter
         self._undo = UndoStack()
         self.trainability = TrainabilityController(
-            emit, clock, view, norms, step_sampler, lambda: (self._step, self._by_hand), commands
+            context, norms, step_sampler, lambda: (self._step, self._by_hand), options.commands
         )
         self.freezes = self.trainability.freezes
         self.statistics = self.freezes.statistics
-        self._additions = AdditionsReporter(emit, clock, view)
-        self.checkpointing = Checkpointing(emit, clock, view, step_sampler, step_time)
+        self._additions = AdditionsReporter(context)
+        self.checkpointing = Checkpointing(context, step_sampler)
         self._directory = os.getcwd()
         self._boundary = Boundary(
-            commands,
+            options.commands,
             handlers={kind: self._refreshing_first(handler) for kind, handler in self._handlers(norms).items()},
             applied=self._applied,
             rejected=self._rejected,
             held=held,
         )
         self._bad_steps, self._wait_for_readings = norms.bad_steps, norms.wait
-        self._bad_steps.around = Surroundings(counter, step_sampler.tracer, step_sampler.batches.tensors, self._hold)
-        step_sampler.follows = lambda: self._bad_steps.pauses
-        self.write_file: WriteFile | None = None
+        self.write_file = options.write_file
         """Writes the files that the user requests; None if this run has no directory for files."""
-        self.schedule = ReplayedSchedule()
+        self.schedule = ReplayedSchedule(options.schedule)
         """Commands to apply at given steps, before those that the user submits there."""
         self._away = ExitStack()
         """Restores the added parameters that were taken out of an optimizer while it loads a state."""
@@ -142,7 +131,7 @@ class CommandDispatcher:
             SaveAllocatorSnapshot: lambda _: allocator_snapshot.save(self.write_file),
         }
 
-    def _hold(self, command: PauseAtBadStep) -> bool:
+    def hold(self, command: PauseAtBadStep) -> bool:
         """Hold the run at the next boundary. Called between two boundaries. Return whether the run may be held."""
         self._step = self._counter.steps
         return self._boundary.hold(command)

@@ -29,9 +29,8 @@ from gradtui.probe.frozen import (
     optimizer_wrote,
     within_steps,
 )
-from gradtui.probe.model import ModelRegistry
-from gradtui.probe.runtime import ByIdentity, CommandRefused, RunClock
-from gradtui.protocol.events import Event, FreezeOverridden, FreezeStateChanged, FreezeVerified
+from gradtui.probe.runtime import ByIdentity, CommandRefused, ProbeContext
+from gradtui.protocol.events import FreezeOverridden, FreezeStateChanged, FreezeVerified
 
 _REPORT_EVERY = 1_000
 """If a script sets the same tensors back at every step, this is reported once in this many steps."""
@@ -50,15 +49,11 @@ class Checked(NamedTuple):
 class FreezeRegistry:
     """Every freeze in force. `training` returns how the script trains; called at a boundary."""
 
-    def __init__(
-        self, emit: Callable[[Event], None], clock: RunClock, view: ModelRegistry, training: Callable[[], Training]
-    ) -> None:
+    def __init__(self, context: ProbeContext, training: Callable[[], Training]) -> None:
         self.statistics = PinnedNormStats()
         self.watches: list[FreezeVerifier] = []
         """The list object is never replaced: other code holds a reference to it."""
-        self._emit = emit
-        self._clock = clock
-        self._view = view
+        self._emit, self._clock, self._view = context.emit, context.clock, context.models
         self._training = training
         self._overridden: ByIdentity[torch.Tensor, bool] = ByIdentity()
         self._times = 0

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 
-from gradtui.probe.model import ModelRegistry
 from gradtui.probe.model import optimizer_membership as membership
-from gradtui.probe.runtime import RunClock
-from gradtui.protocol.events import Event, OptimizersExtended
+from gradtui.probe.runtime import ProbeContext
+from gradtui.protocol.events import OptimizersExtended
 from gradtui.protocol.vocabulary import ExtendedOptimizer
 
 _Additions = tuple[tuple[ExtendedOptimizer, ...], tuple[str, ...]]
@@ -18,10 +15,8 @@ _Additions = tuple[tuple[ExtendedOptimizer, ...], tuple[str, ...]]
 class AdditionsReporter:
     """Emits `OptimizersExtended` whenever the additions to the optimizers have changed."""
 
-    def __init__(self, emit: Callable[[Event], None], clock: RunClock, view: ModelRegistry) -> None:
-        self._emit = emit
-        self._clock = clock
-        self._view = view
+    def __init__(self, context: ProbeContext) -> None:
+        self._emit, self._clock, self._view = context.emit, context.clock, context.models
         self._reported: _Additions = ((), ())
 
     def report(self, step: int) -> None:

@@ -17,12 +17,11 @@ from gradtui.probe.commands.optimizer_state import OptimizerStates, Treated
 from gradtui.probe.commands.refusals import Training
 from gradtui.probe.commands.transaction import in_order
 from gradtui.probe.gradients import GradNormCollector, rounded_updates
-from gradtui.probe.model import IndexMapping, Lineage, ModelRegistry, is_same_model, lineage, lineages, replaced_words
+from gradtui.probe.model import IndexMapping, Lineage, is_same_model, lineage, lineages, replaced_words
 from gradtui.probe.model import optimizer_membership as membership
-from gradtui.probe.runtime import CommandRefused, CommandResult, NothingToDo, RunClock, TargetGone
+from gradtui.probe.runtime import CommandRefused, CommandResult, NothingToDo, ProbeContext, TargetGone
 from gradtui.probe.sampling import StepSampler
 from gradtui.protocol.commands import Command, SetTrainable, TakeUpFreezes, TrainOnly, VerifyFreeze
-from gradtui.protocol.events import Event
 from gradtui.protocol.vocabulary import Changed
 from gradtui.transport.in_process import CommandQueue
 
@@ -46,16 +45,14 @@ class TrainabilityController:
 
     def __init__(
         self,
-        emit: Callable[[Event], None],
-        clock: RunClock,
-        view: ModelRegistry,
+        context: ProbeContext,
         norms: GradNormCollector,
         step_sampler: StepSampler,
         here: Callable[[], tuple[int, bool]],
         commands: CommandQueue,
     ) -> None:
         self._commands = commands
-        self._view = view
+        self._view = context.models
         self._norms = norms
         self._step_sampler = step_sampler
         self._here = here
@@ -67,8 +64,8 @@ class TrainabilityController:
         """The parameters and modules named by a saved state that has not been applied yet."""
         self._missing: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
         """Those of them that no model had. Their model may be found later."""
-        self.freezes = FreezeRegistry(emit, clock, view, self._training)
-        self.states = OptimizerStates(view.joined)
+        self.freezes = FreezeRegistry(context, self._training)
+        self.states = OptimizerStates(context.models.joined)
 
     def tree_changed(self, moved: IndexMapping) -> None:
         """Move all state to the new indexes, and apply the missing part of a saved state if its model has been found."""

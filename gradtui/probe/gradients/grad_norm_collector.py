@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from time import perf_counter_ns
@@ -21,14 +21,13 @@ from gradtui.probe.gradients.grad_stats import GradStats
 from gradtui.probe.gradients.latest_norms import LatestNorms
 from gradtui.probe.gradients.manual_steps import ManualSteps
 from gradtui.probe.gradients.micro_steps import MicroSteps
-from gradtui.probe.gradients.nonfinite import NonFiniteDetector
+from gradtui.probe.gradients.nonfinite import NonFiniteDetector, Surroundings
 from gradtui.probe.memory import has_room, of_this_process
-from gradtui.probe.model import IndexMapping, ModelRegistry
-from gradtui.probe.runtime import HookSet, RunClock, SamplingSchedule
-from gradtui.probe.steps import DeviceTimes, Epochs
+from gradtui.probe.model import IndexMapping
+from gradtui.probe.runtime import ProbeContext, SamplingSchedule
 from gradtui.probe.torch_private.host_copy import HostCopy
 from gradtui.probe.torch_private.private_names import loss_scale, operations_are_observed
-from gradtui.protocol.events import Event, GradientFiguresMeasured, GradientHistogramsMeasured, GradientsMeasured
+from gradtui.protocol.events import GradientFiguresMeasured, GradientHistogramsMeasured, GradientsMeasured
 from gradtui.protocol.histogram import GradientHistogram
 from gradtui.protocol.vocabulary import GradientStats
 
@@ -46,17 +45,7 @@ class GradNormCollector:
     _without_room = 0
     """Number of steps and micro-steps not measured because a device had no free memory."""
 
-    def __init__(
-        self,
-        emit: Callable[[Event], None],
-        clock: RunClock,
-        view: ModelRegistry,
-        cadence: SamplingSchedule,
-        epochs: Epochs,
-        hooks: HookSet,
-        times: DeviceTimes,
-        aside: Callable[[], AbstractContextManager[None]] = nullcontext,
-    ) -> None:
+    def __init__(self, context: ProbeContext, cadence: SamplingSchedule, surroundings: Surroundings) -> None:
         self.is_due = True
         """Whether the current step is measured."""
         self._wanted = True
@@ -67,24 +56,22 @@ class GradNormCollector:
         """The step that was measured last."""
         self._late = 0
         """A step whose gradients were read after its end, when the script may have set them to zero."""
-        self.epochs = epochs
+        self.epochs = surroundings.epochs
         by_hand = partial(self.measure, optimizer=None, has_run=True)
         self.by_hand = ManualSteps(self._all_gradients, by_hand, self._saw_first, self._report)
-        self.latest = LatestNorms(view)
-        self.bad_steps = NonFiniteDetector(emit, clock, view)
+        self.latest = LatestNorms(context.models)
+        self.bad_steps = NonFiniteDetector(context, surroundings)
         self.clippings = Clippings(self.bad_steps.clipping, self._clipped)
-        self.micro_steps = MicroSteps(emit, clock)
-        self._emit = emit
-        self._clock = clock
-        self._view = view
+        self.micro_steps = MicroSteps(context)
+        self._emit, self._clock, self._view = context.emit, context.clock, context.models
         self._meter = GradNorms(self._deliver)
         self._statistics = GradStats(self._deliver_figures)
         self._watched = GradHistograms(self._deliver_histograms)
         self._devices: set[int] = set()
         """CUDA device indices of the last gradients."""
-        self._hooks = hooks
-        self._times = times
-        self._aside = aside
+        self._hooks = context.hooks
+        self._times = surroundings.times
+        self._aside = surroundings.aside
         self._cadence = cadence
         self._reading_ns = 0
         """Nanoseconds spent reading the loss and the norms of the current step."""

@@ -10,7 +10,7 @@ import torch
 from torch.optim import Optimizer
 
 from gradtui.probe.gradients.grad_norm_collector import GradNormCollector
-from gradtui.probe.steps import StepCounter
+from gradtui.probe.runtime import ProbeContext
 from gradtui.probe.torch_private.host_copy import HostCopy
 from gradtui.probe.torch_private.private_names import found_inf, operations_are_observed
 
@@ -27,15 +27,11 @@ class GradScalers:
     """Receives the calls of every enabled `GradScaler`; `left_out` receives the time and optimizer of each skipped step."""
 
     def __init__(
-        self,
-        norms: GradNormCollector,
-        counter: StepCounter,
-        index_of: Callable[[Optimizer], int],
-        left_out: Callable[[int, Optimizer], None],
+        self, context: ProbeContext, norms: GradNormCollector, left_out: Callable[[int, Optimizer], None]
     ) -> None:
         self._norms = norms
-        self._counter = counter
-        self._index_of = index_of
+        self._counter = context.counter
+        self._index_of = context.models.discovery.register_optimizer
         self._left_out = left_out
         self._passed_on = False
         self.under_way: deque[tuple[int, HostCopy]] = deque()

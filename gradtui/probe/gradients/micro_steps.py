@@ -8,23 +8,22 @@ copy to the host. Runs on the training thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import torch
 
 from gradtui.probe.gradients.grad_norms import GradNorms, GradNormSample
-from gradtui.probe.runtime import CommandResult, NothingToDo, RunClock
+from gradtui.probe.runtime import CommandResult, NothingToDo, ProbeContext
 from gradtui.protocol.commands import FollowMicroSteps
-from gradtui.protocol.events import Event, MicroStepMeasured
+from gradtui.protocol.events import MicroStepMeasured
 
 
 class MicroSteps:
     """Measures micro-steps while `on`: at every step, regardless of cost, since the user has requested it."""
 
-    def __init__(self, emit: Callable[[Event], None], clock: RunClock) -> None:
+    def __init__(self, context: ProbeContext) -> None:
         self.on = False
-        self._emit = emit
-        self._clock = clock
+        self._emit, self._clock = context.emit, context.clock
         self._meter = GradNorms(self._deliver)
         self._number = 0
         """Number of backward passes since the last step ended."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -22,12 +23,12 @@ from gradtui.probe.gradients.nonfinite_check import FINITE, INF, NAN, NonFiniteC
 from gradtui.probe.gradients.nonfinite_forward import find_origin
 from gradtui.probe.gradients.nonfinite_parameters import BadParameters, Kinds, of_clipped
 from gradtui.probe.memory import devices_with_room
-from gradtui.probe.model import IndexMapping, ModelRegistry
-from gradtui.probe.runtime import CommandRefused, CommandResult, NothingToDo, RunClock
-from gradtui.probe.steps import StepCounter
+from gradtui.probe.model import IndexMapping
+from gradtui.probe.runtime import CommandRefused, CommandResult, NothingToDo, ProbeContext
+from gradtui.probe.steps import DeviceTimes, Epochs
 from gradtui.probe.torch_private.private_names import operations_are_observed
 from gradtui.protocol.commands import PauseAtBadStep
-from gradtui.protocol.events import Event, NonFiniteFound
+from gradtui.protocol.events import NonFiniteFound
 from gradtui.protocol.vocabulary import Phase
 
 _SECONDS = 2.0
@@ -39,10 +40,13 @@ _UNDER_WAY = 8
 
 @dataclass(frozen=True)
 class Surroundings:
-    """Context of a step, and the callback that can pause the run."""
+    """What surrounds the gradients of a step, and the callback that can pause the run."""
 
-    counter: StepCounter
+    epochs: Epochs
+    times: DeviceTimes
     tracer: ModuleCallLogger
+    aside: Callable[[], AbstractContextManager[None]]
+    """Return a context in which gradtui's own operations are not part of a memory profile."""
     batch: Callable[[], Iterable[torch.Tensor]]
     """Return the tensors of the step's batch; empty if they were not recorded."""
     hold: Callable[[PauseAtBadStep], bool]
@@ -62,18 +66,17 @@ class _Measured(NamedTuple):
 class NonFiniteDetector:
     """Reports each time that values stop being finite, and may pause the run then."""
 
-    def __init__(self, emit: Callable[[Event], None], clock: RunClock, view: ModelRegistry) -> None:
+    def __init__(self, context: ProbeContext, surroundings: Surroundings) -> None:
         self.pauses = False
         """Whether to pause the run at the next step that is not finite. Until then every step is measured."""
         self._wish = PauseAtBadStep(0)
         """The command that requested the pause."""
         self.left_out = False
         """The next measured step is one that a loss scaler skips: Inf in the gradients is how it finds its scale."""
-        self.around: Surroundings | None = None
-        self._emit = emit
-        self._clock = clock
-        self._view = view
-        self._parameters = BadParameters(view)
+        self._surroundings = surroundings
+        self._emit, self._clock, self._view = context.emit, context.clock, context.models
+        self._counter = context.counter
+        self._parameters = BadParameters(context.models)
         self._weights = GradNorms(self._weights_read)
         self._found = 0
         self._is_bad = False
@@ -124,8 +127,7 @@ class NonFiniteDetector:
 
     def clipping(self) -> None:
         """Check the gradients before the script clips them: on the CPU, at steps whose module calls are logged."""
-        around = self.around
-        if around is None or not around.tracer.on or self._is_bad or self._left_s <= 0 or operations_are_observed():
+        if not self._surroundings.tracer.on or self._is_bad or self._left_s <= 0 or operations_are_observed():
             return
         self._clipped = self._parameters.gradients(NonFiniteCheck(self._left_s))
 
@@ -169,16 +171,14 @@ class NonFiniteDetector:
 
     def stepped(self) -> None:
         """End the step, whether it was executed or skipped."""
-        around, self._finite_losses, self._clipped, self._before_step = self.around, 0, {}, None
-        if around is None:
-            return
-        if around.tracer.on and around.tracer.trace.grad_modes:
-            self._parameters.saw_calls(around.tracer.trace.grad_modes)
+        tracer, self._finite_losses, self._clipped, self._before_step = self._surroundings.tracer, 0, {}, None
+        if tracer.on and tracer.trace.grad_modes:
+            self._parameters.saw_calls(tracer.trace.grad_modes)
         self._weights.poll()
         if self.pauses and not self._is_bad and not operations_are_observed():
             live = [(index, plain_gradient(each.detach())) for index, each in self._parameters.live()]
             if all(devices_with_room(each for _, each in live).values()):
-                self._weights.measure(around.counter.steps, live, None)
+                self._weights.measure(self._counter.steps, live, None)
 
     def finish(self) -> None:
         """Read the most recently measured weights. May wait for a device."""
@@ -194,7 +194,7 @@ class NonFiniteDetector:
 
     def _weights_before(self, check: NonFiniteCheck) -> NonFiniteFound | None:
         """Report weights that were not finite before backward, and therefore caused the loss."""
-        steps, (bad, _) = self._steps(), self._parameters.weights(check)
+        steps, (bad, _) = self._counter.steps, self._parameters.weights(check)
         if self._finite_losses:
             # An optimizer's closure: the optimizer changes the weights between its calls.
             return self._of_weights(bad, steps + 1, Phase.OPTIMIZER)
@@ -226,15 +226,15 @@ class NonFiniteDetector:
         )
 
     def _forward(self, kind: str, outputs: Any, check: NonFiniteCheck) -> NonFiniteFound:
-        around, step = self.around, self._steps() + 1
-        batch = [check.at(each) for each in around.batch()] if around is not None else []
+        tracer, step = self._surroundings.tracer, self._counter.steps + 1
+        batch = [check.at(each) for each in self._surroundings.batch()]
         in_batch = worst(each for each in batch if each is not None)
         if in_batch in (NAN, INF):
             return self._event(step, in_batch, Phase.DATA)
         said = self._event(step, kind, Phase.FORWARD)
         said = replace(said, batch_is_finite=bool(batch) and all(each == FINITE for each in batch))
         roots = outputs if isinstance(outputs, (tuple, list)) else (outputs,)
-        trace = around.tracer.trace if around is not None and around.tracer.on else None
+        trace = tracer.trace if tracer.on else None
         tree = self._view.tree
         origin = find_origin([each for each in roots if isinstance(each, torch.Tensor)], kind, tree, trace, check)
         if origin is None:
@@ -274,9 +274,6 @@ class NonFiniteDetector:
             said, parameter=path, others=len(bad) - 1, exact=is_sure and is_known and reading.loss is not None
         )
 
-    def _steps(self) -> int:
-        return self.around.counter.steps if self.around is not None else 0
-
     def _event(self, step: int, kind: str, phase: Phase | None, *, exact: bool = True) -> NonFiniteFound:
         return NonFiniteFound(
             self._clock.at(), step, self._found + 1, _kind_words(kind), phase, self._last_finite, exact=exact
@@ -286,7 +283,7 @@ class NonFiniteDetector:
         self._is_bad = True
         self._found += 1
         was_requested, self.pauses = self.pauses, False
-        holds = was_requested and self.around is not None and self.around.hold(self._wish)
+        holds = was_requested and self._surroundings.hold(self._wish)
         if self._found <= _MOST or was_requested:
             self._emit(replace(found, holds=holds))
 

@@ -28,7 +28,6 @@ from gradtui.probe.autograd import recomputation
 from gradtui.probe.commands import PinnedNormStats
 from gradtui.probe.hooks.module_calls import module_call
 from gradtui.probe.hooks.protocols import GradScalerListener, HookListener, OperationObserver
-from gradtui.probe.memory import BatchStorages
 from gradtui.probe.runtime import HookSet
 from gradtui.probe.steps import BACKWARD, DATA, STEP, ZERO_GRAD, HookEventBuffer
 from gradtui.probe.torch_private.dynamo_frames import leave_to_python
@@ -66,9 +65,7 @@ def install(
     hooks.patch(scaler, "step", lambda original: _scaler_step(original, hooks, scalers))
     iterator = data_loader_iterator()
     if iterator is not None:
-        hooks.patch(
-            iterator, "__next__", lambda original: _next_batch(original, hooks, listener, step_sampler.batches, marks)
-        )
+        hooks.patch(iterator, "__next__", lambda original: _next_batch(original, hooks, listener, marks))
     registered = _registration_hook(hooks, listener)
     hooks.keep(register_module_module_registration_hook(registered))
     hooks.keep(register_module_parameter_registration_hook(registered))
@@ -240,7 +237,7 @@ def _scaler_step(original: Callable[..., Any], hooks: HookSet, scalers: GradScal
 
 
 def _next_batch(
-    original: Callable[..., Any], hooks: HookSet, listener: HookListener, batches: BatchStorages, marks: HookEventBuffer
+    original: Callable[..., Any], hooks: HookSet, listener: HookListener, marks: HookEventBuffer
 ) -> Callable[..., Any]:
     calls = hooks.calls
 
@@ -260,7 +257,7 @@ def _next_batch(
         finally:
             count[0] -= LEAVE_OUT
         if hooks.active and not marks.marks_go_on:
-            hooks.run("batches", batches.fetched, batch, self)
+            hooks.run("batches", listener.on_batch, batch, self)
         return batch
 
     return leave_to_python(hide(__next__))

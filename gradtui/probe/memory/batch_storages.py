@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections import UserDict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import is_dataclass
 from itertools import islice
@@ -39,8 +39,6 @@ class BatchStorages:
     def __init__(self) -> None:
         self.on = True
         """Whether to record the arguments of model calls: the current step is sampled, or the first has not begun."""
-        self.from_iterator: Callable[[Any], None] = lambda _: None
-        """Callback that receives the iterator of a DataLoader that has returned a batch."""
         self._next: dict[int, _Reference] = {}
         """Storages of the newest batch, with which the next step may begin."""
         self._of_step: dict[int, _Reference] = {}
@@ -51,15 +49,13 @@ class BatchStorages:
         self._of_step = self._next if on else {}
         self._next = {}
 
-    def fetched(self, now: int, batch: Any, iterator: Any = None) -> None:  # noqa: ARG002 - as every callback of a hook
-        """Record a batch that a DataLoader has returned by this iterator."""
-        if iterator is not None:
-            self.from_iterator(iterator)
+    def fetched(self, batch: Any) -> None:
+        """Record a batch that a DataLoader has returned."""
         self._next = _storages(batch)
         if self.on:
             self._add(self._next)
 
-    def given(self, now: int, arguments: Any) -> None:  # noqa: ARG002
+    def given(self, now: int, arguments: Any) -> None:  # noqa: ARG002 - as every callback of a hook
         """Record the arguments of an outermost model call. A step may begin with it."""
         found = _storages(arguments)
         if len(self._next) > _MAX_STORAGES:

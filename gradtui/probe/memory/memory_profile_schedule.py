@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from gradtui.probe.autograd import ModuleCallLog
 from gradtui.probe.memory.memory_profiler import MemoryProfiler
-from gradtui.probe.model import ModelRegistry
-from gradtui.probe.runtime import SamplingSchedule
+from gradtui.probe.runtime import ProbeContext, SamplingSchedule
 from gradtui.probe.torch_private.operation_mode import something_is_compiled
 from gradtui.probe.torch_private.private_names import operations_are_observed
 from gradtui.protocol.events import StepMemoryProfiled
@@ -29,12 +28,12 @@ class MemoryProfileSchedule:
     Without a `cadence`, only steps that the user requests are profiled.
     """
 
-    def __init__(self, cadence: SamplingSchedule | None, view: ModelRegistry, charge: Callable[[int], None]) -> None:
+    def __init__(self, context: ProbeContext, cadence: SamplingSchedule | None) -> None:
         self.current: MemoryProfiler | None = None
         """The profiler of the current step, if it is profiled."""
         self._cadence = cadence
-        self._view = view
-        self._charge = charge
+        self._view = context.models
+        self._charge = context.hooks.charge
         self._requested = False
         self._unpaid = 0.0
         """Cost of the last profile in seconds, until it is recorded in the schedule."""

@@ -35,7 +35,7 @@ from gradtui.samplers.cuda_allocator import read_allocator
 from gradtui.text import oom_report
 
 if TYPE_CHECKING:
-    from gradtui.probe.probe import Probe
+    from gradtui.probe.parts import ProbeParts
 
 MAX_FILES = 5
 """Number of failures of a run that get a full report in a file, besides the one that ends the run. Of later failures, only
@@ -46,9 +46,9 @@ class OomReporter:
     """Reports failed allocations of a probe's run, and writes the first ones to files."""
 
     def __init__(
-        self, probe: Probe, cpu: MemoryCounter, recent: RecentEvents, write_file: WriteFile | None = None
+        self, parts: ProbeParts, cpu: MemoryCounter, recent: RecentEvents, write_file: WriteFile | None = None
     ) -> None:
-        self._probe = probe
+        self._parts = parts
         self._cpu = cpu
         self._recent = recent
         self._write_file = write_file
@@ -57,7 +57,6 @@ class OomReporter:
         self._announced = False
         """The observer has reported a failure whose exception has not arrived yet."""
         self._busy = allocate_lock()
-        probe.hooks.raised = self.raised
         _observe(self)
 
     def raised(self, error: BaseException, ends: bool = False) -> None:
@@ -84,7 +83,7 @@ class OomReporter:
 
     def allocation_failed(self, device: int, requested: int, on_device: int, free: int) -> None:  # noqa: ARG002
         """Handle a failure that the CUDA allocator is about to raise. Must not raise. Ignores gradtui's own allocations."""
-        if self._probe.hooks.active and self._probe.hooks.running != get_ident():
+        if self._parts.hooks.active and self._parts.hooks.running != get_ident():
             self._announced = True
             self._report(AllocationFailure(f"cuda:{device}", "", requested), self._running)
 
@@ -92,7 +91,7 @@ class OomReporter:
         self, failure: AllocationFailure, path: Callable[[], str | None], *, is_new: bool = True, ends: bool = False
     ) -> bool:
         """Report a failure if its number is one of those to report. Return whether the report is a full one."""
-        hooks = self._probe.hooks
+        hooks = self._parts.hooks
         # Two threads may fail at the same time, and this code allocates too.
         if not self._busy.acquire(blocking=False):
             return False
@@ -116,17 +115,17 @@ class OomReporter:
         path: Callable[[], str | None],
         is_full: bool,
     ) -> None:
-        probe = self._probe
+        parts = self._parts
         device = torch.device(failure.device)
         owners = self._owners(device) if is_full else Owners((), (), True)
         event = OutOfMemory(
-            at=probe.clock.at(),
-            step=probe.counter.steps,
+            at=parts.clock.at(),
+            step=parts.counter.steps,
             number=self._count,
             device=failure.device,
             message=failure.message,
             requested=failure.requested,
-            phase=probe.phases.marked() or probe.phases.phase,
+            phase=parts.phase(),
             module=path(),
             categories=owners.categories,
             total=self._total(device) if is_full else None,
@@ -138,7 +137,7 @@ class OomReporter:
         self._recent.emit(self._written(event) if is_full else event)
 
     def _owners(self, device: torch.device) -> Owners:
-        view, sampled_step = self._probe.view, self._probe.step_sampler.sampled_step
+        view, sampled_step = self._parts.view, self._parts.step_sampler.sampled_step
         trace = sampled_step.trace if sampled_step is not None else None
         return storage_owners.find(view.tree, view.live_optimizers(), trace, device)
 
@@ -163,9 +162,9 @@ class OomReporter:
         module = running_module.running()
         if module is not None:
             return self._path(module)
-        sampled_step = self._probe.step_sampler.sampled_step
+        sampled_step = self._parts.step_sampler.sampled_step
         index = module_index_in_backward(sampled_step.trace.module_of) if sampled_step is not None else None
-        tree = self._probe.view.tree
+        tree = self._parts.view.tree
         if index is None or index < 0:
             parameter = running_module.parameter_in_backward(tree.owns)
             index = tree.parameters[parameter].module if parameter is not None else None
@@ -174,7 +173,7 @@ class OomReporter:
     def _path(self, module: nn.Module | None) -> str | None:
         if module is None:
             return None
-        tree = self._probe.view.tree
+        tree = self._parts.view.tree
         index = tree.index_of(module)
         # For a loss function, or a model that is not listed, the class is better than nothing.
         return tree.modules[index].path if index >= 0 else type(module).__name__

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import asdict, replace
 
 from gradtui.probe.autograd import NOTHING_KEPT, GraphSummary
@@ -12,35 +12,23 @@ from gradtui.probe.memory.memory_breakdown import MemoryAccountant, PartialBreak
 from gradtui.probe.memory.memory_counters import MemoryCounter
 from gradtui.probe.memory.memory_profile_schedule import MemoryProfileSchedule
 from gradtui.probe.memory.phase_peaks import Peak, PhasePeaks
-from gradtui.probe.model import ModelRegistry
-from gradtui.probe.runtime import RunClock
-from gradtui.probe.steps import StepCounter
+from gradtui.probe.runtime import ProbeContext
 from gradtui.probe.torch_private.private_names import sequence_number
-from gradtui.protocol.events import DeviceFound, Event, GraphsAlive, MemoryMeasured
+from gradtui.protocol.events import DeviceFound, GraphsAlive, MemoryMeasured
 from gradtui.protocol.vocabulary import MemoryBytes, Phase
 
 
 class PhaseMemory:
     """Emits the memory breakdown at the end of each phase of a sampled step, once per phase and step."""
 
-    def __init__(
-        self,
-        emit: Callable[[Event], None],
-        clock: RunClock,
-        view: ModelRegistry,
-        counter: StepCounter,
-        allocator: MemoryCounter,
-        traces: MemoryProfileSchedule,
-    ) -> None:
+    def __init__(self, context: ProbeContext, allocator: MemoryCounter, traces: MemoryProfileSchedule) -> None:
         self.accountant = MemoryAccountant(allocator)
         self.batches = BatchStorages()
         self.graphs = LiveGraphs()
         self._living = Living()
         """The living graphs that were emitted last."""
-        self._emit = emit
-        self._clock = clock
-        self._view = view
-        self._counter = counter
+        self._emit, self._clock, self._view = context.emit, context.clock, context.models
+        self._counter = context.counter
         self._traces = traces
         self._phase_index = 0
         """Index on the profiled step's curve where the current phase began."""

@@ -7,6 +7,7 @@ measurement of gradtui's own overhead, and the result types of commands.
 from gradtui.probe.runtime import ranks
 from gradtui.probe.runtime.by_identity import ByIdentity
 from gradtui.probe.runtime.clock import RunClock
+from gradtui.probe.runtime.context import ProbeContext, ProbeOptions
 from gradtui.probe.runtime.forked_children import call_in_forked_children
 from gradtui.probe.runtime.hook_set import HookSet, alone
 from gradtui.probe.runtime.outcome import CommandRefused, CommandResult, Handler, NothingToDo, RunStopped, TargetGone
@@ -23,6 +24,8 @@ __all__ = [
     "HookSet",
     "NothingToDo",
     "OverheadMeter",
+    "ProbeContext",
+    "ProbeOptions",
     "RunClock",
     "RunStopped",
     "SamplingSchedule",

@@ -54,6 +54,10 @@ def _nothing(now: int) -> None:
     """Do nothing: an empty callback."""
 
 
+def _ignore(error: BaseException, ends: bool) -> None:
+    """Ignore an exception of the script."""
+
+
 class Alone(Protocol):
     """An object with the hooks of the probe."""
 
@@ -86,7 +90,21 @@ def alone(look: _Part) -> _Part:
 class HookSet:
     """Holds the patches and handles of one probe, and measures the time spent in them."""
 
-    def __init__(self, report: Callable[[str, str, bool], None]) -> None:
+    def __init__(
+        self,
+        report: Callable[[str, str, bool], None],
+        *,
+        first: Callable[[], None] | None = None,
+        raised: Callable[[BaseException, bool], None] = _ignore,
+    ) -> None:
+        """Create an empty set.
+
+        Args:
+            report: called with each failure of a part: its name, the error, and whether the part is switched off now.
+            first: called before every callback, to replay older buffered events first.
+            raised: called with each exception of the script that passes through a wrapper or ends the script, and whether it
+                ends it.
+        """
         self.active = True
         """False after `remove`: wrappers that other code has wrapped in turn then only call the original."""
         self.calls = call_depth.of_main_thread()
@@ -105,10 +123,8 @@ class HookSet:
         """The thread that is running a callback, None while none is: the memory that it allocates is not the script's."""
         self._turn = RLock()
         """Held while a callback runs: the autograd engine's threads may call hooks together, also with the training thread."""
-        self.first: Callable[[], None] | None = None
-        """Called before every callback, to replay older buffered events first."""
-        self.raised: Callable[[BaseException, bool], None] | None = None
-        """Called with each exception of the script that passes through a wrapper or ends the script, and whether it ends it."""
+        self._first = first
+        self._raised = raised
         self.looking = RLock()
         """Held while gradtui reads tensors of the script. The first backward of another thread waits until it is released."""
         self._life: ThreadLife | None = None
@@ -173,8 +189,8 @@ class HookSet:
         count[0] += _ROOM
         try:
             with self._turn:
-                if self.first is not None:
-                    self.first()
+                if self._first is not None:
+                    self._first()
                 answer, outer, self.running = None, self.running, here
                 now = perf_counter_ns()
                 try:
@@ -224,11 +240,11 @@ class HookSet:
         The speed of a machine changes during training, with its clock rate and its other load. The estimate uses the median
         of the newest measurements.
         """
-        own_ns, first, self.first = self.own_ns, self.first, None
+        own_ns, first, self._first = self.own_ns, self._first, None
         try:
             self._empty_ns.append(self._empty_hook_ns())
         finally:
-            self.own_ns, self.first = own_ns, first
+            self.own_ns, self._first = own_ns, first
         self.hidden_ns = int(_COLD * statistics.median(self._empty_ns))
 
     def _empty_hook_ns(self) -> int:
@@ -279,8 +295,8 @@ class HookSet:
         strip_own_frames(error)
 
     def _tell_of(self, error: BaseException, *, ends: bool) -> None:
-        if self.raised is not None and self.active:
-            self.guard("exceptions", self.raised, error, ends)
+        if self.active:
+            self.guard("exceptions", self._raised, error, ends)
 
     def is_off(self, part: str) -> bool:
         """Return whether a part has failed so often that it must not be tried again."""

@@ -67,7 +67,7 @@ class SamplingSchedule:
     def __init__(self, budget: float, step_time: StepTime, warmup: int = 16, longest: float = math.inf) -> None:
         self.every = 1
         self._budget = budget
-        self._step_time = step_time
+        self.step_time = step_time
         self._warmup = warmup
         self._longest = longest
         self._forced = 0
@@ -129,13 +129,13 @@ class SamplingSchedule:
 
     @property
     def _rarest(self) -> int:
-        return max(_MAX_INTERVAL, int(_MAX_INTERVAL_S / max(self._step_time.typical, _MIN_STEP_S)))
+        return max(_MAX_INTERVAL, int(_MAX_INTERVAL_S / max(self.step_time.typical, _MIN_STEP_S)))
 
     def _is_forced(self, executed: int) -> bool:
         return self._forced > 0 or (executed < self._warmup and self._total < _WARMUP_S and not self.is_long)
 
     def _is_too_long(self) -> bool:
-        return bool(self._alone) and statistics.median(self._alone) > self._longest * self._step_time.mean
+        return bool(self._alone) and statistics.median(self._alone) > self._longest * self.step_time.mean
 
     def record_cost(self, seconds: float, beside: float = 0.0, *, for_another: bool = False) -> None:
         """Record the cost of one measurement: `seconds`, and `beside` for the work outside of the step that it required.
@@ -153,6 +153,6 @@ class SamplingSchedule:
         if not self.is_exempt:
             self._debt = max(0.0, min(self._debt + seconds - (self._paid or typical), _MAX_DEBT * typical))
         self._paid = typical + min(self._debt, typical)
-        allowed = self._budget * self._step_time.mean
+        allowed = self._budget * self.step_time.mean
         wanted = self._paid / allowed if allowed > 0 else math.inf
         self.every = max(1, math.ceil(min(self._rarest, wanted)))

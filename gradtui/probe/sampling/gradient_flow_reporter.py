@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 
 from torch import nn
 from torch.optim import Optimizer
@@ -16,22 +16,17 @@ from gradtui.probe.autograd import (
     reach_letters,
     training_flags,
 )
-from gradtui.probe.model import IndexMapping, ModelRegistry, bucket_bytes
-from gradtui.probe.runtime import RunClock
-from gradtui.probe.steps import StepCounter
-from gradtui.protocol.events import Event, GradientFlowMeasured
+from gradtui.probe.model import IndexMapping, bucket_bytes
+from gradtui.probe.runtime import ProbeContext
+from gradtui.protocol.events import GradientFlowMeasured
 
 
 class GradientFlowReporter:
     """Emits `GradientFlowMeasured`, and remembers the grad mode in which models were evaluated between steps."""
 
-    def __init__(
-        self, emit: Callable[[Event], None], clock: RunClock, view: ModelRegistry, counter: StepCounter
-    ) -> None:
-        self._emit = emit
-        self._clock = clock
-        self._view = view
-        self._counter = counter
+    def __init__(self, context: ProbeContext) -> None:
+        self._emit, self._clock, self._view = context.emit, context.clock, context.models
+        self._counter = context.counter
         self._evaluated: dict[int, str] = {}
         self._trained = False
         """Whether a step of these models was reported."""

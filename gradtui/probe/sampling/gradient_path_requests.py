@@ -5,20 +5,20 @@ Runs on the training thread. Only names and numbers are kept from one step to th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch.optim import Optimizer
 
 from gradtui.probe.autograd import Chain, Target, find_chain
-from gradtui.probe.model import ModelRegistry, ModuleTree, state_tensors
-from gradtui.probe.runtime import CommandRefused, CommandResult, RunClock, SamplingSchedule
+from gradtui.probe.model import ModuleTree, state_tensors
+from gradtui.probe.runtime import CommandRefused, CommandResult, ProbeContext, SamplingSchedule
 from gradtui.probe.sampling.sampled_step import SampledStep
 from gradtui.probe.torch_private.private_names import storage_key
 from gradtui.probe.torch_private.unwrap import plain_tensors
 from gradtui.protocol.commands import TraceGradient
-from gradtui.protocol.events import Event, GradientPathFound, OptimizerStateRead
+from gradtui.protocol.events import GradientPathFound, OptimizerStateRead
 
 _MAX_REQUESTS = 8
 """Maximum number of pending requests. One more replaces the oldest."""
@@ -35,12 +35,8 @@ class _Request:
 class GradientPathRequests:
     """Finds the requested gradient paths in the next steps."""
 
-    def __init__(
-        self, emit: Callable[[Event], None], clock: RunClock, view: ModelRegistry, cadence: SamplingSchedule
-    ) -> None:
-        self._emit = emit
-        self._clock = clock
-        self._view = view
+    def __init__(self, context: ProbeContext, cadence: SamplingSchedule) -> None:
+        self._emit, self._clock, self._view = context.emit, context.clock, context.models
         self._cadence = cadence
         self._requests: dict[str, _Request] = {}
         """Requests by path. A path stays valid when the tree and its indexes are replaced."""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 
-from gradtui.probe.model import IndexMapping, ModelRegistry
-from gradtui.probe.runtime import RunClock
+from gradtui.probe.model import IndexMapping
+from gradtui.probe.runtime import ProbeContext
 from gradtui.probe.sampling.parameter_states import Classified
-from gradtui.protocol.events import Event, ParametersClassified
+from gradtui.protocol.events import ParametersClassified
 from gradtui.protocol.vocabulary import ParameterState
 
 _TO_AND_FRO = 5
@@ -19,14 +18,12 @@ switched within each step. Each change counts twice: when it is noticed, and whe
 class ParameterStateReporter:
     """Emits the states of the parameters when they have changed."""
 
-    def __init__(self, emit: Callable[[Event], None], clock: RunClock, view: ModelRegistry) -> None:
+    def __init__(self, context: ProbeContext) -> None:
         self.now = Classified()
         """The states emitted last."""
         self.switched: Counter[int] = Counter()
         """Parameter index -> how often the script itself was found to freeze or unfreeze it during training, if ever."""
-        self._emit = emit
-        self._clock = clock
-        self._view = view
+        self._emit, self._clock, self._view = context.emit, context.clock, context.models
 
     def tree_changed(self, moved: IndexMapping) -> None:
         """Move the states to the new parameter indexes. The states of parameters that were listed before stay known."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from time import perf_counter_ns
 from typing import Any
 
@@ -14,17 +14,16 @@ from gradtui.probe.activation_checkpointing import CheckpointedModules
 from gradtui.probe.autograd import NOTHING_KEPT, ModuleCallLog, ModuleCallLogger, Recomputation
 from gradtui.probe.frozen import DriftDetector
 from gradtui.probe.memory import MemoryCounter, MemoryProfileSchedule, PhaseMemory
-from gradtui.probe.model import IndexMapping, ModelRegistry
-from gradtui.probe.runtime import HookSet, RunClock, SamplingSchedule, StepTime, alone
+from gradtui.probe.model import IndexMapping
+from gradtui.probe.runtime import ProbeContext, SamplingSchedule, alone
 from gradtui.probe.sampling.first_sample import Extent, FirstSample
 from gradtui.probe.sampling.gradient_flow_reporter import GradientFlowReporter
 from gradtui.probe.sampling.gradient_path_requests import GradientPathRequests
 from gradtui.probe.sampling.parameter_state_reporter import ParameterStateReporter
 from gradtui.probe.sampling.sampled_step import SampledStep, owners_of, sequence
 from gradtui.probe.sampling.unregistered_modules import Unregistered
-from gradtui.probe.steps import DeviceTimes, PhaseTracker, StepCounter
+from gradtui.probe.steps import DeviceTimes, PhaseTracker
 from gradtui.probe.torch_private.private_names import operations_are_observed
-from gradtui.protocol.events import Event
 from gradtui.protocol.vocabulary import Phase, StateReason
 
 _AFTER_A_TOGGLE = 2
@@ -49,52 +48,44 @@ class StepSampler:
 
     def __init__(
         self,
-        emit: Callable[[Event], None],
-        clock: RunClock,
-        view: ModelRegistry,
+        context: ProbeContext,
         phases: PhaseTracker,
-        counter: StepCounter,
-        allocator: MemoryCounter,
         cadence: SamplingSchedule,
         traces: MemoryProfileSchedule,
-        hooks: HookSet,
-        step_time: StepTime,
+        allocator: MemoryCounter,
     ) -> None:
         self.tracer = ModuleCallLogger()
-        self.recomputation = Recomputation(hooks.charge)
-        self.checkpoints = CheckpointedModules(self.tracer, hooks)
+        self.recomputation = Recomputation(context.hooks.charge)
+        self.checkpoints = CheckpointedModules(self.tracer, context.hooks)
         self.activations: int | None = None
         """Bytes that autograd saved for backward in the last sampled step; None if unknown."""
         self.sampled_step: SampledStep | None = None
         """The current step if it is sampled, else None."""
-        self._emit = emit
-        self._clock = clock
-        self._view = view
+        self._emit, self._clock, self._view = context.emit, context.clock, context.models
         self._phases = phases
-        self._counter = counter
-        self._memory = PhaseMemory(emit, clock, view, counter, allocator, traces)
+        self._counter = context.counter
+        self._memory = PhaseMemory(context, allocator, traces)
         self.batches = self._memory.batches
         self.extent = Extent.WHOLE
         """Which measurements the current step allows."""
-        self.times = DeviceTimes(emit, clock, phases, hooks)
+        self.times = DeviceTimes(context, phases)
         self._cadence = cadence
+        self.step_time = cadence.step_time
         self._traces = traces
-        self.gradients = GradientPathRequests(emit, clock, view, cadence)
-        self.states = ParameterStateReporter(emit, clock, view)
-        self._first = FirstSample(view, step_time, self.states.toggled)
+        self.gradients = GradientPathRequests(context, cadence)
+        self.states = ParameterStateReporter(context)
+        self._first = FirstSample(context.models, cadence.step_time, self.states.toggled)
         self._frozen = DriftDetector()
-        self._unregistered = Unregistered(emit, clock)
-        self._reach = GradientFlowReporter(emit, clock, view, counter)
+        self._unregistered = Unregistered(context)
+        self._reach = GradientFlowReporter(context)
         self._is_graph_known = False
         """The phase about to end does so with a backward whose graph was walked."""
-        self.follows: Callable[[], bool] = lambda: False
-        """Whether module calls and batches are recorded in every step."""
         self._evaluated_at = -_EVALUATION_NS
         self._switches_at = 0
         self._begun_with: dict[int, int] = {}
         """Module index -> number of sampled steps that began with a call of the module."""
-        self.hooks = hooks
-        phases.ended = self._guarded_end
+        self.hooks = context.hooks
+        phases.listen(self._guarded_end)
 
     def _can_sample(self) -> bool:
         return not operations_are_observed() and self.hooks.is_alone() and not self.hooks.is_off("examination")
@@ -166,10 +157,11 @@ class StepSampler:
         return self._traces.request(self._memory.device_type)
 
     @alone
-    def begin_step(self, step: int, cost: float, root: nn.Module | None = None) -> None:
+    def begin_step(self, step: int, cost: float, root: nn.Module | None, *, logs_calls: bool) -> None:
         """Begin the step after step `step`, with a call of `root` if that is known, and decide whether to sample it.
 
-        `cost` is the time in seconds that gradtui's hooks took in the step before.
+        `cost` is the time in seconds that gradtui's hooks took in the step before. With `logs_calls` its module calls and
+        batches are recorded in any case.
         """
         self._memory.settle(None)
         self.times.step = step + 1
@@ -186,15 +178,15 @@ class StepSampler:
         self._traces.drop()
         self.extent = self._first.extent(step, is_requested=traced or self.gradients.is_requested)
         due = due and self.extent is Extent.WHOLE and self._can_sample()
-        self.batches.begin(on=due or self.follows())
+        self.batches.begin(on=due or logs_calls)
         if not due:
-            if self.follows():
+            if logs_calls:
                 self.tracer.begin(self._view.tree.module_index)
             elif self.tracer.on:
                 self.tracer.stop()
-            self._phases.ended = None
+            self._phases.listen(None)
             return
-        listening, self._phases.ended = self._phases.ended == self._guarded_end, self._guarded_end
+        listening = self._phases.listen(self._guarded_end) == self._guarded_end
         self._memory.begin_step(listening=listening)
         self._view.refresh(step, verify=True)
         tree = self._view.tree
@@ -280,7 +272,7 @@ class StepSampler:
             self._memory.begin_phase()
             self._memory.follow((self._view.tree.index_of(root),))
             self.batches.begin(on=True)
-            self._phases.ended = self._evaluation_ended
+            self._phases.listen(self._evaluation_ended)
         elif self._phases.ended == self._guarded_end and self.sampled_step is None and self._evaluation_is_late():
             # Nothing has trained yet: memory from before this evaluation must not count as its own.
             self._memory.follow((self._view.tree.index_of(root),))
@@ -298,7 +290,7 @@ class StepSampler:
     @alone
     def _evaluation_ended(self, phase: Phase) -> None:
         if phase is Phase.EVAL:
-            self._phases.ended = None
+            self._phases.listen(None)
             if not self._can_sample():
                 return
             with self.hooks.guarded("ledger"):

@@ -7,17 +7,17 @@ training thread.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
 from gradtui.probe.model import ModuleTree
-from gradtui.probe.runtime import RunClock
+from gradtui.probe.runtime import ProbeContext
 from gradtui.probe.sampling.sampled_step import owners_of
 from gradtui.probe.torch_private.private_names import is_lazy
-from gradtui.protocol.events import Event, UnregisteredFound
+from gradtui.protocol.events import UnregisteredFound
 from gradtui.protocol.vocabulary import UnregisteredModule
 
 Calls = Mapping[int, tuple["weakref.ref[nn.Module]", int]]
@@ -30,9 +30,8 @@ _MOST = 64
 class Unregistered:
     """The unregistered modules found so far that are alive."""
 
-    def __init__(self, emit: Callable[[Event], None], clock: RunClock) -> None:
-        self._emit = emit
-        self._clock = clock
+    def __init__(self, context: ProbeContext) -> None:
+        self._emit, self._clock = context.emit, context.clock
         self._seen: dict[int, tuple[weakref.ref[nn.Module], UnregisteredModule]] = {}
         self._reported: tuple[UnregisteredModule, ...] = ()
 

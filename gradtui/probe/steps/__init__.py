@@ -7,7 +7,7 @@ evaluation and of epoch ends.
 from gradtui.probe.steps.device_times import DeviceTimes
 from gradtui.probe.steps.epochs import Epochs
 from gradtui.probe.steps.eval_detection import EvalDetector
-from gradtui.probe.steps.fast_path import FastPath
+from gradtui.probe.steps.event_replay import replay
 from gradtui.probe.steps.hook_buffer import BACKWARD, DATA, FORWARD, STEP, ZERO_GRAD, HookEventBuffer
 from gradtui.probe.steps.optimizer_step_stack import OptimizerStepStack
 from gradtui.probe.steps.phase_sampler import PhaseSampler
@@ -23,10 +23,10 @@ __all__ = [
     "DeviceTimes",
     "Epochs",
     "EvalDetector",
-    "FastPath",
     "HookEventBuffer",
     "OptimizerStepStack",
     "PhaseSampler",
     "PhaseTracker",
     "StepCounter",
+    "replay",
 ]

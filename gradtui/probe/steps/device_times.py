@@ -9,7 +9,7 @@ includes the idle time of the stream. Training thread.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from time import perf_counter_ns
@@ -17,10 +17,10 @@ from typing import Any
 
 import torch
 
-from gradtui.probe.runtime import HookSet, RunClock
+from gradtui.probe.runtime import ProbeContext
 from gradtui.probe.steps.phase_tracker import PhaseTracker
 from gradtui.probe.torch_private.cuda_captures import is_capturing
-from gradtui.protocol.events import DeviceTimesMeasured, Event
+from gradtui.protocol.events import DeviceTimesMeasured
 from gradtui.protocol.vocabulary import Phase
 
 _MAX_EVENTS = 1_024
@@ -69,21 +69,14 @@ class DeviceTimes:
     Only a CUDA device is timed.
     """
 
-    def __init__(
-        self,
-        emit: Callable[[Event], None],
-        clock: RunClock,
-        phases: PhaseTracker,
-        hooks: HookSet,
-    ) -> None:
+    def __init__(self, context: ProbeContext, phases: PhaseTracker) -> None:
         self.is_on = False
         """Whether most of the models' bytes are on a CUDA device."""
         self.newest_excess: dict[bool, float] = {True: 0.0, False: 0.0}
         """Whether a step was sampled -> the newest `OwnDeviceTime.excess` of such a step."""
-        self._emit = emit
-        self._clock = clock
+        self._emit, self._clock = context.emit, context.clock
         self._phases = phases
-        self._guarded = hooks.guarded("device times")
+        self._guarded = context.hooks.guarded("device times")
         self.step = 0
         """The number of the present step."""
         self._own = OwnDeviceTime()

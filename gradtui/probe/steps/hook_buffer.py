@@ -57,7 +57,7 @@ class Frozen(Protocol):
 
 
 class HookEventBuffer:
-    """Buffers hook events from `begin` until an unusual event; `flush` is called with [what, when, what, when …].
+    """Buffers hook events from `begin` until an unusual event; `replay` is called with [what, when, what, when …].
 
     A wrapper on the thread `idle` appends an event by `add((what, when))`, unless another condition excludes it. If the
     event has an end, the wrapper sets `idle` to 0 and `within` to the event, and resets both at the end. After `flush_at`
@@ -86,12 +86,12 @@ class HookEventBuffer:
     )  # fmt: skip
     # An instance dictionary would be one more object that is no longer in a cache.
 
-    def __init__(self, waiting: Sized, frozen: Frozen, flush: Callable[[list[int]], None]) -> None:
+    def __init__(self, waiting: Sized, replay: Callable[[list[int]], None]) -> None:
         self.waiting = waiting
         """Commands that wait for a boundary."""
-        self._frozen = frozen
-        self._replay = flush
-        self.frozen = frozen.watches
+        self._replay = replay
+        self._frozen: Frozen | None = None
+        self.frozen: Sized = ()
         """Empty while no command has frozen anything: then nothing needs to be checked."""
         self.thread = 0
         """The thread whose steps are buffered; 0 while none are."""
@@ -115,8 +115,11 @@ class HookEventBuffer:
         self.asking_ns = 0
         """Nanoseconds that the checks at every step took since they were last charged. They grow with what is frozen."""
 
-    def begin(self, now: int, model: nn.Module, optimizer: Optimizer, steps: int, *, is_bare: bool) -> None:
+    def begin(
+        self, now: int, model: nn.Module, optimizer: Optimizer, frozen: Frozen, *, steps: int, is_bare: bool
+    ) -> None:
         """Buffer the rest of this step, whose forward by `model` has begun, and the `steps` steps after it."""
+        self._frozen, self.frozen = frozen, frozen.watches
         self.model, self.optimizer = weakref.ref(model), weakref.ref(optimizer)
         self.steps_left, self.between, self.within, self.is_bare = steps, False, 0, is_bare
         self.flush_at = now + _FLUSH_NS
@@ -148,16 +151,21 @@ class HookEventBuffer:
 
     def is_disturbed(self) -> bool:
         """Return whether the next step must not be buffered because of a freeze."""
-        return self._ask(self._frozen.is_part_disturbed)
+        return self._frozen is not None and self._ask(self._frozen.is_part_disturbed)
 
     def is_in_the_way(self) -> bool:
         """Return whether a frozen parameter needs work before an optimizer's step."""
-        return self._ask(self._frozen.has_gradient)
+        return self._frozen is not None and self._ask(self._frozen.has_gradient)
 
     def flush(self, now: int) -> None:
         """Replay the buffer, and continue buffering."""
         self.flush_at = now + _FLUSH_NS
         self._drain()
+
+    def take_asking_ns(self) -> int:
+        """Return and reset `asking_ns`."""
+        taken, self.asking_ns = self.asking_ns, 0
+        return taken
 
     def _ask(self, question: Callable[[], bool]) -> bool:
         began = perf_counter_ns()

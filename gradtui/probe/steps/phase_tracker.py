@@ -25,8 +25,6 @@ class PhaseTracker:
         self.phase = _LOAD
         self.ended: Callable[[Phase], None] | None = None
         """Called with each phase that ends; None if no caller needs it."""
-        self.marked: Callable[[], Phase | None] = lambda: None
-        """Returns the phase after the hook events that are buffered but not replayed yet; None if there are none."""
         self.since = now
         """The time up to which phases have been charged."""
         self._held = False
@@ -35,6 +33,11 @@ class PhaseTracker:
         self._counts[_LOAD] = 1
         self._interrupted: list[Phase] = []
         self._after_step: list[Phase] = []
+
+    def listen(self, ended: Callable[[Phase], None] | None) -> Callable[[Phase], None] | None:
+        """Call `ended` with each phase that ends from now on. Return what was called before."""
+        before, self.ended = self.ended, ended
+        return before
 
     def forward_began(self, now: int) -> None:
         """Handle a call of a root module with autograd recording."""

@@ -133,14 +133,14 @@ def test_a_viewer_in_another_thread_releases_at_once() -> None:
     thread = threading.Thread(target=viewer)
     thread.start()
     with watched(commands=commands) as seen:
-        emit = seen.probe._emit
+        emit = seen.probe.parts.emit
 
         def noticed(event: object) -> None:
             emit(event)
             if isinstance(event, PauseChanged) and event.paused:
                 held.set()
 
-        seen.probe._emit = noticed
+        seen.probe.parts.emit = noticed
         train(3, at(1, seen, Pause))
     thread.join()
     assert pauses(seen) == [(True, 1), (False, 1)]
@@ -461,7 +461,7 @@ def test_a_script_that_catches_the_stop_is_stopped_at_the_next_boundary() -> Non
 def when_held(seen: Watched, act: Callable[[], object]) -> threading.Thread:
     """Another thread that acts as soon as the training thread is held."""
     held = threading.Event()
-    emit = seen.probe._emit
+    emit = seen.probe.parts.emit
 
     def noticed(event: object) -> None:
         emit(event)
@@ -472,7 +472,7 @@ def when_held(seen: Watched, act: Callable[[], object]) -> threading.Thread:
         assert held.wait(60)
         act()
 
-    seen.probe._emit = noticed
+    seen.probe.parts.emit = noticed
     thread = threading.Thread(target=wait)
     thread.start()
     return thread

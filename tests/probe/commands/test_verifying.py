@@ -125,7 +125,7 @@ def crowd(disturb: Callable[[Crowd], object]) -> tuple[Watched, Crowd]:
                 seen.submit(freeze("many"))
             step(model, optimizer)
             if number == 299:
-                assert seen.probe._marked.marks.marks_go_on
+                assert seen.probe.buffer.marks_go_on
                 disturb(model)
     return seen, model
 

@@ -17,8 +17,10 @@ from watched import Watched, watched
 from gradtui.probe.memory.memory_counters import MallocAllocator
 from gradtui.probe.memory.memory_profile_schedule import MemoryProfileSchedule
 from gradtui.probe.model.model_registry import ModelRegistry
+from gradtui.probe.runtime import HookSet, ProbeContext
 from gradtui.probe.runtime.clock import RunClock
 from gradtui.probe.runtime.sampling_schedule import SamplingSchedule, StepTime
+from gradtui.probe.steps import StepCounter
 from gradtui.protocol.commands import TraceStep
 from gradtui.protocol.events import CommandApplied, CommandRejected, StepMemoryProfiled
 from gradtui.protocol.vocabulary import Phase
@@ -178,8 +180,9 @@ def test_under_a_mode_of_the_scripts_nothing_is_taken_apart() -> None:
 
 
 def test_what_cannot_be_is_refused_with_the_reason() -> None:
-    view = ModelRegistry(lambda event: None, RunClock(), lambda: None)
-    traces = MemoryProfileSchedule(SamplingSchedule(0.01, StepTime(), warmup=0), view, lambda nanoseconds: None)
+    view = ModelRegistry(lambda event: None, RunClock(), lambda moved: None)
+    context = ProbeContext(lambda event: None, RunClock(), view, StepCounter(), HookSet(lambda *report: None))
+    traces = MemoryProfileSchedule(context, SamplingSchedule(0.01, StepTime(), warmup=0))
     assert "the models are on cuda" in (traces.request("cuda") or "")
     assert not traces.is_due(5, "cuda")
     assert traces.steps_until_due(5, "cuda") > 1_000_000

@@ -10,11 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor, nn
-from watched import CountingAllocator, Watched, watched
+from watched import Watched, watched
 
 from gradtui.probe.gradients.grad_norms import GradNorms, GradNormSample
-from gradtui.probe.memory.oom_report import OomReporter
-from gradtui.probe.memory.recent_measurements import RecentEvents
 from gradtui.protocol.commands import FollowMicroSteps, SaveAllocatorSnapshot
 from gradtui.protocol.events import (
     CommandApplied,
@@ -195,9 +193,7 @@ def test_a_failed_allocation_is_told_with_the_bytes_on_the_device(tmp_path: Path
     greedy = Greedy()
     model = nn.Sequential(base(), greedy)
     size = sum(p.nbytes for p in model.parameters())
-    with watched() as seen:
-        files = RunFiles("train.py", {"XDG_STATE_HOME": str(tmp_path)})
-        OomReporter(seen.probe, CountingAllocator(), RecentEvents(seen._queue.put), files.write)
+    with watched(write_file=RunFiles("train.py", {"XDG_STATE_HOME": str(tmp_path)}).write) as seen:
         train(model, 3)
         greedy.fails = True
         with pytest.raises(torch.OutOfMemoryError):

@@ -23,8 +23,7 @@ from watched import CountingAllocator, Watched, watched
 
 from gradtui.probe.gradients import grad_norms
 from gradtui.probe.memory import oom_report, storage_owners
-from gradtui.probe.memory.oom_report import MAX_FILES, OomReporter
-from gradtui.probe.memory.recent_measurements import RecentEvents
+from gradtui.probe.memory.oom_report import MAX_FILES
 from gradtui.probe.model import running_module
 from gradtui.protocol.events import OutOfMemory, ProbeFailed
 from gradtui.protocol.vocabulary import Phase
@@ -61,10 +60,7 @@ def model() -> nn.Sequential:
 @contextmanager
 def boxed(tmp_path: Path, write: Callable[..., str] | None = None, **options: Any) -> Iterator[Watched]:
     files = RunFiles("train.py", {"XDG_STATE_HOME": str(tmp_path)})
-    with watched(**options) as seen:
-        seen.box = OomReporter(  # type: ignore[attr-defined]
-            seen.probe, CountingAllocator(), RecentEvents(seen._queue.put), write or files.write
-        )
+    with watched(write_file=write or files.write, **options) as seen:
         yield seen
 
 

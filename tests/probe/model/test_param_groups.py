@@ -64,7 +64,7 @@ def test_between_two_steps_that_are_seen_it_is_known_that_it_changed_between_the
             to_new_rate(number, optimizer)
             if number == 25:
                 # As five times a second.
-                seen.probe._marked.marks.flush(0)
+                seen.probe.buffer.flush(0)
 
         steps(seen, 30, each)
     first, last = since(seen.state)[0]
@@ -107,7 +107,7 @@ def test_a_group_that_is_added_is_new_since_the_rates_were_read_last(seldom: Cal
     def each(number: int, optimizer: torch.optim.Optimizer) -> None:
         kept.append(optimizer)
         if number == 17:
-            seen.probe._marked.marks.flush(0)
+            seen.probe.buffer.flush(0)
         if number == 20:
             optimizer.add_param_group({"params": [extra], "lr": 0.25})
 

@@ -27,9 +27,9 @@ class Derived(Base):
     pass
 
 
-def hook_set() -> tuple[HookSet, list[tuple[str, str, bool]]]:
+def hook_set(first: Callable[[], None] | None = None) -> tuple[HookSet, list[tuple[str, str, bool]]]:
     reports: list[tuple[str, str, bool]] = []
-    return HookSet(lambda *report: reports.append(report)), reports
+    return HookSet(lambda *report: reports.append(report), first=first), reports
 
 
 def raising(*arguments: object) -> None:
@@ -250,14 +250,15 @@ def test_another_threads_backward_is_known_as_long_as_that_thread_lives() -> Non
 
 def test_what_hooks_hide_is_estimated_again_without_a_trace() -> None:
     """The newest estimates count, and what is older than a report is not told of for it."""
-    hooks, _ = hook_set()
     told: list[int] = []
-    hooks.first = first = lambda: told.append(1)
+    hooks, _ = hook_set(lambda: told.append(1))
     hooks.own_ns = 17
     for _ in range(3):
         hooks.calibrate()
     assert hooks.hidden_ns > 0
-    assert (hooks.own_ns, told, hooks.first) == (17, [], first)
+    assert (hooks.own_ns, told) == (17, [])
+    hooks.run("part", lambda now: None)
+    assert told == [1]
 
 
 def test_a_slower_machine_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,12 +274,13 @@ def test_a_slower_machine_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_ctrl_c_while_it_is_estimated_leaves_all_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    hooks, _ = hook_set()
-    hooks.first = first = lambda: None
+    told: list[int] = []
+    hooks, _ = hook_set(lambda: told.append(1))
     monkeypatch.setattr(hooks, "_empty_hook_ns", lambda: raising(KeyboardInterrupt()))
     with pytest.raises(KeyboardInterrupt):
         hooks.calibrate()
-    assert hooks.first is first
+    hooks.run("part", lambda now: None)
+    assert told == [1]
 
 
 def test_a_thread_is_known_to_run_until_it_has_ended() -> None:

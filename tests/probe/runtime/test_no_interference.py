@@ -341,7 +341,7 @@ def everything(model: nn.Module) -> None:
 
 
 def test_the_listeners_methods_are_all_there() -> None:
-    assert len(LISTENERS) == 14
+    assert len(LISTENERS) == 15
 
 
 def bits(model: nn.Module) -> list[bytes]:

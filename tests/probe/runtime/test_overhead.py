@@ -72,7 +72,7 @@ def test_what_is_asked_at_every_step_is_counted() -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with watched(budget=0.0) as seen:
-        marks = seen.probe._marked.marks
+        marks = seen.probe.buffer
         seen.submit(lambda id: SetTrainable(id, "Sequential.0", False))
         for number in range(3_000):
             model(torch.ones(1, 2)).sum().backward()

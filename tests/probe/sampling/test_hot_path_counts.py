@@ -148,7 +148,7 @@ def least(count: Callable[[Callable[[], None]], int], kind: str, loop: Loop, pro
     """The least of several steps of this kind."""
     for _ in range(WARM_UP):
         loop.step()
-    assert probe._marked.marks.marks_go_on == (kind == "marked")
+    assert probe.buffer.marks_go_on == (kind == "marked")
     return min(count(loop.step) for _ in range(STEPS))
 
 
@@ -183,7 +183,7 @@ def test_marks_are_told_of_at_the_same_price_however_many_there_are(monkeypatch:
         with every_step("marked", monkeypatch) as probe:
             for _ in range(WARM_UP):
                 loop.step()
-            marks = probe._marked.marks
+            marks = probe.buffer
             marks._drain()
             for count in (25, 100):
                 for _ in range(count):

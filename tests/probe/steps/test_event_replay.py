@@ -82,6 +82,6 @@ def test_steps_like_the_one_before_are_not_told_mark_by_mark(monkeypatch: pytest
 
 def test_whoever_wants_to_hear_of_each_phase_does() -> None:
     phases, heard = PhaseTracker(0), []
-    phases.ended = heard.append
+    phases.listen(heard.append)
     replay([number for time, kind in enumerate(10 * PLAIN) for number in (kind, time)], phases)
     assert heard.count(Phase.OPTIMIZER) == 10

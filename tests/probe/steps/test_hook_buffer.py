@@ -41,8 +41,8 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         make(self, *args, **options)
         for cadence in (self.step_sampler._cadence, self.norms._cadence):
             cadence._warmup = WARM_UP
-        replay = self._marked.marks._replay
-        self._marked.marks._replay = lambda marks: (told.append(len(marks) // 2), replay(marks))[1]  # type: ignore[func-returns-value]
+        replay = self.buffer._replay
+        self.buffer._replay = lambda marks: (told.append(len(marks) // 2), replay(marks))[1]  # type: ignore[func-returns-value]
 
     monkeypatch.setattr(Probe, "__init__", with_a_short_warm_up)
     monkeypatch.setattr(step_sampler, "_AFTER_A_CHANGE", 1)
@@ -203,7 +203,7 @@ def test_a_command_is_applied_before_the_forward_of_its_step(told: list[int]) ->
         for number in range(10):
             step(model, optimizer)
             if number == 6:
-                assert seen.probe._marked.marks.marks_go_on
+                assert seen.probe.buffer.marks_go_on
                 seen.submit(lambda id: SetTrainable(id, "Sequential.0", False))
     assert told
     assert seen_by_forward == [True] * 7 + [False] * 3
@@ -237,7 +237,7 @@ def test_a_ctrl_c_between_a_mark_and_what_follows_it_loses_no_step(
     model = small()
     with watched(budget=0.0) as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        marks = seen.probe._marked.marks
+        marks = seen.probe.buffer
         add = marks.add
 
         def interrupt(mark: tuple[int, int]) -> None:
@@ -262,7 +262,7 @@ def test_the_phase_of_a_marked_step_can_be_asked_while_it_runs(told: list[int]) 
     model, heard = small(), []
     with watched(budget=0.0) as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        model[0].register_forward_hook(lambda *_: heard.append(seen.probe.phases.marked()))
+        model[0].register_forward_hook(lambda *_: heard.append(seen.probe.buffer.phase()))
         for _ in range(6):
             step(model, optimizer)
     assert heard[-1] is not None
@@ -288,8 +288,8 @@ def test_a_forked_child_takes_no_marks(told: list[int]) -> None:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
         for _ in range(WARM_UP + 20):
             step(model, optimizer)
-        marks = seen.probe._marked.marks
-        marks.begin(perf_counter_ns(), model, optimizer, 1_000, is_bare=True)
+        marks = seen.probe.buffer
+        marks.begin(perf_counter_ns(), model, optimizer, seen.probe.dispatcher.freezes, steps=1_000, is_bare=True)
         reading, writing = os.pipe()
         child = os.fork()
         if child == 0:
@@ -316,7 +316,7 @@ def test_what_a_loss_function_raises_shows_no_frame_of_ours(told: list[int]) -> 
         for _ in range(WARM_UP + 20):
             step(model, optimizer)
         output = model(X)
-        assert seen.probe._marked.marks.marks_go_on
+        assert seen.probe.buffer.marks_go_on
         with pytest.raises(AttributeError) as raised:
             loss(output, None)
     ours = str(Path(gradtui.__file__).parent)

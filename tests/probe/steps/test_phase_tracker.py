@@ -32,7 +32,7 @@ HAPPENINGS: dict[str, Callable[[PhaseTracker, int], None]] = {
 def play(*names: str) -> tuple[PhaseTracker, list[str]]:
     """One happening every 10 ns; returns the phases that ended, in order."""
     tracker, left = PhaseTracker(0), []
-    tracker.ended = lambda phase: left.append(phase.value)
+    tracker.listen(lambda phase: left.append(phase.value))
     for moment, name in enumerate(names, start=1):
         HAPPENINGS[name](tracker, 10 * moment)
     return tracker, left

@@ -61,7 +61,7 @@ def test_a_clock_is_monotonic_and_begins_at_zero() -> None:
 
 def test_the_phase_is_told_when_it_has_changed() -> None:
     phases, counter = PhaseTracker(0), StepCounter()
-    sampler = PhaseSampler(phases, counter, RunClock())
+    sampler = PhaseSampler(lambda: phases.phase, counter, RunClock())
     first = sampler.sample()
     assert first is not None
     assert first.phase is Phase.LOAD

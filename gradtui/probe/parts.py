@@ -1,0 +1,102 @@
+"""Create the parts of a probe, and pass on what concerns several of them: pauses, new models, progress, failures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gradtui.probe.commands import CommandDispatcher
+from gradtui.probe.gradients import GradNormCollector, Surroundings
+from gradtui.probe.memory import MemoryCounter, MemoryProfileSchedule, OomReporter, RecentEvents
+from gradtui.probe.model import IndexMapping, ModelRegistry
+from gradtui.probe.runtime import HookSet, OverheadMeter, ProbeContext, ProbeOptions, RunClock, SamplingSchedule
+from gradtui.probe.sampling import StepSampler
+from gradtui.probe.steps import Epochs, HookEventBuffer, PhaseTracker, StepCounter
+from gradtui.protocol.events import Event, PauseChanged, ProbeFailed
+from gradtui.protocol.vocabulary import Phase
+
+_SAMPLE_SHARE, _NORM_SHARE, _PROFILE_SHARE = 0.25, 0.17, 0.1
+"""Shares of the overhead budget for sampled steps, gradient norms and memory profiles. The rest pays for the work of every
+step, and for costs above the median that the sampling schedules use."""
+
+
+class ProbeParts:
+    """The parts of one probe. `replay` receives the buffered hook events of steps that are not sampled."""
+
+    def __init__(
+        self,
+        emit: Callable[[Event], None],
+        allocator: MemoryCounter,
+        options: ProbeOptions,
+        replay: Callable[[list[int]], None],
+    ) -> None:
+        recent = RecentEvents(emit)
+        self.emit = recent.emit
+        self.clock = RunClock()
+        self.counter = StepCounter(options.stop_after)
+        self.buffer = HookEventBuffer(options.commands.waiting, replay)
+        self.hooks = HookSet(self._failed, first=self.buffer.leave, raised=self._raised)
+        self.view = ModelRegistry(self.emit, self.clock, self._tree_changed, self._optimizers_changed)
+        context = ProbeContext(self.emit, self.clock, self.view, self.counter, self.hooks)
+        self.context = context
+        self.phases = PhaseTracker(self.clock.now())
+        self.cost = OverheadMeter(self.hooks, self.clock.now())
+        time, budget = self.cost.step_time, options.budget
+        seldom = SamplingSchedule(budget * _PROFILE_SHARE, time, warmup=0, longest=0.5) if budget > 0 else None
+        rarely, often = (SamplingSchedule(budget * share, time) for share in (_SAMPLE_SHARE, _NORM_SHARE))
+        self.profiles = MemoryProfileSchedule(context, seldom)
+        self.step_sampler = StepSampler(context, self.phases, rarely, self.profiles, allocator)
+        self.epochs = Epochs(self.counter)
+        surroundings = Surroundings(
+            epochs=self.epochs,
+            times=self.step_sampler.times,
+            tracer=self.step_sampler.tracer,
+            batch=self.step_sampler.batches.tensors,
+            aside=self.profiles.aside,
+            hold=lambda command: self.dispatcher.hold(command),
+        )
+        self.norms = GradNormCollector(context, often, surroundings)
+        self.dispatcher = CommandDispatcher(context, options, self.norms, self.step_sampler, self._paused)
+        self.oom_reporter = OomReporter(self, allocator, recent, options.write_file)
+
+    def phase(self) -> Phase:
+        """Return the present phase, also while hook events are only buffered. Any thread may call it."""
+        return self.buffer.phase() or self.phases.phase
+
+    def steps_until_due(self) -> int:
+        """Return how many steps after the present one no part needs to sample; negative if a part samples the present one."""
+        executed = self.counter.steps
+        return min(
+            self.counter.steps_until_due(),
+            self.norms.steps_until_due(executed),
+            self.step_sampler.steps_until_due(executed),
+            self.dispatcher.steps_until_due(executed),
+        )
+
+    def flush(self, now: int) -> None:
+        """Emit the counts and times since the last flush."""
+        since = now, self.clock.at(), self.phases.take(now), self.cost.to_report(), self.step_sampler.times.take_own()
+        self.emit(self.counter.flush(*since, self.norms.every, self.step_sampler.every, self.norms.dropped))
+
+    def _paused(self, is_paused: bool) -> None:
+        now = self.clock.now()
+        if is_paused:
+            self.cost.pause_began(now)
+            self.phases.pause_began(now)
+            self.flush(now)
+        else:
+            self.cost.pause_ended(now)
+            self.phases.pause_ended(now)
+        self.emit(PauseChanged(self.clock.at(), self.counter.steps, is_paused))
+
+    def _tree_changed(self, moved: IndexMapping) -> None:
+        for part in (self.step_sampler, self.norms, self.dispatcher):
+            part.tree_changed(moved)
+
+    def _optimizers_changed(self) -> None:
+        self.step_sampler.optimizers_changed()
+
+    def _raised(self, error: BaseException, ends: bool) -> None:
+        self.oom_reporter.raised(error, ends)
+
+    def _failed(self, part: str, error: str, disabled: bool) -> None:
+        self.emit(ProbeFailed(self.clock.at(), self.counter.steps, part, error, disabled))

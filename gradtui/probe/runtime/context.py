@@ -1,0 +1,45 @@
+"""What a probe is created with, and what its parts have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gradtui.probe.runtime.clock import RunClock
+from gradtui.probe.runtime.hook_set import HookSet
+from gradtui.probe.runtime.run_file import WriteFile
+from gradtui.protocol.events import Event
+from gradtui.protocol.schedule import Scheduled
+from gradtui.transport.in_process import CommandQueue
+
+if TYPE_CHECKING:
+    from gradtui.probe.model import ModelRegistry
+    from gradtui.probe.steps import StepCounter
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeContext:
+    """Where the parts of a probe emit events, and where they find the time, the models, the counts and the hooks."""
+
+    emit: Callable[[Event], None]
+    clock: RunClock
+    models: ModelRegistry
+    counter: StepCounter
+    hooks: HookSet
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeOptions:
+    """What the user asks of a run."""
+
+    commands: CommandQueue
+    """The commands that the user submits while the script trains."""
+    budget: float = 0.01
+    """The share of a step's time that measurements may take."""
+    stop_after: int | None = None
+    """The number of steps after which the probe ends the script; None for no end."""
+    schedule: Sequence[Scheduled] = ()
+    """Commands to apply at given steps, before those that the user submits there."""
+    write_file: WriteFile | None = None
+    """Writes the files that the user requests, and reports; None if this run has no directory for files."""
