@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import gc
+import os
+from _thread import get_ident
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+_threads: set[int] = set()
+"""The threads that have disabled garbage collection and will enable it again."""
 
 
 @contextmanager
@@ -17,8 +22,22 @@ def no_collection() -> Iterator[None]:
     was_on = gc.isenabled()
     try:
         # Inside `try`: a Ctrl+C may arrive right after it, and a script that catches it continues.
-        gc.disable()
+        if was_on:
+            _threads.add(get_ident())
+            gc.disable()
         yield
     finally:
         if was_on:
             gc.enable()
+            _threads.discard(get_ident())
+
+
+def _enable_in_child() -> None:
+    """Enable garbage collection in a forked child, where the thread that would do it does not exist."""
+    if _threads - {get_ident()}:
+        gc.enable()
+        _threads.intersection_update({get_ident()})
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_enable_in_child)

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import gc
+import os
+import sys
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -41,3 +44,34 @@ def test_a_ctrl_c_right_after_it_has_begun_does_not_leave_the_collector_off(monk
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     assert gc.isenabled()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("was_on", [True, False])
+def test_a_child_forked_by_another_thread_meanwhile_collects_as_without_gradtui(was_on: bool) -> None:
+    (gc.enable if was_on else gc.disable)()
+    collects: list[bool] = []
+
+    def fork() -> None:
+        child = os.fork()
+        if child == 0:
+            os._exit(gc.isenabled())
+        collects.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1)
+
+    with no_collection():
+        thread = threading.Thread(target=fork)
+        thread.start()
+        thread.join()
+    assert collects == [was_on]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork")
+def test_a_child_forked_within_it_collects_after_it() -> None:
+    gc.enable()
+    with no_collection():
+        child = os.fork()
+        within = gc.isenabled()
+    if child == 0:
+        os._exit(2 * within + gc.isenabled())
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1

@@ -47,17 +47,13 @@ class GradHistograms:
         self._paths: tuple[str, ...] = ()
         self._indices: frozenset[int] | None = None
         self._requested = 0
-        self._under_way: deque[tuple[int, list[_Described], HostCopy]] = deque()
+        self.under_way: deque[tuple[int, list[_Described], HostCopy]] = deque()
+        """The histograms that have not arrived from the device."""
 
     @property
     def is_requested(self) -> bool:
         """Whether the user has begun to watch parameters and waits for a first histogram."""
         return self._requested > 0
-
-    @property
-    def is_under_way(self) -> bool:
-        """Whether any copy is under way."""
-        return bool(self._under_way)
 
     def watch(self, paths: tuple[str, ...], round_length: int) -> None:
         """Watch these parameters instead of others. The next measured steps, one round of them, are always sampled."""
@@ -75,7 +71,7 @@ class GradHistograms:
     def tree_changed(self) -> None:
         """Discard everything under way: parameters have new indices."""
         self._indices = None
-        self._under_way.clear()
+        self.under_way.clear()
 
     def before_step(self, step: int, applied: Sequence[tuple[int, torch.Tensor]], scale: torch.Tensor | None) -> None:
         """Compute histograms of the watched parameters in `applied`: (index, parameter) pairs that `step` updates.
@@ -87,7 +83,7 @@ class GradHistograms:
         chosen = [(at, each.grad) for at, each in applied if at in (self._indices or ()) and each.grad is not None]
         if not chosen:
             return
-        if len(self._under_way) >= _RING:
+        if len(self.under_way) >= _RING:
             self.dropped += 1
             return
         share = MAX_ELEMENTS // len(chosen)
@@ -106,13 +102,13 @@ class GradHistograms:
                 return
             home = next((each.device for each in counted if not each.is_cpu), counted[0].device)
             copy = HostCopy(torch.cat([each.to(home, non_blocking=True) for each in counted]))
-        self._under_way.append((step, described, copy))
+        self.under_way.append((step, described, copy))
         self.poll()
 
     def poll(self) -> None:
         """Deliver the histograms that a device has finished. Never waits."""
-        while self._under_way and self._under_way[0][2].is_there:
-            step, described, copy = self._under_way.popleft()
+        while self.under_way and self.under_way[0][2].is_there:
+            step, described, copy = self.under_way.popleft()
             self._deliver(step, tuple(_histograms(described, copy.values())))
 
 

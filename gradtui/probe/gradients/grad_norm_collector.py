@@ -172,9 +172,10 @@ class GradNormCollector:
         if self.micro_steps.under_way:
             with self._hooks.guarded("micro-steps"):
                 self.micro_steps.poll()
-        with self._hooks.guarded("gradient figures"):
-            self._statistics.poll()
-        if self._watched.is_under_way:
+        if self._statistics.under_way:
+            with self._hooks.guarded("gradient figures"):
+                self._statistics.poll()
+        if self._watched.under_way:
             with self._hooks.guarded("gradient histograms"):
                 self._watched.poll()
 

@@ -7,7 +7,6 @@ steps poll it. A step is skipped and counted while too many copies are under way
 
 from __future__ import annotations
 
-import gc
 import math
 from collections import deque
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from gradtui.no_collection import no_collection
 from gradtui.probe.gradients.clipping import Clipping
 from gradtui.probe.gradients.sparse_gradients import norm_of_repeated, would_wait
 from gradtui.probe.memory import PIECE_BYTES
@@ -102,13 +102,8 @@ class GradNorms:
         with torch.no_grad():
             # Creating norms for thousands of gradients would trigger Python's collector, which would visit all objects
             # of the process.
-            collects = gc.isenabled()
-            gc.disable()
-            try:
+            with no_collection():
                 groups = _norms(gradients)
-            finally:
-                if collects:
-                    gc.enable()
             indices: list[int] = []
             scaled: list[list[torch.Tensor]] = []
             for of_group, norms in groups:

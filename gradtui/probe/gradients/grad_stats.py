@@ -65,7 +65,8 @@ class GradStats:
         self._next = 0
         """The parameter index to continue with."""
         self._open: tuple[_Pending, list[torch.Tensor]] | None = None
-        self._under_way: deque[_Pending] = deque()
+        self.under_way: deque[_Pending] = deque()
+        """The samples that have not arrived from the device."""
 
     @property
     def is_open(self) -> bool:
@@ -75,7 +76,7 @@ class GradStats:
     def tree_changed(self) -> None:
         """Discard everything under way: parameters have new indices."""
         self._next, self._open = 0, None
-        self._under_way.clear()
+        self.under_way.clear()
 
     def before_step(
         self,
@@ -96,7 +97,7 @@ class GradStats:
         """
         self._open = None
         self.poll()
-        if len(self._under_way) >= _RING:
+        if len(self.under_way) >= _RING:
             self.dropped += 1
             return
         groups = _alike_together(self._chosen(applied, always))
@@ -119,13 +120,13 @@ class GradStats:
         if pending.before is not None and all(devices_with_room(parameters).values()):
             with torch.no_grad():
                 pending.after = HostCopy(_samples(parameters))
-        self._under_way.append(pending)
+        self.under_way.append(pending)
         self.poll()
 
     def poll(self) -> None:
         """Deliver the statistics that a device has finished. Never waits."""
-        while self._under_way and self._under_way[0].is_there:
-            pending = self._under_way.popleft()
+        while self.under_way and self.under_way[0].is_there:
+            pending = self.under_way.popleft()
             self._deliver(pending.step, tuple(sorted(_figures(pending), key=attrgetter("parameter"))))
 
     def _chosen(self, applied: Sequence[tuple[int, torch.Tensor]], always: Set[int]) -> list[tuple[int, torch.Tensor]]:

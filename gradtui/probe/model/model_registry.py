@@ -35,6 +35,9 @@ step is not searched at every step. The same limits hold for listings without a 
 _MIN_LISTING_NS = 20_000_000
 """The least time that a listing counts: where it finds a new model, the next steps are sampled."""
 
+_LARGE_S = 0.1
+"""Models are large if building their tree took longer than this, in seconds: some ten thousand modules and parameters."""
+
 _NEVER = -1
 """Stands for the backward passes before an optimizer's first step: which of them serve it is unknown."""
 
@@ -104,6 +107,8 @@ class ModelRegistry:
         self._searched_ns = self._listed_ns = 0
         self.building_s = 0.0
         """Seconds that it took to build the newest tree."""
+        self.is_large = False
+        """The current models are large: a sample of one of their steps takes long, and a memory profile of it even longer."""
 
     def lists(self, module: object) -> bool:
         """Return whether a module or parameter is listed. Called at each registration, so it must be quick."""
@@ -191,6 +196,7 @@ class ModelRegistry:
         began = perf_counter_ns()
         tree = build(models)
         self.building_s = (perf_counter_ns() - began) / 1e9
+        self.is_large = self.building_s > _LARGE_S
         if tree.is_borrowed:
             self.discovery.dirty = True
             return

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import gc
 import statistics
 from _thread import get_ident
 from collections import deque
@@ -21,6 +20,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 from gradtui import call_depth
 from gradtui.call_depth import LEAVE_OUT
+from gradtui.no_collection import no_collection
 from gradtui.own_frames import strip_own_frames
 from gradtui.probe.runtime.failures import Failures
 from gradtui.probe.runtime.forked_children import call_in_forked_children
@@ -75,14 +75,8 @@ def alone(look: _Part) -> _Part:
 
     @functools.wraps(look)
     def looking(self: Alone, *arguments: Any, **named: Any) -> Any:
-        with self.hooks.looking:
-            collects = gc.isenabled()
-            gc.disable()
-            try:
-                return look(self, *arguments, **named)
-            finally:
-                if collects:
-                    gc.enable()
+        with self.hooks.looking, no_collection():
+            return look(self, *arguments, **named)
 
     return cast("_Part", looking)
 
@@ -191,8 +185,8 @@ class HookSet:
             with self._turn:
                 if self._first is not None:
                     self._first()
-                answer, outer, self.running = None, self.running, here
-                now = perf_counter_ns()
+                answer, outer, now = None, self.running, perf_counter_ns()
+                self.running = here
                 try:
                     with no_torch_function():
                         answer = callback(now, *arguments)
@@ -200,9 +194,10 @@ class HookSet:
                     if not self._failures.catch(part, error):
                         raise
                 finally:
+                    # First, and without a call: a Ctrl+C may come with any call, and the script may catch it.
+                    self.running = outer
                     # Also if the run is stopped while it is held: `pause_ended` then subtracts the time of the hold.
                     self.own_ns += perf_counter_ns() - now + self.hidden_ns
-                    self.running = outer
             return answer
         finally:
             count[0] -= _ROOM
@@ -215,16 +210,16 @@ class HookSet:
         if part in self._off:
             return
         count = self.calls.cell if get_ident() == self.calls.thread else self.calls.spare
-        count[0] += _ROOM
         began = perf_counter_ns()
+        count[0] += _ROOM
         try:
             callback(began, *arguments)
         except Exception as error:
             if not self._failures.catch(part, error):
                 raise
         finally:
-            self.own_ns += perf_counter_ns() - began
             count[0] -= _ROOM
+            self.own_ns += perf_counter_ns() - began
 
     def _serves(self, part: str) -> bool:
         """Return whether the calling thread is one of the autograd engine's that steps an optimizer for the training thread.

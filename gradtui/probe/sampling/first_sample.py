@@ -8,9 +8,6 @@ from collections.abc import Callable
 from gradtui.probe.model import ModelRegistry
 from gradtui.probe.runtime import StepTime
 
-_LARGE_S = 0.1
-"""A model is large if listing its modules and parameters took longer than this, in seconds: some ten thousand of them."""
-
 _NORMS_S, _WHOLE_S = 1.0, 4.0
 """Upper bounds of the duration of a sample of norms and states, and of a whole sample, in units of the time that listing the
 same modules and parameters took (measured with 20,000 parameters: 0.9 and 3.7)."""
@@ -43,22 +40,14 @@ class FirstSample:
         self._norms_left = 0
         """The number of steps whose norms are to be measured during the wait: one round, with a step of each optimizer."""
 
-    @property
-    def is_large(self) -> bool:
-        """Whether the current models are large: the memory of their steps is profiled only if the user requests it."""
-        return self._view.building_s > _LARGE_S
-
     def extent(self, executed: int, *, is_requested: bool) -> Extent:
         """Return which measurements the step after `executed` ones allows; WHOLE if the user has requested something.
 
         Called once a step.
         """
         if self._listing != self._view.tree.listing:
-            self._listing, self._waits, self._norms_left = (
-                self._view.tree.listing,
-                self.is_large,
-                self._view.round_length,
-            )
+            self._listing, self._norms_left = self._view.tree.listing, self._view.round_length
+            self._waits = self._view.is_large
             if self._waits:
                 self._put_off(executed)
         if is_requested or not self._waits:

@@ -150,7 +150,7 @@ class StepSampler:
     @property
     def _is_long(self) -> bool:
         """Whether a sample takes, or is expected to take, very long."""
-        return self._cadence.is_long or self._first.is_large
+        return self._cadence.is_long or self._view.is_large
 
     def trace_next(self) -> str | None:
         """Profile the memory of the next step. Return the reason in words if that is not possible."""

@@ -13,6 +13,7 @@ from collections.abc import Callable
 import pytest
 
 from gradtui.probe.runtime import forked_children
+from gradtui.probe.runtime import hook_set as hook_set_module
 from gradtui.probe.runtime.failures import MAX_FAILURES
 from gradtui.probe.runtime.hook_set import HookSet
 from gradtui.probe.torch_private.thread_life import ThreadLife
@@ -70,7 +71,7 @@ def test_what_somebody_patched_after_us_stays() -> None:
         Base.greet = original
 
 
-@pytest.mark.parametrize("how", ["run", "guard"])
+@pytest.mark.parametrize("how", ["run", "run_bare", "guard"])
 def test_a_failing_part_is_reported_each_time_and_then_left_alone(how: str) -> None:
     hooks, reports = hook_set()
     calls = []
@@ -114,7 +115,7 @@ def guarded(hooks: HookSet, part: str, callback: Callable[..., object], *argumen
         callback(*arguments)
 
 
-CALLS = [HookSet.run, HookSet.guard, guarded]
+CALLS = [HookSet.run, HookSet.run_bare, HookSet.guard, guarded]
 
 
 @pytest.mark.parametrize("how", CALLS)
@@ -125,6 +126,39 @@ def test_what_is_meant_for_the_script_passes(how: Callable[..., object], error: 
         with pytest.raises(type(error)):
             how(hooks, "part", raising, error)
     assert reports == []
+
+
+@pytest.mark.parametrize("how", ["run", "run_bare"])
+@pytest.mark.parametrize("reading", [1, 2])
+def test_a_ctrl_c_while_the_clock_is_read_leaves_no_trace(
+    monkeypatch: pytest.MonkeyPatch, how: str, reading: int
+) -> None:
+    """The clock is read before the callback and after it. A script that catches the Ctrl+C continues."""
+    hooks, _ = hook_set()
+    before = list(hooks.calls.cell), list(hooks.calls.spare)
+    left = [reading]
+
+    def interrupted() -> int:
+        left[0] -= 1
+        if not left[0]:
+            raise KeyboardInterrupt
+        return 0
+
+    monkeypatch.setattr(hook_set_module, "perf_counter_ns", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        getattr(hooks, how)("part", lambda now: None)
+    assert (list(hooks.calls.cell), list(hooks.calls.spare)) == before
+    assert hooks.running is None
+
+
+@pytest.mark.parametrize("how", ["run", "run_bare"])
+def test_a_callback_may_call_hooks_itself_and_fail(how: str) -> None:
+    hooks, reports = hook_set()
+    before = list(hooks.calls.cell)
+    getattr(hooks, how)("outer", lambda now: getattr(hooks, how)("inner", raising, ValueError("no")))
+    getattr(hooks, how)("outer", raising, ValueError("no"))
+    assert [part for part, _, _ in reports] == ["inner", "outer"]
+    assert (list(hooks.calls.cell), hooks.running) == (before, None)
 
 
 def test_only_run_is_timed() -> None:

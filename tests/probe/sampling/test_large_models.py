@@ -13,6 +13,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 from watched import ScriptedCommands, Watched, watched
 
+from gradtui.probe.model import model_registry
 from gradtui.probe.runtime import RunStopped, StepTime
 from gradtui.probe.runtime.overhead import OverheadMeter
 from gradtui.probe.sampling import first_sample
@@ -38,7 +39,7 @@ def extents(
 ) -> list[Extent]:
     """What `FirstSample` says of each step. They take `steps_s`, the first one 9 s more: it includes the setup."""
     tree = SimpleNamespace(listing=LISTING)
-    view = SimpleNamespace(tree=tree, building_s=building_s, round_length=of_round)
+    view = SimpleNamespace(tree=tree, building_s=building_s, is_large=building_s > 0.1, round_length=of_round)
     cost = OverheadMeter(cast("HookSet", SimpleNamespace(own_ns=0, calibrate=lambda: None)), 0)
     first = FirstSample(cast("ModelRegistry", view), cost.step_time, lambda executed: None)
     found: list[Extent] = []
@@ -101,7 +102,7 @@ def test_the_training_time_counts_every_step_but_the_first_and_no_pause() -> Non
 @pytest.fixture
 def forever(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each model is large, and too large for a sample within any training time."""
-    monkeypatch.setattr(first_sample, "_LARGE_S", 0.0)
+    monkeypatch.setattr(model_registry, "_LARGE_S", 0.0)
     monkeypatch.setattr(first_sample, "_SHARE", 0.0)
 
 
@@ -262,7 +263,7 @@ def test_a_run_without_an_optimizer_states_the_norms_and_states_of_its_last_step
 
 
 def test_both_models_of_a_round_show_their_states_in_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(first_sample, "_LARGE_S", 0.0)
+    monkeypatch.setattr(model_registry, "_LARGE_S", 0.0)
     monkeypatch.setattr(first_sample, "_NORMS_S", 0.0)
     monkeypatch.setattr(first_sample, "_WHOLE_S", math.inf)
     with watched(budget=0.01) as run:
@@ -309,7 +310,7 @@ def test_no_memory_profile_is_due_in_the_first_step_of_a_model_that_has_become_l
             loop.step()
         profiled = len(run.all(StepMemoryProfiled))
         assert profiled
-        monkeypatch.setattr(first_sample, "_LARGE_S", 0.0)
+        monkeypatch.setattr(model_registry, "_LARGE_S", 0.0)
         monkeypatch.setattr(first_sample, "_SHARE", 0.0)
         loop.model.more = nn.Linear(1, 1)
         for _ in range(4):
