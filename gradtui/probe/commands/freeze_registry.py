@@ -10,7 +10,7 @@ parameter is left to the script, and this is reported.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 import torch
@@ -25,6 +25,7 @@ from gradtui.probe.frozen import (
     SINCE_LAST_STEP,
     VERIFY_STEPS,
     WITHIN_STEP,
+    Freeze,
     FreezeVerifier,
     optimizer_wrote,
     within_steps,
@@ -51,8 +52,15 @@ class FreezeRegistry:
 
     def __init__(self, context: ProbeContext, training: Callable[[], Training]) -> None:
         self.statistics = PinnedNormStats()
-        self.watches: list[FreezeVerifier] = []
-        """The list object is never replaced: other code holds a reference to it."""
+        self._verifier = FreezeVerifier()
+        self.freezes = self._verifier.freezes
+        """The same list for the whole run."""
+        self.holds = self._verifier.holds
+        """Returns whether a command has frozen this parameter."""
+        self.parameters = self._verifier.parameters
+        """Iterates over (path, parameter) of every parameter that a command has frozen. The path is that at the freeze."""
+        self.has_gradient = self._verifier.has_gradient
+        """Returns whether a frozen parameter has a gradient that an optimizer would apply. Also called at every step."""
         self._emit, self._clock, self._view = context.emit, context.clock, context.models
         self._training = training
         self._overridden: ByIdentity[torch.Tensor, bool] = ByIdentity()
@@ -74,11 +82,11 @@ class FreezeRegistry:
     @property
     def is_watching(self) -> bool:
         """Whether a freeze is so recent that every step is checked."""
-        return any(watch.is_young for watch in self.watches)
+        return any(freeze.is_young for freeze in self.freezes)
 
     def is_disturbed(self) -> bool:
         """Return whether a frozen tensor was changed since the last check."""
-        found = any(watch.is_disturbed() for watch in self.watches)
+        found = self._verifier.is_disturbed()
         self._seen_in_part = self._seen_in_part and found
         return found
 
@@ -89,24 +97,12 @@ class FreezeRegistry:
         again is detected at once all the same, by its gradient.
         """
         self._seen_in_part = True
-        return any(watch.is_part_disturbed() for watch in self.watches)
-
-    def has_gradient(self) -> bool:
-        """Return whether a frozen parameter has a gradient that an optimizer would apply. Also called at every step."""
-        return any(watch.has_gradient() for watch in self.watches)
+        return self._verifier.is_part_disturbed()
 
     @property
     def wants_boundary(self) -> bool:
         """Whether this boundary must be crossed for the freezes."""
-        return bool(self.watches) and (not self._is_reported or self.is_watching or self.is_disturbed())
-
-    def holds(self, tensor: torch.Tensor) -> bool:
-        """Return whether a command has frozen this parameter."""
-        return any(watch.holds(tensor) for watch in self.watches)
-
-    def parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Iterate over (path, parameter) of every parameter that a command has frozen. The path is that at the freeze."""
-        return (found for watch in self.watches for found in watch.parameters())
+        return bool(self.freezes) and (not self._is_reported or self.is_watching or self.is_disturbed())
 
     def add(self, command: int, step: int, named: Mapping[str, torch.Tensor], modules: Iterable[nn.Module]) -> None:
         """Register parameters that a command has frozen, and hold the running statistics of the modules."""
@@ -114,9 +110,8 @@ class FreezeRegistry:
         held = list(modules)
         self.statistics.hold(held)
         paths = {id(module): self._view.tree.modules[index].path for index, module in self._view.tree.live_modules()}
-        self.watches.append(
-            FreezeVerifier(command, step, named.items(), [(paths.get(id(module), ""), module) for module in held])
-        )
+        statistics = [(paths.get(id(module), ""), module) for module in held]
+        self._verifier.add(Freeze(command, step, named.items(), statistics))
         self._checked_at = step
         self._forwards = self.statistics.forwards
 
@@ -124,8 +119,7 @@ class FreezeRegistry:
         """Remove these parameters and modules from every freeze."""
         released = list(modules)
         changed = [*tensors, *(buffer for module in released for buffer in module.buffers(recurse=False))]
-        for watch in self.watches:
-            watch.forget(changed)
+        self._verifier.forget(changed)
         for tensor in changed:
             self._overridden.discard(tensor)
         self.statistics.release(released)
@@ -133,9 +127,7 @@ class FreezeRegistry:
 
     def leave_to_script(self, tensors: Iterable[torch.Tensor]) -> None:
         """Let the script make these trainable, since it froze them itself. Until then they are verified like all others."""
-        left = list(tensors)
-        for watch in self.watches:
-            watch.leave_to_script(left)
+        self._verifier.leave_to_script(tensors)
         self._is_reported = False
 
     def tree_changed(self) -> None:
@@ -157,13 +149,11 @@ class FreezeRegistry:
 
     def _check(self, cause: str, of_statistics: str | None = None) -> None:
         self._seen_in_part = False
-        for watch in self.watches:
-            watch.forget_what_the_script_trains()
-            watch.check_counters(cause, of_statistics)
+        self._verifier.check_counters(cause, of_statistics)
 
     def _late_cause(self, cause: str) -> str:
         """Return this cause, or that of several steps where what is detected now may have happened some steps ago."""
-        rounds = max((watch.rounds for watch in self.watches), default=1)
+        rounds = self._verifier.rounds
         return within_steps(rounds) if self._seen_in_part and rounds > 1 else cause
 
     def _assert_again(self, step: int, tensors: list[torch.Tensor]) -> None:
@@ -184,7 +174,7 @@ class FreezeRegistry:
 
     def before_step(self, step: int, with_closure: bool) -> None:
         """Remove the gradients of frozen parameters before an optimizer applies them. A closure has yet to compute them."""
-        if not self.watches or with_closure:
+        if not self.freezes or with_closure:
             return
         self._check(self._late_cause(WITHIN_STEP))
         self._let_go_what_is_not_held()
@@ -199,7 +189,7 @@ class FreezeRegistry:
 
     def _let_go_what_is_not_held(self) -> None:
         """Stop holding the running statistics that a forward has updated all the same."""
-        collected = {found for watch in self.watches for found in watch.collected()}
+        collected = self._verifier.collected()
         if collected:
             loose = [
                 module
@@ -212,7 +202,7 @@ class FreezeRegistry:
 
     def after_step(self, step: int, optimizer: Optimizer | None) -> None:
         """After an optimizer's step, report on freezes that are due for verification and on those that did not hold."""
-        if not self.watches:
+        if not self.freezes:
             return
         self._checked_at = step
         self._check(self._late_cause(WITHIN_STEP if optimizer is None else optimizer_wrote(optimizer)))
@@ -221,7 +211,7 @@ class FreezeRegistry:
     def report(self, step: int) -> None:
         """Emit the pending reports at a boundary."""
         self._report(step, with_verdicts=False)
-        self.watches[:] = [watch for watch in self.watches if not watch.is_empty or watch.is_young]
+        self._verifier.forget_empty()
         self._report_in_force(step)
 
     def check(self) -> Checked:
@@ -229,31 +219,31 @@ class FreezeRegistry:
 
         Raises `CommandRefused` if nothing is frozen.
         """
-        if all(watch.is_empty for watch in self.watches):
+        if not any(freeze.tensors for freeze in self.freezes):
             raise CommandRefused("nothing has been frozen from here")
-        verdicts = [watch.wait() for watch in self.watches]
+        verdicts = [freeze.wait() for freeze in self.freezes]
         return Checked(
             sum(verdict.tensors for verdict in verdicts),
-            min(watch.since_step for watch in self.watches),
+            min(freeze.since_step for freeze in self.freezes),
             tuple(path for verdict in verdicts for path in verdict.moved),
             tuple(cause for verdict in verdicts for cause in verdict.causes),
         )
 
     def _report(self, step: int, *, with_verdicts: bool = True) -> None:
         held = len(self.statistics.modules)
-        for watch in self.watches:
-            is_due = with_verdicts and watch.is_young and step - watch.since_step >= VERIFY_STEPS
+        for freeze in self.freezes:
+            is_due = with_verdicts and freeze.is_young and step - freeze.since_step >= VERIFY_STEPS
             # Cleared before the verdict: an exception in it must occur only once.
-            watch.is_young = watch.is_young and not is_due
-            verdict = watch.verdict() if is_due else watch.news(of_statistics=watch.is_young)
-            watch.is_young = watch.is_young or (is_due and verdict is None)
+            freeze.is_young = freeze.is_young and not is_due
+            verdict = freeze.verdict() if is_due else freeze.news(of_statistics=freeze.is_young)
+            freeze.is_young = freeze.is_young or (is_due and verdict is None)
             if verdict is not None and (verdict.tensors or verdict.moved):
-                steps = step - watch.since_step
+                steps = step - freeze.since_step
                 self._emit(
                     FreezeVerified(
                         self._clock.at(),
                         step,
-                        watch.command,
+                        freeze.command,
                         verdict.tensors,
                         steps,
                         verdict.moved,
@@ -265,8 +255,7 @@ class FreezeRegistry:
         if self._loose:
             loose = [buffer for reference in self._loose if (buffer := reference()) is not None]
             self._loose.clear()
-            for watch in self.watches:
-                watch.forget(loose)
+            self._verifier.forget(loose)
 
     def _report_override(self, step: int, tensors: list[torch.Tensor], given_up: str | None) -> None:
         self._times += 1

@@ -76,8 +76,8 @@ class Verdict:
     """The cause of each of these writes."""
 
 
-class FreezeVerifier:
-    """The tensors of one freeze, and the running statistics of `statistics`, (path of a module, module)."""
+class Freeze:
+    """The tensors that one command has frozen, and the running statistics of `statistics`, (path of a module, module)."""
 
     def __init__(
         self,
@@ -90,106 +90,23 @@ class FreezeVerifier:
         self.since_step = step
         self.is_young = True
         """It has not been verified yet."""
-        self._held = [_as_it_is(path, tensor) for path, tensor in tensors]
-        self._held += [_as_it_is(path, buffer, is_statistic=True) for path, buffer in _statistics_of(statistics)]
-        self._at_freeze = self._checksums(self._held)
+        self.held = [_as_it_is(path, tensor) for path, tensor in tensors]
+        self.held += [_as_it_is(path, buffer, is_statistic=True) for path, buffer in _statistics_of(statistics)]
+        self._at_freeze = _checksums(self.held)
         self._now: BitSample[_Held] | None = None
         """Current checksums that a device has not returned yet."""
-        self._by_id: dict[int, weakref.ref[torch.Tensor]] | None = None
-        """The parameters that must stay frozen, by id; None until first needed."""
-        self._turn = 0
-        """The part to check next."""
-        self._expect()
-
-    def forget(self, tensors: Iterable[torch.Tensor]) -> None:
-        """Remove tensors that have been toggled again from this freeze."""
-        changed = {id(tensor) for tensor in tensors}
-        self._held = [held for held in self._held if id(held.tensor()) not in changed]
-        self._expect()
-
-    def leave_to_script(self, tensors: Iterable[torch.Tensor]) -> None:
-        """Let the script make these trainable. They are verified until it does."""
-        left = {id(tensor) for tensor in tensors}
-        for held in self._held:
-            held.enforced = held.enforced and id(held.tensor()) not in left
-        self._expect()
-
-    def forget_what_the_script_trains(self) -> None:
-        """Stop verifying tensors that were left to the script and that it has made trainable."""
-        left = [tensor for held in self._held if not held.enforced and (tensor := held.tensor()) is not None]
-        if trained := [tensor for tensor in left if tensor.requires_grad]:
-            self.forget(trained)
-
-    def parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Iterate over (path, parameter) of the parameters that are alive and must stay frozen."""
-        return ((held.path, tensor) for held in self._held if held.enforced and (tensor := held.tensor()) is not None)
-
-    def holds(self, tensor: torch.Tensor) -> bool:
-        """Return whether this parameter is one of those that must stay frozen."""
-        if self._by_id is None:
-            self._by_id = {id(own): reference for reference in self._owned if (own := reference()) is not None}
-        reference = self._by_id.get(id(tensor))
-        return reference is not None and reference() is tensor
 
     @property
-    def is_empty(self) -> bool:
-        """Whether none of the frozen parameters is alive."""
-        return self._tensors == 0
-
-    @property
-    def _tensors(self) -> int:
-        return sum(not held.is_statistic and held.tensor() is not None for held in self._held)
-
-    def is_disturbed(self) -> bool:
-        """Return whether a tensor became trainable or was written to since the last check. Called at every step."""
-        return not are_untouched(self._references, self._expected)
-
-    def is_part_disturbed(self) -> bool:
-        """Check one part of the tensors as `is_disturbed` does; `rounds` calls check every part once."""
-        if self.rounds == 1:
-            return self.is_disturbed()
-        begin = self._turn * self._part
-        self._turn = (self._turn + 1) % self.rounds
-        end = begin + self._part
-        return not are_untouched(self._references[begin:end], self._expected[begin:end])
-
-    def has_gradient(self) -> bool:
-        """Return whether one of its parameters has a gradient, which an optimizer would apply. Called at every step."""
-        for reference in self._owned:
-            tensor = reference()
-            if tensor is not None and tensor.grad is not None:
-                return True
-        return False
-
-    def _expect(self) -> None:
-        """Make the current state of the tensors the one expected at the next step."""
-        self._by_id = None
-        self._owned = [held.tensor for held in self._held if held.enforced]
-        self._references = [held.tensor for held in self._held]
-        self._expected: list[int | None] = [None if held.shared else held.seen for held in self._held]
-        self._part = max(_MIN_PART, -(-len(self._held) // _PARTS))
-        self.rounds = max(1, -(-len(self._held) // self._part))
-        """Steps needed to check every tensor in parts."""
-
-    def check_counters(self, cause: str, of_statistics: str | None = None) -> None:
-        """Record the cause of writes since the last check; `of_statistics` is another cause for statistics."""
-        for held in self._held:
-            tensor = held.tensor()
-            if tensor is not None and (version := version_of(tensor)) != held.seen:
-                held.seen = version
-                held.cause = held.cause or (of_statistics if held.is_statistic else None) or cause
-        self._expect()
-
-    def collected(self) -> set[int]:
-        """Return the ids of the running statistics that a forward has updated although they are held."""
-        return {id(held.tensor()) for held in self._held if held.is_statistic and held.cause == WITHIN_STEP}
+    def tensors(self) -> int:
+        """Number of the frozen parameters that are alive."""
+        return sum(not held.is_statistic and held.tensor() is not None for held in self.held)
 
     def news(self, *, of_statistics: bool = False) -> Verdict | None:
         """Return writes that have not been reported, by the counters alone; None if there are none.
 
         `of_statistics` limits this to running statistics.
         """
-        asked = [held for held in self._held if held.is_statistic or not of_statistics]
+        asked = [held for held in self.held if held.is_statistic or not of_statistics]
         moved = [held for held in asked if held.cause and not held.reported and not held.shared]
         return self._verdict(moved) if moved else None
 
@@ -198,12 +115,12 @@ class FreezeVerifier:
         if is_capturing():
             return None
         if self._now is None:
-            self._now = self._checksums(held for held in self._held if held in self._at_freeze)
+            self._now = _checksums(held for held in self.held if held in self._at_freeze)
         if not (self._at_freeze.is_there and self._now.is_there):
             return None
         is_same, self._now = self._at_freeze.compare(self._now), None
         moved = []
-        for held in self._held:
+        for held in self.held:
             tensor = held.tensor()
             if tensor is None:
                 continue
@@ -228,13 +145,124 @@ class FreezeVerifier:
         for held in moved:
             held.reported = True
         return Verdict(
-            self._tensors, tuple(held.path for held in moved), tuple(held.cause or _WRITTEN for held in moved)
+            self.tensors, tuple(held.path for held in moved), tuple(held.cause or _WRITTEN for held in moved)
         )
 
-    def _checksums(self, tensors: Iterable[_Held]) -> BitSample[_Held]:
-        # A dispatch or function mode of the script would receive gradtui's operations.
-        listed = () if operations_are_observed() else tensors
-        return BitSample((held, tensor) for held in listed if (tensor := held.tensor()) is not None)
+
+class FreezeVerifier:
+    """Every freeze in force, and the state that their tensors are expected to have at the next step."""
+
+    def __init__(self) -> None:
+        self.freezes: list[Freeze] = []
+        """The list object is never replaced: other code holds a reference to it."""
+        self._turn = 0
+        """The part to check next."""
+        self._by_id: dict[int, weakref.ref[torch.Tensor]] | None = None
+        """The parameters that must stay frozen, by id; None until first needed."""
+        self._owned: list[weakref.ref[torch.Tensor]] = []
+        self._expect()
+
+    @property
+    def _held(self) -> Iterator[_Held]:
+        return (held for freeze in self.freezes for held in freeze.held)
+
+    def add(self, freeze: Freeze) -> None:
+        """Verify one more freeze."""
+        self.freezes.append(freeze)
+        self._expect()
+
+    def forget(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Remove tensors from every freeze, since they have been toggled again."""
+        changed = {id(tensor) for tensor in tensors}
+        for freeze in self.freezes:
+            freeze.held = [held for held in freeze.held if id(held.tensor()) not in changed]
+        self._expect()
+
+    def leave_to_script(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Let the script make these trainable. They are verified until it does."""
+        left = {id(tensor) for tensor in tensors}
+        for held in self._held:
+            held.enforced = held.enforced and id(held.tensor()) not in left
+        self._expect()
+
+    def forget_empty(self) -> None:
+        """Remove the freezes that have been verified and of whose parameters none is alive."""
+        if gone := [freeze for freeze in self.freezes if not (freeze.is_young or freeze.tensors)]:
+            self.freezes[:] = [freeze for freeze in self.freezes if freeze not in gone]
+            self._expect()
+
+    def parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Iterate over (path, parameter) of the parameters that are alive and must stay frozen."""
+        return ((held.path, tensor) for held in self._held if held.enforced and (tensor := held.tensor()) is not None)
+
+    def holds(self, tensor: torch.Tensor) -> bool:
+        """Return whether this parameter is one of those that must stay frozen."""
+        if self._by_id is None:
+            self._by_id = {id(own): reference for reference in self._owned if (own := reference()) is not None}
+        reference = self._by_id.get(id(tensor))
+        return reference is not None and reference() is tensor
+
+    def is_disturbed(self) -> bool:
+        """Return whether a tensor became trainable or was written to since the last check. Called at every step."""
+        return not are_untouched(self._references, self._expected)
+
+    def is_part_disturbed(self) -> bool:
+        """Check one part of the tensors as `is_disturbed` does; `rounds` calls check every part once."""
+        if self.rounds == 1:
+            return self.is_disturbed()
+        begin = self._turn % self.rounds * self._part
+        self._turn += 1
+        end = begin + self._part
+        return not are_untouched(self._references[begin:end], self._expected[begin:end])
+
+    def has_gradient(self) -> bool:
+        """Return whether a frozen parameter has a gradient, which an optimizer would apply. Called at every step."""
+        for reference in self._owned:
+            tensor = reference()
+            if tensor is not None and tensor.grad is not None:
+                return True
+        return False
+
+    def _expect(self) -> None:
+        """Make the current state of the tensors the one expected at the next step."""
+        listed = list(self._held)
+        self._by_id = None
+        self._owned = [held.tensor for held in listed if held.enforced]
+        self._references = [held.tensor for held in listed]
+        self._expected: list[int | None] = [None if held.shared else held.seen for held in listed]
+        self._part = max(_MIN_PART, -(-len(listed) // _PARTS))
+        self.rounds = max(1, -(-len(listed) // self._part))
+        """Steps needed to check every tensor in parts."""
+
+    def check_counters(self, cause: str, of_statistics: str | None = None) -> None:
+        """Record the cause of writes since the last check; `of_statistics` is another cause for statistics.
+
+        Tensors that were left to the script, and that it has made trainable, are verified no more.
+        """
+        trained = []
+        for held in self._held:
+            tensor = held.tensor()
+            if tensor is None:
+                continue
+            if tensor.requires_grad and not held.enforced:
+                trained.append(tensor)
+            elif (version := version_of(tensor)) != held.seen:
+                held.seen = version
+                held.cause = held.cause or (of_statistics if held.is_statistic else None) or cause
+        if trained:
+            self.forget(trained)
+        else:
+            self._expect()
+
+    def collected(self) -> set[int]:
+        """Return the ids of the running statistics that a forward has updated although they are held."""
+        return {id(held.tensor()) for held in self._held if held.is_statistic and held.cause == WITHIN_STEP}
+
+
+def _checksums(tensors: Iterable[_Held]) -> BitSample[_Held]:
+    # A dispatch or function mode of the script would receive gradtui's operations.
+    listed = () if operations_are_observed() else tensors
+    return BitSample((held, tensor) for held in listed if (tensor := held.tensor()) is not None)
 
 
 def _as_it_is(path: str, tensor: torch.Tensor, *, is_statistic: bool = False) -> _Held:

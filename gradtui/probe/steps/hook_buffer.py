@@ -46,7 +46,7 @@ class Frozen(Protocol):
     """The freezes by commands, with the conditions that are checked at every step."""
 
     @property
-    def watches(self) -> Sized:
+    def freezes(self) -> Sized:
         """Nothing is checked while this is empty. The same list for the whole run."""
 
     def is_part_disturbed(self) -> bool:
@@ -119,7 +119,7 @@ class HookEventBuffer:
         self, now: int, model: nn.Module, optimizer: Optimizer, frozen: Frozen, *, steps: int, is_bare: bool
     ) -> None:
         """Buffer the rest of this step, whose forward by `model` has begun, and the `steps` steps after it."""
-        self._frozen, self.frozen = frozen, frozen.watches
+        self._frozen, self.frozen = frozen, frozen.freezes
         self.model, self.optimizer = weakref.ref(model), weakref.ref(optimizer)
         self.steps_left, self.between, self.within, self.is_bare = steps, False, 0, is_bare
         self.flush_at = now + _FLUSH_NS

@@ -14,7 +14,7 @@ from toggling import Make, X, answers, freeze, small, step, unfreeze
 from torch import Tensor, nn
 from watched import watched
 
-from gradtui.probe.frozen import FreezeVerifier, Verdict
+from gradtui.probe.frozen import Freeze, Verdict
 from gradtui.probe.frozen.bits import BitSample
 from gradtui.probe.torch_private.host_copy import HostCopy
 from gradtui.protocol.events import FreezeVerified, ModelsFound
@@ -177,11 +177,11 @@ def test_any_layout_is_held_to_the_bit(tensor: Tensor) -> None:
     parameter = nn.Parameter(
         tensor.clone(memory_format=torch.preserve_format) if tensor.is_contiguous() else tensor, False
     )
-    watching = FreezeVerifier(1, 0, [("p", parameter)])
-    assert watching._held[0] in watching._at_freeze
+    watching = Freeze(1, 0, [("p", parameter)])
+    assert watching.held[0] in watching._at_freeze
     assert watching.verdict() == Verdict(1, ())
     if parameter.numel():
-        watching = FreezeVerifier(1, 0, [("p", parameter)])
+        watching = Freeze(1, 0, [("p", parameter)])
         last = tuple(size - 1 for size in parameter.shape)
         # One bit of one element: a negative zero.
         parameter.data[last] = -0.0 if not parameter.is_complex() else complex(0.0, -0.0)
@@ -238,7 +238,7 @@ def test_a_verdict_that_a_device_has_not_told_yet_is_asked_for_again() -> None:
         step(model, optimizer)
         seen.submit(freeze("2"))
         step(model, optimizer)
-        (watching,) = seen.probe.dispatcher.freezes.watches
+        (watching,) = seen.probe.dispatcher.freezes.freezes
         copy = HostCopy(torch.zeros(0, dtype=torch.bool))
         copy._done = done  # type: ignore[assignment]
         watching._now = BitSample(())
@@ -251,7 +251,7 @@ def test_a_verdict_that_a_device_has_not_told_yet_is_asked_for_again() -> None:
 
 def test_watching_a_freeze_keeps_nothing_alive() -> None:
     parameter = nn.Parameter(torch.ones(3), requires_grad=False)
-    watching = FreezeVerifier(1, 0, [("p", parameter)])
+    watching = Freeze(1, 0, [("p", parameter)])
     left = weakref.ref(parameter)
     del parameter
     assert left() is None
@@ -262,11 +262,11 @@ def test_a_part_of_a_larger_tensor_holds_still_while_another_part_is_trained() -
     flat = torch.ones(40)
     frozen, trained = (nn.Parameter(part) for part in flat.split(20))
     frozen.requires_grad_(False)
-    watching = FreezeVerifier(1, 0, [("p", frozen)])
+    watching = Freeze(1, 0, [("p", frozen)])
     trained.detach().add_(1)
     assert frozen._version == 1
     assert watching.verdict() == Verdict(1, ())
 
-    watching = FreezeVerifier(1, 0, [("p", frozen)])
+    watching = Freeze(1, 0, [("p", frozen)])
     frozen.detach().add_(1)
     assert watching.verdict() == Verdict(1, ("p",))

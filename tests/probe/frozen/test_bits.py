@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from gradtui.probe.frozen import FreezeVerifier, Verdict, bits
+from gradtui.probe.frozen import Freeze, Verdict, bits
 from gradtui.probe.frozen.bits import Bits, BitSample, Checksums
 from gradtui.probe.torch_private.host_copy import HostCopy
 
@@ -110,7 +110,7 @@ def test_checksums_of_a_device_are_kept_on_the_host_only(
 
 def test_a_freeze_on_a_device_is_verified_when_its_checksums_have_arrived(device: list[HostCopy]) -> None:
     parameters = [nn.Parameter(torch.ones(6), requires_grad=False) for _ in range(2)]
-    watching = FreezeVerifier(1, 0, [(f"p{index}", each) for index, each in enumerate(parameters)])
+    watching = Freeze(1, 0, [(f"p{index}", each) for index, each in enumerate(parameters)])
     parameters[1].data[4] = 2.0
     assert watching.verdict() is None
     device[0].wait()

@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from watched import watched
 
-from gradtui.probe.frozen import DriftDetector, FreezeVerifier, Verdict, bits
+from gradtui.probe.frozen import DriftDetector, Freeze, Verdict, bits
 from gradtui.probe.frozen.bits import BitSample, Checksums
 from gradtui.probe.gradients import grad_norm_collector, grad_norms, grad_stats, nonfinite
 from gradtui.probe.memory.free_memory import PIECE_BYTES, has_room
@@ -118,7 +118,7 @@ def test_without_room_tensors_are_frozen_without_a_checksum_and_without_samples(
     assert "p" in BitSample([("p", frozen)])
     room[torch.device("cpu")] = False
     assert "p" not in BitSample([("p", frozen)])
-    watching, values = FreezeVerifier(1, 0, [("p", frozen)]), DriftDetector()
+    watching, values = Freeze(1, 0, [("p", frozen)]), DriftDetector()
     for _ in range(2):
         values.on_step_post(1, None, [(0, frozen)], frozenset(), {})
     assert [known.bits for known in values._known.values()] == [None]
