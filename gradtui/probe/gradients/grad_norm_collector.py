@@ -1,4 +1,4 @@
-"""Decide at which steps gradients are measured, and emit the results as events. Runs on the training thread."""
+"""Decide at which steps gradients are measured, and measure them. Runs on the training thread."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import math
 import weakref
 from collections.abc import Iterable
 from contextlib import nullcontext
-from dataclasses import replace
 from functools import partial
 from time import perf_counter_ns
 from typing import Any
@@ -16,6 +15,7 @@ from torch.optim import Optimizer
 
 from gradtui.probe.gradients.clipping import Clippings
 from gradtui.probe.gradients.grad_histograms import GradHistograms
+from gradtui.probe.gradients.grad_norm_reporter import GradNormReporter
 from gradtui.probe.gradients.grad_norms import GradNorms, GradNormSample, unscaled
 from gradtui.probe.gradients.grad_stats import GradStats
 from gradtui.probe.gradients.latest_norms import LatestNorms
@@ -27,16 +27,9 @@ from gradtui.probe.model import IndexMapping
 from gradtui.probe.runtime import ProbeContext, SamplingSchedule
 from gradtui.probe.torch_private.host_copy import HostCopy
 from gradtui.probe.torch_private.private_names import loss_scale, operations_are_observed
-from gradtui.protocol.events import GradientFiguresMeasured, GradientHistogramsMeasured, GradientsMeasured
-from gradtui.protocol.histogram import GradientHistogram
-from gradtui.protocol.vocabulary import GradientStats
 
-_ROWS_NS = 100_000_000
-"""Minimum nanoseconds between two events with per-parameter norms. The total is sent with every reading."""
 _AFTER_A_CHANGE = 8
 """Steps measured regardless of cost after the models have changed."""
-_ALL_ROWS = 32
-"""Number of readings at the start of a run that all include per-parameter norms."""
 
 
 class GradNormCollector:
@@ -57,16 +50,17 @@ class GradNormCollector:
         self._late = 0
         """A step whose gradients were read after its end, when the script may have set them to zero."""
         self.epochs = surroundings.epochs
-        by_hand = partial(self.measure, optimizer=None, has_run=True)
-        self.by_hand = ManualSteps(self._all_gradients, by_hand, self._saw_first, self._report)
         self.latest = LatestNorms(context.models)
+        self._reporter = GradNormReporter(context, self.latest)
+        by_hand = partial(self.measure, optimizer=None, has_run=True)
+        self.by_hand = ManualSteps(self._all_gradients, by_hand, self._saw_first, self._reporter.norms)
         self.bad_steps = NonFiniteDetector(context, surroundings)
         self.clippings = Clippings(self.bad_steps.clipping, self._clipped)
         self.micro_steps = MicroSteps(context)
-        self._emit, self._clock, self._view = context.emit, context.clock, context.models
+        self._view = context.models
         self._meter = GradNorms(self._deliver)
-        self._statistics = GradStats(self._deliver_figures)
-        self._watched = GradHistograms(self._deliver_histograms)
+        self._statistics = GradStats(self._reporter.statistics)
+        self._watched = GradHistograms(self._reporter.histograms)
         self._devices: set[int] = set()
         """CUDA device indices of the last gradients."""
         self._hooks = context.hooks
@@ -79,10 +73,6 @@ class GradNormCollector:
         """The loss of the current step, in memory that does not belong to the script."""
         self._scalers: weakref.WeakSet[Any] = weakref.WeakSet()
         self._scaled_by: weakref.ref[Any] | None = None
-        self._rows_at = 0
-        self._readings = 0
-        self._finite = True
-        self._unsent: GradNormSample | None = None
 
     @property
     def every(self) -> int:
@@ -336,11 +326,7 @@ class GradNormCollector:
         self._meter.finish()
         with self._hooks.guarded("micro-steps"):
             self.micro_steps.finish()
-        if (last := self._unsent) is not None:
-            self._unsent = None
-            rows, steps = self.latest.rows(), self.latest.steps(last.step)
-            event = GradientsMeasured(self._clock.at(), last.step, None, None, rows, norm_steps=steps)
-            self._emit(replace(event, listing=self._listing))
+        self._reporter.catch_up()
 
     def _all_gradients(self) -> list[torch.Tensor]:
         gradients = (parameter.grad for _, parameter in self._view.tree.live_parameters())
@@ -380,36 +366,10 @@ class GradNormCollector:
         if not self.by_hand.takes(reading):
             with self._hooks.guarded("first bad step"):
                 self.bad_steps.read(reading)
-            self._report(reading)
+            self._reporter.norms(reading)
 
     def _saw_first(self, reading: GradNormSample) -> None:
         """Handle the first reading of a step without an optimizer: the gradients as backward left them."""
         with self._hooks.guarded("first bad step"):
             self.bad_steps.read(reading)
         self.latest.update(reading)
-
-    def _report(self, reading: GradNormSample) -> None:
-        self._readings += 1
-        self.latest.applied(reading)
-        now = self._clock.now()
-        rows = None
-        was_finite, self._finite = self._finite, reading.total is None or math.isfinite(reading.total)
-        broke = was_finite and not self._finite
-        if self._readings <= _ALL_ROWS or now - self._rows_at >= _ROWS_NS or broke:
-            rows = self.latest.rows()
-            self._rows_at = now
-        self._unsent = reading if rows is None else None
-        further = (reading.before_clipping, reading.clipped_at, reading.is_applied)
-        steps = self.latest.steps(reading.step) if rows is not None else None
-        figures = reading.total, reading.loss, rows, *further, steps
-        self._emit(GradientsMeasured(self._clock.at(), reading.step, *figures, listing=self._view.tree.listing))
-
-    def _deliver_figures(self, step: int, figures: tuple[GradientStats, ...]) -> None:
-        self._emit(GradientFiguresMeasured(self._clock.at(), step, figures, listing=self._listing))
-
-    def _deliver_histograms(self, step: int, histograms: tuple[GradientHistogram, ...]) -> None:
-        self._emit(GradientHistogramsMeasured(self._clock.at(), step, histograms, listing=self._listing))
-
-    @property
-    def _listing(self) -> int:
-        return self._view.tree.listing
