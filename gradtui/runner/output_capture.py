@@ -19,9 +19,8 @@ from pathlib import Path
 
 from gradtui.descriptors import duplicate_aside
 from gradtui.runner.clipping import clip, terminal_width
-from gradtui.runner.kept_output import keep_output
 from gradtui.runner.log_directory import lock_while_open
-from gradtui.runner.refused_input import notice_end_of_input
+from gradtui.runner.standard_streams import keep_output, notice_end_of_input
 from gradtui.transport.log_tail import last_lines
 
 _LINE_BUFFERED = 1

@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from torch import nn
 
 from gradtui.probe.activation_checkpointing import CheckpointedModules, Wanted
-from gradtui.probe.model import ModuleTree, ancestors, is_compiled, is_scripted, module_at
+from gradtui.probe.model import ModuleTree, ancestors, is_scripted, module_at
 from gradtui.probe.runtime import CommandRefused, CommandResult, ProbeContext
 from gradtui.probe.sampling import StepSampler
 from gradtui.probe.torch_private import checkpoint_rules
+from gradtui.probe.torch_private.private_names import compiled_in_place
 from gradtui.protocol.commands import SetCheckpointing
 from gradtui.protocol.events import CheckpointingChanged, ReceiptTaken
 from gradtui.text import size_text
@@ -138,7 +139,7 @@ class Checkpointing:
             raise CommandRefused(f"{path} is TorchScript's: its code cannot be called in parts")
         wrapped = {tree.index_of(wrapper) for ref in tree.wrapper_refs if (wrapper := ref()) is not None}
         below = range(index, index + tree.modules[index].subtree_modules)
-        if any(map(is_compiled, [*module.modules(), *live.values()])) or wrapped & {*around, *below}:
+        if any(map(compiled_in_place, [*module.modules(), *live.values()])) or wrapped & {*around, *below}:
             raise CommandRefused(f"{path} is compiled: what its code keeps is the compiler's to say")
         outer = next((tree.modules[each].path for each, found in live.items() if self._checkpoints.get(found)), None)
         if outer is not None:

@@ -14,13 +14,13 @@ import gc
 import itertools
 import sys
 import weakref
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterator
 from typing import NamedTuple
 
 import torch
 from torch import nn
-from torch.optim import Optimizer
 
+from gradtui.probe.model.optimizer_membership import parameters
 from gradtui.probe.model.optimizer_registry import OptimizerRegistry
 from gradtui.probe.torch_private.private_names import compiled_module, has_stand_ins
 
@@ -112,7 +112,7 @@ class Discovery:
         """
         self.dirty = False
         named = [(name, module) for name, ref in self._named if (module := ref()) is not None]
-        owned = {id(p): p for each in self.optimizers.all() if each is not None for p in _owned(each)}
+        owned = {id(p): p for each in self.optimizers.all() if each is not None for p in parameters(each)}
         self._count_what_is_gone(set(owned))
 
         def is_left_out(module: nn.Module) -> bool:
@@ -196,11 +196,6 @@ def _not_inside(candidates: list[nn.Module]) -> list[nn.Module]:
         for key, module in roots.items()
         if not any(key in parts and other not in inside[key] for other, parts in inside.items() if other != key)
     ]
-
-
-def _owned(optimizer: Optimizer) -> Iterable[torch.Tensor]:
-    for group in optimizer.param_groups:
-        yield from group["params"]
 
 
 def _outermost(wanted: set[int], called: list[nn.Module], is_left_out: Callable[[nn.Module], bool]) -> list[nn.Module]:

@@ -33,11 +33,6 @@ def ancestors(index: int, tree: ModuleTree) -> list[int]:
     return found
 
 
-def is_compiled(module: nn.Module) -> bool:
-    """Return whether `Module.compile` was called on this module."""
-    return getattr(module, "_compiled_call_impl", None) is not None
-
-
 def is_scripted(module: nn.Module) -> bool:
     """Return whether this is a TorchScript module, scripted or traced."""
     return isinstance(module, torch.jit.ScriptModule)

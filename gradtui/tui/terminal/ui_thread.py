@@ -140,10 +140,8 @@ class UiThread:
                 self._on_end(self)
 
     def _run_app(self, driver_class: type[Any]) -> None:
-        from gradtui.tui.terminal.crash_shim import CrashReport
         from gradtui.tui.terminal.fd_safe_loop import run
-        from gradtui.tui.terminal.signal_shim import no_signal_handlers
-        from gradtui.tui.terminal.stdio_shim import script_keeps_stdio
+        from gradtui.tui.terminal.textual_private import CrashReport, no_signal_handlers, script_keeps_stdio
 
         with no_signal_handlers(), script_keeps_stdio():
             app = self._app_factory()

@@ -17,10 +17,8 @@ from textual.app import App
 from textual.drivers import linux_driver
 from textual.drivers.linux_driver import LinuxDriver
 
-from gradtui.tui.terminal.crash_shim import CrashReport
 from gradtui.tui.terminal.driver import ThreadDriver, bound_driver
-from gradtui.tui.terminal.signal_shim import no_signal_handlers
-from gradtui.tui.terminal.stdio_shim import script_keeps_stdio
+from gradtui.tui.terminal.textual_private import CrashReport, no_signal_handlers, script_keeps_stdio
 
 
 def on_a_thread(work: Callable[[], Any]) -> Any:

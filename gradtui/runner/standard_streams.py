@@ -1,0 +1,103 @@
+"""Rebuild python's standard streams while the screen is up, so that gradtui learns of what they cannot do. Any thread.
+
+Under plain python the output goes to a terminal, which never runs out of space: a full disk must not end a script that only
+prints. Input comes from the keyboard, which the screen has: the user must learn why the script got none. gradtui rebuilds the
+streams from the same classes as python. Only the innermost, which does the system call, is a class of gradtui. Programs that
+the script starts, and C code, get the error itself, and `input()` raises the same EOFError as on a closed stdin.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import sys
+from collections.abc import Callable
+from typing import Any
+
+Lost = Callable[[int, int, OSError], bool]
+"""Called with the descriptor, the number of bytes that could not be written, and the error. Returns whether to drop them."""
+
+_NAMES = ("stdin", "stdout", "stderr")
+
+
+class _KeptFile(io.FileIO):
+    """Descriptor 1 or 2. It asks a callback whether to drop bytes that cannot be written."""
+
+    def __init__(self, descriptor: int, lost: Lost) -> None:
+        super().__init__(descriptor, "w", closefd=False)
+        self.name = f"<{_NAMES[descriptor]}>"
+        self._lost = lost
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data) or 0
+        except OSError as error:
+            size = memoryview(data).nbytes
+            # A script that has closed its stdout gets the error, as under plain python.
+            is_own = error.errno == errno.EBADF or isinstance(error, BlockingIOError)
+            if is_own or not self._lost(self.fileno(), size, error):
+                raise
+            return size
+
+
+class _NoticedFile(io.FileIO):
+    """Descriptor 0. It calls a callback for each read that reaches the end of the file."""
+
+    def __init__(self, ended: Callable[[], None]) -> None:
+        super().__init__(0, "r", closefd=False)
+        self.name = f"<{_NAMES[0]}>"
+        self._ended = ended
+
+    def readinto(self, buffer: Any, /) -> int | None:
+        count = super().readinto(buffer)
+        if count == 0:
+            self._report()
+        return count
+
+    def readall(self) -> bytes:
+        data = super().readall()
+        if not data:
+            self._report()
+        return data
+
+    def _report(self) -> None:
+        with contextlib.suppress(Exception):
+            self._ended()
+
+
+def keep_output(lost: Lost) -> None:
+    """Make python's own stdout and stderr call `lost` for bytes that cannot be written. Other streams stay unchanged."""
+    for descriptor in (1, 2):
+        _rebuild(descriptor, lambda descriptor=descriptor: _KeptFile(descriptor, lost))  # type: ignore[misc]
+
+
+def notice_end_of_input(ended: Callable[[], None]) -> None:
+    """Call `ended` whenever python's own stdin reaches the end of its file. Does nothing if stdin is not python's own."""
+    _rebuild(0, lambda: _NoticedFile(ended))
+
+
+def _rebuild(descriptor: int, make: Callable[[], io.FileIO]) -> None:
+    """Replace the stream of a descriptor if it is python's own. One that cannot be rebuilt stays as it is."""
+    name = _NAMES[descriptor]
+    with contextlib.suppress(Exception):
+        before = getattr(sys, name)
+        is_python_s = type(before) is io.TextIOWrapper and before is getattr(sys, f"__{name}__")
+        if not is_python_s or before.fileno() != descriptor:
+            return
+        file = make()
+        # Under `python -u` there is no buffer between the layers.
+        buffer: Any = file
+        if isinstance(before.buffer, (io.BufferedReader, io.BufferedWriter)):
+            buffer = type(before.buffer)(file)
+        stream = io.TextIOWrapper(
+            buffer,
+            encoding=before.encoding,
+            errors=before.errors,
+            newline="\n",
+            line_buffering=before.line_buffering,
+            write_through=before.write_through,
+        )
+        stream.mode = before.mode  # type: ignore[misc]  # as python's own start sets it
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
