@@ -92,10 +92,10 @@ _FILE: dict[str, Any] = {"callback": _output_file, "metavar": "FILE"}
 @click.option(
     "--pause-at-nan",
     is_flag=True,
-    help="Hold the run at the first step with NaN or Inf. Every step is measured, whatever the budget, and waited for on CUDA. "
-    "One of several ranks is not held.",
+    help="Pause the run at the first step with NaN or Inf. Every step is measured, whatever the budget, and waited for on "
+    "CUDA. One of several ranks is not paused.",
 )
-@click.option("--summary", **_FILE, help="Write the summary to FILE as JSON, renewed while the run goes on.")
+@click.option("--summary", **_FILE, help="Write the summary to FILE as JSON, updated every few seconds during the run.")
 @click.option(
     "--budget",
     **_SHARE,

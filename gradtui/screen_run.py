@@ -162,7 +162,7 @@ class ScreenRun:
             return
         if gone:
             self.reporter.say(
-                f"the terminal is gone; training goes on as process {os.getpid()}, and what it prints goes on here"
+                f"the terminal is gone; training continues as process {os.getpid()}, and its output continues here"
             )
         else:
             self._capture.stop(tail=_TAIL_LINES)

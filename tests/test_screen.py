@@ -116,7 +116,7 @@ def test_freezing_the_last_trainable_parameter_is_refused_with_the_reason(run: R
     with run:
         show_events(run)
         run.send("\x1b[H")  # home
-        run.answer(" ", "last trainable parameter")
+        run.answer(" ", "nothing would train")
         before = len(run.sums("body.0.bias"))
         run.wait_until(lambda: len(run.sums("body.0.bias")) > before + 5, "training goes on")
         assert len(set(run.sums("body.0.bias")[before:])) > 1

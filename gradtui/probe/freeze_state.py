@@ -61,13 +61,11 @@ def hand_over(probe: Probe) -> None:
 
 def _read(state: Any) -> _Saved | None:
     if not isinstance(state, Mapping) or state.get("version") != _VERSION:
-        _say("this is no state of gradtui.state_dict(), or one of a later version: nothing of it is frozen")
+        _say("this is not a result of gradtui.state_dict(), or one of a later version: nothing is frozen")
         return None
     lists = [state.get("frozen", ()), state.get("holding_statistics", ())]
     if not all(isinstance(paths, (list, tuple)) and all(isinstance(path, str) for path in paths) for paths in lists):
-        _say(
-            "the saved state should hold two lists of paths, `frozen` and `holding_statistics`: nothing of it is frozen"
-        )
+        _say("the saved state must have two lists of paths, `frozen` and `holding_statistics`: nothing is frozen")
         return None
     return tuple(lists[0]), tuple(lists[1])
 

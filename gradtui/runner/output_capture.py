@@ -27,7 +27,7 @@ _LINE_BUFFERED = 1
 """`_IOLBF` of <stdio.h>: 1 in glibc, musl and the BSDs."""
 
 INPUT_REFUSED = (
-    "gradtui: the script asked for input and got the end of the file: stdin belongs to the dashboard while it is up; "
+    "gradtui: the script read stdin and got the end of the file: stdin belongs to the dashboard while it is up; "
     "use --plain\n"
 )
 """The message to the user, in the log at once and again at the end."""

@@ -141,12 +141,12 @@ def _cost_lines(cost: CostRecord) -> list[str]:
         return []
     share = f"{100 * (cost.share or 0.0):.1f} %"
     clock = "" if cost.own_device_seconds is None else " (host time, or device time where that is longer)"
-    lines = [f"measuring took {cost.own_seconds * 1e6 / cost.steps:.0f} µs a step, {share}{clock}"]
+    lines = [f"overhead {cost.own_seconds * 1e6 / cost.steps:.0f} µs a step, {share}{clock}"]
     others = "" if cost.share_of_others is None else f"{100 * cost.share_of_others:.1f} %"
     if cost.exempt_steps and others != share:
         count = f"{min(cost.exempt_steps, cost.steps):,} of {cost.steps:,} steps"
         exempt = f"the budget does not apply to the first steps and to steps after a change ({count})"
-        lines.append(exempt + (f"; in the other steps measuring took {others}" if others else ""))
+        lines.append(exempt + (f"; in the other steps overhead {others}" if others else ""))
     return lines
 
 

@@ -21,8 +21,8 @@ def verified_text(event: FreezeVerified) -> str:
     by_cause: dict[str, list[str]] = {}
     for path, cause in zip(event.moved, event.causes or ("",) * len(event.moved)):
         by_cause.setdefault(cause, []).append(path)
-    told = [_names(paths) + (f" ({cause})" if cause else "") for cause, paths in by_cause.items()]
-    return f"{len(event.moved)} of {plural(event.parameters, 'frozen tensor')} moved: {'; '.join(told)}"
+    moved = [_names(paths) + (f" ({cause})" if cause else "") for cause, paths in by_cause.items()]
+    return f"{len(event.moved)} of {plural(event.parameters, 'frozen tensor')} moved: {'; '.join(moved)}"
 
 
 def contended_text(event: FreezeOverridden) -> str:

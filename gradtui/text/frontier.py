@@ -89,9 +89,9 @@ def _why(tree: TreeState, indices: Sequence[int]) -> str:
     if kinds == {_DETACHED}:
         return f"what {it} computed is detached from the loss, or not used in it"
     if kinds == {_NEW}:
-        return f"{it} {'has' if len(indices) == 1 else 'have'} not been looked at since {it} became trainable"
+        return f"{it} {'has' if len(indices) == 1 else 'have'} not been sampled since {it} became trainable"
     if _NEW in kinds:
-        return "some of them have not been looked at since they became trainable"
+        return "some of them have not been sampled since they became trainable"
     if kinds == {_FROZEN}:
         return f"nothing in {'it' if it == 'it' else 'them'}, or before, needs a gradient"
     return "each is frozen, run under no_grad, detached or unused"
@@ -107,7 +107,7 @@ def _why_before(tree: TreeState, line: Frontier) -> str:
     if _DETACHED in kinds:
         return f"what {called(tree, kinds[_DETACHED])} computed is detached from the loss, or not used in it"
     if _NEW in kinds:
-        return f"{called(tree, kinds[_NEW])} has not been looked at since it became trainable"
+        return f"{called(tree, kinds[_NEW])} has not been sampled since it became trainable"
     return f"nothing before {'it' if one else 'them'} needs a gradient"
 
 

@@ -24,9 +24,9 @@ def oom_headline(event: OutOfMemory) -> str:
     named = [f"{size_text(size)} {category.replace('_', ' ')}" for category, size in held[:_NAMED] if size > 0]
     parts = [", ".join(named)] if named else []
     if event.requested is not None:
-        parts.append(f"{size_text(event.requested)} more were asked for")
+        parts.append(f"{size_text(event.requested)} more were requested")
     if not event.categories and event.number > 1:
-        parts.append(f"number {event.number:,} of this run, not looked at closely")
+        parts.append(f"number {event.number:,} of this run, without a full report")
     if event.file is not None:
         parts.append(f"written to {event.file}")
     elif event.trouble is not None:

@@ -204,13 +204,13 @@ def test_what_measuring_took_is_explained_where_steps_were_exempt_from_the_budge
             9.0, 101, 100, 100, 0, (100,), time, 0.26, 1, 1, exempt_steps=exempt_steps, exempt_seconds=exempt_seconds
         )
         lines = closing(started(), first, rest).splitlines()
-        return lines[next(index for index, line in enumerate(lines) if line.startswith("measuring took")) :]
+        return lines[next(index for index, line in enumerate(lines) if line.startswith("overhead")) :]
 
-    alone = "measuring took 2600 µs a step, 13.0 %"
+    alone = "overhead 2600 µs a step, 13.0 %"
     assert told(0, 0.0) == [alone]
     exempt = "the budget does not apply to the first steps and to steps after a change"
     # 0.01 s of measuring in the 1.75 s that are left without the 0.25 s.
-    others = "in the other steps measuring took 0.6 %"
+    others = "in the other steps overhead 0.6 %"
     assert told(15, 0.25) == [alone, f"{exempt} (15 of 100 steps); {others}"]
     assert told(100, 0.26) == [alone, f"{exempt} (100 of 100 steps)"]
 

@@ -92,11 +92,11 @@ def test_reasons_are_told_apart() -> None:
 
 def test_what_became_trainable_since_is_not_called_detached() -> None:
     new = state_of("e------" + "-e", trainable="100001", states="-CCCCT")
-    assert why_not_entered(new.tree, 1) == "it has not been looked at since it became trainable"
-    assert why_it_stops(new.tree, 8) == "embed has not been looked at since it became trainable"
+    assert why_not_entered(new.tree, 1) == "it has not been sampled since it became trainable"
+    assert why_it_stops(new.tree, 8) == "embed has not been sampled since it became trainable"
     after = state_of("eeppppp--", trainable="111101", states="TTTTC-")
     assert frontier_sentence(after.tree) == (
-        "Backward never enters layers.3 and head: some of them have not been looked at since they became trainable."
+        "Backward never enters layers.3 and head: some of them have not been sampled since they became trainable."
     )
     both = state_of("e------" + "-e", trainable="110001", states="-UCCCT")
     assert why_it_stops(both.tree, 8) == "what layers computed is detached from the loss, or not used in it"

@@ -22,7 +22,7 @@ BOX = OutOfMemory(
 def test_one_line_says_what_where_who_and_the_file() -> None:
     assert oom_headline(BOX) == (
         "CUDA out of memory in encoder.layers.3 (forward): 4.0 GiB activations, 2.0 GiB optimizer state, 1.0 GiB parameters, "
-        "1.0 GiB gradients; 1.5 GiB more were asked for; written to /state/box.txt"
+        "1.0 GiB gradients; 1.5 GiB more were requested; written to /state/box.txt"
     )
 
 
@@ -33,7 +33,7 @@ def test_one_line_says_what_where_who_and_the_file() -> None:
         ({"module": ""}, "CUDA out of memory in the model (forward): "),
         ({"file": None, "trouble": "No space left on device"}, "; not written down: No space left on device"),
         ({"total": 20 * GIB}, ": 12.0 GiB other, 4.0 GiB activations, "),
-        ({"categories": (), "number": 64, "file": None}, "number 64 of this run, not looked at closely"),
+        ({"categories": (), "number": 64, "file": None}, "number 64 of this run, without a full report"),
     ],
 )
 def test_what_is_unknown_is_left_out(change: dict[str, object], text: str) -> None:

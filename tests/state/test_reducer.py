@@ -226,7 +226,7 @@ def test_a_refusal_names_what_was_refused() -> None:
         "cannot freeze fc: it is so",
         "cannot unfreeze the model: it is so",
         "cannot pause: it is so",
-        "cannot go on: it is so",
+        "cannot resume: it is so",
         "cannot run 2 steps: it is so",
         "cannot stop training: it is so",
     ]
@@ -423,7 +423,7 @@ def test_the_clip_threshold_is_a_curve() -> None:
 def test_watching_is_noted_nowhere() -> None:
     state = state_of(found(MLP))
     entries = len(state.log)
-    apply(state, ev.CommandApplied(1.0, 1, Watch(1, ("fc.weight",)), "look closely at gradients", ()))
+    apply(state, ev.CommandApplied(1.0, 1, Watch(1, ("fc.weight",)), "measure gradients in detail", ()))
     assert len(state.log) == entries
 
 

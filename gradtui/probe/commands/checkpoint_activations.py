@@ -128,12 +128,12 @@ class Checkpointing:
         around = ancestors(index, tree)
         if not around:
             raise CommandRefused(
-                "checkpointing the whole model saves nothing: backward would hold all of it again at once"
+                "checkpointing the whole model saves nothing: backward would keep all of it again at once"
             )
         if getattr(module.forward, "__func__", None) is nn.Module.forward:
             raise CommandRefused(f"a {type(module).__name__} is not called itself: checkpoint what is in it")
         if not checkpoint_rules.HAS_CHECKPOINT_STATE:
-            raise CommandRefused("this version of PyTorch does not tell when that would be safe")
+            raise CommandRefused("this version of PyTorch does not show when that is safe")
         live = {each: found for each in around if (found := tree.module_refs[each]()) is not None}
         if any(map(is_scripted, module.modules())):
             raise CommandRefused(f"{path} is TorchScript's: its code cannot be called in parts")
@@ -149,7 +149,7 @@ class Checkpointing:
             if kinds & set(_GATHERING):
                 raise CommandRefused(f"under {type(found).__name__} each computation gathers parameters from all ranks")
             if isinstance(found, nn.parallel.DistributedDataParallel) and getattr(found, "static_graph", False):
-                raise CommandRefused("DistributedDataParallel was told that its graph is static")
+                raise CommandRefused("DistributedDataParallel was constructed with static_graph=True")
 
     def settle(self, step: int) -> None:
         """Conclude trials and emit receipts at a step boundary."""

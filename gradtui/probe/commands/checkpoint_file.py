@@ -60,7 +60,7 @@ def save(
             f"{file or 'it'} could not be written: {getattr(reason, 'strerror', None) or reason}"
         ) from None
     size, seconds = os.path.getsize(path), perf_counter() - began
-    held = f"training was held for {duration_words(seconds)}"
+    held = f"training was paused for {duration_words(seconds)}"
     return CommandResult(f"saved a checkpoint to {path}: {size_text(size)}, {held}", ())
 
 

@@ -260,11 +260,11 @@ class CommandDispatcher:
         objection = self._step_sampler.trace_next()
         if objection is not None:
             raise CommandRefused(objection)
-        return CommandResult("take the next step apart", ())
+        return CommandResult("profile the memory of the next step", ())
 
     def _watch(self, norms: GradNormCollector, command: Watch) -> CommandResult:
         norms.watch(command.parameters)
-        return CommandResult("look closely at gradients", ())
+        return CommandResult("measure gradients in detail", ())
 
     def _clear_gradients(self, _: ZeroGradients) -> CommandResult:
         tensors = [tensor for _, tensor in self._view.tree.live_parameters()]

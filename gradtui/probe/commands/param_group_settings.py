@@ -138,4 +138,4 @@ def _schedule_words(schedulers: Sequence[Any], rate: float | None) -> str:
     names = " and ".join(dict.fromkeys(type(each).__name__ for each in schedulers))
     if not rate:
         return f"; {names} may set it again at its next step"
-    return f"; {names} goes on from there, its own rates scaled likewise"
+    return f"; {names} continues from there, with its own rates scaled by the same factor"

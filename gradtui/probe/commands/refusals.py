@@ -118,7 +118,7 @@ def refuse_joining_in_backward(orphans: Mapping[int, torch.Tensor], tree: Module
     owned = (tensor for optimizer in training.optimizers for tensor in membership.parameters(optimizer))
     if training.in_backward is None and any(map(has_accumulation_hooks, owned)):
         raise CommandRefused(
-            f"{name} is in no optimizer, and those here may step within backward: ask again after the first step"
+            f"{name} is in no optimizer, and those here may step within backward: try again after the first step"
         )
 
 
@@ -144,10 +144,7 @@ def refuse_to_end_training(chosen: Mapping[int, torch.Tensor], tree: ModuleTree,
     candidates = candidates or [tensor for _, tensor in tree.live_parameters()]
     rest = (tensor for tensor in candidates if id(tensor) not in frozen)
     if not _is_any_reached(rest, tree, training) and _is_any_reached(chosen.values(), tree, training):
-        raise CommandRefused(
-            "this would freeze the last trainable parameter that is known to get a gradient: "
-            "backward would have nothing to compute and raise an error" + _of_untried(tree, training)
-        )
+        raise CommandRefused("nothing would train: loss.backward() would fail" + _of_untried(tree, training))
     if training.scaled:
         for optimizer in optimizers:
             _refuse_to_empty(frozen, [optimizer], tree, training, "GradScaler would raise an error")
@@ -179,4 +176,6 @@ def _is_any_reached(tensors: Iterable[torch.Tensor], tree: ModuleTree, training:
 
 def _of_untried(tree: ModuleTree, training: Training) -> str:
     untried = any(index in training.untried for index in range(len(tree.parameters)))
-    return " (what was just unfrozen counts once a step has shown that it gets one)" if untried else ""
+    return (
+        " (a parameter that was just unfrozen counts once a step has shown that it gets a gradient)" if untried else ""
+    )

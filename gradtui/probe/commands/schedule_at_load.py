@@ -93,7 +93,7 @@ def entries_needed(left: Sequence[Scheduled], optimizer: Optimizer, saved: Seque
 
 def _take_back(applied: list[CommandResult]) -> None:
     if not applied or (undo := applied.pop().undo) is None:
-        raise CommandRefused("there is nothing to take back")
+        raise CommandRefused("there is nothing to undo")
     undo()
 
 

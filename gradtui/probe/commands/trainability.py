@@ -174,7 +174,7 @@ class TrainabilityController:
             )
         listed = [f"{path} ({cause})" for path, cause in zip(checked.moved[:3], checked.causes)]
         more = f" and {len(checked.moved) - 3} more" if len(checked.moved) > 3 else ""
-        return CommandResult(f"of {tensors} that are frozen these moved: {', '.join(listed)}{more}", ())
+        return CommandResult(f"{len(checked.moved)} of {tensors} moved: {', '.join(listed)}{more}", ())
 
     def saved(self) -> tuple[list[str], list[str]]:
         """Return the paths of the parameters that commands have frozen, and of the modules whose statistics are held."""

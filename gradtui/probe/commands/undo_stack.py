@@ -29,7 +29,7 @@ class UndoStack:
         removed and `TargetGone` is raised.
         """
         if not self._undos:
-            raise CommandRefused("there is nothing to take back")
+            raise CommandRefused("there is nothing to undo")
         text, undo = self._undos[-1]
         try:
             done = undo()
@@ -37,6 +37,6 @@ class UndoStack:
             if isinstance(refusal, TargetGone):
                 self._undos.pop()
             kind = TargetGone if isinstance(refusal, TargetGone) else CommandRefused
-            raise kind(f"{text.partition(':')[0]} cannot be taken back: {refusal}") from None
+            raise kind(f"{text.partition(':')[0]} cannot be undone: {refusal}") from None
         self._undos.pop()
         return done

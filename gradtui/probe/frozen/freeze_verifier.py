@@ -30,7 +30,7 @@ WITHIN_STEP = "written while forward or backward ran"
 SINCE_LAST_STEP = "written during the step or after it"
 """No check ran when the step ended."""
 _PAST_COUNTERS = "written through .data"
-_COLLECTED = "collected by a forward that could not be held, or written through .data"
+_COLLECTED = "updated by a forward that could not be kept from it, or written through .data"
 _WRITTEN = "written to"
 
 

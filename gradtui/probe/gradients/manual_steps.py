@@ -27,7 +27,7 @@ class _End(Enum):
     SAME = "unchanged"
     CHANGED_ONCE = "each was changed in place once"
     CHANGED = "changed"
-    GONE = "some are gone, and nobody saw whether they had changed before the update"
+    GONE = "some no longer exist, and whether they changed before the update is unknown"
 
 
 @dataclass

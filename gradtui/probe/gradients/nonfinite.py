@@ -99,7 +99,7 @@ class NonFiniteDetector:
         if command.on == self.pauses:
             raise NothingToDo("it does so already" if command.on else "it would not pause there anyway")
         if command.on and self._is_bad:
-            raise CommandRefused("the newest values are not finite already; p holds the run at once")
+            raise CommandRefused("the newest values are already not finite; p pauses the run")
         self.pauses, self._wish = command.on, command
         now = "pauses at the first NaN or Inf; until then every step is measured, whatever the budget"
         return CommandResult(now if command.on else "no longer pauses at the first NaN or Inf", ())

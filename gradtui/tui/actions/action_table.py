@@ -28,11 +28,11 @@ ACTIONS: tuple[Action, ...] = (
         "Training", "dashboard",
     ),
     Action(
-        "pause", ("p",), "Pause or go on", "Hold training at the next step boundary, or let it go on.",
+        "pause", ("p",), "Pause or resume", "Pause training at the next step boundary, or resume it.",
         "Training", "dashboard", footer=3, label="pause",
     ),
     Action(
-        "run_one_step", ("n",), "Run one step", "Run one optimizer step, then hold.",
+        "run_one_step", ("n",), "Run one step", "Run one optimizer step, then pause.",
         "Training", "dashboard", footer=4, label="step",
     ),
     Action(
@@ -42,22 +42,22 @@ ACTIONS: tuple[Action, ...] = (
         "Training", "dashboard", label="checkpoint",
     ),
     Action(
-        "undo", ("u",), "Undo", "Take the latest change back: a freeze, a checkpoint, a mode, a learning rate.",
+        "undo", ("u",), "Undo", "Undo the latest change: a freeze, a checkpoint, a mode, a learning rate.",
         "Training", "dashboard", label="undo",
     ),
     Action(
-        "run_steps", ("N",), "Run so many steps", "Run a number of optimizer steps, then hold.", "Training", "dashboard",
+        "run_steps", ("N",), "Run several steps", "Run a number of optimizer steps, then pause.", "Training", "dashboard",
     ),
     Action(
         "pause_at_bad_step", (), "Pause at the first NaN",
-        "Hold training at the boundary after the next step in which NaN or Inf appears, or no longer. Until then every step is "
+        "Pause training after the next step in which NaN or Inf appears; again: do not pause. Until then every step is "
         "measured, whatever the budget.",
         "Training", "dashboard",
     ),
-    Action("run_to", (), "Run to a step", "Run until a step, then hold.", "Training", "dashboard"),
+    Action("run_to", (), "Run to a step", "Run until a step, then pause.", "Training", "dashboard"),
     Action(
         "set_group", (), "Learning rate and weight decay",
-        "Set learning rate and weight decay of a parameter group; a scheduler goes on from the new rate.",
+        "Set learning rate and weight decay of a parameter group; a scheduler continues from the new rate.",
         "Training", "dashboard",
     ),
     Action(
@@ -98,9 +98,9 @@ ACTIONS: tuple[Action, ...] = (
         "Training", "dashboard",
     ),
     Action(
-        "trace_step", ("t",), "Take a step apart",
-        "Follow every allocation of the next step: who held its peak, and how memory went up and down.",
-        "Training", "dashboard", label="step apart",
+        "trace_step", ("t",), "Profile a step's memory",
+        "Follow every allocation of the next step: what was alive at its peak, and how memory rose and fell.",
+        "Training", "dashboard", label="profile",
     ),
     Action(
         "save_snapshot", ("s",), "Save an allocator snapshot",
@@ -113,7 +113,7 @@ ACTIONS: tuple[Action, ...] = (
         "Training", "app", priority=True,
     ),
     Action(
-        "suspend", ("ctrl+z",), "Suspend", "Stop the whole job and give the terminal back, as Ctrl+Z does; fg goes on.",
+        "suspend", ("ctrl+z",), "Suspend", "Stop the whole job and return to the shell, as Ctrl+Z does; fg resumes it.",
         "Training", "app", priority=True,
     ),
     Action(
@@ -122,7 +122,7 @@ ACTIONS: tuple[Action, ...] = (
     ),
     Action(
         "explain", ("enter",), "Why: explain the row",
-        "Say what the row is, what happens to it and why, with the numbers.",
+        "Explain the row's state and the reason for it, with the numbers.",
         "Model", "dashboard", footer=2, label="why", mouse="double click",
     ),
     Action(
@@ -177,7 +177,7 @@ ACTIONS: tuple[Action, ...] = (
     ),
     Action(
         "export", ("e",), "Export the plot",
-        "Write what the plot in sight shows as CSV and the screen as SVG, to files beside the log of the run.",
+        "Write the data of the current plot as CSV and the screen as SVG, to files beside the log of the run.",
         "Screen", "dashboard", label="export",
     ),
     Action("show_output", ("o",), "Show output", "Show what the script prints.", "Screen", "dashboard"),

@@ -55,7 +55,7 @@ def footer_actions(focused: str | None = None, status: RunStatus = RunStatus.RUN
     if status in _OVER:
         usual = [action for action in usual if action.id not in _CHANGES_THE_RUN]
     if status in _HELD:
-        usual = [replace(action, label="go on") if action.id == "pause" else action for action in usual]
+        usual = [replace(action, label="resume") if action.id == "pause" else action for action in usual]
     return [*_FOOTERS.get(focused or "", ()), *usual]
 
 

@@ -72,5 +72,5 @@ def announcement(state: RunState, event: Event) -> Announcement | None:
     if isinstance(event, CommandApplied) and isinstance(event.command, _ANSWERED):
         return Announcement(event.text)
     if isinstance(event, OutOfMemory) and event.categories:
-        return Announcement(f"{oom_place(event)}; v shows who held it", severity="error")
+        return Announcement(f"{oom_place(event)}; v lists what used it", severity="error")
     return None

@@ -13,16 +13,16 @@ from gradtui.tui.explanations.memory_device import ROLES
 from gradtui.tui.rendering import DASH, DetailRow, bytes_text, printable
 
 MEANINGS: dict[PartName, str] = {
-    "requested": "what was asked for. The categories of a phase and its `other` divide this up, as of that phase's end.",
+    "requested": "the bytes requested. The categories of a phase and its `other` divide this up, as of that phase's end.",
     "rounding": (
-        "what the blocks have beyond what was asked for: they come in multiples of 512 bytes, and a remainder too small to be "
-        "of use stays with its block."
+        "the bytes of the blocks beyond those requested: blocks come in multiples of 512 bytes, and a remainder too small to "
+        "be of use stays with its block."
     ),
     "allocated": (
-        "the blocks handed out, their rounding included: this allocator (cudaMallocAsync) does not count what was asked for."
+        "the blocks handed out, their rounding included: this allocator (cudaMallocAsync) does not count the bytes requested."
     ),
     "cached": (
-        "taken from the driver, and used by nobody now: freed blocks that torch keeps for the next allocation, and gaps "
+        "reserved from the driver, and not in use: freed blocks that torch keeps for the next allocation, and gaps "
         "between others. torch.cuda.empty_cache() gives back what is free as a whole."
     ),
     "context": (
@@ -31,7 +31,7 @@ MEANINGS: dict[PartName, str] = {
     ),
     "outside": (
         "held outside of torch's allocator in this process (CUDA context, libraries, NCCL) and by all other processes: the "
-        "driver does not tell this one's share, as in a container with process numbers of its own."
+        "driver does not report the share of this one, as in a container with process numbers of its own."
     ),
 }
 """The explanation of each part, as the text that follows its size."""
@@ -66,7 +66,7 @@ def _question(sample: DeviceSampled, found: Reconciliation) -> str:
         return (
             f"The driver (nvidia-smi) says that all processes hold {_size(found.total)}{where}; {torch_says}. The rest:"
         )
-    return f"The driver does not tell what is held{where}; {torch_says}."
+    return f"The driver does not report the memory in use{where}; {torch_says}."
 
 
 def _peaks(sample: DeviceSampled) -> str:

@@ -61,7 +61,7 @@ def chain_facts(state: RunState, row: int) -> list[DetailRow]:
     if chain is None:
         if not asked and path not in tree.followed:
             return []
-        held = " Training is held: esc, then n runs one step." if state.paused else ""
+        held = " Training is paused: esc, then n runs one step." if state.paused else ""
         return text_rows(_LABEL, f"The gradient is followed from the loss to it in the next step.{held}", "muted")
     rows = text_rows(_LABEL, _sentence(state, chain))
     stops = list(_stops(state, chain))
@@ -131,17 +131,13 @@ def _ways(chain: GradientPathFound) -> str:
 def _why_not(tree: TreeState, chain: GradientPathFound) -> str:
     if chain.hidden:
         return (
-            "Not to be told: an operation on the way stands for the code of several modules, as torch.compile and reentrant "
-            "checkpoints have it"
+            "Unknown: one operation on the path stands for the code of several modules, as with torch.compile and reentrant "
+            "checkpoints"
         )
     if not chain.operations:
-        return (
-            "No graph was looked at: there was no backward in this step, or one too deep to be looked at without harm"
-        )
+        return "No graph was searched: this step had no backward, or its graph is too deep to search safely"
     if not chain.whole:
-        return (
-            f"Not among the {chain.operations:,} operations nearest the loss, and the graph has more than are looked at"
-        )
+        return f"Not among the {chain.operations:,} operations nearest the loss, and the graph has more than gradtui searches"
     if (
         chain.parameter >= 0
         and tree.states[chain.parameter] in _HAS_GRADIENT

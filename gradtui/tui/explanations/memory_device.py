@@ -46,11 +46,11 @@ def heading(found: Reconciliation, width: int) -> str:
         )
     elif found.scope == "device":
         texts = (
-            "the device with all processes on it: the driver does not tell this one's share",
+            "the device with all processes on it: the driver does not report the share of this one",
             "the device, with all processes on it",
         )
     else:
-        texts = ("torch's allocator on the device: the driver tells nothing", "torch's allocator; no driver's figure")
+        texts = ("torch's allocator on the device: the driver reports nothing", "torch's allocator; no driver's figure")
     return next((text for text in texts if len(text) <= width), texts[-1])
 
 

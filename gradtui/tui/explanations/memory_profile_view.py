@@ -35,7 +35,7 @@ def step_lines(state: RunState, width: int) -> list[Line]:
 
 def waiting_lines(state: RunState, width: int) -> list[Line]:
     """Say that the requested step has not ended yet."""
-    held = " Training is held: esc, then n runs one step." if state.paused else ""
+    held = " Training is paused: esc, then n runs one step." if state.paused else ""
     words = f"Every allocation of the next step is followed. Waiting for it to end.{held}"
     return [*wrap(((words, "muted"),), width), BLANK]
 

@@ -35,7 +35,7 @@ def backward_words(state: RunState, index: int) -> str | None:
     if letter == Reach.NOT_RUN.value:
         return f"It was not called {of_step}."
     if letter == Reach.UNKNOWN.value:
-        return f"Not to be told: one operation stands for what several modules did {of_step}."
+        return f"Unknown: one operation stands for what several modules did {of_step}."
     line = frontier(tree)
     end = index + tree.modules[index].subtree_modules
     if line is not None and index in line.stops:

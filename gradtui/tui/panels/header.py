@@ -177,7 +177,7 @@ def _loss(loss: float | None) -> Span:
 
 
 def _cost(state: RunState, layout: _Layout) -> Line:
-    spans: list[Span] = [("cost ", "faint"), (microseconds_text(state.cost.recent_us), "muted")]
+    spans: list[Span] = [("overhead ", "faint"), (microseconds_text(state.cost.recent_us), "muted")]
     if layout.cost_share:
         spans.append((" " + share_text(state.cost.recent_share), "muted"))
     return tuple(spans)

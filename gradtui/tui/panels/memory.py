@@ -128,7 +128,7 @@ def _waiting(state: RunState, width: int) -> list[Line]:
     if state.ended is not None:
         text = "The script ended before a phase of a step could be measured."
     else:
-        text = "Waiting for the first phase to end: what the tensors of the run hold is measured at the end of each."
+        text = "Waiting for the first phase to end: the bytes of the tensors are measured at the end of each."
     return wrap(((text, "muted"),), width)
 
 
@@ -153,7 +153,7 @@ def _graphs_line(state: RunState) -> list[Line]:
     if graphs is None or not graphs.forwards:
         return []
     forwards = f"{'≥' if graphs.at_least else ''}{graphs.forwards:,} forward{'' if graphs.forwards == 1 else 's'}"
-    words = f"graphs of {forwards} held since step {graphs.since_step:,}: {bytes_text(graphs.bytes).strip()}"
+    words = f"graphs of {forwards} alive since step {graphs.since_step:,}: {bytes_text(graphs.bytes).strip()}"
     return [(("▲ ", "warning"), (words, "muted"))]
 
 

@@ -18,10 +18,10 @@ def for_watched(state: RunState, options: PlotOptions, what: str) -> str:
     if selection.first == selection.last:
         return f"{name} has no parameters."
     if state.ended is not None:
-        return f"{name}: the run ended before it was looked at. {what} is measured on examined steps."
+        return f"{name}: the run ended before it was measured. {what} is measured on sampled steps."
     if not with_gradient(state.tree, selection):
         return f"{name} gets no gradient, so there is nothing to show of it; enter says why."
-    words = f"{name}: waiting for the next step that is looked at. {what} is measured on examined steps."
+    words = f"{name}: waiting for the next sampled step. {what} is measured on sampled steps."
     if run_status(state) in (RunStatus.PAUSED, RunStatus.PAUSING):
-        return f"{words} Training is held: n runs one step."
+        return f"{words} Training is paused: n runs one step."
     return words

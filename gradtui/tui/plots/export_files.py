@@ -34,7 +34,7 @@ def export(tables: Sequence[tuple[str, Table]], picture: Callable[[], str], writ
         return Exported(f"It could not be written: {error.strerror or error}", False)
     directory = os.path.dirname(paths[0])
     names = "\n".join(os.path.relpath(path, directory) for path in paths)
-    hint = "" if known else "\nNo plot with numbers was in sight."
+    hint = "" if known else "\nThe current view has no numbers."
     home = os.path.expanduser("~")
     shown = f"~{directory.removeprefix(home)}" if directory.startswith(f"{home}/") else directory
     return Exported(f"Written to {shown}:\n{names}{hint}", True)

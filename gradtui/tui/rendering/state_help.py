@@ -27,7 +27,7 @@ MEANINGS: dict[ParameterState, str] = {
     ),
     ParameterState.ORPHAN: (
         "It is trainable but in no optimizer: it never moves, and optimizer.zero_grad never clears its gradient, which "
-        "goes on adding up."
+        "keeps adding up."
     ),
     ParameterState.MOVED: (
         "It is frozen, yet its values changed. A left-over gradient with momentum or weight decay does that, and so does an "
@@ -36,7 +36,7 @@ MEANINGS: dict[ParameterState, str] = {
     ParameterState.NOT_FINITE: "Its gradient or its values hold NaN or Inf. A step with it spreads to whatever uses it.",
     ParameterState.SKIPPED: "The loss scaler skipped the last step, because a gradient was not finite at the scale it used.",
     ParameterState.UNKNOWN: (
-        "Its state is unknown: no step has been examined yet, or the autograd graph does not show what happens to it."
+        "Its state is unknown: no step has been sampled yet, or the autograd graph does not show what happens to it."
     ),
 }
 

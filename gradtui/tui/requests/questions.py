@@ -47,7 +47,7 @@ def question_for(name: str, state: RunState) -> Question | Refusal:
 
 
 def _run_steps(_: RunState) -> Question:
-    return Question("Run so many steps, then hold", (Field("steps", hint="10"),), _steps)
+    return Question("Run several steps, then pause", (Field("steps", hint="10"),), _steps)
 
 
 def _steps(typed: Sequence[str]) -> Make | Refusal:
@@ -68,11 +68,11 @@ def _run_to(state: RunState) -> Question:
             return Refusal(f"Step {step:,} is over: {now:,} steps have been executed.")
         return lambda number: RunTo(number, step)
 
-    return Question("Run to a step, then hold", (Field("step", hint=str(now + 100)),), answer, (f"Now: step {now:,}",))
+    return Question("Run to a step, then pause", (Field("step", hint=str(now + 100)),), answer, (f"Now: step {now:,}",))
 
 
 def _save_checkpoint(_: RunState) -> Question:
-    notes = ("Models, optimizers, step and random states, for torch.load.", "Training is held while it is written.")
+    notes = ("Models, optimizers, step and random states, for torch.load.", "Training is paused while it is written.")
     hint = "empty: beside the log"
     return Question("Save a checkpoint", (Field("file", hint=hint),), _file, notes)
 

@@ -32,7 +32,7 @@ _RAIL: tuple[tuple[str, str], ...] = (
     (STOPS, "and here it stops: nothing before this needs a gradient, or what is before is detached or under no_grad"),
     (PARTLY, "it enters only a part of what is in here"),
     (WITHIN, "the same, and that is folded up: where it stops shows when it is unfolded"),
-    (HIDDEN, "not to be told: one operation stands for several modules (compiled, or a reentrant checkpoint)"),
+    (HIDDEN, "unknown: one operation stands for several modules (compiled, or a reentrant checkpoint)"),
     (" ", "no line: backward never comes here: no gradient is stored, and nothing is kept for it"),
 )
 
@@ -64,8 +64,8 @@ _COLUMN_WORDS: tuple[tuple[str, str], ...] = (
 _HEADER_WORDS: tuple[tuple[str, str], ...] = (
     ("step · micro", "executed optimizer steps, and backward passes"),
     (
-        "cost",
-        "host time of our hooks (in part an estimate), or device time where that is longer; its share of the step",
+        "overhead",
+        "host time of gradtui's hooks (in part an estimate), or device time where that is longer; its share of the step",
     ),
     ("ui", "share of one core that this screen takes; it draws less often to stay within its budget"),
 )
@@ -80,12 +80,12 @@ _GLYPH_WORDS = {
     "growth": ("growth", "memory rises step after step"),
     "out of memory": (
         "no memory",
-        "an allocation failed, whether the script caught it or not; who held what is in the file",
+        "an allocation failed, whether the script caught it or not; the file lists the owners of the memory",
     ),
     "checkpoint": ("checkpoint", "what the script's checkpoints hold and lack while something is unfrozen"),
     "schedule": ("schedule", "what became of the file of --schedule, where it was not all carried out"),
     "probe": ("gradtui", "a part of gradtui failed; training was not touched"),
-    "run": ("run", "started, held, went on, ended"),
+    "run": ("run", "started, paused, resumed, ended"),
     "model": ("found", "a model or an optimizer"),
 }
 

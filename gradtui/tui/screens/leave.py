@@ -16,7 +16,7 @@ from textual.widgets.option_list import Option
 Answer = Literal["stop", "leave"]
 
 _OPTIONS: tuple[tuple[str, str, str], ...] = (
-    ("leave", "l", "Leave the screen; training runs on in the terminal"),
+    ("leave", "l", "Leave the screen; training continues in the terminal"),
     ("stop", "s", "Stop training at the next step boundary"),
     ("stay", "esc", "Stay"),
 )

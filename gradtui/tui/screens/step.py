@@ -24,7 +24,7 @@ class StepDialog(TextDialog):
         self._state, self._pictures = state, pictures
         self._curve = HeldRequest()
         self._shown = self._before = state.traced
-        super().__init__("A step taken apart", self._lines)
+        super().__init__("The memory of a step", self._lines)
 
     def _lines(self, width: int) -> list[Line]:
         state, step = self._state, self._state.traced

@@ -200,7 +200,7 @@ def test_it_is_taken_back() -> None:
     texts = [event.text for event in seen.all(CommandApplied)]
     assert texts[1] == "no longer checkpoints blocks.0"
     assert seen.state.tree.checkpointed == frozenset()
-    assert [event.reason for event in seen.all(CommandRejected)] == ["there is nothing to take back"]
+    assert [event.reason for event in seen.all(CommandRejected)] == ["there is nothing to undo"]
 
 
 class Overwriting(nn.Module):

@@ -31,7 +31,7 @@ def test_a_teacher_that_nobody_trains_is_not_left_to_train() -> None:
             (student(X) - target - 1).square().mean().backward()
             optimizer.step()
     assert [model.name for model in seen.state.tree.models] == ["Sequential", "Sequential_2"]
-    assert "last trainable parameter" in answers(seen)[0]
+    assert "nothing would train" in answers(seen)[0]
     assert student[0].weight.requires_grad
 
 
@@ -54,8 +54,8 @@ def test_what_was_just_unfrozen_does_not_count_before_it_has_had_a_gradient() ->
                 optimizer.step()
         first, second, third = answers(seen)
         assert first.startswith("unfroze backbone")
-        assert "last trainable parameter" in second
-        assert "what was just unfrozen counts once" in second
+        assert "nothing would train" in second
+        assert "just unfrozen counts once" in second
         assert third.startswith("froze head") == (model is prefix)
         assert model.head.weight.requires_grad == (model is under_no_grad)
 
@@ -73,7 +73,7 @@ def test_to_freeze_and_unfreeze_what_backward_does_not_reach_makes_it_no_more_re
             model(inputs).square().mean().backward()
             optimizer.step()
     assert [answer.split(":")[0] for answer in answers(seen)][:2] == ["froze backbone", "unfroze backbone"]
-    assert "last trainable parameter" in answers(seen)[2]
+    assert "nothing would train" in answers(seen)[2]
 
 
 def test_what_was_just_unfrozen_is_tried_only_when_its_own_optimizer_has_stepped() -> None:
@@ -99,7 +99,7 @@ def test_what_was_just_unfrozen_is_tried_only_when_its_own_optimizer_has_stepped
     assert first == (
         "unfroze Sequential.0: 2 tensors, 40 parameters; 2 joined Adam, whose state_dict() holds 4 parameters instead of 2"
     )
-    assert "what was just unfrozen counts once" in second
+    assert "just unfrozen counts once" in second
     assert third.startswith("froze Sequential.4")
 
 
@@ -123,7 +123,7 @@ def test_everything_but_one_may_be_frozen_before_the_first_step() -> None:
         {0: [freeze("0"), freeze("2"), freeze("4.bias"), freeze("4")]},
     )
     assert [event.step for event in seen.all(CommandApplied)] == [0, 0, 0]
-    assert "last trainable parameter" in answers(seen)[3]
+    assert "nothing would train" in answers(seen)[3]
 
 
 def test_parameters_of_no_model_count_as_left() -> None:
@@ -182,4 +182,4 @@ def test_without_any_known_optimizer_the_models_own_parameters_are_what_counts()
         seen.submit(freeze(""))
         model(X).square().mean().backward()
     assert answers(seen)[0].startswith("froze 0")
-    assert "last trainable parameter" in answers(seen)[1]
+    assert "nothing would train" in answers(seen)[1]

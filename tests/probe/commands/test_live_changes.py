@@ -91,7 +91,7 @@ def test_a_mode_that_is_there_already_is_refused() -> None:
 def test_what_the_script_has_set_back_is_not_taken_back() -> None:
     model = small()
     seen = train({1: [lambda n: SetMode(n, "1", False)], 4: [Undo]}, model=model, after=model.train)
-    assert reasons(seen) == ["put 1 in eval mode cannot be taken back: the script has set it back itself"]
+    assert reasons(seen) == ["put 1 in eval mode cannot be undone: the script has set it back itself"]
 
 
 # Groups
@@ -142,7 +142,7 @@ def test_a_scheduler_goes_on_from_the_new_rate_and_undo_gives_the_old_schedule_b
     assert changed[:4] == plain[:4]
     assert changed[4:7] == pytest.approx([rate / 2 for rate in plain[4:7]])
     assert changed[7:] == pytest.approx(plain[7:])
-    assert "goes on from there" in texts(seen)[0]
+    assert "continues from there" in texts(seen)[0]
 
 
 def test_without_a_scheduler_the_group_is_set_and_set_back_to_the_bit() -> None:
@@ -256,7 +256,7 @@ def test_a_checkpoint_holds_what_training_goes_on_from(tmp_path: Path, monkeypat
     torch.optim.Adam(fresh.parameters()).load_state_dict(loaded["optimizers"][0])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["elsewhere", "run.pt"]
     assert texts(seen)[0].startswith(f"saved a checkpoint to {tmp_path / 'run.pt'}: ")
-    assert "training was held for" in texts(seen)[0]
+    assert "training was paused for" in texts(seen)[0]
 
 
 @pytest.mark.parametrize(

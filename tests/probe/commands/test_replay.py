@@ -241,7 +241,7 @@ def test_an_entry_that_is_refused_stops_the_run_and_one_that_is_so_already_does_
     assert seen.probe.counter.steps == 2
     assert [rejected.command.id for rejected in seen.all(CommandRejected)] == [-1, -2]
     (noted,) = seen.all(ScheduleNoted)
-    assert noted.text.startswith("entry (step 2): cannot freeze :all: this would freeze the last trainable")
+    assert noted.text.startswith("entry (step 2): cannot freeze :all: nothing would train")
 
 
 def test_what_could_not_be_taken_back_any_more_is_passed_over_as_in_the_session(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def test_the_latest_comes_first_and_each_only_once() -> None:
     assert flags(model) == [True] * 6
     texts = [event.text.partition(":")[0] for event in seen.all(CommandApplied)]
     assert texts == ["froze 0", "froze 1", "unfroze 1", "unfroze 0"]
-    assert [event.reason for event in seen.all(CommandRejected)] == ["there is nothing to take back"]
+    assert [event.reason for event in seen.all(CommandRejected)] == ["there is nothing to undo"]
 
 
 def test_an_unfreeze_is_taken_back() -> None:
@@ -92,7 +92,7 @@ def test_it_is_refused_where_the_freeze_itself_would_be() -> None:
     seen = train(model, {2: [unfreeze("0")], 6: [freeze_the_rest]})
     assert flags(model) == [True, True, False, False, False, False]
     (rejected,) = seen.all(CommandRejected)
-    assert rejected.reason.startswith("unfroze 0 cannot be taken back: this would freeze the last trainable parameter")
+    assert rejected.reason.startswith("unfroze 0 cannot be undone: nothing would train")
 
 
 def test_nothing_is_kept_alive_to_be_taken_back() -> None:
@@ -121,7 +121,7 @@ def test_what_the_script_has_set_back_itself_is_not_in_the_way_of_older_ones() -
     model[1].requires_grad_(False)
     seen = train(model, {2: [freeze("0")], 3: [unfreeze("1")], 5: [set_back, Undo]})
     (rejected,) = seen.all(CommandRejected)
-    assert rejected.reason == "unfroze 1 cannot be taken back: nothing of it is left as it was"
+    assert rejected.reason == "unfroze 1 cannot be undone: nothing of it is left as it was"
     assert flags(model) == [True, True, False, False, True, True]
 
 
@@ -165,7 +165,7 @@ def test_it_does_not_reach_into_another_model_that_has_the_same_parameters() -> 
     model, optimizer, seen = train_two(Around)
     (rejected,) = seen.all(CommandRejected)
     assert rejected.reason == (
-        "froze 1 cannot be taken back: it was done to Sequential, and the run trains Around now: freeze or unfreeze there"
+        "froze 1 cannot be undone: it was done to Sequential, and the run trains Around now: freeze or unfreeze there"
     )
     assert [name for name, parameter in model.named_parameters() if parameter.requires_grad] == [
         "own.weight",

@@ -79,7 +79,7 @@ def test_what_holds_is_said_to_hold_by_both_means() -> None:
 )
 def test_what_moved_is_named_with_its_cause(disturb: Callable[[nn.Module], object], cause: str) -> None:
     seen = frozen_run(disturb)
-    assert answers(seen)[1] == f"of 2 tensors that are frozen these moved: 2.bias ({cause})"
+    assert answers(seen)[1] == f"1 of 2 tensors moved: 2.bias ({cause})"
     (verified,) = seen.all(FreezeVerified)
     assert (verified.moved, verified.causes) == (("2.bias",), (cause,))
     assert seen.state.log[-1].text == f"1 of 2 frozen tensors moved: 2.bias ({cause})"

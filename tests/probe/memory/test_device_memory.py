@@ -222,7 +222,7 @@ def test_the_parts_add_up_to_what_the_driver_says(tmp_path: Path) -> None:
     # Of the GiB that was freed the training has taken some pieces.
     assert memory["cached"] > 512 << 20
     if memory["scope"] is None:
-        pytest.skip("the driver tells nothing of this device")
+        pytest.skip("the driver reports nothing of this device")
     outside = memory["context"] if memory["scope"] == "process" else memory["outside"]
     assert memory["total"] == memory["reserved"] + outside
     # A CUDA context takes some hundred MiB, and never less than nothing.

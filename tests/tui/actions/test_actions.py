@@ -95,7 +95,7 @@ def test_the_footer_has_a_word_for_each_of_its_actions_in_order() -> None:
 
 def test_the_footer_offers_only_what_means_something_now() -> None:
     labels = {action.id: action.label for action in footer_actions(status=RunStatus.PAUSED)}
-    assert labels["pause"] == "go on"
+    assert labels["pause"] == "resume"
     over = {action.id for action in footer_actions(status=RunStatus.FAILED)}
     assert over.isdisjoint({"toggle_trainable", "pause", "run_one_step"})
     assert {"explain", "leave", "help"} <= over

@@ -70,7 +70,7 @@ async def test_who_asks_for_the_state_gets_it_with_all_events_that_have_arrived(
     async with session() as run:
         states, _ = coop_states(MODEL)
         run.source.put(*training_step(MODEL, states, 41))
-        assert run.app.options(lambda state: state.step) == 41
+        assert run.app.look(lambda state: state.step) == 41
 
 
 async def test_the_first_states_of_a_model_are_drawn_as_they_come() -> None:
@@ -200,7 +200,7 @@ async def test_t_asks_for_a_step_and_shows_it_when_it_is_there() -> None:
         assert "Waiting" in shown.text
         modules = len(run.app.run_state.tree.modules)
         await run.put(
-            ev.CommandApplied(2.0, 40, TraceStep(1), "take the next step apart", ()),
+            ev.CommandApplied(2.0, 40, TraceStep(1), "profile the memory of the next step", ()),
             ev.StepMemoryProfiled(
                 2.0, 41, (100, 300, 200), 3, ((Phase.FORWARD, 0), (Phase.BACKWARD, 1)), 300, 1, Phase.BACKWARD, -1,
                 (Holding("other", -1, 300, 0),), (None,) * modules, True,
@@ -221,7 +221,9 @@ async def test_a_step_that_cannot_be_taken_apart_closes_the_dialog_and_says_why(
         await run.press("t")
         await run.put(ev.CommandRejected(2.0, 41, TraceStep(1), "the models are on cuda"))
         assert run.app.screen is run.dashboard
-        assert any("cannot take a step apart: the models are on cuda" in n.message for n in run.app._notifications)
+        assert any(
+            "cannot profile the memory of a step: the models are on cuda" in n.message for n in run.app._notifications
+        )
 
 
 # Memory that runs out
@@ -250,12 +252,12 @@ async def test_a_failed_allocation_is_told_at_once_and_stays_in_the_events() -> 
         True, "/state/run-out-of-memory-1.txt", None,
     )  # fmt: skip
     said = (
-        "CUDA out of memory in text_encoder.blocks.3 (forward): 3.0 GiB activations; 1.0 GiB more were asked for; "
+        "CUDA out of memory in text_encoder.blocks.3 (forward): 3.0 GiB activations; 1.0 GiB more were requested; "
         "written to /state/run-out-of-memory-1.txt"
     )
     async with session() as run:
         await run.put(box, ev.RunEnded(2.1, 41, 1, "torch.OutOfMemoryError: CUDA out of memory.\n"))
-        told = "CUDA out of memory in text_encoder.blocks.3 (forward); v shows who held it"
+        told = "CUDA out of memory in text_encoder.blocks.3 (forward); v lists what used it"
         assert [note.message for note in run.app._notifications] == [told]
         await run.press("v")
         assert said in " ".join(run.dashboard.events.text.split())
@@ -418,9 +420,9 @@ async def test_the_palette_finds_every_action() -> None:
         assert len(run.dashboard.tree_view.rows) < before
 
 
-@pytest.mark.parametrize("typed", ["light or dark", "fold all", "pause or go on"])
+@pytest.mark.parametrize("typed", ["light or dark", "fold all", "pause or resume"])
 async def test_a_command_of_the_palette_does_what_its_key_does(typed: str) -> None:
-    key = {"light or dark": "ctrl+t", "fold all": "minus", "pause or go on": "p"}[typed]
+    key = {"light or dark": "ctrl+t", "fold all": "minus", "pause or resume": "p"}[typed]
 
     def seen(run: Session) -> tuple[object, ...]:
         return run.app.theme, len(run.dashboard.tree_view.rows), list(run.sink.submitted)

@@ -118,9 +118,9 @@ def test_what_was_not_called() -> None:
 @pytest.mark.parametrize(
     ("path", "changes", "said"),
     [
-        ("ctx", {"hidden": True}, "Not to be told: an operation on the way stands for the code of several modules"),
+        ("ctx", {"hidden": True}, "Unknown: one operation on the path stands for the code of several modules"),
         ("ctx", {"whole": False, "operations": 100_000}, "Not among the 100,000 operations nearest the loss"),
-        ("ctx", {"whole": False, "operations": 0}, "No graph was looked at"),
+        ("ctx", {"whole": False, "operations": 0}, "No graph was searched"),
         ("ctx", {}, "No operation of this backward leads to it, though it has a gradient"),
     ],
 )
@@ -158,7 +158,7 @@ def test_it_is_waited_for_and_forgotten_with_the_model() -> None:
     assert len(state.log) == before, "what it shows is an event of its own"
     assert "in the next step." in lines(state, "ctx")[0]
     apply(state, ev.PauseChanged(9.0, 10, True))
-    assert "Training is held: esc, then n runs one step." in lines(state, "ctx")[0]
+    assert "Training is paused: esc, then n runs one step." in lines(state, "ctx")[0]
     apply(state, coop_chain(MODEL))
     assert "From the loss" in lines(state, "ctx")[0]
     apply(state, MODEL)

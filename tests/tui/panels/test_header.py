@@ -34,7 +34,7 @@ RUNNING = state_after(*coop_run(40))
 def test_everything_is_there_at_every_width(width: int) -> None:
     shown = text(RUNNING, width)
     assert line_width(header_line(RUNNING, HeaderState(0.008), width)) == width
-    for part in ("●", "coop_like.py", "step", "40", "24.1/s", "loss", "backward", "cost   38 µs"):
+    for part in ("●", "coop_like.py", "step", "40", "24.1/s", "loss", "backward", "overhead   38 µs"):
         assert part in shown
     assert ("ui  0.8%" in shown) is (width >= 90)
 
@@ -53,7 +53,7 @@ def test_nothing_jumps_whatever_the_values(
     state.loss.append(1, loss)
     shown = text(state, width, HeaderState(share))
     assert line_width(header_line(state, HeaderState(share), width)) == width
-    words = ("step ", "loss ", "cost ")
+    words = ("step ", "loss ", "overhead ")
     assert [shown.index(word) for word in words] == [plain.index(word) for word in words]
 
 
@@ -64,8 +64,8 @@ def test_the_step_that_the_run_goes_on_to_is_shown_until_it_is_reached(width: in
     apply(state, ev.CommandApplied(1.0, 40, RunTo(1, 12_345), "run to step 12,345", ()))
     shown = text(state, width)
     assert ("until 12,345" if width == 160 else "40→12.3k") in shown
-    assert [shown.index(word) for word in ("step ", "loss ", "cost ")] == [
-        before.index(word) for word in ("step ", "loss ", "cost ")
+    assert [shown.index(word) for word in ("step ", "loss ", "overhead ")] == [
+        before.index(word) for word in ("step ", "loss ", "overhead ")
     ]
     apply(state, ev.PauseChanged(2.0, 12_345, True))
     assert "until" not in text(state, width)

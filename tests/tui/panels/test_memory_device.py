@@ -154,8 +154,8 @@ def test_every_part_is_explained_with_its_number() -> None:
 
 def test_what_the_driver_hides_is_said() -> None:
     assert "all processes hold 15.0 GiB" in said(HIDDEN)
-    assert "does not tell this one's share" in said(HIDDEN)
-    assert "The driver does not tell what is held;" in said(ALONE)
+    assert "does not report the share of this one" in said(HIDDEN)
+    assert "The driver does not report the memory in use;" in said(ALONE)
     assert "context – (not known)" in said(ALONE)
     assert "cudaMallocAsync" in said(NO_REQUESTS)
     assert "No CUDA device" in words(detail_lines(device_facts(RunState()), 80))

@@ -107,9 +107,7 @@ async def test_a_receipt_and_an_answer_are_said() -> None:
 async def test_what_is_on_its_way_stands_among_the_events() -> None:
     async with session() as run:
         await run.press("v", "u")
-        assert "take the latest change back: waits for the next step boundary" in " ".join(
-            run.dashboard.events.text.split()
-        )
+        assert "undo the latest change: waits for the next step boundary" in " ".join(run.dashboard.events.text.split())
         await run.put(ev.CommandApplied(2.0, 41, Undo(1), "unfroze ctx", ()))
         assert "waits for" not in run.dashboard.events.text
 
@@ -304,7 +302,7 @@ async def test_the_first_bad_step_is_said_and_stays_in_sight(size: tuple[int, in
         await run.press("v")
         events = " ".join(run.dashboard.events.text.split())
         assert said in events
-        assert "held at the next step boundary, as you asked" in events
+        assert "paused at the next step boundary" in events
         if size[0] < 100:
             await run.press("g")
         assert said in " ".join(run.dashboard.gradients.text.split())
