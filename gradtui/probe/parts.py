@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+from torch.optim import Optimizer
 
 from gradtui.probe.commands import CommandDispatcher
 from gradtui.probe.gradients import GradNormCollector, Surroundings
@@ -56,6 +60,7 @@ class ProbeParts:
         )
         self.norms = GradNormCollector(context, often, surroundings)
         self.dispatcher = CommandDispatcher(context, options, self.norms, self.step_sampler, self._paused)
+        self.statistics = self.dispatcher.statistics
         self.oom_reporter = OomReporter(self, allocator, recent, options.write_file)
 
     def phase(self) -> Phase:
@@ -76,6 +81,40 @@ class ProbeParts:
         """Emit the counts and times since the last flush."""
         since = now, self.clock.at(), self.phases.take(now), self.cost.to_report(), self.step_sampler.times.take_own()
         self.emit(self.counter.flush(*since, self.norms.every, self.step_sampler.every, self.norms.dropped))
+
+    def flush_if_due(self, now: int) -> None:
+        """Flush if the last flush was some tenths of a second ago."""
+        if self.counter.is_due(now):
+            with self.hooks.guarded("states"):
+                self.step_sampler.check_requires_grad(now)
+            self.flush(now)
+
+    def refresh_models(self) -> None:
+        """List the models again after a discovery."""
+        if not self.hooks.is_off("models"):
+            with self.hooks.guarded("models"):
+                self.view.refresh(self.counter.steps)
+
+    def lists(self, module: object) -> bool:
+        """Return whether a module or parameter is listed."""
+        return self.view.lists(module)
+
+    def on_registration(self, now: int, holder: nn.Module) -> None:  # noqa: ARG002
+        """Handle the registration of a module or parameter with `holder`. One of the two is listed."""
+        self.view.registered(holder)
+
+    def on_optimizer_init(self, now: int, optimizer: Optimizer) -> None:  # noqa: ARG002
+        """Register an optimizer that has been constructed."""
+        self.view.discovery.register_optimizer(optimizer)
+
+    def on_load_state_pre(self, now: int, optimizer: Optimizer, state: Any) -> None:  # noqa: ARG002
+        """Prepare for the script to load a saved state into an optimizer."""
+        self.view.discovery.register_optimizer(optimizer)
+        self.dispatcher.loading(self.counter.steps, optimizer, state)
+
+    def on_load_state_post(self, now: int) -> None:  # noqa: ARG002
+        """Handle the end of that load, successful or not."""
+        self.dispatcher.loaded()
 
     def _paused(self, is_paused: bool) -> None:
         now = self.clock.now()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from functools import partial
 from time import perf_counter_ns
 from typing import Any
 
@@ -25,9 +26,10 @@ from gradtui.protocol.events import Event
 class Probe:
     """Observes every training run of this process from `attach` to `detach`.
 
-    The methods `on_…` receive the events of a step, in the order in which most scripts cause them. `_on_boundary` runs
-    between two steps, and `_on_step_end` when a step has been executed or skipped. Steps that are not sampled are buffered;
-    `_replay` receives them later, many at once.
+    A step of most scripts is, in this order: `on_zero_grad_pre`, `on_zero_grad_post`, `on_forward_pre` (it calls
+    `_on_boundary`, where commands are applied and the step is sampled or not), `on_forward_post`, `on_backward_pre`,
+    `on_backward_post`, `on_step_pre`, `on_step_post` (it calls `_on_step_end`). The events of steps that are not sampled are
+    buffered, and `_on_buffered` receives them later, many at once.
     """
 
     def __init__(self, emit: Callable[[Event], None], allocator: MemoryCounter, options: ProbeOptions) -> None:
@@ -51,7 +53,7 @@ class Probe:
 
     def attach(self) -> None:
         """Install the hooks."""
-        torch_hooks.install(self.hooks, self, self._scalers, self.step_sampler, self.buffer, self.dispatcher.statistics)
+        torch_hooks.install(self.hooks, self, self._scalers, self.parts)
         clipping.install(self.hooks, self.norms.clippings)
         cuda_graphs.install(self.hooks, self._graphs)
 
@@ -59,41 +61,35 @@ class Probe:
         """Remove the hooks and emit the remaining events. The script's objects keep nothing of gradtui."""
         self.hooks.remove()
         self.buffer.leave()
-        self.hooks.guard("probe", self._finish)
-
-    def _finish(self) -> None:
-        if self.step_sampler.is_exempt:
-            self.counter.sampled_exempt(self._cost.of_step())
-        with self.hooks.guarded("steps"):
-            self._scalers.finish()
-        with self.hooks.guarded("models"):
-            self.view.reconcile(self.counter.steps)
-        with self.hooks.guarded("gradient norms"):
-            self._measure_newest()
-        with self.hooks.guarded("optimizer settings"):
-            self.view.groups.finish(self.counter.steps + 1)
-        with self.hooks.guarded("gradient norms"):
-            self.norms.finish()
-        with self.hooks.guarded("ledger"):
-            self.step_sampler.finish()
-        with self.hooks.guarded("freezes"):
-            self.dispatcher.trainability.detach()
-        self.parts.flush(self.clock.now())
+        self.hooks.guard("probe", partial(self._catch_up, at_end=True))
 
     def report(self) -> None:
         """Emit the counts and measurements made so far. Call it on the training thread."""
         self.buffer.leave()
         self.hooks.guard("probe", self._catch_up)
 
-    def _catch_up(self) -> None:
+    def _catch_up(self, *, at_end: bool = False) -> None:
+        if at_end and self.step_sampler.is_exempt:
+            self.counter.sampled_exempt(self._cost.of_step())
         with self.hooks.guarded("steps"):
             self._scalers.finish()
+        if at_end:
+            with self.hooks.guarded("models"):
+                self.view.reconcile(self.counter.steps)
         with self.hooks.guarded("gradient norms"):
             self._measure_newest()
         with self.hooks.guarded("optimizer settings"):
-            self.view.groups.look(self.counter.steps + 1)
+            if at_end:
+                self.view.groups.finish(self.counter.steps + 1)
+            else:
+                self.view.groups.look(self.counter.steps + 1)
         with self.hooks.guarded("gradient norms"):
             self.norms.catch_up()
+        if at_end:
+            with self.hooks.guarded("ledger"):
+                self.step_sampler.finish()
+            with self.hooks.guarded("freezes"):
+                self.dispatcher.trainability.detach()
         self.parts.flush(self.clock.now())
 
     def on_next_batch(self, now: int) -> None:
@@ -156,7 +152,7 @@ class Probe:
             # While torch.func puts other tensors in place of a model's parameters, their owner is unknown.
             has_parameters = not has_stand_ins(module)
             if has_parameters:
-                self._refresh_models()
+                self.parts.refresh_models()
         if self._evaluation.is_evaluation(module):
             self._evaluation.began(module, now)
             with self.hooks.guarded("ledger"):
@@ -240,7 +236,7 @@ class Probe:
         self._steps.drop_lost(besides=1)
         index = self.view.discovery.register_optimizer(optimizer)
         if self.view.discovery.dirty:
-            self._refresh_models()
+            self.parts.refresh_models()
         if self._boundary_open and (with_closure or index in self._stepped):
             # With a closure the whole iteration runs within this step. Where no forward or backward was observed, as
             # with torch.func, the iteration is over, and commands cannot be applied now.
@@ -271,7 +267,7 @@ class Probe:
         if self.norms.is_due and step.with_closure:
             # A closure's gradients exist only now. They stay as they were applied until they are cleared.
             with self.hooks.guarded("gradient norms"):
-                self.norms.measure_after(self.counter.steps + 1, optimizer)
+                self.norms.measure(self.counter.steps + 1, optimizer, has_run=True)
         self.phases.on_step_post(now)
         self._on_step_end(now, optimizer, skipped=self._scalers.skips(optimizer))
 
@@ -310,33 +306,12 @@ class Probe:
                 self.step_sampler.norms_measured(optimizer, self.norms.latest.by_index, skipped)
         with self.hooks.guarded("freezes"):
             self.dispatcher.freezes.after_step(self.counter.steps, optimizer)
-        self._flush_if_due(now)
+        self.parts.flush_if_due(now)
         if self._steps:
             return
         self._boundary_open = True
         if optimizer is not None:
             self.counter.stop_if_done()
-
-    def registered(self, now: int, holder: nn.Module) -> None:  # noqa: ARG002
-        """Handle the registration of a module or parameter with `holder`. One of the two is listed."""
-        self.view.registered(holder)
-
-    def lists(self, module: object) -> bool:
-        """Return whether a module or parameter is listed."""
-        return self.view.lists(module)
-
-    def on_optimizer_init(self, now: int, optimizer: Optimizer) -> None:  # noqa: ARG002
-        """Register an optimizer that has been constructed."""
-        self.view.discovery.register_optimizer(optimizer)
-
-    def state_loading(self, now: int, optimizer: Optimizer, state: Any) -> None:  # noqa: ARG002
-        """Prepare for the script to load a saved state into an optimizer."""
-        self.view.discovery.register_optimizer(optimizer)
-        self.dispatcher.loading(self.counter.steps, optimizer, state)
-
-    def state_loaded(self, now: int) -> None:  # noqa: ARG002
-        """Handle the end of that load, successful or not."""
-        self.dispatcher.loaded()
 
     def _begin_buffering(self, now: int, module: nn.Module) -> None:
         """Buffer this step and the next ones, if the loop is simple and no part samples them."""
@@ -375,7 +350,7 @@ class Probe:
         with self.hooks.guarded("optimizer settings"):
             self.view.groups.look(step, is_over)
         self.norms.poll()
-        self._flush_if_due(events[-1])
+        self.parts.flush_if_due(events[-1])
         if self.step_sampler.steps_until_due(self.counter.steps) == 0:
             self.buffer.steps_left = 0
 
@@ -390,7 +365,7 @@ class Probe:
         steps = self.counter.replayed(work.backwards, work.optimizers, by_hand=self._is_by_hand())
         if steps:
             self._cost.steps_ended((now,) * steps)
-        self._flush_if_due(now)
+        self.parts.flush_if_due(now)
         self.counter.stop_if_done()
 
     def _measure_newest(self) -> None:
@@ -406,17 +381,6 @@ class Probe:
             is_measured = self.norms.measure_late(self.counter.steps, optimizer)
             if is_measured and self.step_sampler.extent is not Extent.WHOLE:
                 self.step_sampler.norms_measured(optimizer, self.norms.latest.by_index, skipped=False)
-
-    def _refresh_models(self) -> None:
-        if not self.hooks.is_off("models"):
-            with self.hooks.guarded("models"):
-                self.view.refresh(self.counter.steps)
-
-    def _flush_if_due(self, now: int) -> None:
-        if self.counter.is_due(now):
-            with self.hooks.guarded("states"):
-                self.step_sampler.check_requires_grad(now)
-            self.parts.flush(now)
 
     def _is_by_hand(self) -> bool:
         """Return whether the script updates its parameters itself: no optimizer has stepped, and none is alive that could."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Iterable
-from contextlib import nullcontext
 from functools import partial
 from time import perf_counter_ns
 from typing import Any
@@ -127,10 +126,9 @@ class GradNormCollector:
             early = True
             self.epochs.ends()
         may = not waits or early or self._is_free or self._watched.is_requested
+        may = may and not self._hooks.is_off("gradient norms")
         free, length = self._is_free, self._view.round_length
         self.is_due = may and self._cadence.is_due(executed, length, wanted=free, early=early)
-        if self._hooks.is_off("gradient norms"):
-            self.is_due = False
         self.clippings.begin(on=self.is_due)
         self.poll()
 
@@ -212,13 +210,14 @@ class GradNormCollector:
                 if not has_room(self._devices):
                     self._without_room += 1
                     return
-                with of_this_process.apart(self._devices), self._times.own() if self._times.is_on else nullcontext():
+                with of_this_process.apart(self._devices), self._times.own():
                     self.micro_steps.ended(step, parameters, self._loss_scale())
 
     def measure(self, step: int, optimizer: Optimizer | None, *, has_run: bool = False) -> None:
         """Measure the gradients that `optimizer` (None: the script itself) applies as `step`.
 
-        `has_run`: see `measure_after`. Nothing is measured where the script would observe gradtui's operations.
+        With `has_run` the parameters were already updated, or there is no optimizer's step. Nothing is measured where the
+        script would observe gradtui's operations.
         """
         began = perf_counter_ns()
         with self._aside():
@@ -260,7 +259,7 @@ class GradNormCollector:
         if not has_room(self._devices):
             self._without_room += 1
             return
-        with of_this_process.apart(self._devices), self._times.own() if self._times.is_on else nullcontext():
+        with of_this_process.apart(self._devices), self._times.own():
             self._meter.measure(step, gradients, self._loss, scale, clipping)
             self._loss = None
             if self._wanted or self._watched.is_requested:
@@ -270,10 +269,6 @@ class GradNormCollector:
                     self._statistics.before_step(step, known, scale, has_run, watched)
                 with self._hooks.guarded("gradient histograms"):
                     self._watched.before_step(step, known, scale)
-
-    def measure_after(self, step: int, optimizer: Optimizer | None) -> None:
-        """Measure as `measure` does, after the parameters were updated or without an optimizer's step."""
-        self.measure(step, optimizer, has_run=True)
 
     def _clipped(self) -> None:
         """Handle a clipping call, of a step without an optimizer or before an optimizer's step."""
@@ -295,11 +290,7 @@ class GradNormCollector:
             with self._hooks.guarded("first bad step"):
                 self.bad_steps.stepped()
             return
-        with (
-            self._aside(),
-            of_this_process.apart(self._devices),
-            self._times.own() if self._times.is_on else nullcontext(),
-        ):
+        with self._aside(), of_this_process.apart(self._devices), self._times.own():
             with self._hooks.guarded("first bad step"):
                 self.bad_steps.stepped()
             if not operations_are_observed():
@@ -315,11 +306,6 @@ class GradNormCollector:
         self.bad_steps.tree_changed(moved)
         self._watched.tree_changed()
         self.by_hand.tree_changed(moved)
-
-    def finish(self) -> None:
-        """Deliver the remaining readings at the end of the run."""
-        self._loss = None
-        self.catch_up()
 
     def catch_up(self) -> None:
         """Deliver the readings under way and any per-parameter norms that were held back. May wait for the device."""

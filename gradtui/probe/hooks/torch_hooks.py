@@ -27,7 +27,13 @@ from gradtui.own_frames import hide, strip_own_frames
 from gradtui.probe.autograd import recomputation
 from gradtui.probe.commands import PinnedNormStats
 from gradtui.probe.hooks.module_calls import module_call
-from gradtui.probe.hooks.protocols import GradScalerListener, HookListener, OperationObserver
+from gradtui.probe.hooks.protocols import (
+    GradScalerListener,
+    HookedParts,
+    HookListener,
+    ModelListener,
+    OperationObserver,
+)
 from gradtui.probe.runtime import HookSet
 from gradtui.probe.steps import BACKWARD, DATA, STEP, ZERO_GRAD, HookEventBuffer
 from gradtui.probe.torch_private.dynamo_frames import leave_to_python
@@ -36,27 +42,21 @@ from gradtui.probe.torch_private.private_names import backward_owner, current_gr
 Function = Callable[..., Any]
 
 
-def install(
-    hooks: HookSet,
-    listener: HookListener,
-    scalers: GradScalerListener,
-    step_sampler: OperationObserver,
-    marks: HookEventBuffer,
-    statistics: PinnedNormStats,
-) -> None:
+def install(hooks: HookSet, listener: HookListener, scalers: GradScalerListener, parts: HookedParts) -> None:
     """Install every wrapper and hook; `hooks.remove()` removes them.
 
-    The wrappers first try to append each event of a step to the buffer `marks`. They report the events that the buffer does
-    not accept to the listener at once. While the script's forward and backward run, `statistics` pins the norm statistics.
+    The wrappers first try to append each event of a step to the buffer. They report the events that the buffer does not
+    accept to the listener at once. While the script's forward and backward run, norm statistics are pinned.
     """
+    marks, step_sampler, statistics = parts.buffer, parts.step_sampler, parts.statistics
     hooks.patch(
         nn.Module, "__call__", lambda original: module_call(original, hooks, listener, step_sampler, marks, statistics)
     )
     owner, name = backward_owner()
     hooks.patch(owner, name, lambda original: _backward(original, hooks, listener, step_sampler, marks, statistics))
     recomputation.install(hooks, step_sampler.recomputation)
-    hooks.patch(Optimizer, "__init__", lambda original: _init(original, hooks, "optimizer", listener.on_optimizer_init))
-    hooks.patch(Optimizer, "load_state_dict", lambda original: _load_state(original, hooks, listener))
+    hooks.patch(Optimizer, "__init__", lambda original: _init(original, hooks, "optimizer", parts.on_optimizer_init))
+    hooks.patch(Optimizer, "load_state_dict", lambda original: _load_state(original, hooks, parts))
     for clearing in (Optimizer, nn.Module):
         hooks.patch(clearing, "zero_grad", lambda original: _zero_grad(original, hooks, listener, marks))
     scaler = torch.amp.GradScaler
@@ -66,7 +66,7 @@ def install(
     iterator = data_loader_iterator()
     if iterator is not None:
         hooks.patch(iterator, "__next__", lambda original: _next_batch(original, hooks, listener, marks))
-    registered = _registration_hook(hooks, listener)
+    registered = _registration_hook(hooks, parts)
     hooks.keep(register_module_module_registration_hook(registered))
     hooks.keep(register_module_parameter_registration_hook(registered))
     hooks.keep(register_optimizer_step_pre_hook(_step_pre_hook(hooks, listener, marks)))
@@ -154,11 +154,11 @@ def _init(
     return leave_to_python(hide(__init__))
 
 
-def _load_state(original: Function, hooks: HookSet, listener: HookListener) -> Function:
+def _load_state(original: Function, hooks: HookSet, listener: ModelListener) -> Function:
     @functools.wraps(original)
     def load_state_dict(self: Any, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
         if hooks.active:
-            hooks.run("resume", listener.state_loading, self, state_dict)
+            hooks.run("resume", listener.on_load_state_pre, self, state_dict)
         try:
             return original(self, state_dict, *args, **kwargs)
         except BaseException as error:
@@ -166,12 +166,12 @@ def _load_state(original: Function, hooks: HookSet, listener: HookListener) -> F
             raise
         finally:
             if hooks.active:
-                hooks.run("resume", listener.state_loaded)
+                hooks.run("resume", listener.on_load_state_post)
 
     return leave_to_python(hide(load_state_dict))
 
 
-def _registration_hook(hooks: HookSet, listener: HookListener) -> Callable[..., None]:
+def _registration_hook(hooks: HookSet, listener: ModelListener) -> Callable[..., None]:
     """Return torch's registration hook, which passes on only what concerns a listed module or parameter.
 
     torch calls it whenever a module or parameter becomes a part of a module.
@@ -179,7 +179,7 @@ def _registration_hook(hooks: HookSet, listener: HookListener) -> Callable[..., 
 
     def registered(holder: nn.Module, name: str, part: Any) -> None:  # noqa: ARG001 - as torch calls it
         if hooks.active and (listener.lists(holder) or listener.lists(part)):
-            hooks.run("models", listener.registered, holder)
+            hooks.run("models", listener.on_registration, holder)
 
     return leave_to_python(registered)
 

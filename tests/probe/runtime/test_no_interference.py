@@ -30,6 +30,7 @@ from gradtui.probe.gradients.grad_stats import GradStats
 from gradtui.probe.gradients.micro_steps import MicroSteps
 from gradtui.probe.gradients.nonfinite import NonFiniteDetector
 from gradtui.probe.hooks import torch_hooks
+from gradtui.probe.parts import ProbeParts
 from gradtui.probe.probe import Probe
 from gradtui.probe.runtime.failures import MAX_FAILURES
 from gradtui.protocol.commands import FollowMicroSteps
@@ -317,7 +318,11 @@ def test_the_scripts_profiler_counts_its_own_operations_only() -> None:
 
 LISTENERS = [
     (kind, name)
-    for kind, protocol in ((Probe, torch_hooks.HookListener), (GradScalers, torch_hooks.GradScalerListener))
+    for kind, protocol in (
+        (Probe, torch_hooks.HookListener),
+        (ProbeParts, torch_hooks.ModelListener),
+        (GradScalers, torch_hooks.GradScalerListener),
+    )
     for name in {name: None for base in reversed(protocol.__mro__) for name in vars(base)}
     if name.startswith("on_") or name.endswith(("began", "ended", "made", "scaled", "stepping", "stepped"))
 ]
@@ -338,10 +343,12 @@ def everything(model: nn.Module) -> None:
         scaler.update()
         with torch.no_grad():
             model(x)
+    optimizer.load_state_dict(optimizer.state_dict())
+    model.add_module("identity", nn.Identity())
 
 
 def test_the_listeners_methods_are_all_there() -> None:
-    assert len(LISTENERS) == 15
+    assert len(LISTENERS) == 18
 
 
 def bits(model: nn.Module) -> list[bytes]:
