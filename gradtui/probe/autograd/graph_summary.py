@@ -56,7 +56,7 @@ class Regions:
     reentrant: dict[int, int] = field(default_factory=dict)
     """Sequence number of a reentrant region's node -> module."""
     hidden: dict[int, HiddenRegion] = field(default_factory=dict)
-    """Sequence number of a reentrant region's node -> what is known about the region before backward runs it again."""
+    """Sequence number of a reentrant region's node -> the region's saved tensors before backward runs it again."""
 
 
 @dataclass
