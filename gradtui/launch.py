@@ -154,5 +154,5 @@ def _conclude(reporter: PlainReporter, dropped: int, files: InterventionFiles, f
     for part in (report, interventions, summary):
         try:
             part()
-        except Exception as error:  # noqa: BLE001 - a mistake of ours never changes the script's ending
+        except Exception as error:  # noqa: BLE001 - an error of gradtui never changes the script's ending
             reporter.say(f"the {part.__name__} failed: {type(error).__name__}: {error}")

@@ -19,7 +19,7 @@ from gradtui.protocol import commands
 from gradtui.protocol.commands import Command, Intervention, SetTrainable
 
 
-class BadEntry(ValueError):  # noqa: N818 - it is an answer, not an error of ours
+class BadEntry(ValueError):  # noqa: N818 - it is an answer, not an error of gradtui
     """A dictionary that describes no command. The message is one line."""
 
 

@@ -39,7 +39,7 @@ def gradients_measured(state: RunState, event: ev.GradientsMeasured) -> None:
         state.history.append(event.step, event.norms)
         # Gone through once, not at every step of a run that is lost.
         if was_finite and event.total is not None and not math.isfinite(event.total):
-            _tell_not_finite(state.tree, event.norms)
+            _mark_not_finite(state.tree, event.norms)
         _renew_states(state.tree, event)
 
 
@@ -86,7 +86,7 @@ def _summarise(summary: NormSummary, step: int, total: float, *, as_applied: boo
         summary.largest, summary.largest_step = total, step
 
 
-def _tell_not_finite(tree: TreeState, norms: Sequence[float | None]) -> None:
+def _mark_not_finite(tree: TreeState, norms: Sequence[float | None]) -> None:
     """Set the state that trained parameters will have at the next sampled step: a held run may have none for a long time."""
     trained, broken = ParameterState.TRAINED.value, ParameterState.NOT_FINITE.value
     tree.states = "".join(

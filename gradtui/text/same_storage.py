@@ -27,11 +27,11 @@ def same_storage_text(tree: TreeState, index: int, optimizers: Sequence[Optimize
 
 def same_storage_lines(tree: TreeState, optimizers: Sequence[OptimizerInfo]) -> list[str]:
     """Return a line for each group of such parameters."""
-    told: set[str] = set()
+    named: set[str] = set()
     lines = []
     for index, info in enumerate(tree.parameters):
-        if info.same_storage and info.path not in told:
-            told.update(info.same_storage)
+        if info.same_storage and info.path not in named:
+            named.update(info.same_storage)
             lines.append(same_storage_text(tree, index, optimizers) or "")
     return lines[:_MAX_LINES]
 

@@ -126,7 +126,7 @@ def install(hooks: HookSet, recomputation: Recomputation) -> None:
         hooks.patch(hook, "__init__", lambda original: _init(original, hooks, recomputation))
 
 
-def tell_nested(hooks: HookSet, recomputation: Recomputation, outputs: Any) -> None:
+def note_nested(hooks: HookSet, recomputation: Recomputation, outputs: Any) -> None:
     """Report a backward that does not end the script's own: one within another, or a compiler's."""
     if hooks.active and recomputation.on:
         hooks.guard("recomputation", recomputation.nested, outputs)

@@ -45,7 +45,7 @@ class SavedOwners:
         for tensor in tensors:
             try:
                 node = tensor.grad_fn
-            except Exception:  # noqa: BLE001 - one that autograd forbids to look at: a view that was written to
+            except Exception:  # noqa: BLE001 - autograd forbids access to it: a view that was written to
                 continue
             if node is not None:
                 waiting.append(node)

@@ -30,7 +30,7 @@ class HookListener(Protocol):
 
 
 class ModelListener(Protocol):
-    """Is told of changes of models and optimizers, which may come at any time in a step. Also through `HookSet.run`."""
+    """Receives changes of models and optimizers, which may come at any time in a step. Also through `HookSet.run`."""
 
     def lists(self, module: object) -> bool: ...
     def on_registration(self, now: int, holder: nn.Module) -> None: ...

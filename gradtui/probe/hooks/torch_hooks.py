@@ -96,7 +96,7 @@ def _backward(  # noqa: C901 - as its one inner function
             # Not a parameter of its own: Python would unpack and repack the argument tuple at every step.
             outputs = args[0] if args else kwargs.get("tensors")
             if not hooks.active or current_graph_task_id() != -1 or _is_traced(outputs):
-                recomputation.tell_nested(hooks, step_sampler.recomputation, outputs)
+                recomputation.note_nested(hooks, step_sampler.recomputation, outputs)
                 return original(*args, **kwargs)
             hooks.listen_here()
         is_holding = is_here = False

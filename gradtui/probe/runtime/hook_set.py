@@ -275,7 +275,7 @@ class HookSet:
 
     def passes(self, error: BaseException) -> None:
         """Report an exception of the script that passes through a wrapper, and strip gradtui's frames from its traceback."""
-        self._tell_of(error, ends=False)
+        self._report(error, ends=False)
         self.strip(error)
 
     @staticmethod
@@ -286,10 +286,10 @@ class HookSet:
 
     def ends(self, error: BaseException) -> None:
         """Report an exception that ends the script, and strip gradtui's frames from its traceback."""
-        self._tell_of(error, ends=True)
+        self._report(error, ends=True)
         strip_own_frames(error)
 
-    def _tell_of(self, error: BaseException, *, ends: bool) -> None:
+    def _report(self, error: BaseException, *, ends: bool) -> None:
         if self.active:
             self.guard("exceptions", self._raised, error, ends)
 

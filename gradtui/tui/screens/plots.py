@@ -120,7 +120,7 @@ class PlotScreen(ModalScreen[None]):
         """Redraw the view with the current data."""
         try:
             self.plot_view.renew()
-            self._tell_frame()
+            self._update_frame()
             before, self._watches = self._watches, self._to_watch()
             if self._watches != before:
                 self._action_context.watched.watch(self._watches)
@@ -140,7 +140,7 @@ class PlotScreen(ModalScreen[None]):
     def _actions(self) -> list[Action]:
         return plot_footer(self._plot_settings.view, self._others)
 
-    def _tell_frame(self) -> None:
+    def _update_frame(self) -> None:
         view, plot = self._plot_settings.view, self.plot_view.plot
         tabs = [
             f"[bold $primary]{each.title}[/]"

@@ -128,7 +128,7 @@ class UiThread:
         driver_class = bound_driver(self._terminal)
         try:
             self._run_app(driver_class)
-        except BaseException:  # noqa: BLE001 (nothing of ours may reach the script, whatever it is)
+        except BaseException:  # noqa: BLE001 (no error of gradtui may reach the script)
             self.crash = self.crash or traceback.format_exc()
         finally:
             driver = driver_class.current
