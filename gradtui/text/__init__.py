@@ -23,7 +23,7 @@ from gradtui.text.nonfinite import nonfinite_text
 from gradtui.text.out_of_memory import oom_headline, oom_place, oom_report
 from gradtui.text.parameters import cause_of, moved_text, problem_lines, state_reason, why_never
 from gradtui.text.same_storage import same_storage_lines, same_storage_text
-from gradtui.text.units import BYTES_WIDTH, DASH, bytes_text, plural, size_text
+from gradtui.text.units import BYTES_WIDTH, DASH, bytes_text, plural, short_bytes, size_text
 from gradtui.text.unregistered_modules import unregistered_lines
 
 __all__ = [
@@ -56,6 +56,7 @@ __all__ = [
     "same_storage_lines",
     "same_storage_text",
     "schedule_lines",
+    "short_bytes",
     "size_text",
     "state_reason",
     "stop_text",

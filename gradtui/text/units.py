@@ -39,6 +39,11 @@ def bytes_text(size: int | None) -> str:
     return f"{number:>4} {_UNITS[unit]:<3}"
 
 
+def short_bytes(size: int | None) -> str:
+    """Format bytes with three digits, without padding: `48.1 MiB`."""
+    return bytes_text(size).strip()
+
+
 def three_digits(value: float) -> str:
     """Format a number below 1,000 with three digits."""
     if value < 9.995:

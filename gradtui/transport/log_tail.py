@@ -45,8 +45,6 @@ class LogTail:
     def __init__(self, path: str | os.PathLike[str], *, max_lines: int = 2000, offset: int = 0) -> None:
         """Follow `path` from byte `offset` on, keeping `max_lines` lines. The file need not exist yet."""
         self.path = os.fspath(path)
-        self.skipped_bytes = 0
-        """Bytes that were never read because too much was written between two polls."""
         self._max_lines = max_lines
         self._offset = offset
         self._screen = _Screen(max_lines)
@@ -88,7 +86,6 @@ class LogTail:
     def _skip_to_line_start(self, data: bytes, skipped: int) -> bytes:
         """Drop the partial line at the head of `data`, add a line with the number of missing bytes, and start a new line."""
         head = data.find(b"\n") + 1
-        self.skipped_bytes += skipped + head
         self._decoder.reset()
         self._pending = ""
         self._screen.note(f"[{skipped + head:,} bytes not shown]")

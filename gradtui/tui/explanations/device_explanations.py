@@ -10,7 +10,7 @@ from gradtui.protocol.events import DeviceSampled
 from gradtui.state.reconciliation import PartName, Reconciliation, reconcile
 from gradtui.state.run_state import RunState
 from gradtui.tui.explanations.memory_device import ROLES
-from gradtui.tui.rendering import DASH, DetailRow, bytes_text, printable
+from gradtui.tui.rendering import DASH, DetailRow, printable, short_bytes
 
 MEANINGS: dict[PartName, str] = {
     "requested": "the bytes requested. The categories of a phase and its `other` divide this up, as of that phase's end.",
@@ -44,37 +44,29 @@ def device_facts(state: RunState) -> list[DetailRow]:
         return [DetailRow("device", (("No CUDA device is in use.", "text"),))]
     rows = [DetailRow("device", ((_question(sample, found), "strong"),))]
     for part in reversed(found.parts):
-        size = bytes_text(part.size).strip() if part.size is not None else f"{DASH} (not known)"
+        size = short_bytes(part.size) if part.size is not None else f"{DASH} (not known)"
         rows.append(DetailRow(part.name, ((f"{size} ", ROLES[part.name]), (MEANINGS[part.name], "text"))))
     if found.other_processes is not None:
-        rows.append(DetailRow("others", ((f"{_size(found.other_processes)} are held by other processes.", "text"),)))
+        rows.append(
+            DetailRow("others", ((f"{short_bytes(found.other_processes)} are held by other processes.", "text"),))
+        )
     if sample.allocated_peak is not None:
         rows.append(DetailRow("at most", ((_peaks(sample), "muted"),)))
     return rows
 
 
 def _question(sample: DeviceSampled, found: Reconciliation) -> str:
-    torch_says = (
-        f"torch.cuda.memory_allocated() is {_size(sample.allocated)}, memory_reserved() {_size(sample.reserved)}"
-    )
+    allocated, reserved = short_bytes(sample.allocated), short_bytes(sample.reserved)
+    torch_says = f"torch.cuda.memory_allocated() is {allocated}, memory_reserved() {reserved}"
     where = f" on {printable(sample.source)}" if sample.source != "host" else ""
-    if found.scope == "process":
-        return (
-            f"The driver (nvidia-smi) says that this process holds {_size(found.total)}{where}; {torch_says}. The rest:"
-        )
-    if found.scope == "device":
-        return (
-            f"The driver (nvidia-smi) says that all processes hold {_size(found.total)}{where}; {torch_says}. The rest:"
-        )
-    return f"The driver does not report the memory in use{where}; {torch_says}."
+    if found.scope is None:
+        return f"The driver does not report the memory in use{where}; {torch_says}."
+    who = "this process holds" if found.scope == "process" else "all processes hold"
+    return f"The driver (nvidia-smi) says that {who} {short_bytes(found.total)}{where}; {torch_says}. The rest:"
 
 
 def _peaks(sample: DeviceSampled) -> str:
     return (
-        f"{_size(sample.allocated_peak)} allocated and {_size(sample.reserved_peak)} reserved, since the run began or the "
-        "script reset its peaks."
+        f"{short_bytes(sample.allocated_peak)} allocated and {short_bytes(sample.reserved_peak)} reserved, since the run began "
+        "or the script reset its peaks."
     )
-
-
-def _size(size: int | None) -> str:
-    return bytes_text(size).strip()

@@ -32,10 +32,10 @@ from gradtui.tui.rendering import (
     MEANINGS,
     DetailRow,
     Span,
-    bytes_text,
     norm_text,
     printable,
     shape_text,
+    short_bytes,
     state_letter,
     text_rows,
     why_so,
@@ -52,7 +52,7 @@ def explain(state: RunState, row: int) -> list[DetailRow]:
 
 
 def _buffer(state: RunState, info: BufferInfo) -> list[DetailRow]:
-    tensor = f"{shape_text(info.shape)} {info.dtype}, {plural(info.count, 'element')}, {bytes_text(info.bytes).strip()}"
+    tensor = f"{shape_text(info.shape)} {info.dtype}, {plural(info.count, 'element')}, {short_bytes(info.bytes)}"
     kept = (
         "It is persistent: state_dict has it." if info.persistent else "It is not persistent: state_dict leaves it out."
     )
@@ -71,7 +71,7 @@ def _parameter(state: RunState, index: int) -> list[DetailRow]:
     info = state.tree.parameters[index]
     kind = state_of(state.tree, index)
     chain = chain_facts(state, ~index)
-    tensor = f"{shape_text(info.shape)} {info.dtype}, {plural(info.count, 'element')}, {bytes_text(info.bytes).strip()}"
+    tensor = f"{shape_text(info.shape)} {info.dtype}, {plural(info.count, 'element')}, {short_bytes(info.bytes)}"
     rows = [
         DetailRow("state", (state_letter(kind.value), (f" {STATE_NAMES[kind]}", "strong"))),
         *text_rows("", MEANINGS[kind]),
@@ -114,7 +114,7 @@ def _module(state: RunState, index: int) -> list[DetailRow]:
     known = letters.total() > letters["-"]
     trainable = f"{sums.trainable:,} trainable" if known else "which train is not known yet"
     elements = f"{plural(sums.parameters, 'element')} ({trainable})"
-    parameters = f"{plural(module.subtree_parameters, 'tensor')}, {elements}, {_size(sums.bytes)}"
+    parameters = f"{plural(module.subtree_parameters, 'tensor')}, {elements}, {short_bytes(sums.bytes)}"
     rows = [DetailRow("type", ((printable(module.type_name), "strong"),))]
     if module.subtree_modules > 1:
         rows.append(DetailRow("contains", ((f"{module.subtree_modules - 1:,} modules", "text"),)))
@@ -177,7 +177,7 @@ def _pending(state: RunState, index: int) -> list[DetailRow]:
 
 
 def _stored(state: RunState, index: int, kind: ParameterState) -> str:
-    size = bytes_text(state.tree.parameters[index].bytes).strip()
+    size = short_bytes(state.tree.parameters[index].bytes)
     if state.tree.trainable[index] == "1" and kind not in (ParameterState.UNREACHED, ParameterState.UNKNOWN):
         return f"Its gradient takes another {size} between backward and zero_grad."
     if state.tree.trainable[index] == "0":
@@ -197,8 +197,8 @@ def _recomputed(state: RunState, index: int) -> list[DetailRow]:
     if found is None or saved is None:
         return []
     again, inputs = found
-    size = "How much was not seen" if again is None else _size(again)
-    kept = f"; the checkpoint keeps {_size(inputs)} for that, its inputs" if inputs else ""
+    size = "How much was not seen" if again is None else short_bytes(again)
+    kept = f"; the checkpoint keeps {short_bytes(inputs)} for that, its inputs" if inputs else ""
     words = f"{size}: backward computes it again instead of autograd keeping it{kept} (step {saved.step:,})."
     return [DetailRow("recomputed", ((words, "text"),))]
 
@@ -210,16 +210,12 @@ def _height(state: RunState, index: int) -> list[DetailRow]:
     if step is None or height is None:
         return []
     own = ", the highest of the whole step" if height == step.peak else ""
-    words = f"{_size(height)} were held in all while it ran, forward or backward{own} (step {step.step:,})."
+    words = f"{short_bytes(height)} were held in all while it ran, forward or backward{own} (step {step.step:,})."
     return [DetailRow("highest", ((words, "text"),))]
 
 
 def _lower(sentence: str) -> str:
     return sentence[0].lower() + sentence[1:]
-
-
-def _size(size: int) -> str:
-    return bytes_text(size).strip()
 
 
 def _norm_words(state: RunState, norm: float | None) -> str:

@@ -7,7 +7,18 @@ from gradtui.protocol.vocabulary import Holding, Phase
 from gradtui.state.run_state import RunState
 from gradtui.text import plural
 from gradtui.tui.charts.request import PlotRequest, Series
-from gradtui.tui.rendering import BLANK, Line, bytes_text, elide_start, fit, pad, printable, share_text, wrap
+from gradtui.tui.rendering import (
+    BLANK,
+    Line,
+    bytes_text,
+    elide_start,
+    fit,
+    pad,
+    printable,
+    share_text,
+    short_bytes,
+    wrap,
+)
 
 CURVE_ROWS = 11
 
@@ -24,7 +35,7 @@ def step_lines(state: RunState, width: int) -> list[Line]:
     step = state.traced
     if step is None:
         return []
-    peak = f"{bytes_text(step.peak).strip()} at its highest, in {step.peak_phase}{_at(state, step)}"
+    peak = f"{short_bytes(step.peak)} at its highest, in {step.peak_phase}{_at(state, step)}"
     lines = [*wrap(((f"Step {step.step:,}: ", "strong"), (peak, "text")), width), BLANK]
     lines += [fit(line, width) for line in _holdings(state, step, width)]
     lines.append(BLANK)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gradtui.protocol.vocabulary import Setting
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import optimizers_of
-from gradtui.tui.rendering import DetailRow, bytes_text, printable, text_rows
+from gradtui.tui.rendering import DetailRow, printable, short_bytes, text_rows
 
 
 def optimizer_facts(state: RunState, parameter: int) -> list[DetailRow]:
@@ -69,9 +69,5 @@ def state_bytes(state: RunState, path: str) -> list[DetailRow]:
         return []
     if not read.bytes:
         return text_rows("optimizer", f"No optimizer keeps any state for it (step {read.step:,}).")
-    parts = ", ".join(f"{printable(name) or 'the rest'} {_size(size)}" for name, size in read.entries)
-    return text_rows("optimizer", f"State {_size(read.bytes)}: {parts} (step {read.step:,}).")
-
-
-def _size(size: int) -> str:
-    return bytes_text(size).strip()
+    parts = ", ".join(f"{printable(name) or 'the rest'} {short_bytes(size)}" for name, size in read.entries)
+    return text_rows("optimizer", f"State {short_bytes(read.bytes)}: {parts} (step {read.step:,}).")

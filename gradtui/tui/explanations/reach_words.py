@@ -8,7 +8,7 @@ from gradtui.state.model_records import model_records
 from gradtui.state.run_state import RunState, TreeState
 from gradtui.state.selectors import kept_for, measured_step, saved_bytes, subtree
 from gradtui.text import record_text, why_it_stops, why_not_entered
-from gradtui.tui.rendering import bytes_text, printable
+from gradtui.tui.rendering import printable, short_bytes
 
 _EARLIER_SHOWN = 8
 
@@ -67,8 +67,8 @@ def saved_words(state: RunState, index: int) -> str:
         return f"Nothing for backward{_why_nothing(tree, index)} (step {step:,})."
     share = f", {whole / saved.total:.0%} of all" if saved.total > 0 and step == saved.step else ""
     own = saved.by_module[index]
-    inside = f"; {_size(own)} by its own operations" if own != whole else ""
-    return f"{_size(whole)} for backward{share}{inside} (step {step:,}){_why(tree, index)}."
+    inside = f"; {short_bytes(own)} by its own operations" if own != whole else ""
+    return f"{short_bytes(whole)} for backward{share}{inside} (step {step:,}){_why(tree, index)}."
 
 
 def _why(tree: TreeState, index: int) -> str:
@@ -117,7 +117,3 @@ def model_lines(state: RunState, index: int) -> list[tuple[str, str]]:
 def _names(tree: TreeState, indices: list[int]) -> str:
     first = printable(tree.modules[indices[0]].path)
     return first if len(indices) == 1 else f"{first} and {len(indices) - 1:,} more"
-
-
-def _size(size: int) -> str:
-    return bytes_text(size).strip()

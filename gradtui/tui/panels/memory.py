@@ -23,7 +23,7 @@ from gradtui.tui.explanations.memory_device import device_lines
 from gradtui.tui.panels.memory_bars import MemoryOptions, phase_rows
 from gradtui.tui.panels.memory_legend import legend, names_only
 from gradtui.tui.plots.table import Table, joined
-from gradtui.tui.rendering import BLANK, DASH, Line, Span, bytes_text, fit, line_width, printable, share_text, wrap
+from gradtui.tui.rendering import BLANK, DASH, Line, Span, fit, line_width, printable, share_text, short_bytes, wrap
 from gradtui.tui.widgets import LineView
 
 MAIN_PHASES = (Phase.LOAD, Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)
@@ -153,7 +153,7 @@ def _graphs_line(state: RunState) -> list[Line]:
     if graphs is None or not graphs.forwards:
         return []
     forwards = f"{'≥' if graphs.at_least else ''}{graphs.forwards:,} forward{'' if graphs.forwards == 1 else 's'}"
-    words = f"graphs of {forwards} alive since step {graphs.since_step:,}: {bytes_text(graphs.bytes).strip()}"
+    words = f"graphs of {forwards} alive since step {graphs.since_step:,}: {short_bytes(graphs.bytes)}"
     return [(("▲ ", "warning"), (words, "muted"))]
 
 
@@ -180,7 +180,7 @@ def _peak_owner(state: RunState, phase: Phase, peak: int) -> str:
 
 def _peak_words(phase: Phase, record: PhaseRecord, owner: str) -> str:
     whose = f" with {printable(owner)}" if owner else ""
-    return f"peak so far {'' if record.peak_exact else '≥'}{bytes_text(record.peak).strip()} in {phase}{whose}"
+    return f"peak so far {'' if record.peak_exact else '≥'}{short_bytes(record.peak)} in {phase}{whose}"
 
 
 def _device_line(device: DeviceSampled | None) -> list[Line]:
@@ -188,19 +188,19 @@ def _device_line(device: DeviceSampled | None) -> list[Line]:
         return []
     parts: list[str] = []
     if device.host_rss is not None:
-        parts.append(f"host {bytes_text(device.host_rss).strip()}{_of(device.host_total)}")
+        parts.append(f"host {short_bytes(device.host_rss)}{_of(device.host_total)}")
     if device.device_used is not None:
-        own = f", this process {bytes_text(device.device_process).strip()}" if device.device_process is not None else ""
-        parts.append(f"device {bytes_text(device.device_used).strip()}{_of(device.device_total)}{own}")
+        own = f", this process {short_bytes(device.device_process)}" if device.device_process is not None else ""
+        parts.append(f"device {short_bytes(device.device_used)}{_of(device.device_total)}{own}")
     if device.reserved is not None:
-        parts.append(f"reserved {bytes_text(device.reserved).strip()}")
+        parts.append(f"reserved {short_bytes(device.reserved)}")
     if device.utilisation is not None:
         parts.append(f"busy {share_text(device.utilisation).strip()}")
     return [((" · ".join(parts or [f"host {DASH}"]), "muted"),)]
 
 
 def _of(total: int | None) -> str:
-    return "" if total is None else f" of {bytes_text(total).strip()}"
+    return "" if total is None else f" of {short_bytes(total)}"
 
 
 def memory_request(state: RunState, width: int, height: int) -> PlotRequest | None:

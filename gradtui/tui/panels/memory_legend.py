@@ -6,7 +6,7 @@ from gradtui.protocol.events import MemoryMeasured
 from gradtui.state.run_state import RunState
 from gradtui.tui.panels.memory_bars import distinct_peak
 from gradtui.tui.panels.memory_parts import NAME_WIDTH, SHORT_NAME_WIDTH, Part, parts_of, sample
-from gradtui.tui.rendering import BYTES_WIDTH, Line, Span, bytes_text, pad
+from gradtui.tui.rendering import BYTES_WIDTH, Line, Span, bytes_text, pad, short_bytes
 
 _GAP = 1
 _SAMPLE_WIDTH = 2
@@ -41,7 +41,7 @@ def names_only(breakdown: MemoryMeasured, state: RunState, *, colour: bool) -> L
 def _heading(breakdown: MemoryMeasured, width: int) -> Line:
     peak = distinct_peak(breakdown)
     bound = "" if breakdown.peak_exact else "≥"
-    ending = "" if peak is None else f", peak {bound}{bytes_text(peak).strip()}"
+    ending = "" if peak is None else f", peak {bound}{short_bytes(peak)}"
     where = f"{breakdown.phase}, step {breakdown.step:,}"
     for text in (f"at the end of {where}{ending}", f"end of {where}{ending}", f"{where}{ending}"):
         if len(text) <= width:

@@ -3,7 +3,7 @@
 This package owns lines and their styles, the palette, number formats, sparklines and the sizes of the panels.
 """
 
-from gradtui.text import BYTES_WIDTH, DASH, bytes_text
+from gradtui.text import BYTES_WIDTH, DASH, bytes_text, short_bytes
 from gradtui.tui.rendering import formatting
 from gradtui.tui.rendering.detail_rows import DetailRow, detail_lines, text_rows
 from gradtui.tui.rendering.formatting import (
@@ -79,6 +79,7 @@ __all__ = [
     "seconds_text",
     "shape_text",
     "share_text",
+    "short_bytes",
     "sparkline",
     "spread",
     "state_letter",

@@ -176,7 +176,6 @@ class Palette:
 
     def __init__(self, theme: Theme, variables: Mapping[str, str]) -> None:
         self._colours = {role: Color.parse(text) for role, text in _role_colours(theme, variables).items()}
-        self._ansi = theme.ansi
         self._styles: dict[str, Style] = {"": Style.null()}
 
     def style(self, role: str) -> Style:

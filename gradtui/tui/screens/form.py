@@ -63,11 +63,6 @@ class FormDialog(ModalScreen[Make | None]):
         else:
             self.dismiss(made)
 
-    @property
-    def wrong(self) -> str:
-        """The error message about the input, empty if there is none."""
-        return str(self._wrong.content)
-
     def on_click(self, event: events.Click) -> None:
         """Close the dialog on a click outside the box."""
         if event.widget is self:

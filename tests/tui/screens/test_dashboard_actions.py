@@ -45,6 +45,10 @@ def form(run: Session) -> FormDialog:
     return run.app.screen
 
 
+def wrong_in(dialog: FormDialog) -> str:
+    return str(dialog.query_one("#form-wrong", Static).content)
+
+
 async def ask(run: Session, action: str, *typed: str) -> None:
     """Do an action as the palette does, and type into the field that has the keys and those after it."""
     await run.do(action)
@@ -231,10 +235,10 @@ async def test_what_is_wrong_is_said_and_nothing_is_sent(action: str, typed: lis
     async with session((80, 24)) as run:
         await ask(run, action, *typed)
         await run.press("enter")
-        assert form(run).wrong == wrong
+        assert wrong_in(form(run)) == wrong
         assert run.sink.submitted == []
         await run.press("1")
-        assert form(run).wrong == ""
+        assert wrong_in(form(run)) == ""
         await run.press("escape")
         assert isinstance(run.app.screen, Dashboard)
         assert run.sink.submitted == []
@@ -259,7 +263,7 @@ async def test_a_group_that_is_not_there_is_said() -> None:
     async with session() as run:
         await ask(run, "set_group")
         await run.press("shift+tab", "backspace", "5", "enter")
-        assert form(run).wrong == "There is no group 5: they are 0 to 0."
+        assert wrong_in(form(run)) == "There is no group 5: they are 0 to 0."
 
 
 async def test_keys_do_what_they_type_while_a_form_is_open() -> None:
