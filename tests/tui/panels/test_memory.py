@@ -290,6 +290,6 @@ def test_between_two_samples_the_curve_makes_nothing_up() -> None:
 
 def test_graphs_that_the_script_holds_have_a_line_as_long_as_they_live() -> None:
     alive, gone = ev.GraphsAlive(9.0, 40, 12, True, 5, 24 * MIB), ev.GraphsAlive(9.5, 41, 0, False, 0, 0)
-    words = "graphs of ≥12 forwards held since step 5: 24.0 MiB"
+    words = "graphs of ≥12 forwards alive since step 5: 24.0 MiB"
     assert words in text(memory_view(state_after(*coop_run(40), alive), 90, 20).lines)
     assert words not in text(memory_view(state_after(*coop_run(40), alive, gone), 90, 20).lines)
