@@ -223,8 +223,9 @@ class Probe:
             with self.hooks.guarded("examination"):
                 self.step_sampler.on_backward_post()
         self.phases.on_backward_post(now, in_step=self._steps.are_running())
-        with self.hooks.guarded("micro-steps"):
-            self.norms.on_backward_post(self.counter.steps + 1)
+        if self.norms.micro_steps.on:
+            with self.hooks.guarded("micro-steps"):
+                self.norms.on_backward_post(self.counter.steps + 1)
         if self._is_by_hand():
             if self.norms.is_due:
                 with self.hooks.guarded("gradient norms"):

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from gradtui.probe.runtime import CommandRefused, CommandResult, WriteFile
-from gradtui.probe.torch_private.cuda_private import allocator_snapshot
+from gradtui.probe.torch_private.cuda import allocator_snapshot
 
 _NO_HISTORY = (
     "it shows what is allocated now, without history or stacks, since the script records none "

@@ -21,7 +21,7 @@ from gradtui.probe.commands.param_group_settings import set_group
 from gradtui.probe.commands.replayed_schedule import ReplayedSchedule
 from gradtui.probe.commands.trainability import TrainabilityController
 from gradtui.probe.commands.training_mode import set_mode
-from gradtui.probe.commands.undo_stack import UndoStack
+from gradtui.probe.commands.undo import UndoStack
 from gradtui.probe.gradients import GradNormCollector
 from gradtui.probe.model import IndexMapping
 from gradtui.probe.model import optimizer_membership as membership
@@ -37,7 +37,7 @@ from gradtui.probe.runtime import (
     ranks,
 )
 from gradtui.probe.sampling import StepSampler
-from gradtui.probe.torch_private.cuda_captures import is_capturing
+from gradtui.probe.torch_private.cuda import is_capturing
 from gradtui.probe.torch_private.private_names import operations_are_observed
 from gradtui.protocol.commands import (
     Command,

@@ -15,7 +15,7 @@ from gradtui.probe.commands import norm_statistics, requires_grad
 from gradtui.probe.commands.freeze_registry import FreezeRegistry
 from gradtui.probe.commands.optimizer_state import OptimizerStates, Treated
 from gradtui.probe.commands.refusals import Training
-from gradtui.probe.commands.transaction import in_order
+from gradtui.probe.commands.undo import in_order
 from gradtui.probe.gradients import GradNormCollector, rounded_updates
 from gradtui.probe.model import IndexMapping, Lineage, is_same_model, lineage, lineages, replaced_words
 from gradtui.probe.model import optimizer_membership as membership

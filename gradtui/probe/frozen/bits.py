@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from gradtui.probe.memory import PIECE_BYTES, devices_with_room, of_this_process
-from gradtui.probe.torch_private.cuda_captures import is_capturing
+from gradtui.probe.torch_private.cuda import is_capturing
 from gradtui.probe.torch_private.host_copy import HostCopy
 
 _PIECE = PIECE_BYTES // 8

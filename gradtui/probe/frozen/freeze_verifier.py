@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from gradtui.probe.frozen.bits import BitSample
-from gradtui.probe.torch_private.cuda_captures import is_capturing
+from gradtui.probe.torch_private.cuda import is_capturing
 from gradtui.probe.torch_private.private_names import are_untouched, operations_are_observed, shares_version, version_of
 
 VERIFY_STEPS = 10

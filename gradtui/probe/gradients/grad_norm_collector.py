@@ -202,8 +202,6 @@ class GradNormCollector:
 
     def on_backward_post(self, step: int) -> None:
         """Measure the micro-step after a backward that accumulates for `step`."""
-        if not self.micro_steps.on:
-            return
         with self._aside():
             if not operations_are_observed():
                 parameters = [parameter for _, parameter in self._view.tree.live_parameters()]

@@ -16,7 +16,7 @@ import torch
 
 from gradtui.own_frames import hide
 from gradtui.probe.runtime import HookSet
-from gradtui.probe.torch_private.cuda_captures import open_captures
+from gradtui.probe.torch_private.cuda import open_captures
 from gradtui.probe.torch_private.dynamo_frames import leave_to_python
 
 

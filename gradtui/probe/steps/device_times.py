@@ -19,7 +19,7 @@ import torch
 
 from gradtui.probe.runtime import ProbeContext
 from gradtui.probe.steps.phase_tracker import PhaseTracker
-from gradtui.probe.torch_private.cuda_captures import is_capturing
+from gradtui.probe.torch_private.cuda import is_capturing
 from gradtui.protocol.events import DeviceTimesMeasured
 from gradtui.protocol.vocabulary import Phase
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from gradtui.probe.torch_private.cuda_captures import is_capturing
+from gradtui.probe.torch_private.cuda import is_capturing
 from gradtui.probe.torch_private.dynamo_frames import what_compiles
 from gradtui.probe.torch_private.private_names import current_graph_task_id, is_being_traced
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from gradtui.probe.torch_private.cuda_captures import is_capturing
+from gradtui.probe.torch_private.cuda import is_capturing
 
 _BETWEEN_WAITS_NS = 1_000_000_000
 """The shortest time between two waits for a device without asynchronous copies."""

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]  # not in its __all__
 
-from gradtui.probe.torch_private.cuda_captures import is_capturing
+from gradtui.probe.torch_private.cuda import is_capturing
 
 GraphNode = Any
 """A node of the autograd graph: `grad_fn` of a tensor, or an entry of `next_functions`."""

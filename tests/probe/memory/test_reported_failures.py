@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from gradtui.probe.memory.reported_failures import ReportedFailures
+from gradtui.probe.memory.allocation_failures import ReportedFailures
 
 CLASSES = [torch.OutOfMemoryError, RuntimeError, MemoryError]
 

@@ -8,7 +8,7 @@ from fake_cuda import FakeCuda
 from torch import nn
 from watched import ScriptedCommands, watched
 
-from gradtui.probe.torch_private.cuda_captures import is_capturing, open_captures
+from gradtui.probe.torch_private.cuda import is_capturing, open_captures
 from gradtui.probe.torch_private.host_copy import HostCopy
 from gradtui.probe.torch_private.private_names import operations_are_observed
 from gradtui.protocol.commands import Pause, Resume, SetTrainable

@@ -1,0 +1,75 @@
+"""Undo commands, latest first, and the parts of a command that fails half way. Training thread only."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from gradtui.probe.runtime import CommandRefused, CommandResult, NothingToDo, TargetGone
+
+Change = Callable[[], CommandResult]
+
+
+def in_order(changes: Sequence[Change]) -> CommandResult:
+    """Apply changes in order; if one raises, undo those before it and raise the same exception.
+
+    A change that raises `NothingToDo` is left out. If all do, the last `NothingToDo` is raised. The result names the parameters
+    of all changes. Its `undo` undoes all of them as one, latest first.
+    """
+    done: list[CommandResult] = []
+    idle: NothingToDo | None = None
+    for change in changes:
+        try:
+            done.append(change())
+        except NothingToDo as so_already:
+            idle = so_already
+        except BaseException:
+            for earlier in reversed(done):
+                if earlier.undo is not None:
+                    earlier.undo()
+            raise
+    if not done and idle is not None:
+        raise idle
+    parameters = tuple(dict.fromkeys(index for each in done for index in each.parameters))
+    undos = [each.undo for each in reversed(done) if each.undo is not None]
+    return CommandResult(
+        "; ".join(each.text for each in done),
+        parameters,
+        (lambda: in_order(undos)) if undos else None,
+        tuple(changed for each in done for changed in each.changed),
+    )
+
+
+MOST = 100
+"""Maximum number of commands that can be undone."""
+
+
+class UndoStack:
+    """Keeps the undo functions of applied commands."""
+
+    def __init__(self) -> None:
+        self._undos: deque[tuple[str, Callable[[], CommandResult]]] = deque(maxlen=MOST)
+
+    def applied(self, applied: CommandResult) -> None:
+        """Store the undo function of an applied command, if it has one."""
+        if applied.undo is not None:
+            self._undos.append((applied.text, applied.undo))
+
+    def take_back(self) -> CommandResult:
+        """Undo the latest command. Raises `CommandRefused` if there is none, or if it cannot be undone.
+
+        A refused undo stays on the stack, since its obstacle may go away. If nothing is left of what the command changed, it is
+        removed and `TargetGone` is raised.
+        """
+        if not self._undos:
+            raise CommandRefused("there is nothing to undo")
+        text, undo = self._undos[-1]
+        try:
+            done = undo()
+        except CommandRefused as refusal:
+            if isinstance(refusal, TargetGone):
+                self._undos.pop()
+            kind = TargetGone if isinstance(refusal, TargetGone) else CommandRefused
+            raise kind(f"{text.partition(':')[0]} cannot be undone: {refusal}") from None
+        self._undos.pop()
+        return done
