@@ -77,6 +77,20 @@ def test_ci_runs_the_commands_of_the_readme() -> None:
     assert quiet in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
 
 
+def test_only_the_screen_knows_what_draws_it() -> None:
+    """Not even in annotations, which import-linter leaves out."""
+    drawing = {"textual", "rich", "plotext"}
+    others = []
+    for path in MODULES:
+        if path.relative_to(PACKAGE).parts[0] == "tui":
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            others += [f"{path.relative_to(PACKAGE)}: {name}" for name in names if name.partition(".")[0] in drawing]
+    assert others == []
+
+
 @pytest.mark.parametrize(
     ("whole", "by_file"),
     [

@@ -11,7 +11,8 @@ from torch import nn
 from watched import Watched, watched
 
 from gradtui.protocol.vocabulary import StateReason
-from gradtui.text import CAUSES, problem_lines
+from gradtui.text import problem_lines
+from gradtui.text.parameters import CAUSES
 from gradtui.tui.explanations.explanations import explain
 from gradtui.tui.rendering.detail_rows import detail_lines
 

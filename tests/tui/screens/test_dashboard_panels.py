@@ -1,0 +1,184 @@
+"""The panels of the dashboard: which are in sight, and how they follow the run."""
+
+from __future__ import annotations
+
+import pytest
+from app_session import session
+from fakes import (
+    PrintedLog,
+    coop_model,
+    coop_states,
+    started,
+    training_step,
+)
+
+from gradtui.protocol import events as ev
+from gradtui.tui.rendering.proportions import output_columns
+
+MODEL = coop_model()
+ERROR = 'Traceback (most recent call last):\n  File "train.py", line 3\nValueError: bad batch'
+
+
+async def test_a_narrow_screen_shows_one_panel_at_a_time_by_tab() -> None:
+    async with session((80, 24)) as run:
+        board = run.dashboard
+        panels = (board.memory, board.gradients, board.output, board.events)
+        seen = []
+        for _ in range(5):
+            assert board.tree_view.has_focus
+            seen.append([panel.id for panel in panels if panel.display])
+            await run.press("tab")
+        assert seen == [["memory"], ["gradients"], ["output"], ["events"], ["memory"]]
+
+
+async def test_a_wide_screen_shows_both_and_changes_what_is_below() -> None:
+    async with session((120, 36)) as run:
+        board = run.dashboard
+        assert board.memory.display
+        assert board.gradients.display
+        assert (board.output.display, board.events.display) == (True, False)
+        await run.press("tab")
+        assert (board.output.display, board.events.display) == (False, True)
+        assert "started demos/coop_like.py" in board.events.text
+
+
+async def test_resizing_changes_the_layout_and_keeps_everything_alive() -> None:
+    async with session((120, 36)) as run:
+        for size in ((80, 24), (40, 10), (20, 5), (200, 60), (99, 30), (100, 30), (100, 29), (160, 24)):
+            await run.pilot.resize_terminal(*size)
+            await run.pump()
+            assert run.dashboard.has_class("-wide" if size[0] >= 100 and size[1] >= 30 else "-narrow")
+        assert "CoOp" in run.dashboard.tree_view.text
+
+
+async def test_hidden_panels_do_no_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with session((80, 24)) as run:
+        for panel in (run.dashboard.gradients, run.dashboard.output, run.dashboard.events):
+            monkeypatch.setattr(panel, "lines_for", lambda *_: pytest.fail("drawn while hidden"))
+        states, _ = coop_states(MODEL)
+        await run.put(*training_step(MODEL, states, 41))
+        assert {"gradients", "output", "events"}.isdisjoint(run.dashboard.visible_parts())
+
+
+async def test_the_gradient_panel_follows_the_cursor() -> None:
+    async with session() as run:
+        await run.go_to("ctx")
+        await run.pump()
+        assert "ctx" in run.dashboard.gradients.text.splitlines()[0]
+        await run.go_to("image_encoder.fc")
+        await run.pump()
+        assert "image_encoder.fc –" in run.dashboard.gradients.text.splitlines()[0]
+
+
+async def test_the_total_beside_a_row_is_of_the_same_step() -> None:
+    async with session() as run:
+        await run.go_to("ctx")
+        await run.pump()
+        both = run.dashboard.gradients.text.splitlines()[0]
+        await run.put(ev.GradientsMeasured(9.0, 41, 1e-9, None, None))
+        assert run.dashboard.gradients.text.splitlines()[0] == both
+        await run.go_to("")
+        await run.pump()
+        # The norms in the tree are of the step before that.
+        assert "step 40" in run.dashboard.gradients.text.splitlines()[0]
+        rows = tuple(1e-9 for _ in run.app.run_state.tree.parameters)
+        await run.put(ev.GradientsMeasured(9.1, 42, 2e-9, None, rows))
+        assert "2.00e-9" in run.dashboard.gradients.text.splitlines()[0]
+
+
+@pytest.mark.parametrize("size", [(80, 24), (81, 24), (160, 24), (99, 30), (100, 30), (160, 50)])
+async def test_a_progress_bar_of_the_width_that_is_told_fits_in_one_line(size: tuple[int, int]) -> None:
+    bar = "#" * output_columns(*size)
+    async with session(size, log=PrintedLog(bar)) as run:
+        await run.press("o")
+        assert run.dashboard.output.text.split() == [bar]
+
+
+async def test_output_follows_its_end_until_one_scrolls_away() -> None:
+    log = PrintedLog(*(f"line {number}" for number in range(50)))
+    async with session(log=log) as run:
+        assert "line 49" in run.dashboard.output.text
+        await run.press("shift+tab", "shift+tab", "pageup")
+        held = run.dashboard.output.text
+        log.add("line 50")
+        await run.pump()
+        assert run.dashboard.output.text == held
+        await run.press("end")
+        await run.pump()
+        assert "line 50" in run.dashboard.output.text
+        await run.press("shift+tab")
+        assert run.dashboard.tree_view.has_focus
+
+
+async def test_a_phase_is_chosen_by_the_keys_and_by_a_click() -> None:
+    async with session() as run:
+        memory = run.dashboard.memory
+        assert "end of forward" in memory.text
+        await run.press("m", "down")
+        assert memory.has_focus
+        assert "end of backward" in memory.text
+        assert run.row == "", "the tree's cursor stays"
+        row = next(y for y, line in enumerate(memory.text.splitlines()) if "load" in line)
+        await run.pilot.click(memory, offset=(20, row + 1))
+        await run.pilot.pause()
+        assert "end of load" in memory.text
+        await run.press("escape", "down")
+        assert run.row == "ctx"
+        assert "end of load" in memory.text, "the choice stays"
+
+
+async def test_the_keys_move_through_the_panels_that_take_them() -> None:
+    async with session() as run:
+        board = run.dashboard
+        stops = []
+        for _ in range(4):
+            stops.append(board.focused)
+            await run.press("shift+tab")
+        assert stops == [board.tree_view, board.memory, board.output, board.tree_view]
+        await run.press("m")
+        assert board.tree_view.has_focus, "m gives the keys back too"
+
+
+async def test_what_the_script_prints_cannot_command_the_terminal() -> None:
+    async with session(log=PrintedLog("a\x1b[2Jb")) as run:
+        assert "\x1b" not in run.dashboard.output.text
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 36)])
+async def test_a_script_that_fails_shows_its_traceback(size: tuple[int, int]) -> None:
+    async with session(size) as run:
+        await run.press("v")
+        await run.put(ev.RunEnded(9.0, 40, 1, ERROR))
+        await run.pump()
+        assert run.dashboard.output.display
+        assert "ValueError: bad batch" in run.dashboard.output.text
+        assert "exit code 1" in run.dashboard.output.text
+        assert "failed" in run.dashboard.header.text
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 36)])
+async def test_empty_panels_say_what_will_fill_them(size: tuple[int, int]) -> None:
+    async with session(size, events=[started()], log=PrintedLog()) as run:
+        texts = [run.dashboard.tree_view.text]
+        for key in ("m", "g", "o", "v"):
+            await run.press(key)
+            panel = {"m": run.dashboard.memory, "g": run.dashboard.gradients, "o": run.dashboard.output}.get(key)
+            if panel is not None:
+                texts.append(panel.text)
+        assert all("Waiting" in text for text in texts)
+
+
+async def test_a_script_that_never_trains_is_told_so() -> None:
+    async with session(events=[started(), ev.RunEnded(1.0, 0, 0, None)], log=PrintedLog("hello")) as run:
+        assert "without training" in " ".join(run.dashboard.tree_view.text.split())
+        assert "never trained" in " ".join(run.dashboard.gradients.text.split())
+        assert "hello" in run.dashboard.output.text
+
+
+async def test_the_gradient_panel_follows_the_cursor_that_a_filter_moves() -> None:
+    async with session() as run:
+        await run.press("slash", *"blocks.7", "down", "down", "enter")
+        await run.pump()
+        selection = run.dashboard.gradients.selection
+        assert selection is not None
+        assert selection.name == run.row

@@ -1,0 +1,201 @@
+"""The tree of the dashboard, driven by keys and the mouse over a scripted run."""
+
+from __future__ import annotations
+
+import pytest
+from app_session import session
+from fakes import (
+    Node,
+    coop_model,
+    coop_run,
+    coop_states,
+    found,
+    row_of,
+)
+
+from gradtui.protocol import events as ev
+from gradtui.protocol.commands import (
+    Pause,
+    SetTrainable,
+)
+from gradtui.tui.screens.detail import DetailDialog
+
+MODEL = coop_model()
+
+
+async def test_moving_and_folding() -> None:
+    async with session() as run:
+        await run.press("down", "j")
+        assert run.row == "logit_scale"
+        await run.press("down")
+        assert run.row == "text_encoder"
+        shown = len(run.dashboard.tree_view.rows)
+        await run.press("left")
+        assert len(run.dashboard.tree_view.rows) < shown
+        await run.press("left")
+        assert run.row == ""
+        await run.press("down", "down", "down", "right", "right")
+        assert run.row == "text_encoder.positional_embedding"
+        assert len(run.dashboard.tree_view.rows) == shown
+        await run.press("z")
+        assert run.row == "text_encoder"
+        await run.press("plus", "end")
+        assert run.row == "image_encoder.fc.bias"
+        await run.press("minus")
+        assert run.row == "image_encoder"
+        await run.press("home")
+        assert run.row == ""
+
+
+async def test_the_cursor_is_always_in_sight() -> None:
+    async with session((80, 24)) as run:
+        tree = run.dashboard.tree_view
+        await run.press("plus", *["pagedown"] * 4, *["up"] * 3)
+        height = tree.content_size.height
+        assert tree.top <= tree.cursor < tree.top + height
+        assert tree.rows.path(tree.rows.rows[tree.cursor]).rpartition(".")[2][:8] in tree.text
+
+
+async def test_filtering_as_one_types_and_back() -> None:
+    async with session() as run:
+        before = list(run.dashboard.tree_view.rows.rows)
+        await run.press("slash", *"conv1")
+        tree = run.dashboard.tree_view
+        assert [tree.rows.path(row) for row in tree.rows.rows] == [
+            "", "image_encoder", "image_encoder.conv1", "image_encoder.conv1.weight", "image_encoder.conv1.bias",
+        ]  # fmt: skip
+        assert run.row == "image_encoder.conv1"
+        await run.press("down", "enter", "space")
+        assert run.sink.submitted == [SetTrainable(1, "image_encoder.conv1.weight", True)]
+        assert run.dashboard.pane.filter_input.display
+        await run.press("escape")
+        assert tree.rows.rows == before
+        assert not run.dashboard.pane.filter_input.display
+        assert tree.has_focus
+
+
+async def test_the_footer_tells_what_the_keys_do_where_they_go() -> None:
+    async with session() as run:
+        keys = run.dashboard.keys
+        usual = keys.text
+        assert "space freeze" in usual
+        await run.press("slash", *"conv")
+        assert "space" not in keys.text, "it is a letter of the filter now"
+        await run.pilot.click(keys, offset=(keys.text.index("keep"), 0))
+        await run.pilot.pause()
+        assert (run.dashboard.tree_view.has_focus, keys.text) == (True, usual)
+        assert run.dashboard.pane.filter_input.display
+        await run.press("m")
+        assert keys.text.startswith(" ↑↓ phase  esc tree  space freeze")
+        before = run.dashboard.memory.text
+        await run.pilot.click(keys, offset=(1, 0))
+        await run.pilot.pause()
+        assert run.dashboard.memory.text != before
+        await run.press("escape")
+        assert run.dashboard.tree_view.rows.filter == "conv", "esc in a panel leaves the filter alone"
+        await run.press("escape")
+        assert run.dashboard.tree_view.rows.filter == ""
+
+
+async def test_a_filter_without_a_match_says_so() -> None:
+    async with session() as run:
+        await run.press("slash", *"xyz")
+        assert "No row matches" in run.dashboard.tree_view.text
+        await run.press("enter", "space", "enter")
+        assert run.sink.submitted == []
+
+
+async def test_the_next_problem_is_found_wherever_it_hides() -> None:
+    states, trainable = coop_states(MODEL)
+    last = row_of(MODEL, "text_encoder.blocks.7.mlp.2.bias")
+    letters = list(states)
+    letters[~last] = "U"
+    async with session(events=[*coop_run(5), ev.ParametersClassified(5.0, 5, "".join(letters), trainable)]) as run:
+        assert "1 needs a look" in str(run.dashboard.pane.border_subtitle)
+        await run.press("minus", "slash", *"conv", "enter", "exclamation_mark")
+        assert run.row == "text_encoder.blocks.7.mlp.2.bias"
+        await run.press("right_square_bracket")
+        assert run.row == "text_encoder.blocks.7.mlp.2.bias"
+
+
+async def test_without_a_problem_the_cursor_stays() -> None:
+    async with session() as run:
+        await run.press("down", "exclamation_mark")
+        assert run.row == "ctx"
+
+
+async def test_the_cursor_and_folds_survive_a_new_structure() -> None:
+    async with session() as run:
+        await run.go_to("image_encoder")
+        await run.press("left")
+        await run.put(coop_model(blocks=9))
+        assert run.row == "image_encoder"
+        assert "conv1" not in run.dashboard.tree_view.text
+
+
+async def test_a_structure_that_is_gone_leaves_no_dangling_cursor() -> None:
+    async with session() as run:
+        await run.press("plus", "end")
+        await run.put(found(Node("Other", "Other", (("w", (2,)),))))
+        await run.press("enter", "escape", "space", "down", "down")
+        assert run.row in ("", "w")
+
+
+async def test_the_mouse_selects_folds_toggles_and_explains() -> None:
+    async with session() as run:
+        tree = run.dashboard.tree_view
+        index = tree.rows.position(row_of(MODEL, "text_encoder"))
+        assert index is not None
+        await run.pilot.click(tree, offset=(1, index))
+        assert run.row == "text_encoder"
+        assert run.sink.submitted == []
+        await run.pilot.click(tree, offset=(1, index))
+        await run.pilot.pause()
+        assert run.sink.submitted == [SetTrainable(1, "text_encoder", True)]
+        shown = len(tree.rows)
+        assert tree._cells is not None
+        await run.pilot.click(tree, offset=(tree._cells.marker_column(row_of(MODEL, "text_encoder")), index))
+        assert len(tree.rows) < shown
+        await run.pilot.click(tree, offset=(20, 1), times=2)
+        await run.pilot.pause()
+        assert isinstance(run.app.screen, DetailDialog)
+
+
+async def test_the_wheel_scrolls_without_moving_the_cursor() -> None:
+    async with session((80, 24)) as run:
+        await run.press("plus")
+        tree = run.dashboard.tree_view
+        cursor, first = tree.cursor, tree.text.splitlines()[0]
+        tree.scroll_lines(3)
+        await run.pilot.pause()
+        assert tree.text.splitlines()[0] != first
+        assert tree.cursor == cursor
+
+
+async def test_the_keys_below_can_be_clicked() -> None:
+    async with session() as run:
+        text = run.app.query_one("#keys").text  # type: ignore[attr-defined]
+        await run.pilot.click("#keys", offset=(text.index("pause"), 0))
+        await run.pilot.pause()
+        assert run.sink.submitted == [Pause(1)]
+
+
+async def test_a_filter_stays_in_force_when_models_are_listed_anew() -> None:
+    async with session() as run:
+        tree = run.dashboard.tree_view
+        tree.set_filter("ctx")
+        before = [tree.rows.path(row) for row in tree.rows.rows]
+        await run.put(coop_model())
+        assert [tree.rows.path(row) for row in tree.rows.rows] == before
+        assert len(before) < len(MODEL.modules)
+
+
+@pytest.mark.parametrize("blocks", [2, 12])
+async def test_a_key_pressed_right_after_another_model_was_found_does_no_harm(blocks: int) -> None:
+    async with session() as run:
+        model = coop_model(blocks=blocks)
+        states, trainable = coop_states(model)
+        run.source.put(model, ev.ParametersClassified(2.0, 21, states, trainable))
+        run.app._drain()  # what has arrived is known, but the tree was not yet drawn again
+        await run.press("slash", *"mlp", "enter", "down", "space", "enter", "escape")
+        assert run.row.startswith("text_encoder.blocks.0")

@@ -1,0 +1,251 @@
+"""Dialogs and the palette: how they open, keep up with the run, and close."""
+
+from __future__ import annotations
+
+import pytest
+from app_session import Session, session
+from fakes import (
+    coop_model,
+    coop_run,
+    row_of,
+)
+from textual.widgets import OptionList
+
+from gradtui.protocol import events as ev
+from gradtui.protocol.commands import (
+    Resume,
+    SetTrainable,
+    StopTraining,
+    TraceStep,
+)
+from gradtui.protocol.vocabulary import Holding, Phase
+from gradtui.tui.actions.action_table import ACTIONS
+from gradtui.tui.rendering.lines import Line
+from gradtui.tui.screens.detail import DetailDialog
+from gradtui.tui.screens.help import help_lines
+from gradtui.tui.screens.leave import LeaveDialog
+from gradtui.tui.screens.step import StepDialog
+from gradtui.tui.screens.text_dialog import DialogLines, TextDialog
+
+MODEL = coop_model()
+CTX = ~row_of(MODEL, "ctx")
+SIZES = [(80, 24), (100, 30), (160, 50)]
+
+
+async def test_enter_explains_the_row_and_keeps_up_with_the_run() -> None:
+    async with session() as run:
+        await run.go_to("ctx")
+        await run.press("enter")
+        assert isinstance(run.app.screen, DetailDialog)
+        shown = run.app.screen.query_one("#dialog-lines")
+        assert "T trained" in shown.text  # type: ignore[attr-defined]
+        run.source.put(ev.CommandApplied(2.0, 41, SetTrainable(9, "ctx", False), "froze ctx", (CTX,)))
+        await run.pump()
+        run.app.screen.update()
+        await run.pilot.pause()
+        assert "froze ctx" in shown.text  # type: ignore[attr-defined]
+        await run.press("escape")
+        assert run.app.screen is run.dashboard
+
+
+async def test_help_can_be_read_to_its_end() -> None:
+    async with session((80, 24)) as run:
+        await run.press("question_mark")
+        assert isinstance(run.app.screen, TextDialog)
+        shown = run.app.screen.query_one("#dialog-lines")
+        assert "Training" in shown.text  # type: ignore[attr-defined]
+        await run.press("end")
+        assert "budget" in shown.text  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("width", [60, 100])
+def test_the_help_names_what_only_the_palette_has_and_after_the_keys(width: int) -> None:
+    told = ["".join(text for text, _ in line) for line in help_lines(width)]
+    nameless = [action.title for action in ACTIONS if not action.keys]
+    indices = [
+        next(at for at, line in enumerate(told) if line.startswith(f"  ctrl+p       {title}: ")) for title in nameless
+    ]
+    assert nameless
+    training = [index for index in indices if index < told.index("Model")]
+    assert min(training) > next(at for at, line in enumerate(told) if line.startswith("  q, ctrl+q"))
+
+
+async def test_a_dialog_that_does_not_fit_says_how_to_read_on() -> None:
+    async with session((80, 24)) as run:
+        await run.press("question_mark")
+        box = run.app.screen.query_one("#dialog")
+        assert str(box.border_subtitle) == "↑↓ scroll · esc closes"
+    async with session((160, 50)) as run:
+        await run.press("enter")
+        assert str(run.app.screen.query_one("#dialog").border_subtitle) == "esc closes"
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_a_dialog_stays_where_it_is_as_its_text_grows(size: tuple[int, int]) -> None:
+    text: list[Line] = [(("one line", "text"),)]
+    async with session(size) as run:
+        await run.app.push_screen(TextDialog("Title", lambda _: text))
+        await run.pilot.pause()
+        box = run.app.screen.query_one("#dialog")
+        before = box.region
+        text *= 100
+        run.app.screen.update()  # type: ignore[attr-defined]
+        await run.pilot.pause()
+        assert box.region.height > before.height
+        assert box.region.offset == before.offset
+        assert 0 < box.region.y < box.region.bottom < size[1], "header and keys stay in sight"
+
+
+async def test_the_palette_finds_every_action() -> None:
+    async with session() as run:
+        palette = await run.palette()
+        titles = {title.split("  ")[0] for title in palette}
+        assert titles == {action.title for action in ACTIONS if action.in_palette}
+        assert {"Freeze or unfreeze", "Fold all", "Next problem", "Light or dark"} <= titles
+        before = len(run.dashboard.tree_view.rows)
+        await palette["Fold all  -"]()
+        assert len(run.dashboard.tree_view.rows) < before
+
+
+@pytest.mark.parametrize("typed", ["light or dark", "fold all", "pause or resume"])
+async def test_a_command_of_the_palette_does_what_its_key_does(typed: str) -> None:
+    key = {"light or dark": "ctrl+t", "fold all": "minus", "pause or resume": "p"}[typed]
+
+    def seen(run: Session) -> tuple[object, ...]:
+        return run.app.theme, len(run.dashboard.tree_view.rows), list(run.sink.submitted)
+
+    after = []
+    for keys in ((key,), ("ctrl+p", *(letter if letter != " " else "space" for letter in typed), "enter")):
+        async with session() as run:
+            before = seen(run)
+            await run.press(*keys)
+            for _ in range(100):
+                if seen(run) != before:
+                    break
+                await run.pilot.pause()
+            after.append(seen(run))
+            assert run.app.screen is run.dashboard
+            assert seen(run) != before
+    assert after[0] == after[1]
+
+
+# A step taken apart
+
+
+async def test_t_asks_for_a_step_and_shows_it_when_it_is_there() -> None:
+    async with session() as run:
+        await run.press("t")
+        assert run.sink.submitted == [TraceStep(1)]
+        dialog = run.app.screen
+        assert isinstance(dialog, StepDialog)
+        shown = dialog.query_one(DialogLines)
+        assert "Waiting" in shown.text
+        modules = len(run.app.run_state.tree.modules)
+        await run.put(
+            ev.CommandApplied(2.0, 40, TraceStep(1), "profile the memory of the next step", ()),
+            ev.StepMemoryProfiled(
+                2.0, 41, (100, 300, 200), 3, ((Phase.FORWARD, 0), (Phase.BACKWARD, 1)), 300, 1, Phase.BACKWARD, -1,
+                (Holding("other", -1, 300, 0),), (None,) * modules, True,
+            ),
+        )  # fmt: skip
+        assert "Step 41" in shown.text
+        assert "Waiting" not in shown.text
+        await run.press("escape", "t")
+        again = run.app.screen.query_one(DialogLines)
+        assert "Waiting" in again.text, "the step that was asked for is not the one that is shown"
+        assert "Step 41" in again.text
+        await run.press("escape")
+        assert run.app.screen is run.dashboard
+
+
+async def test_a_step_that_cannot_be_taken_apart_closes_the_dialog_and_says_why() -> None:
+    async with session() as run:
+        await run.press("t")
+        await run.put(ev.CommandRejected(2.0, 41, TraceStep(1), "the models are on cuda"))
+        assert run.app.screen is run.dashboard
+        assert any(
+            "cannot profile the memory of a step: the models are on cuda" in n.message for n in run.app._notifications
+        )
+
+
+# Leaving
+
+
+async def test_s_in_the_question_before_leaving_still_stops() -> None:
+    async with session() as run:
+        await run.press("q", "s")
+        assert run.sink.submitted == [StopTraining(1)]
+
+
+@pytest.mark.parametrize(("key", "result", "sent"), [("s", "stop", [StopTraining(1)]), ("l", "leave", [])])
+async def test_leaving_asks_and_says_how(key: str, result: str, sent: list[object]) -> None:
+    async with session() as run:
+        await run.press("q")
+        assert isinstance(run.app.screen, LeaveDialog)
+        await run.press(key)
+        assert run.app.return_value == result
+        assert run.sink.submitted == sent
+
+
+async def test_enter_on_the_first_answer_lets_training_run_on() -> None:
+    async with session() as run:
+        await run.press("q", "enter")
+        assert run.app.return_value == "leave"
+        assert run.sink.submitted == []
+
+
+@pytest.mark.parametrize("key", ["escape", "q"])
+async def test_staying(key: str) -> None:
+    async with session() as run:
+        await run.press("q", key)
+        assert run.app.screen is run.dashboard
+        assert run.app.return_value is None
+
+
+@pytest.mark.parametrize("before", ["paused", "pausing"])
+async def test_leaving_a_held_run_lets_it_go_on(before: str) -> None:
+    async with session() as run:
+        if before == "paused":
+            await run.put(ev.PauseChanged(2.0, 40, True))
+        else:
+            await run.press("p")
+        await run.press("q", "l")
+        assert isinstance(run.sink.submitted[-1], Resume)
+
+
+async def test_when_the_run_has_ended_leaving_asks_nothing() -> None:
+    async with session(events=[*coop_run(5), ev.RunEnded(9.0, 5, 0, None)]) as run:
+        await run.press("q")
+        assert run.app.return_value == "ended"
+
+
+async def test_the_run_may_end_while_the_question_stands() -> None:
+    async with session() as run:
+        await run.press("q")
+        await run.put(ev.RunEnded(9.0, 40, 0, None))
+        await run.press("s")
+        assert run.app.return_value == "ended"
+        assert run.sink.submitted == []
+
+
+async def test_the_question_whether_to_leave_changes_as_the_run_ends() -> None:
+    async with session() as run:
+        await run.press("q")
+        assert isinstance(run.app.screen, LeaveDialog)
+        await run.put(ev.RunEnded(9.0, 40, 0, None))
+        assert isinstance(run.app.screen, LeaveDialog)
+        options = run.app.screen.query_one("#answers", OptionList)
+        assert [option.id for option in options.options] == ["leave", "stay"]
+        assert "ended" in str(run.app.screen.query_one("#question").border_title)
+        await run.press("enter")
+        assert run.app.return_value == "ended"
+        assert run.sink.submitted == []
+
+
+async def test_who_was_about_to_stay_stays_as_the_run_ends() -> None:
+    async with session() as run:
+        await run.press("q", "down", "down")
+        await run.put(ev.RunEnded(9.0, 40, 0, None))
+        await run.press("enter")
+        assert run.app.screen is run.dashboard
+        assert run.app.is_running
