@@ -138,7 +138,7 @@ def test_what_is_left_follows_from_what_trains_now() -> None:
 def test_before_the_first_step_only_what_needs_no_knowledge_is_told() -> None:
     known = state()
     known.tree.trainable = "-" * len(MODEL.parameters)
-    only, freezing = (freeze_choice.Presets(known).settings(mode)[0] for mode in ("train only", "freeze"))
+    only, freezing = (freeze_choice.Presets(known).choices(mode)[0] for mode in ("train only", "freeze"))
     assert only.tensors is not None
     assert (freezing.tensors, freezing.left) == (None, "not known before the first step")
 

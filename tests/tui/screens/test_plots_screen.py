@@ -197,7 +197,7 @@ async def test_without_a_plot_in_sight_the_screen_is_written_and_that_is_said(tm
         await run.press("g", "g", "tab", "tab", "e")
         for said in (each.message for each in run.app._notifications):
             assert said.count("\n") == 2
-            assert "No plot with numbers was in sight" in said
+            assert "The current view has no numbers." in said
 
 
 async def test_where_nothing_can_be_written_one_line_says_so() -> None:
