@@ -13,6 +13,9 @@ import pytest
 # tests start inherit it.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# As `TerminalSession` has it: the fork server serves one language.
+os.environ["LANG"] = "C.UTF-8"
+
 # Who starts the tests in the background may have them ignore these signals, and scripts that tests start would inherit it.
 if sys.platform != "win32":
     for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
@@ -21,7 +24,8 @@ if sys.platform != "win32":
 
 
 SLOW = (
-    "transparency", "ecosystems", "faults", "test_apply_schedule.py", "test_endings_by_signal.py", "test_launch.py",
+    "transparency", "ecosystems", "faults", "test_apply_schedule.py", "test_endings_by_signal.py",
+    "test_fork_server.py", "test_launch.py",
     "test_runs_out_of_memory.py", "test_schedules.py", "test_screen.py", "test_scripts_under_the_screen.py",
     "test_terminal_gone.py", "test_tracebacks.py", "test_training_threads.py", "test_watching.py",
     "probe/commands/test_fuzz.py", "probe/commands/test_schedules_are_equal.py", "probe/torch_private/test_compile.py",

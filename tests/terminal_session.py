@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
+import struct
 import sys
 import termios
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
+import fork_server
 import pexpect
 import psutil
+import ptyprocess
 import pyte
 import pyte.modes
 
@@ -54,12 +59,31 @@ class TerminalScreen(pyte.Screen):
         """Queries are not answered."""
 
 
+class ForkedSpawn(pexpect.spawn):
+    """A command in a pseudo-terminal, in a process that the fork server forks."""
+
+    def _spawnpty(self, args: list[str], **options: Any) -> ptyprocess.PtyProcess:
+        ours, theirs = os.openpty()
+        fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", *options["dimensions"], 0, 0))
+        try:
+            pid = fork_server.fork(args, options["cwd"], options["env"], [theirs] * 3, leads=True)
+        finally:
+            os.close(theirs)
+        if pid is not None:
+            return ptyprocess.PtyProcess(pid, ours)
+        os.close(ours)
+        return super()._spawnpty(args, **options)
+
+
 class TerminalSession:
-    """Runs a command in a pseudo-terminal of its own. Use as a context manager: nothing it started is left behind."""
+    """Runs a command in a pseudo-terminal of its own. Use as a context manager: nothing it started is left behind.
+
+    With `forked` it runs in a process that the fork server forks.
+    """
 
     def __init__(
         self, command: Sequence[str], *, columns: int = 80, lines: int = 24, env: dict[str, str] | None = None,
-        cwd: str | os.PathLike[str] | None = None,
+        cwd: str | os.PathLike[str] | None = None, forked: bool = False,
     ) -> None:  # fmt: skip
         environ = {**os.environ, "TERM": "xterm-256color", "PYTHONPATH": str(ROOT), "LANG": "C.UTF-8", **(env or {})}
         environ.pop("COLUMNS", None)
@@ -69,7 +93,7 @@ class TerminalSession:
         self.raw = b""
         self._gone = False
         self._text = ""
-        self.process = pexpect.spawn(
+        self.process = (ForkedSpawn if forked else pexpect.spawn)(
             command[0], list(command[1:]), dimensions=(lines, columns), env=environ, cwd=cwd, echo=True, timeout=None
         )
         self.settings_before = termios.tcgetattr(self.process.child_fd)

@@ -4,12 +4,13 @@
 # mypy: disable-error-code="operator,union-attr,index,arg-type,assignment,attr-defined,misc,return-value"
 from __future__ import annotations
 
-import subprocess
+import functools
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from fork_server import python
 from torch import nn
 from watched import watched
 
@@ -132,12 +133,7 @@ print([p.tolist() for p in model.parameters()])
 def run(tmp_path: Path):
     (tmp_path / "train.py").write_text(SCRIPT, encoding="utf-8")
 
-    def run(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, *words], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=100
-        )
-
-    return run
+    return functools.partial(python, cwd=tmp_path)
 
 
 @pytest.mark.slow

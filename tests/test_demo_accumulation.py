@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from fork_server import python
 
 DEMO = Path(__file__).parents[1] / "demos" / "accumulation.py"
 
 
 def test_four_curves_of_one_gradient(tmp_path: Path) -> None:
     summary = tmp_path / "summary.json"
-    command = [sys.executable, "-m", "gradtui", "--plain", "--summary", str(summary), str(DEMO)]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=100)
+    run = python("-m", "gradtui", "--plain", "--summary", str(summary), str(DEMO), cwd=tmp_path)
+    assert run.returncode == 0, run.stderr
     rows = {line[:29].strip(): [float(number) for number in line[29:].split()] for line in run.stdout.splitlines()[1:5]}
     right = rows["right"]
     assert rows["not divided"][0] == pytest.approx(4 * right[0], rel=0.01)

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
-
-ROOT = Path(__file__).parent.parent
+from fork_server import ROOT, python
 
 TRAIN = """
 import hashlib, random, sys
@@ -36,10 +32,9 @@ print("to stderr", file=sys.stderr)
 """
 
 
-def run(*arguments: str, cwd: Path, plain_python: bool = False) -> subprocess.CompletedProcess[str]:
-    words = [sys.executable, *(() if plain_python else ("-m", "gradtui")), *arguments]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "COLUMNS": "80"}
-    return subprocess.run(words, cwd=cwd, env=environment, capture_output=True, text=True, timeout=110, check=False)
+def run(*arguments: str, cwd: Path, plain_python: bool = False, fresh: bool = True) -> subprocess.CompletedProcess[str]:
+    words = () if plain_python else ("-m", "gradtui")
+    return python(*words, *arguments, cwd=cwd, fresh=fresh, COLUMNS="80")
 
 
 @pytest.fixture
@@ -49,15 +44,6 @@ def script(tmp_path: Path) -> Path:
     return path
 
 
-def test_stdout_is_that_of_plain_python(script: Path) -> None:
-    plain = run(script.name, "--epochs", "3", cwd=script.parent, plain_python=True)
-    watched = run("--plain", script.name, "--epochs", "3", cwd=script.parent)
-    assert plain.returncode == 0
-    assert (watched.returncode, watched.stdout) == (plain.returncode, plain.stdout)
-    assert "to stderr" in watched.stderr
-    assert "12 steps, 12 micro-steps" in watched.stderr
-
-
 def test_without_a_terminal_it_is_plain_by_itself(script: Path) -> None:
     watched = run(script.name, cwd=script.parent)
     assert watched.returncode == 0
@@ -65,14 +51,14 @@ def test_without_a_terminal_it_is_plain_by_itself(script: Path) -> None:
     assert "12 steps" in watched.stderr
 
 
-def summary_of(script: Path, *options: str) -> tuple[dict[str, Any], subprocess.CompletedProcess[str]]:
-    target = script.parent / "summary.json"
-    done = run("--plain", "--summary", str(target), *options, script.name, cwd=script.parent)
-    return json.loads(target.read_text(encoding="utf-8")), done
-
-
-def test_the_summary_says_what_happened(script: Path) -> None:
-    summary, done = summary_of(script)
+def test_stdout_is_that_of_plain_python_and_the_summary_says_what_happened(script: Path) -> None:
+    plain = run(script.name, "--epochs", "3", cwd=script.parent, plain_python=True)
+    done = run("--plain", "--summary", "summary.json", script.name, "--epochs", "3", cwd=script.parent)
+    summary = json.loads((script.parent / "summary.json").read_text(encoding="utf-8"))
+    assert plain.returncode == 0
+    assert done.stdout == plain.stdout
+    assert "to stderr" in done.stderr
+    assert "12 steps, 12 micro-steps" in done.stderr
     assert done.returncode == summary["exit_code"] == 0
     assert (summary["schema"], summary["script"], summary["device"]) == (1, "train me.py", "cpu")
     assert (summary["steps"], summary["micro_steps"], summary["skipped_steps"]) == (12, 12, 0)
@@ -108,7 +94,7 @@ def test_the_first_nan_is_told_without_a_screen(tmp_path: Path) -> None:
     path = tmp_path / "train.py"
     spoilt = TRAIN.replace("loss.backward()", "(loss * (float('nan') if step == 6 else 1)).backward()")
     path.write_text(spoilt, encoding="utf-8")
-    result = run("--plain", "--summary", "out.json", path.name, cwd=tmp_path)
+    result = run("--plain", "--summary", "out.json", path.name, cwd=tmp_path, fresh=False)
     summary = json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))
     said = summary["bad_step"]["in_words"]
     # On a slow machine step 7 is not sampled, and the loss cannot be told from what follows the last module.
@@ -120,7 +106,8 @@ def test_the_first_nan_is_told_without_a_screen(tmp_path: Path) -> None:
 
 
 def test_it_stops_after_so_many_steps(script: Path) -> None:
-    summary, done = summary_of(script, "--steps", "5")
+    done = run("--plain", "--summary", "s.json", "--steps", "5", script.name, cwd=script.parent, fresh=False)
+    summary = json.loads((script.parent / "s.json").read_text(encoding="utf-8"))
     assert (done.returncode, summary["exit_code"], summary["steps"]) == (0, 0, 5)
     assert done.stdout.count("step ") == 4
 
@@ -142,7 +129,7 @@ def test_endings_are_those_of_plain_python(tmp_path: Path, body: str, code: int)
 def test_an_error_inside_a_forward_shows_no_frame_of_ours(tmp_path: Path) -> None:
     body = "import torch\nmodel = torch.nn.Linear(2, 2)\nmodel(torch.ones(3, 3))\n"
     (tmp_path / "wrong.py").write_text(body, encoding="utf-8")
-    watched = run("--plain", "wrong.py", cwd=tmp_path)
+    watched = run("--plain", "wrong.py", cwd=tmp_path, fresh=False)
     assert watched.returncode == 1
     assert "mat1 and mat2 shapes cannot be multiplied" in watched.stderr
     assert str(ROOT / "gradtui") not in watched.stderr

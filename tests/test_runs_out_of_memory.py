@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from side_by_side import execute, write
+from fork_server import python
+from side_by_side import write
 
 SCRIPT = """
     import sys, torch
@@ -45,11 +45,11 @@ def run(tmp_path: Path, *, allocation: str, body: str) -> tuple[Any, dict[str, A
     """The run by us, insisting on plain python's output and ending; with its summary and what stderr says more."""
     script = write(tmp_path / "train.py", SCRIPT.format(allocation=allocation, body=body))
     state = {"XDG_STATE_HOME": str(tmp_path / "state")}
-    ours = execute([sys.executable, "-m", "gradtui", "--plain", "--summary", "s.json", script.name], tmp_path, **state)
-    plain = execute([sys.executable, script.name], tmp_path)
+    ours = python("-m", "gradtui", "--plain", "--summary", "s.json", script.name, cwd=tmp_path, **state)
+    plain = python(script.name, cwd=tmp_path)
     assert (ours.stdout, ours.returncode) == (plain.stdout, plain.returncode)
-    said = ours.stderr.decode().splitlines(keepends=True)
-    assert "".join(line for line in said if not line.startswith("gradtui: ")) == plain.stderr.decode()
+    said = ours.stderr.splitlines(keepends=True)
+    assert "".join(line for line in said if not line.startswith("gradtui: ")) == plain.stderr
     summary = json.loads((tmp_path / "s.json").read_text())
     return ours, summary, "".join(line for line in said if line.startswith("gradtui: "))
 
@@ -71,7 +71,7 @@ def test_a_script_that_dies(tmp_path: Path, allocation: str, requested: int | No
 
 def test_a_script_that_catches_it_and_goes_on(tmp_path: Path) -> None:
     ours, summary, _ = run(tmp_path, allocation=TOO_MUCH, body=CATCH)
-    assert (ours.returncode, ours.stdout) == (0, b"smaller\n")
+    assert (ours.returncode, ours.stdout) == (0, "smaller\n")
     assert summary["steps"] == 6
     (box,) = summary["out_of_memory"]
     assert Path(box["file"]).is_file()
@@ -89,11 +89,9 @@ def test_where_nothing_can_be_written_one_line_says_so(tmp_path: Path) -> None:
     limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)); import signal; "
     quiet = "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
     script = write(tmp_path / "train.py", SCRIPT.format(allocation=limit + quiet + TOO_MUCH, body=TRAIN))
-    ours = execute(
-        [sys.executable, "-m", "gradtui", "--plain", script.name], tmp_path, XDG_STATE_HOME=str(tmp_path / "state")
-    )
+    ours = python("-m", "gradtui", "--plain", script.name, cwd=tmp_path, XDG_STATE_HOME=str(tmp_path / "state"))
     assert ours.returncode == 1
-    said = [line for line in ours.stderr.decode().splitlines() if "not written down" in line]
+    said = [line for line in ours.stderr.splitlines() if "not written down" in line]
     assert said
     assert [line.rpartition(": ")[2] for line in said] == ["File too large"] * len(said)
     assert list(tmp_path.rglob("*out-of-memory*")) == []

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from fork_server import ROOT, python
 
-ROOT = Path(__file__).parents[1]
 DEMO = ROOT / "demos" / "freeze_schedule.py"
 
 SCRIPT = """
@@ -33,9 +31,7 @@ print([p.tolist() for p in model.parameters()])
 
 
 def gradtui(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    environ = {**os.environ, "XDG_STATE_HOME": str(home / "state"), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "gradtui", "--plain", *words]
-    return subprocess.run(command, capture_output=True, text=True, env=environ, cwd=home, timeout=100, check=False)
+    return python("-m", "gradtui", "--plain", *words, cwd=home, XDG_STATE_HOME=str(home / "state"))
 
 
 @pytest.fixture
@@ -61,7 +57,7 @@ def test_what_was_done_is_written_at_the_end_and_does_the_same_again(script: Pat
     alone = gradtui(tmp_path, str(script))
     assert alone.stdout != session.stdout
     script.write_text(SCRIPT.replace("x = ", f"{code.read_text()}\nx = "))
-    pasted = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True)
+    pasted = python(str(script), cwd=tmp_path)
     assert pasted.stdout == session.stdout
 
 
@@ -116,7 +112,7 @@ def test_the_last_steps_count_though_they_were_only_noted(tmp_path: Path) -> Non
 
 @pytest.mark.slow
 def test_the_demo_holds_still_or_drifts_and_a_schedule_does_what_it_does(tmp_path: Path) -> None:
-    plain = subprocess.run([sys.executable, str(DEMO)], capture_output=True, text=True, check=True).stdout.splitlines()
+    plain = python(str(DEMO), cwd=tmp_path).stdout.splitlines()
     assert [int(line.split()[2]) for line in plain] == [61, 61, 61, 73, 73, 73]
     assert ["unchanged to the bit" in line for line in plain] == [True, True, True, False, False, False]
     replayed = gradtui(tmp_path, "--schedule", str(DEMO.with_suffix(".toml")), str(DEMO), "--train-all")
@@ -166,7 +162,7 @@ def test_a_checkpoint_is_resumed_with_the_schedule_and_after_an_undo_without(tmp
     assert (again.returncode, again.stdout) == (0, "4 4\n")
     schedule.write_text(schedule.read_text() + '[[do]]\nstep = 6\ncommand = "undo"\n')
     assert gradtui(tmp_path, "--schedule", str(schedule), str(script), kept).stdout == "2 2\n"
-    plain = subprocess.run([sys.executable, str(script), kept, "--resume"], capture_output=True, text=True, check=True)
+    plain = python(str(script), kept, "--resume", cwd=tmp_path)
     assert plain.stdout == "2 2\n"
 
 

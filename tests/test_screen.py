@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from fork_server import python
 from terminal_session import TerminalSession
 
 # Each step writes the checksum of every parameter, so that holding still can be seen from outside.
@@ -47,15 +47,15 @@ with open(sys.argv[1], "w", buffering=1) as record:
 
 
 class Run(TerminalSession):
-    """The script under gradtui in a terminal of 120x36."""
+    """The script under gradtui in a terminal of 120x36, with `fresh` in an interpreter that starts for it."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, fresh: bool = False) -> None:
         script = directory / "train.py"
         script.write_text(TRAIN, encoding="utf-8")
         self.record = directory / "record.txt"
         command = [sys.executable, "-m", "gradtui", str(script), str(self.record)]
         environment = {"XDG_STATE_HOME": str(directory), "OMP_NUM_THREADS": "1"}
-        super().__init__(command, columns=120, lines=36, env=environment)
+        super().__init__(command, columns=120, lines=36, env=environment, forked=not fresh)
 
     def sums(self, name: str) -> list[str]:
         """The checksums of a parameter, step by step, so far."""
@@ -77,6 +77,11 @@ def run(tmp_path: Path) -> Run:
     return Run(tmp_path)
 
 
+@pytest.fixture
+def fresh_run(tmp_path: Path) -> Run:
+    return Run(tmp_path, fresh=True)
+
+
 def show_events(run: Run) -> None:
     run.wait_for("Events")
     run.wait_for("head")
@@ -87,8 +92,8 @@ def show_events(run: Run) -> None:
 
 
 @pytest.mark.slow
-def test_a_layer_frozen_by_keyboard_holds_still_to_the_bit(run: Run) -> None:
-    with run:
+def test_a_layer_frozen_by_keyboard_holds_still_to_the_bit(fresh_run: Run) -> None:
+    with fresh_run as run:
         show_events(run)
         run.select("body.0.weight")
         run.answer(" ", "froze body.0.weight")
@@ -136,8 +141,8 @@ def test_pause_holds_the_training_thread_and_one_step_is_one_step(run: Run) -> N
 
 
 @pytest.mark.slow
-def test_the_terminal_is_restored_after_sigkill(run: Run) -> None:
-    with run:
+def test_the_terminal_is_restored_after_sigkill(fresh_run: Run) -> None:
+    with fresh_run as run:
         run.wait_for("printed at")
         assert run.full_screen
         os.kill(run.training_process().pid, signal.SIGKILL)
@@ -182,11 +187,10 @@ def test_what_was_done_by_keyboard_is_done_again_by_its_schedule(run: Run, tmp_p
         assert run.wait_end() == 0
     done = run.record.read_text(encoding="utf-8")
     (schedule,) = (tmp_path / "gradtui").glob("*.toml")
-    command = [sys.executable, "-m", "gradtui", "--plain", "--schedule", str(schedule)]
     # `--steps` ends a run as its last step ends, before the script can record that one.
-    command += ["--steps", str(done.count("\n") + 1), str(tmp_path / "train.py"), str(run.record)]
-    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path), "OMP_NUM_THREADS": "1"}
-    subprocess.run(command, env=environment, check=True, timeout=100, capture_output=True)
+    options = ["--plain", "--schedule", str(schedule), "--steps", str(done.count("\n") + 1)]
+    again = python("-m", "gradtui", *options, "train.py", str(run.record), cwd=tmp_path, XDG_STATE_HOME=str(tmp_path))
+    assert again.returncode == 0, again.stderr
     assert run.record.read_text(encoding="utf-8") == done
 
 
@@ -198,7 +202,7 @@ def test_a_run_is_held_at_its_first_nan_and_goes_on_from_there(tmp_path: Path) -
     record = tmp_path / "record.txt"
     command = [sys.executable, "-m", "gradtui", "--pause-at-nan", str(script), str(record)]
     environment = {"XDG_STATE_HOME": str(tmp_path), "OMP_NUM_THREADS": "1"}
-    with TerminalSession(command, columns=120, lines=36, env=environment) as run:
+    with TerminalSession(command, columns=120, lines=36, env=environment, forked=True) as run:
         run.wait_for("‖ paused")
         run.wait_for("NaN at 61")
         run.send("v")

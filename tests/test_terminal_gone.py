@@ -40,7 +40,7 @@ def start(directory: Path, script: str = SCRIPT, *, shell: bool = False) -> Term
     command = [sys.executable, "-m", "gradtui", "--log", "out.log", "--summary", "summary.json", "script.py"]
     if shell:
         command = ["/bin/bash", "--norc", "-i", "-c", '"$@"; echo over', "bash", *command]
-    return TerminalSession(command, columns=120, lines=36, env={"OMP_NUM_THREADS": "1"}, cwd=directory)
+    return TerminalSession(command, columns=120, lines=36, env={"OMP_NUM_THREADS": "1"}, cwd=directory, forked=True)
 
 
 def trains(session: TerminalSession, directory: Path) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from terminal_session import ROOT, TerminalSession
+from fork_server import python
+from terminal_session import TerminalSession
 
 PYTHON_3_10 = sys.version_info < (3, 11)
 KEPT = "Python 3.10 raises again with the entry of our wrapper"
@@ -70,15 +70,7 @@ for attempt in (
 
 
 def stderr_of(directory: Path, *words: str) -> str:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, *words, "errors.py"],
-        cwd=directory,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
+    done = python(*words, "errors.py", cwd=directory)
     assert done.returncode == 0, done.stderr
     return "".join(line for line in done.stderr.splitlines(keepends=True) if not line.startswith("gradtui: "))
 
@@ -114,7 +106,7 @@ def test_an_interrupt_while_held_is_the_script_s_own(tmp_path: Path) -> None:
     (tmp_path / "held.py").write_text(HELD, encoding="utf-8")
     command = [sys.executable, "-m", "gradtui", "held.py"]
     environment = {"XDG_STATE_HOME": str(tmp_path), "OMP_NUM_THREADS": "1"}
-    with TerminalSession(command, columns=150, lines=40, env=environment, cwd=tmp_path) as run:
+    with TerminalSession(command, columns=150, lines=40, env=environment, cwd=tmp_path, forked=True) as run:
         run.wait_for("weight")
         run.send("pv")
         run.wait_for("  paused")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
+
+from fork_server import python
 
 SCRIPT = """
 import sys, threading
@@ -39,9 +39,9 @@ print(sorted(sums.items()))
 def test_threads_that_train_at_once_are_left_alone(tmp_path: Path) -> None:
     script = tmp_path / "threads.py"
     script.write_text(SCRIPT)
-    plain = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60, check=True)
-    watching = [sys.executable, "-m", "gradtui", "--plain", "--budget", "100%", str(script)]
+    plain = python(script.name, cwd=tmp_path)
+    assert plain.returncode == 0, plain.stderr
     for _ in range(3):
-        watched = subprocess.run(watching, capture_output=True, text=True, timeout=60, check=False)
+        watched = python("-m", "gradtui", "--plain", "--budget", "100%", script.name, cwd=tmp_path)
         assert (watched.returncode, watched.stdout) == (0, plain.stdout), watched.stderr[-2000:]
     assert "several threads train at once" in watched.stderr

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import math
 import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 import torch
+from fork_server import python
 from torch import nn
 from watched import watched
 
@@ -128,21 +127,11 @@ print([(done["step"], done["path"]) for done in summary["interventions"]])
 """
 
 
-@pytest.mark.parametrize("words", [(), ("-m", "gradtui", "--plain")], ids=["python", "gradtui"])
-def test_a_script_that_watches_itself_runs_either_way(tmp_path: Path, words: tuple[str, ...]) -> None:
+def test_a_script_that_watches_itself_runs_either_way_and_its_summary_has_what_it_froze(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(USES_WATCH, encoding="utf-8")
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, *words, "own.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stdout) == (0, "1 False [1, 2, 3, 4, 5, 6] ['net']\n[(3, 'bias')]\n"), done.stderr
-
-
-def test_what_a_script_freezes_itself_is_in_the_summary_of_its_run(tmp_path: Path) -> None:
-    (tmp_path / "own.py").write_text(USES_WATCH, encoding="utf-8")
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent), "OMP_NUM_THREADS": "1"}
-    words = [sys.executable, "-m", "gradtui", "--plain", "--summary", "s.json", "own.py"]
-    subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, check=True)
+    for words in ((), ("-m", "gradtui", "--plain", "--summary", "s.json")):
+        done = python(*words, "own.py", cwd=tmp_path)
+        assert (done.returncode, done.stdout) == (0, "1 False [1, 2, 3, 4, 5, 6] ['net']\n[(3, 'bias')]\n"), done.stderr
     (intervention,) = json.loads((tmp_path / "s.json").read_text(encoding="utf-8"))["interventions"]
     assert (intervention["path"], intervention["trainable"], intervention["parameters"]) == ("bias", False, ["bias"])
 

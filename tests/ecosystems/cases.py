@@ -41,11 +41,13 @@ class Case:
     """The steps after which the screen is looked at."""
     on_screen: dict[str, str] | None = field(default_factory=dict)
     """What else is set in its environment under the screen; None where that would show nothing that others do not."""
+    fresh: bool = False
+    """Whether interpreters start for it, and are not forked."""
 
 
 CASES = {
     "transformers": Case(("trainer.py",), WIDE, lambda step: f"| {step}/12 ["),
-    "accelerate": Case(("accelerated.py", "no"), NARROW, lambda step: f"| {step}/12 ["),
+    "accelerate": Case(("accelerated.py", "no"), NARROW, lambda step: f"| {step}/12 [", fresh=True),
     "accelerate in bf16": Case(("accelerated.py", "bf16"), on_screen=None),
     "Lightning": Case(("lightning_automatic.py",), NARROW, lambda step: f"| {2 * step}/7 ["),
     # Rich moves its bar only on what it takes for a terminal. Its steps are of two optimizers in turn.
@@ -54,7 +56,7 @@ CASES = {
     ),
     "LoRA": Case(("lora.py",), NARROW, lambda step: f"| {step}/6 ["),
     "amp": Case(("amp.py",), WIDE, lambda step: f"| {step}/12 ["),
-    "compile": Case(("compiled.py",), on_screen=None),
+    "compile": Case(("compiled.py",), on_screen=None, fresh=True),
 }
 
 
@@ -80,15 +82,18 @@ def environment(case: Case, directory: Path) -> dict[str, str]:
 def run(case: Case, directory: Path) -> Runs:
     """Run a case the three ways."""
     environ = environment(case, directory)
-    python = by_python(case.words, directory, scripts=SCRIPTS, **environ)
+    python = by_python(case.words, directory, scripts=SCRIPTS, fresh=case.fresh, **environ)
     plain_summary, screen_summary = directory / "plain.json", directory / "screen.json"
-    plain = by_plain(case.words, directory, scripts=SCRIPTS, options=("--summary", str(plain_summary)), **environ)
+    plain = by_plain(
+        case.words, directory, scripts=SCRIPTS, fresh=case.fresh, options=("--summary", str(plain_summary)), **environ
+    )
     summaries = {"plain": json.loads(plain_summary.read_text())}
     screen = None
     if case.on_screen is not None:
         screen = by_screen(
-            case.words, directory, scripts=SCRIPTS, options=("--summary", str(screen_summary)), size=case.size,
-            look=lambda session: look(session, case, directory / "screen.log"), **environ, **case.on_screen,
+            case.words, directory, scripts=SCRIPTS, fresh=case.fresh, options=("--summary", str(screen_summary)),
+            size=case.size, look=lambda session: look(session, case, directory / "screen.log"),
+            **environ, **case.on_screen,
         )  # fmt: skip
         summaries["screen"] = json.loads(screen_summary.read_text())
     return Runs(python, plain, screen, summaries, json.loads(python.files["counts.json"]))

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import fork_server
 from terminal_session import DEADLINE, ROOT, TerminalSession
 
 TRAIN = """
@@ -53,16 +54,18 @@ def environment(directory: Path, **more: str) -> dict[str, str]:
 
 
 class Screen(TerminalSession):
-    """A script under the dashboard."""
+    """A script under the dashboard, with `fresh` in an interpreter that starts for it."""
 
     def __init__(
         self, directory: Path, script: str, *options: str, before: Sequence[str] = (), launcher: Sequence[str] = (),
-        columns: int = 120,
+        columns: int = 120, fresh: bool = False,
     ) -> None:  # fmt: skip
         (directory / "script.py").write_text(script, encoding="utf-8")
         self.directory = directory
         command = [*before, sys.executable, *(launcher or ("-m", "gradtui")), *options, "script.py"]
-        super().__init__(command, columns=columns, lines=36, env=environment(directory), cwd=directory)
+        super().__init__(
+            command, columns=columns, lines=36, env=environment(directory), cwd=directory, forked=not fresh
+        )
 
     @property
     def log(self) -> str:
@@ -92,11 +95,13 @@ def wait_until(condition: Callable[[], object], what: str) -> None:
         time.sleep(0.01)
 
 
-def run(command: Sequence[str], directory: Path, script: str) -> subprocess.CompletedProcess[bytes]:
-    """Run a script without a terminal, in a folder of its own."""
+def run(
+    command: Sequence[str], directory: Path, script: str, *, fresh: bool = False
+) -> subprocess.CompletedProcess[bytes]:
+    """Run a script without a terminal, in a folder of its own; with `fresh` in an interpreter that starts for it."""
     directory.mkdir(exist_ok=True)
     (directory / "script.py").write_text(script, encoding="utf-8")
-    return subprocess.run(
+    return (subprocess.run if fresh else fork_server.run)(
         [*command, "script.py"], cwd=directory, env=environment(directory), stdin=subprocess.DEVNULL,
         capture_output=True, timeout=60, check=False,
     )  # fmt: skip

@@ -115,12 +115,13 @@ def test_leaving_the_screen_while_the_script_is_in_an_endless_call(tmp_path: Pat
 def test_killed_from_outside_as_by_the_out_of_memory_killer(tmp_path: Path) -> None:
     with Screen(tmp_path, TRAIN + "print('trained', flush=True)\nuntil('never')\n") as session:
         session.wait_training()
+        children = psutil.Process(session.process.pid).children(recursive=True)
         session.training_process().kill()
         assert session.wait_end() == 128 + signal.SIGKILL
         assert session.problems_left() == []
         assert "SIGKILL" in session.text
         assert "trained" in session.text
-        children = psutil.Process().children(recursive=True)
+        assert len(children) == 2  # with the plot server
         assert psutil.wait_procs(children, timeout=20)[1] == []
 
 

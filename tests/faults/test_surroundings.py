@@ -166,7 +166,7 @@ print("\\npeak", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024, flu
 
 
 def test_a_hundred_megabytes_are_all_in_the_log_and_the_keys_answer(tmp_path: Path) -> None:
-    with Screen(tmp_path, TRAIN + FLOOD) as session:
+    with Screen(tmp_path, TRAIN + FLOOD, fresh=True) as session:
         session.wait_training()
         session.send("?")
         session.wait_for(" Help ")

@@ -17,7 +17,7 @@ MAX_BYTES = 4 << 20
 @pytest.mark.slow
 @pytest.mark.parametrize("run", [by_python, by_plain, by_screen], ids=lambda run: run.__name__)
 def test_five_thousand_steps(run: Callable[..., Left], tmp_path: Path) -> None:
-    left = run(("steady.py",), tmp_path)
+    left = run(("steady.py",), tmp_path, fresh=True)
     held = json.loads(left.files["held.json"])
     assert (left.exit_code, len(held)) == (0, 13)
     after_a_thousand_steps = held[2]

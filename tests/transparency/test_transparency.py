@@ -27,17 +27,20 @@ RUNS |= {
     "help of the script": ("arguments.py", "--help"),
 }
 
+FRESH = ("plain_loop", "a module of a package", "set_before_import", "without_torch", "threads_left_running")
+"""An interpreter starts for these: one of each kind of command, and those that see their own start or end."""
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 def test_nothing_differs(name: str, tmp_path: Path) -> None:
-    same(RUNS[name], tmp_path)
+    same(RUNS[name], tmp_path, fresh=name in FRESH)
 
 
 @pytest.mark.slow
 def test_warnings_are_errors_from_the_first_line_on(tmp_path: Path) -> None:
     # Not in torch itself, which warns when it is imported.
-    same(("plain_loop.py",), tmp_path, PYTHONWARNINGS="error::UserWarning:__main__,error::ResourceWarning")
+    same(("plain_loop.py",), tmp_path, fresh=True, PYTHONWARNINGS="error::UserWarning:__main__,error::ResourceWarning")
 
 
 @pytest.mark.slow
@@ -48,13 +51,13 @@ def test_a_difference_would_be_seen(tmp_path: Path) -> None:
     assert by_python(("plain_loop.py",), tmp_path / "loop").files["weights0.pt"] != one.files["weights0.pt"]
 
 
-def same(words: tuple[str, ...], directory: Path, **environ: str) -> None:
+def same(words: tuple[str, ...], directory: Path, *, fresh: bool, **environ: str) -> None:
     """Run the three ways, and insist on the same."""
     runs: dict[str, Callable[..., Left]] = {"plain": by_plain, "screen": by_screen}
-    plain_python = by_python(words, directory, **environ)
+    plain_python = by_python(words, directory, fresh=fresh, **environ)
     assert plain_python.output
     for name, run in runs.items():
-        found = run(words, directory, **environ)
+        found = run(words, directory, fresh=fresh, **environ)
         assert found.output.decode() == plain_python.output.decode(), name
         assert found.exit_code == plain_python.exit_code, name
         assert found.files.keys() == plain_python.files.keys(), name

@@ -1,4 +1,7 @@
-"""Runs a script as plain python, under `gradtui --plain` and under the screen, and says what it left each time."""
+"""Runs a script as plain python, under `gradtui --plain` and under the screen, and says what it left each time.
+
+With `fresh` an interpreter starts for it; otherwise the fork server forks.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import fork_server
 from terminal_session import ROOT, TerminalSession
 
 SCRIPTS = Path(__file__).with_name("scripts")
@@ -39,17 +43,20 @@ def workplace(directory: Path, scripts: Path = SCRIPTS) -> Path:
     return Path(shutil.copytree(scripts, directory / "work", ignore=shutil.ignore_patterns("__pycache__")))
 
 
-def by_python(words: Sequence[str], directory: Path, *, scripts: Path = SCRIPTS, **environ: str) -> Left:
+def by_python(
+    words: Sequence[str], directory: Path, *, scripts: Path = SCRIPTS, fresh: bool = False, **environ: str
+) -> Left:
     """Run as `python SCRIPT`."""
-    return _without_screen([sys.executable, *words], directory, "python", scripts, environ)
+    return _without_screen([sys.executable, *words], directory, "python", scripts, fresh, environ)
 
 
 def by_plain(
-    words: Sequence[str], directory: Path, *, scripts: Path = SCRIPTS, options: Sequence[str] = (), **environ: str
-) -> Left:
+    words: Sequence[str], directory: Path, *, scripts: Path = SCRIPTS, fresh: bool = False, options: Sequence[str] = (),
+    **environ: str,
+) -> Left:  # fmt: skip
     """Run as `gradtui --plain SCRIPT`; the lines of ours on stderr are taken out."""
     command = [sys.executable, "-m", "gradtui", "--plain", *options, *words]
-    found = _without_screen(command, directory, "plain", scripts, environ)
+    found = _without_screen(command, directory, "plain", scripts, fresh, environ)
     # A bar of the script's may stand in the line that ours is written to.
     theirs, ours = re.subn(rb"gradtui: [^\n]*\n", b"", found.output)
     assert ours, "gradtui has said nothing: did it run at all?"
@@ -57,7 +64,7 @@ def by_plain(
 
 
 def by_screen(
-    words: Sequence[str], directory: Path, *, scripts: Path = SCRIPTS, options: Sequence[str] = (),
+    words: Sequence[str], directory: Path, *, scripts: Path = SCRIPTS, fresh: bool = False, options: Sequence[str] = (),
     size: tuple[int, int] = (120, 36), look: Callable[[TerminalSession], None] = lambda _session: None, **environ: str,
 ) -> Left:  # fmt: skip
     """Run as `gradtui SCRIPT` in a terminal of `size` (columns, rows), and leave when it is over.
@@ -67,7 +74,7 @@ def by_screen(
     folder, log = workplace(directory, scripts), directory / "screen.log"
     command = [sys.executable, "-m", "gradtui", "--log", str(log), *options, *words]
     with TerminalSession(
-        command, columns=size[0], lines=size[1], env=environment(directory, **environ), cwd=folder
+        command, columns=size[0], lines=size[1], env=environment(directory, **environ), cwd=folder, forked=not fresh
     ) as session:
         look(session)
         session.wait_until(lambda: OVER.search(session.text), "the end of the script")
@@ -77,10 +84,13 @@ def by_screen(
     return Left(log.read_bytes(), code, _files(folder))
 
 
-def _without_screen(command: Sequence[str], directory: Path, name: str, scripts: Path, environ: dict[str, str]) -> Left:
+def _without_screen(
+    command: Sequence[str], directory: Path, name: str, scripts: Path, fresh: bool, environ: dict[str, str]
+) -> Left:
     folder, log = workplace(directory, scripts), directory / f"{name}.log"
+    run = subprocess.run if fresh else fork_server.run
     with log.open("wb") as output:
-        done = subprocess.run(
+        done = run(
             command, cwd=folder, env=environment(directory, **environ), stdin=subprocess.DEVNULL, stdout=output,
             stderr=subprocess.STDOUT, timeout=100, check=False,
         )  # fmt: skip

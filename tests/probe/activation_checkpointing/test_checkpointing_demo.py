@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import runpy
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from fork_server import python
 from watched import Watched, watched
 
 from gradtui.protocol.commands import SetCheckpointing
@@ -19,7 +19,8 @@ SEGMENTS = 6
 
 
 def test_it_prints_lower_peaks_and_identical_weights() -> None:
-    run = subprocess.run([sys.executable, str(DEMO)], capture_output=True, text=True, timeout=120, check=True)
+    run = python(str(DEMO), cwd=DEMO.parent)
+    assert run.returncode == 0, run.stderr
     rows = re.findall(r"^(\S.*?) +([\d.]+) MiB +[\d.]+ ms +([0-9a-f]{16})$", run.stdout, re.MULTILINE)
     assert [name for name, _, _ in rows] == ["nothing", f"every {SEGMENTS} blocks (√n)", "every block"]
     peaks = [float(peak) for _, peak, _ in rows]
