@@ -20,6 +20,7 @@ import torch
 
 from gradtui.no_collection import no_collection
 from gradtui.probe.autograd import ModuleCallLog, SavedOwners
+from gradtui.probe.memory.storage_owners import TensorTypes
 from gradtui.probe.model import ModuleTree
 from gradtui.probe.torch_private.private_names import (
     GraphNode,
@@ -156,16 +157,8 @@ class LiveGraphs:
         return graphs.setdefault(self._numbers[index], _Graph(self._numbers[index], step, is_alone=until - step <= 1))
 
 
-class _Kinds(dict[type, bool]):
-    """Caches which types are tensors. It checks the type, because a proxy of the script's might answer by running code."""
-
-    def __missing__(self, kind: type) -> bool:
-        is_tensor = self[kind] = issubclass(kind, torch.Tensor)
-        return is_tensor
-
-
 def _tensors(*, young: bool) -> list[torch.Tensor]:
-    kinds = _Kinds()
+    kinds = TensorTypes()
     objects = [*gc.get_objects(0), *gc.get_objects(1)] if young else gc.get_objects()
     return [each for each in objects if kinds[type(each)]]
 

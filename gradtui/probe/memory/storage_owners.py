@@ -128,10 +128,18 @@ def _named(search: _Search, tree: ModuleTree, optimizers: list[Optimizer]) -> No
                     )
 
 
+class TensorTypes(dict[type, bool]):
+    """Caches which types are tensors. It checks the type, because a proxy of the script's might answer by running code."""
+
+    def __missing__(self, kind: type) -> bool:
+        is_tensor = self[kind] = issubclass(kind, torch.Tensor)
+        return is_tensor
+
+
 def _tensors(search: _Search) -> list[torch.Tensor]:
     """Return the tensors that the collector knows."""
     found: list[torch.Tensor] = []
-    kinds: dict[type, bool] = {}
+    kinds = TensorTypes()
     try:
         objects = gc.get_objects()
     except MemoryError:
@@ -141,14 +149,7 @@ def _tensors(search: _Search) -> list[torch.Tensor]:
     for begin in range(0, len(objects), _BATCH):
         if search.is_late():
             break
-        # Check the type, not the object: a proxy of the script's might answer by running code.
-        for each in objects[begin : begin + _BATCH]:
-            kind = type(each)
-            is_tensor = kinds.get(kind)
-            if is_tensor is None:
-                is_tensor = kinds[kind] = issubclass(kind, torch.Tensor)
-            if is_tensor:
-                found.append(each)
+        found += [each for each in objects[begin : begin + _BATCH] if kinds[type(each)]]
     return found
 
 

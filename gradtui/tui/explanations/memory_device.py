@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gradtui.state.reconciliation import PartName, Reconciliation, reconcile
 from gradtui.state.run_state import RunState
-from gradtui.tui.rendering import BYTES_WIDTH, Line, Span, bytes_text, pad
+from gradtui.tui.rendering import BYTES_WIDTH, Line, bytes_text, in_columns, pad
 from gradtui.tui.widgets import FULL, stacked_bar
 
 ROLES: dict[PartName, str] = {
@@ -71,20 +71,15 @@ def _bar(found: Reconciliation, width: int, *, colour: bool) -> Line:
 def _legend(found: Reconciliation, width: int, *, colour: bool) -> list[Line]:
     name_width = _NAME_WIDTH if width >= 2 * _entry_width(_NAME_WIDTH) + _GAP else _SHORT_NAME_WIDTH
     columns = max(1, min(len(found.parts), (width + _GAP) // (_entry_width(name_width) + _GAP)))
-    rows = -(-len(found.parts) // columns)
-    lines: list[Line] = []
-    for row in range(rows):
-        spans: list[Span] = []
-        for column, part in enumerate(found.parts[row::rows]):
-            name = _NAMES.get(part.name, part.name) if name_width == _NAME_WIDTH else part.name
-            spans += [
-                (" " * _GAP if column else "", ""),
-                (sample(part.name, colour=colour) + " ", ROLES[part.name]),
-                (pad(name, name_width), "muted"),
-                (bytes_text(part.size), "text" if part.size else "faint"),
-            ]
-        lines.append(tuple(spans))
-    return lines
+    entries: list[Line] = [
+        (
+            (sample(part.name, colour=colour) + " ", ROLES[part.name]),
+            (pad(_NAMES.get(part.name, part.name) if name_width == _NAME_WIDTH else part.name, name_width), "muted"),
+            (bytes_text(part.size), "text" if part.size else "faint"),
+        )
+        for part in found.parts
+    ]
+    return in_columns(entries, columns, _GAP)
 
 
 def _entry_width(name_width: int) -> int:

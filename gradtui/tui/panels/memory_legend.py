@@ -6,7 +6,7 @@ from gradtui.protocol.events import MemoryMeasured
 from gradtui.state.run_state import RunState
 from gradtui.tui.panels.memory_bars import distinct_peak
 from gradtui.tui.panels.memory_parts import NAME_WIDTH, SHORT_NAME_WIDTH, Part, parts_of, sample
-from gradtui.tui.rendering import BYTES_WIDTH, Line, Span, bytes_text, pad, short_bytes
+from gradtui.tui.rendering import BYTES_WIDTH, Line, Span, bytes_text, in_columns, pad, short_bytes
 
 _GAP = 1
 _SAMPLE_WIDTH = 2
@@ -20,14 +20,7 @@ def legend(breakdown: MemoryMeasured, state: RunState, width: int, *, colour: bo
     name_width = NAME_WIDTH if long else SHORT_NAME_WIDTH
     entries = [_entry(part, name_width, colour) for part in parts]
     columns = max(1, min(_MAX_COLUMNS, (width + _GAP) // (_entry_width(name_width) + _GAP)))
-    rows = -(-len(entries) // columns)
-    lines: list[Line] = [_heading(breakdown, width)]
-    for row in range(rows):
-        spans: list[Span] = []
-        for column, entry in enumerate(entries[row::rows]):
-            spans += ((" " * _GAP, ""), *entry) if column else entry
-        lines.append(tuple(spans))
-    return lines
+    return [_heading(breakdown, width), *in_columns(entries, columns, _GAP)]
 
 
 def names_only(breakdown: MemoryMeasured, state: RunState, *, colour: bool) -> Line:

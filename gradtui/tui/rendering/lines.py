@@ -5,7 +5,7 @@ A span is a text and the name of its role (see `palette`); `a on b` is the colou
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from rich.cells import cell_len, set_cell_size
@@ -162,3 +162,13 @@ def chunks(text: str, width: int) -> list[str]:
         pieces.append(text[: max(1, count)])
         text = text[max(1, count) :]
     return [*pieces, text]
+
+
+def in_columns(entries: Sequence[Line], columns: int, gap: int) -> list[Line]:
+    """Lay out entries of one width in columns, each filled from the top to the bottom."""
+    rows = -(-len(entries) // columns)
+    lines = []
+    for row in range(rows):
+        first, *others = entries[row::rows]
+        lines.append((*first, *(span for entry in others for span in ((" " * gap, ""), *entry))))
+    return lines
