@@ -99,7 +99,7 @@ def test_where_the_rest_cannot_be_frozen_nothing_is_unfrozen_either() -> None:
         seen.submit(train_only("0"))
         step(model, optimizer)
     (rejected,) = seen.all(CommandRejected)
-    assert "backward would have nothing to compute" in rejected.reason
+    assert "loss.backward() would fail" in rejected.reason
     assert flags(model) == before
     assert all(parameter.grad is None for parameter in model[0].parameters())
     assert groups == [4]
