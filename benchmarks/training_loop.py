@@ -104,8 +104,8 @@ def step(after_backward: Callable[[], object] | None = None) -> Tensor:
 
 def said_ns() -> int | None:
     """What gradtui says that it has cost so far, as the header has it; None where it does not watch."""
-    active = sys.modules.get("gradtui.probe.active")
-    probe = active.active_probe() if active is not None else None
+    session = sys.modules.get("gradtui.probe.session")
+    probe = session.active_probe() if session is not None else None
     return probe.hooks.own_ns if probe is not None else None
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gradtui.probe.freeze_state import load_state_dict, state_dict
+    from gradtui.probe.session import load_state_dict, state_dict
     from gradtui.watching import Watch, apply_schedule, watch
 
 __version__ = "0.1.0"
@@ -24,7 +24,7 @@ def __getattr__(name: str) -> Any:
 
         return getattr(watching, name)
     if name in ("load_state_dict", "state_dict"):
-        from gradtui.probe import freeze_state
+        from gradtui.probe import session
 
-        return getattr(freeze_state, name)
+        return getattr(session, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

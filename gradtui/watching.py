@@ -17,11 +17,10 @@ from torch.optim import Optimizer
 
 from gradtui.export.schedule_file import load
 from gradtui.export.summary import summarise
-from gradtui.probe.active import Viewer, active_probe, active_viewer
 from gradtui.probe.commands import ReplayedSchedule
 from gradtui.probe.probe import Probe
 from gradtui.probe.runtime import ProbeOptions
-from gradtui.probe.session import Session
+from gradtui.probe.session import Session, Viewer, active_probe, active_viewer
 from gradtui.protocol.codec import BadEntry
 from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.events import RunStarted

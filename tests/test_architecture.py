@@ -115,3 +115,15 @@ def test_packages_are_imported_by_their_api(whole: str, by_file: set[str]) -> No
         module = importlib.import_module(f"gradtui.{whole}.{package}")
         assert module.__all__
         assert all(hasattr(module, name) for name in module.__all__), package
+
+
+def test_a_constructor_of_the_probe_takes_five_arguments_at_most() -> None:
+    """What most parts need is in `ProbeContext`, and what the user asks of a run in `ProbeOptions`."""
+    long = []
+    for path in sorted((PACKAGE / "probe").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef) and node.name == "__init__":
+                arguments = [*node.args.posonlyargs, *node.args.args[1:], *node.args.kwonlyargs]
+                if len(arguments) > 5:
+                    long.append(f"{path.relative_to(PACKAGE)}:{node.lineno}")
+    assert long == []

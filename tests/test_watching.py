@@ -15,8 +15,8 @@ from torch import nn
 from watched import watched
 
 import gradtui
-from gradtui.probe.active import Viewer
 from gradtui.probe.memory.memory_counters import ResidentAllocator
+from gradtui.probe.session import Viewer
 from gradtui.state.run_state import RunState
 from gradtui.watching import WatchInRun
 

@@ -1,11 +1,17 @@
-"""Compose a probe and its samplers, as `gradtui train.py`, `gradtui.watch` and `gradtui.apply_schedule` use them."""
+"""The session: a probe and its samplers, which of them watches this process, and the freezes in the script's checkpoints.
+
+`gradtui train.py`, `gradtui.watch` and `gradtui.apply_schedule` create a session. A resumed run keeps its freezes by
+`state_dict` and `load_state_dict`, which the script calls on its training thread. Neither ever raises: a script can train on
+from a checkpoint whose freezes cannot be restored, so a problem is one line on stderr.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from gradtui.probe import freeze_state
-from gradtui.probe.active import Viewer, set_active
+from gradtui.printable import write_line
 from gradtui.probe.memory import cpu_allocator
 from gradtui.probe.probe import Probe
 from gradtui.probe.runtime import ProbeOptions
@@ -13,6 +19,24 @@ from gradtui.probe.steps import PhaseSampler
 from gradtui.protocol.events import Event, ProbeFailed
 from gradtui.samplers.device import DeviceSampler
 from gradtui.samplers.sampler import SamplerThread
+
+if TYPE_CHECKING:
+    from gradtui.state.run_state import RunState
+
+_VERSION = 1
+_Saved = tuple[tuple[str, ...], tuple[str, ...]]
+_waiting: list[_Saved] = []
+"""The state that was loaded while no probe was attached: at most one."""
+
+
+@dataclass(frozen=True)
+class Viewer:
+    """Receives the events of a probe under the command `gradtui`. Any thread may call its functions."""
+
+    look: Callable[[Callable[[RunState], Any]], Any]
+    """Applies a function to the state with all events that have arrived, and returns its result; None if the viewer is busy."""
+    dropped: Callable[[], int]
+    """Returns the number of events that were dropped because they were not drained in time."""
 
 
 class Session:
@@ -38,7 +62,8 @@ class Session:
         """Install the hooks and start the sampler thread. `viewer` receives the events under the command `gradtui`."""
         set_active(self.probe, viewer)
         self.probe.attach()
-        freeze_state.hand_over(self.probe)
+        if _waiting:
+            self.probe.dispatcher.trainability.load(*_waiting.pop())
         self._sampler.start()
 
     def stop(self) -> None:
@@ -59,3 +84,69 @@ class Session:
 
     def _failed(self, part: str, error: str) -> None:
         self._emit(ProbeFailed(self.probe.clock.at(), self.probe.counter.steps, part, error, True))
+
+
+_active: list[tuple[Probe, Viewer | None]] = []
+
+
+def active_probe() -> Probe | None:
+    """Return the attached probe, None if there is none."""
+    return _active[-1][0] if _active else None
+
+
+def active_viewer() -> Viewer | None:
+    """Return the viewer of the attached probe, None if the command `gradtui` has not attached it."""
+    return _active[-1][1] if _active else None
+
+
+def set_active(probe: Probe | None, viewer: Viewer | None = None) -> None:
+    """Set the attached probe and its viewer; None for no probe."""
+    _active[:] = [(probe, viewer)] if probe is not None else []
+
+
+def state_dict() -> dict[str, Any]:
+    """Return what commands have frozen so far, to be saved with the script's own state.
+
+    Returns:
+        `{"version": 1, "frozen": [paths of parameters], "holding_statistics": [paths of modules]}`. The lists hold strings,
+        which JSON and `torch.save` accept. They include freezes that were loaded and have not been applied yet. If no probe is
+        attached, they hold what was loaded, so that a run without gradtui in between loses nothing.
+    """
+    probe = active_probe()
+    frozen, holding = (
+        probe.dispatcher.trainability.saved() if probe is not None else _waiting[0] if _waiting else ((), ())
+    )
+    return {"version": _VERSION, "frozen": list(frozen), "holding_statistics": list(holding)}
+
+
+def load_state_dict(state: Mapping[str, Any]) -> None:
+    """Freeze again what was frozen when `state_dict` was called, at the first step boundary at which there is a model.
+
+    Call it at any time, before or after the model is constructed. One line on stderr names what the state contains and the
+    model no longer has. The rest is frozen.
+    """
+    saved = _read(state)
+    if saved is None or saved == ((), ()):
+        return
+    probe = active_probe()
+    if probe is not None:
+        probe.dispatcher.trainability.load(*saved)
+        return
+    _waiting[:] = [saved]
+    count = len(saved[0])
+    _say(f"nothing watches this run yet: {count} frozen tensor{'' if count == 1 else 's'} of a saved state will wait")
+
+
+def _read(state: Any) -> _Saved | None:
+    if not isinstance(state, Mapping) or state.get("version") != _VERSION:
+        _say("this is not a result of gradtui.state_dict(), or one of a later version: nothing is frozen")
+        return None
+    lists = [state.get("frozen", ()), state.get("holding_statistics", ())]
+    if not all(isinstance(paths, (list, tuple)) and all(isinstance(path, str) for path in paths) for paths in lists):
+        _say("the saved state must have two lists of paths, `frozen` and `holding_statistics`: nothing is frozen")
+        return None
+    return tuple(lists[0]), tuple(lists[1])
+
+
+def _say(line: str) -> None:
+    write_line(line)

@@ -41,7 +41,7 @@ class TrainingRun:
     events: EventQueue = field(default_factory=EventQueue)
     commands: CommandQueue = field(default_factory=CommandQueue)
     look: Callable[[Callable[[RunState], Any]], Any] = lambda _at: None
-    """Reads the viewer's state, as in `probe.active.Viewer`."""
+    """Reads the viewer's state, as in `probe.session.Viewer`."""
     _began: int = field(default_factory=perf_counter_ns)
     _watched: Session | None = None
 
@@ -112,10 +112,9 @@ class TrainingRun:
     def _attach(self) -> Session:
         import torch
 
-        from gradtui.probe.active import Viewer
         from gradtui.probe.memory import protect_this_process
         from gradtui.probe.runtime import ProbeOptions
-        from gradtui.probe.session import Session
+        from gradtui.probe.session import Session, Viewer
 
         # The process ends with the script, so the protection of its peak readings can last to the end of the process.
         protect_this_process()

@@ -17,8 +17,8 @@ from torch import nn
 from watched import Watched, watched
 
 import gradtui
-from gradtui.probe import freeze_state
-from gradtui.probe.active import set_active
+from gradtui.probe import session
+from gradtui.probe.session import set_active
 from gradtui.protocol.events import FreezeStateChanged
 
 NOTHING = {"version": 1, "frozen": [], "holding_statistics": []}
@@ -27,7 +27,7 @@ NOTHING = {"version": 1, "frozen": [], "holding_statistics": []}
 @pytest.fixture(autouse=True)
 def nothing_waits() -> Iterator[None]:
     yield
-    freeze_state._waiting.clear()
+    session._waiting.clear()
 
 
 @contextmanager
