@@ -174,7 +174,7 @@ def test_what_is_no_state_is_one_line(state: object, capsys: pytest.CaptureFixtu
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 1
     assert lines[0].startswith("gradtui: ")
-    assert lines[0].endswith("nothing of it is frozen")
+    assert lines[0].endswith("nothing is frozen")
 
 
 def test_an_unwatched_run_in_between_loses_nothing(capsys: pytest.CaptureFixture[str]) -> None:
