@@ -1,6 +1,6 @@
-"""All sentences and units: of the screen, `--plain`, the files and the answers to commands.
+"""Sentences and units that several parts use: the screen, `--plain`, the files and the answers to commands.
 
-One idea has one sentence here, which every part uses. This package imports `gradtui.state` and `gradtui.protocol` only.
+This package imports `gradtui.state` and `gradtui.protocol` only.
 """
 
 from gradtui.text.checkpoints import checkpoint_lines
