@@ -61,10 +61,9 @@ class OomReporter:
     def raised(self, error: BaseException, ends: bool = False) -> None:
         """Handle an exception that passes a wrapper or `ends` the script. Anything but a failed allocation is ignored."""
         failure = allocation_failure(error)
-        if failure is None and error.__cause__ is not None:
+        if failure is None and (cause := _cause_of(error)) is not None:
             # An exception of the script's own, raised from it.
-            error = error.__cause__
-            failure = allocation_failure(error)
+            error, failure = cause, allocation_failure(cause)
         if failure is None:
             return
         is_full = self._reported.is_full(error)
@@ -177,6 +176,9 @@ class OomReporter:
         # For a loss function, or a model that is not listed, the class is better than nothing.
         return tree.modules[index].path if index >= 0 else type(module).__name__
 
+
+_cause_of: Callable[[BaseException], BaseException | None] = vars(BaseException)["__cause__"].__get__
+"""Returns the cause of an exception without calling what the script's class may define in its place."""
 
 _boxes: weakref.WeakSet[OomReporter] = weakref.WeakSet()
 """Reporters that receive the observer's calls. All but one belong to runs that are over."""

@@ -20,7 +20,7 @@ from gradtui.probe.autograd.flow_through import FlowThrough
 from gradtui.probe.autograd.gradient_flow import GraphsOfStep
 from gradtui.probe.autograd.graph_summary import HiddenRegion
 from gradtui.probe.model.tree_builder import build
-from gradtui.probe.runtime import ProbeContext
+from gradtui.probe.runtime import ProbeContext, RunClock
 from gradtui.probe.sampling.parameter_state_reporter import ParameterStateReporter
 from gradtui.probe.sampling.parameter_states import Classified
 from gradtui.protocol.events import ParametersClassified
@@ -496,7 +496,9 @@ def test_what_the_script_unfreezes_before_the_end_is_told_at_the_end() -> None:
 def test_what_takes_turns_is_not_outdated() -> None:
     tensor = nn.Parameter(torch.ones(1))
     view = SimpleNamespace(tree=SimpleNamespace(parameter_refs=[weakref.ref(tensor)], listing=1))
-    states = ParameterStateReporter(cast("ProbeContext", SimpleNamespace(emit=None, clock=None, models=view)))
+    states = ParameterStateReporter(
+        cast("ProbeContext", SimpleNamespace(emit=lambda _: None, clock=RunClock(), models=view))
+    )
     assert states.outdated() == []
     found = []
     for flag in "1010100":
