@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import copy
 import weakref
+from collections.abc import Iterator
 
 import pytest
 import torch
 from toggling import Make, X, answers, freeze, small, step, unfreeze
 from torch import Tensor, nn
-from watched import watched
+from watched import Watched, watched
 
 from gradtui.probe.frozen import Freeze, Verdict
 from gradtui.probe.frozen.bits import BitSample
@@ -24,6 +25,16 @@ EVERY: dict[str, Make] = {
     for name, kind in vars(torch.optim).items()
     if isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer) and kind is not torch.optim.Optimizer
 }
+
+
+def steps_after_a_freeze(model: nn.Module, seen: Watched) -> Iterator[int]:
+    """Freeze the layer `2` after one step, and give the number of each of the twelve steps that follow as it ends."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    step(model, optimizer)
+    seen.submit(freeze("2"))
+    for number in range(12):
+        step(model, optimizer)
+        yield number
 
 
 @pytest.mark.parametrize("name", sorted(EVERY))
@@ -74,11 +85,7 @@ def test_a_freeze_holds_still_under_every_optimizer(name: str) -> None:
 def test_a_frozen_tensor_that_is_written_to_is_named() -> None:
     model = small()
     with watched() as seen:
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        step(model, optimizer)
-        seen.submit(freeze("2"))
-        for _ in range(12):
-            step(model, optimizer)
+        for _ in steps_after_a_freeze(model, seen):
             with torch.no_grad():
                 model[2].bias.mul_(0.9)
     (verified,) = seen.all(FreezeVerified)
@@ -92,11 +99,7 @@ def test_a_write_that_leaves_the_version_counter_alone_is_seen(write: str) -> No
     """Weight clipping and averaged weights are usually written through `.data`."""
     model = small()
     with watched() as seen:
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        step(model, optimizer)
-        seen.submit(freeze("2"))
-        for number in range(12):
-            step(model, optimizer)
+        for number in steps_after_a_freeze(model, seen):
             if number == 5:
                 version = model[2].bias._version
                 if write == "data":
@@ -114,11 +117,7 @@ def test_a_write_that_is_undone_is_a_write() -> None:
     """Weights swapped for averaged ones and back."""
     model = small()
     with watched() as seen:
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        step(model, optimizer)
-        seen.submit(freeze("2"))
-        for number in range(12):
-            step(model, optimizer)
+        for number in steps_after_a_freeze(model, seen):
             if number == 5:
                 with torch.no_grad():
                     kept = model[2].bias.clone()
@@ -144,11 +143,7 @@ def test_a_tensor_that_is_frozen_again_belongs_to_the_later_freeze() -> None:
 def test_reading_and_moving_around_is_no_write() -> None:
     model = small()
     with watched() as seen:
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        step(model, optimizer)
-        seen.submit(freeze("2"))
-        for _ in range(12):
-            step(model, optimizer)
+        for _ in steps_after_a_freeze(model, seen):
             copy.deepcopy(model)
             model[2].weight.data = model[2].weight.data.clone()
             model.state_dict()

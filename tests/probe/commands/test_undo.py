@@ -8,6 +8,7 @@ import gc
 import weakref
 from collections.abc import Callable, Mapping
 
+import pytest
 import torch
 from torch import nn
 from watched import Watched, watched
@@ -185,7 +186,8 @@ def test_it_follows_a_model_into_a_wrapper() -> None:
     assert len(optimizer.param_groups[0]["params"]) == 4
 
 
-def test_it_follows_a_model_out_of_a_wrapper() -> None:
+@pytest.mark.parametrize("then", [lambda inner: inner, nn.Sequential], ids=["out of the wrapper", "into another one"])
+def test_it_follows_a_wrapped_model(then: Callable[[nn.Module], nn.Module]) -> None:
     inner = model_of_three()
     model: nn.Module = nn.Sequential(inner)
     with watched() as seen:
@@ -194,27 +196,7 @@ def test_it_follows_a_model_out_of_a_wrapper() -> None:
             if step == 2:
                 seen.submit(freeze("0.1"))
             if step == 4:
-                model = inner
-                gc.collect()
-            if step == 6:
-                seen.submit(Undo)
-            optimizer.zero_grad()
-            model(X).square().mean().backward()
-            optimizer.step()
-    assert not seen.all(CommandRejected)
-    assert flags(inner) == [True] * 6
-
-
-def test_it_follows_a_model_that_is_wrapped_anew() -> None:
-    inner = model_of_three()
-    model = nn.Sequential(inner)
-    with watched() as seen:
-        optimizer = torch.optim.Adam(inner.parameters(), lr=0.01)
-        for step in range(8):
-            if step == 2:
-                seen.submit(freeze("0.1"))
-            if step == 4:
-                model = nn.Sequential(inner)
+                model = then(inner)
                 gc.collect()
             if step == 6:
                 seen.submit(Undo)
