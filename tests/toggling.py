@@ -11,12 +11,35 @@ import torch
 from torch import nn
 from watched import Watched, watched
 
-from gradtui.protocol.commands import SetTrainable
+from gradtui.protocol.commands import (
+    Command,
+    RunSteps,
+    RunTo,
+    SetCheckpointing,
+    SetGroup,
+    SetMode,
+    SetTrainable,
+    TakeUpFreezes,
+    TrainOnly,
+)
 from gradtui.protocol.events import CommandApplied, CommandRejected
 
 X = torch.linspace(-1, 1, 24).view(6, 4)
 
 Make = Callable[..., torch.optim.Optimizer]
+
+
+COMMANDS: dict[type[Command], Callable[[int], Command]] = {
+    SetTrainable: lambda id_: SetTrainable(id_, "0", False),
+    TakeUpFreezes: lambda id_: TakeUpFreezes(id_, ("0.weight",), ()),
+    SetCheckpointing: lambda id_: SetCheckpointing(id_, "0", True),
+    SetMode: lambda id_: SetMode(id_, "", False),
+    SetGroup: lambda id_: SetGroup(id_, 0, 0, learning_rate=0.5),
+    TrainOnly: lambda id_: TrainOnly(id_, "0"),
+    RunSteps: lambda id_: RunSteps(id_, 1),
+    RunTo: lambda id_: RunTo(id_, 3),
+}
+"""Commands that need arguments."""
 
 
 def small() -> nn.Sequential:

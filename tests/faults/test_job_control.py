@@ -56,6 +56,13 @@ class Shell(TerminalSession):
         """Wait until the screen is up and shows the model."""
         self.wait_until(lambda: self.full_screen and "trainable" in self.text, "the screen")
 
+    def let_end_in_front(self) -> None:
+        """Let the script end under the dashboard, and leave that."""
+        (self.directory / "go").touch()
+        self.wait_for("exit code")
+        self.send("q")
+        self.wait_for("status 3")
+
     def end(self) -> None:
         """Leave the shell. The terminal is as it was."""
         self.type("stty -g > after; exit 0")
@@ -83,10 +90,7 @@ def test_a_run_in_the_background_has_no_screen_until_it_is_in_front(tmp_path: Pa
         assert not shell.full_screen
         shell.type("fg; echo status $?")
         shell.wait_dashboard()
-        (tmp_path / "go").touch()
-        shell.wait_for("exit code")
-        shell.send("q")
-        shell.wait_for("status 3")
+        shell.let_end_in_front()
         shell.end()
 
 
@@ -111,10 +115,7 @@ def test_output_in_the_background_stops_no_run(tmp_path: Path) -> None:
         shell.wait_steps()
         shell.type("fg; echo status $?")
         shell.wait_dashboard()
-        (tmp_path / "go").touch()
-        shell.wait_for("exit code")
-        shell.send("q")
-        shell.wait_for("status 3")
+        shell.let_end_in_front()
         shell.type("stty -tostop")
         shell.end()
 

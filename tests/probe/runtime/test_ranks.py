@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from toggling import COMMANDS
 from torch import distributed, nn
 from watched import ScriptedCommands, Watched, watched
 
@@ -23,13 +24,8 @@ from gradtui.protocol.commands import (
     RunSteps,
     RunTo,
     SaveCheckpoint,
-    SetCheckpointing,
     SetGroup,
-    SetMode,
-    SetTrainable,
     StopTraining,
-    TakeUpFreezes,
-    TrainOnly,
     Undo,
     ZeroGradients,
 )
@@ -37,18 +33,6 @@ from gradtui.protocol.events import CommandApplied, CommandRejected, NonFiniteFo
 from gradtui.protocol.schedule import Scheduled
 
 X = torch.linspace(-1, 1, 24).view(6, 4)
-
-MAKE: dict[type[Command], Callable[[int], Command]] = {
-    SetTrainable: lambda id_: SetTrainable(id_, "0", False),
-    TakeUpFreezes: lambda id_: TakeUpFreezes(id_, ("0.weight",), ()),
-    SetCheckpointing: lambda id_: SetCheckpointing(id_, "0", True),
-    SetMode: lambda id_: SetMode(id_, "", False),
-    SetGroup: lambda id_: SetGroup(id_, 0, 0, learning_rate=0.5),
-    TrainOnly: lambda id_: TrainOnly(id_, "0"),
-    RunSteps: lambda id_: RunSteps(id_, 1),
-    RunTo: lambda id_: RunTo(id_, 3),
-}
-"""Commands that need arguments."""
 
 
 def changes_the_run() -> list[type[Command]]:
@@ -90,7 +74,7 @@ def test_a_command_that_changes_the_run_is_refused_on_one_of_several_ranks(
 ) -> None:
     alone = train(4)
     ranks(monkeypatch, 2)
-    make = MAKE.get(kind, kind)
+    make = COMMANDS.get(kind, kind)
     with watched(commands=ScriptedCommands()) as seen:
         observed = train(4, lambda number: seen.submit(make) if number == 2 else None)
     assert observed == alone
@@ -195,5 +179,5 @@ def test_every_command_is_known_to_the_test() -> None:
     """A new command that needs arguments needs them here too."""
     for kind in changes_the_run():
         needed = [field for field in dataclasses.fields(kind) if field.default is dataclasses.MISSING]
-        assert kind in MAKE or len(needed) == 1, kind
+        assert kind in COMMANDS or len(needed) == 1, kind
     assert {Undo, ZeroGradients} <= set(changes_the_run())

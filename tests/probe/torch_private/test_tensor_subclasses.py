@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from toggling import COMMANDS
 from torch import nn
 from torch.overrides import TorchFunctionMode
 from watched import ScriptedCommands, watched
@@ -21,17 +22,12 @@ from gradtui.protocol.commands import (
     FollowMicroSteps,
     Intervention,
     PauseAtBadStep,
-    RunSteps,
     RunTo,
     SaveCheckpoint,
     SetCheckpointing,
-    SetGroup,
-    SetMode,
     SetTrainable,
-    TakeUpFreezes,
     TraceGradient,
     TraceStep,
-    TrainOnly,
     Watch,
 )
 
@@ -84,13 +80,8 @@ def train(steps: int, each: Callable[[int], object] = lambda number: None) -> tu
 
 
 MAKE: dict[type[Command], Callable[[int], Command]] = {
-    SetTrainable: lambda id_: SetTrainable(id_, "0", False),
-    TakeUpFreezes: lambda id_: TakeUpFreezes(id_, ("0.weight",), ()),
+    **COMMANDS,
     SetCheckpointing: lambda id_: SetCheckpointing(id_, "nowhere", True),
-    SetMode: lambda id_: SetMode(id_, "", False),
-    SetGroup: lambda id_: SetGroup(id_, 0, 0, learning_rate=0.5),
-    TrainOnly: lambda id_: TrainOnly(id_, "0"),
-    RunSteps: lambda id_: RunSteps(id_, 1),
     RunTo: lambda id_: RunTo(id_, 100),
     FollowMicroSteps: lambda id_: FollowMicroSteps(id_, True),
     Watch: lambda id_: Watch(id_, ("0.weight", "3.bias")),
