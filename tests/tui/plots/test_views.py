@@ -211,7 +211,7 @@ def test_what_is_watched_has_a_gradient_and_is_bounded() -> None:
 def test_a_view_without_numbers_says_what_will_fill_it() -> None:
     state = after(layered(1), norms(1, 1.0, 1.0))
     options = PlotOptions(Selection("0.weight", 0, 1))
-    assert "waiting for the next step" in text(ratio_plot(state, options, 200, 20).above)
+    assert "waiting for the next sampled step" in text(ratio_plot(state, options, 200, 20).above)
     apply(state, ev.PauseChanged(1.0, 1, True))
     assert "n runs one step" in text(histogram_plot(state, options, 200, 20).above)
     apply(state, ev.RunEnded(2.0, 1, 0, None))
