@@ -8,7 +8,8 @@ imports them. So a program and gradtui import things in the order of a fresh sta
 
 - what torch does while it is imported, and the state of the allocator;
 - packages are frozen (`gc.freeze`): no search of all objects meets their objects, and their modules end quickly;
-- one frame is below the program, which `warnings` and `logging` do not count.
+- one frame is below the program, which `warnings` and `logging` do not count;
+- `sys.meta_path` has a finder more.
 
 Tests of these, of peak memory, and of how an interpreter starts and ends, start one. Variables of the environment that are read
 only once are those of the server: for other values of these another server starts.
