@@ -1,6 +1,6 @@
 """Detect frozen parameters that change, and what changes them. Runs on the training thread, in sampled steps.
 
-Every in-index write, including an optimizer's, raises a tensor's version counter. Counters are compared before and after the
+Every in-place write, including an optimizer's, raises a tensor's version counter. Counters are compared before and after the
 optimizer step. A write through `.data` does not raise them, and averages of weights are often kept that way
 (`target.data.mul_(m).add_(...)`, `target.data = ...`). Therefore a few elements of each tensor are compared as well, some
 tensors at a time, on the host. Only these elements give evidence for a tensor that is part of a larger one, because a write to
