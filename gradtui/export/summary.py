@@ -62,6 +62,7 @@ def summarise(state: RunState, *, dropped: int) -> dict[str, Any]:
         "findings": [],
         "problems": {part: asdict(problem) for part, problem in state.problems.items()},
         "unregistered": [asdict(module) for module in state.unregistered],
+        "unregistered_omitted": state.unregistered_omitted,
         "cost": _cost(state, dropped),
     }
 

@@ -278,8 +278,9 @@ def _schedule_noted(state: RunState, event: ev.ScheduleNoted) -> None:
 
 
 def _unregistered(state: RunState, event: ev.UnregisteredFound) -> None:
-    before, state.unregistered = set(unregistered_lines(state.unregistered)), event.modules
-    for line in unregistered_lines(event.modules):
+    before = {*unregistered_lines(state.unregistered, state.unregistered_omitted)}
+    state.unregistered, state.unregistered_omitted = event.modules, event.more
+    for line in unregistered_lines(event.modules, event.more):
         if line not in before:
             state.note(event, "model", line)
 

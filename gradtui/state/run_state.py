@@ -277,6 +277,8 @@ class RunState:
     skipped_steps: int = 0
     steps_per_second: float | None = None
     unregistered: tuple[UnregisteredModule, ...] = ()
+    unregistered_omitted: int = 0
+    """How many more such modules there are, which `unregistered` does not list."""
     """Modules that run inside a model without being registered with it."""
     phase: Phase = Phase.LOAD
     paused: bool = False

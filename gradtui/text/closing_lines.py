@@ -79,7 +79,7 @@ def closing_lines(state: RunState) -> list[str]:
     named = [f"{count} {words}" for words, count in state_counts(state, tree).items()]
     if named:
         lines.append("parameter tensors: " + ", ".join(named))
-    lines += unregistered_lines(state.unregistered)
+    lines += unregistered_lines(state.unregistered, state.unregistered_omitted)
     lines += problem_lines(tree) + same_storage_lines(tree, state.optimizers)
     lines += _phase_lines(state)
     lines += graph_lines(state)

@@ -9,14 +9,21 @@ from gradtui.protocol.vocabulary import UnregisteredModule
 _MAX_KINDS = 4
 
 
-def unregistered_lines(modules: Sequence[UnregisteredModule]) -> list[str]:
-    """Return two lines, without a full stop, for the modules of one type that one module calls."""
+def unregistered_lines(modules: Sequence[UnregisteredModule], omitted: int = 0) -> list[str]:
+    """Return two lines, without a full stop, for the modules of one type that one module calls.
+
+    `omitted`: the number of further modules, which `modules` does not list.
+    """
     groups: dict[tuple[str, str], list[UnregisteredModule]] = {}
     for module in modules:
         groups.setdefault((module.caller, module.type_name), []).append(module)
     lines = [line for group in list(groups.values())[:_MAX_KINDS] for line in _words(group)]
     left = len(groups) - _MAX_KINDS
-    return [*lines, *([f"{left:,} more kinds of unregistered modules"] if left > 0 else [])]
+    if left > 0:
+        lines.append(f"{left:,} more kinds of unregistered modules")
+    if omitted:
+        lines.append(f"{omitted:,} more unregistered modules run, which gradtui does not list")
+    return lines
 
 
 def _words(group: Sequence[UnregisteredModule]) -> tuple[str, str]:

@@ -21,7 +21,8 @@ from gradtui.reducer.reducer import INTERVENTIONS_KEPT
 from gradtui.state.run_state import RunState
 
 TOP = {
-    "schema", "script", "arguments", "exit_code", "child_cpu_seconds", "unregistered", "seconds", "device", "ledger", "torch",
+    "schema", "script", "arguments", "exit_code", "child_cpu_seconds", "unregistered", "unregistered_omitted", "seconds",
+    "device", "ledger", "torch",
     "steps", "micro_steps", "skipped_steps", "models", "optimizers", "phases", "step_peak", "device_memory", "checkpointed",
     "living_graphs",
     "gradient_norm", "bad_step", "modules", "parameters", "buffers", "freezes",

@@ -54,6 +54,12 @@ def test_a_list_of_layers_that_no_optimizer_has() -> None:
     ]
 
 
+def test_those_that_are_not_listed_are_counted() -> None:
+    seen = train(Net(*(nn.Linear(WIDTH, WIDTH) for _ in range(70))))
+    assert (len(seen.state.unregistered), seen.state.unregistered_omitted) == (64, 6)
+    assert "6 more unregistered modules run, which gradtui does not list" in [entry.text for entry in seen.state.log]
+
+
 def test_it_is_noted_once() -> None:
     log = train(Net(nn.Linear(WIDTH, WIDTH))).state.log
     assert len([entry for entry in log if "not registered" in entry.text]) == 1
