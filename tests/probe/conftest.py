@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
+import torch
 
 from gradtui.probe.model import model_registry
+from gradtui.probe.torch_private.operation_mode import something_is_compiled
 
 
 @pytest.fixture(autouse=True)
 def _searches_may_take_their_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """A search for models is never put off because this machine is slow or busy; the tests of that budget use it up first."""
     monkeypatch.setattr(model_registry, "_SEARCH_NS", 10**13)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_stays_compiled() -> Iterator[None]:
+    """gradtui profiles no memory in a process that has compiled something: each test begins in one that has not."""
+    yield
+    if something_is_compiled():
+        torch._dynamo.reset()
+        torch._dynamo.utils.counters.clear()

@@ -575,7 +575,7 @@ def test_it_can_be_taken_back_and_asking_twice_or_too_late_is_refused() -> None:
     assert applied == [True, False]
     reasons = [event.reason for event in seen.all(CommandRejected)]
     assert len(reasons) == 3
-    assert "not finite already" in reasons[-1]
+    assert "already not finite" in reasons[-1]
     assert not seen.all(PauseChanged)
 
 

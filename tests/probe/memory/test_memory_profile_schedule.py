@@ -25,16 +25,6 @@ from gradtui.protocol.commands import TraceStep
 from gradtui.protocol.events import CommandApplied, CommandRejected, StepMemoryProfiled
 from gradtui.protocol.vocabulary import Phase
 
-
-@pytest.fixture(autouse=True)
-def _nothing_is_compiled() -> Iterator[None]:
-    """What other tests have compiled in this process is forgotten."""
-    torch._dynamo.utils.counters.clear()
-    yield
-    torch._dynamo.reset()
-    torch._dynamo.utils.counters.clear()
-
-
 BATCH, WIDTH, DEPTH = 512, 128, 6
 F32 = 4
 
