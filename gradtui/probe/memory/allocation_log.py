@@ -57,8 +57,7 @@ class AllocationLog(OperationMode):
 
     def __init__(self, device_type: str, total: int, module_now: Callable[[], int]) -> None:
         super().__init__()
-        self.curve: list[int] = [total]
-        """Bytes after each change."""
+        self._curve: list[int] = [total]
         self.modules: list[int] = [module_now()]
         """The module that was running at each change."""
         self.allocations: list[Allocation] = []
@@ -72,8 +71,16 @@ class AllocationLog(OperationMode):
         self._device_type = device_type
         self._on_cpu = device_type == "cpu"
         self._module_now = module_now
-        self._freed = self._when_freed()
+        # Python discards what a weak reference's callback raises, a Ctrl+C too. `list.append` cannot be interrupted by one.
+        self._freed: list[weakref.ref[Any]] = []
+        self._when_freed = self._freed.append
         self._live: dict[int, _Followed] = {}
+
+    @property
+    def curve(self) -> list[int]:
+        """Bytes after each change."""
+        self._log_freed()
+        return self._curve
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -104,6 +111,8 @@ class AllocationLog(OperationMode):
             return
         live = self._live
         try:
+            if self._freed:
+                self._log_freed()
             for value in values:
                 kind = type(value)
                 if kind is torch.Tensor:
@@ -136,6 +145,7 @@ class AllocationLog(OperationMode):
 
     def close(self) -> None:
         """Stop logging. The results stay."""
+        self._log_freed()
         self._live.clear()
 
     def _follow_all(self, values: Iterable[Any], *, is_new: bool) -> None:
@@ -146,6 +156,8 @@ class AllocationLog(OperationMode):
                 self._follow_all(value, is_new=is_new)
 
     def _follow(self, tensor: torch.Tensor, *, is_new: bool) -> Allocation | None:
+        if self._freed:
+            self._log_freed()
         try:
             storage = tensor.untyped_storage()
         except (NotImplementedError, RuntimeError):  # sparse tensors have none
@@ -157,7 +169,7 @@ class AllocationLog(OperationMode):
         is_here = tensor.is_cpu if self._on_cpu else tensor.device.type == self._device_type
         if not is_here or (type(tensor) is not torch.Tensor and is_wrapper(tensor)):
             return None
-        curve, module = self.curve, self._module_now()
+        curve, module = self._curve, self._module_now()
         if len(curve) >= MAX_EVENTS:
             self.is_whole = False
             return None
@@ -166,32 +178,22 @@ class AllocationLog(OperationMode):
             curve.append(curve[-1] + allocation.nbytes)
             self.modules.append(module)
         self.allocations.append(allocation)
-        followed = _Followed(storage, self._freed)
+        followed = _Followed(storage, self._when_freed)
         followed.key, followed.allocation = storage._cdata, allocation  # noqa: SLF001
         self._live[followed.key] = followed
         return allocation
 
-    def _when_freed(self) -> Callable[[weakref.ref[Any]], None]:
-        # A callback that referred to the log would keep it alive as long as the script's tensors.
-        trace = weakref.ref(self)
-
-        def freed(followed: weakref.ref[Any]) -> None:
-            self = trace()
-            if self is None or type(followed) is not _Followed or self._live.pop(followed.key, None) is None:
-                return
-            allocation, curve = followed.allocation, self.curve
-            allocation.died = len(curve)
-            if len(curve) >= MAX_EVENTS:
-                self.is_whole = False
-                return
-            curve.append(curve[-1] - allocation.nbytes)
-            self.modules.append(self._module_now())
-
-        return freed
+    def _log_freed(self) -> None:
+        """Log the storages that were freed since the last call, before a new storage can be at the address of one of them."""
+        while self._freed:
+            followed = self._freed.pop(0)
+            if type(followed) is _Followed and self._live.pop(followed.key, None) is not None:
+                followed.allocation.died = len(self._curve)
+                self._note(-followed.allocation.nbytes, self._module_now())
 
     def _note(self, change: int, module: int) -> None:
-        if len(self.curve) >= MAX_EVENTS:
+        if len(self._curve) >= MAX_EVENTS:
             self.is_whole = False
             return
-        self.curve.append(self.curve[-1] + change)
+        self._curve.append(self._curve[-1] + change)
         self.modules.append(module)

@@ -224,3 +224,16 @@ def test_tensors_without_a_storage_do_not_end_the_trace() -> None:
         kept = bytes_of(KIB)
     assert watching.failure is None
     assert watching.curve[-1] >= kept.nbytes
+
+
+def test_a_signal_handler_that_raises_while_storages_are_freed_reaches_the_script() -> None:
+    """Python discards what a callback of a weak reference raises, so no Python code runs in one."""
+    tensors = [torch.ones(3)]
+    with AllocationLog("cpu", 12, lambda: 0) as watching:
+        tensors.append(tensors[0] + 1)
+        frames: list[str] = []
+        sys.setprofile(lambda frame, event, _: frames.append(frame.f_code.co_name) if event == "call" else None)
+        tensors.clear()
+        sys.setprofile(None)
+    assert frames == []
+    assert watching.curve == [12, 24, 12, 0]
