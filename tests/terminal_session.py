@@ -133,6 +133,17 @@ class TerminalSession:
         """Read until `text` is on the screen."""
         self.wait_until(lambda: text in self.text, repr(text))
 
+    def wait_gone(self, text: str) -> None:
+        """Read until `text` has not been on the screen for 20 reads. A new size clears the screen before it is drawn again."""
+        absent = 0
+
+        def is_gone() -> bool:
+            nonlocal absent
+            absent = 0 if text in self.text else absent + 1
+            return absent > 20
+
+        self.wait_until(is_gone, f"without {text!r}")
+
     @property
     def text(self) -> str:
         """What is on the screen now."""

@@ -177,7 +177,7 @@ def test_sizes_of_all_kinds_while_dialogs_are_open(tmp_path: Path) -> None:
                     f"{words!r} at {columns} x {lines}",
                 )
             session.send("\x1b")
-            session.wait_until(lambda words=words: words not in session.text, "the dialog closed")
+            session.wait_gone(words)
         (tmp_path / "go").touch()
         assert session.leave() == 0
         assert session.problems_left() == []
