@@ -1,8 +1,13 @@
-"""What torch reads when it is imported is set by the script before that, and the import is one that may fail."""
+"""What torch reads when it is imported is set by the script before that, and the import is one that may fail.
+
+Python's generator is seeded before it, too: whoever draws a number as the probe is attached changes what is drawn later.
+"""
 
 import os
+import random
 import sys
 
+random.seed(0)
 os.environ["OMP_NUM_THREADS"] = "2"
 print("torch" in sys.modules)
 try:
@@ -22,7 +27,4 @@ for _step in range(5):
     optimizer.zero_grad()
     model(torch.randn(2, 3)).sum().backward()
     optimizer.step()
-import random
-
-random.seed(0)
 leave(model)
