@@ -56,7 +56,7 @@ class Runner:
 
     def _start(self, stack: ExitStack, contender: Contender, size: str, turns: Turns) -> None:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
-        requests, answers = Path(folder, "asked"), Path(folder, "told")
+        requests, answers = Path(folder, "requests"), Path(folder, "answers")
         for path in (requests, answers):
             os.mkfifo(path)
         prefix = [word.format(folder=folder) for word in contender.prefix]
@@ -101,7 +101,7 @@ def _in_the_background(stack: ExitStack, command: Sequence[str], environment: Ma
 
 
 def _on_a_terminal(stack: ExitStack, command: Sequence[str], environment: dict[str, str]) -> None:
-    """Somebody has to read what is drawn, or the screen waits for that."""
+    """A thread must read what the screen draws, or the screen waits."""
     terminal = stack.enter_context(PseudoTerminal(command, environment))
     over = threading.Event()
     reader = threading.Thread(target=terminal.read_until, args=(over.is_set, _A_DAY_S))

@@ -60,7 +60,7 @@ def launch(settings: Settings) -> int:
 def _plain(settings: Settings, program: Program, why: str) -> NoReturn:
     """Run without a screen; `why` says in words why there is none."""
     if settings.pause_at_nan:
-        write_line(f"--pause-at-nan needs the screen, to let the run go on from there: {why}")
+        write_line(f"--pause-at-nan needs the screen, to let the run continue from there: {why}")
         sys.exit(USAGE_ERROR)
     files = InterventionFiles(RunFiles(settings.target.name), settings.target.words)
     training = TrainingRun(settings, program)

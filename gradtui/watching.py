@@ -235,7 +235,7 @@ class WatchInRun(Watch):
             return None
         try:
             found: T | None = self._viewer.look(at)
-        except Exception:  # noqa: BLE001 - the screen may fail at this moment; the script goes on
+        except Exception:  # noqa: BLE001 - the screen may fail at this moment; the script continues
             return None
         return found
 

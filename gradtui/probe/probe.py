@@ -128,7 +128,7 @@ class Probe:
         if self._is_by_hand():
             # Not when its backward ended: what the script does with the gradients is part of its step.
             self.counter.stop_if_done()
-        # Read before a command may hold the run: the time of the hold is subtracted only when the run goes on.
+        # Read before a command may pause the run: the duration of the pause is subtracted only when the run resumes.
         cost = self._cost.of_step()
         if self.step_sampler.times.timed is not None:
             self.step_sampler.times.on_step_post()
@@ -345,7 +345,7 @@ class Probe:
             # The step is still running.
             self._steps.began(optimizer, False)
         self._boundary_open = between = self.buffer.between
-        # If buffering goes on, no code of the script has run since a step or its backward ended.
+        # If buffering continues, no code of the script has run since a step or its backward ended.
         is_over = not self.buffer.thread
         step = self.counter.steps + (not between and not is_over)
         with self.hooks.guarded("optimizer settings"):

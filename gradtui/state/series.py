@@ -11,7 +11,7 @@ _MIN_ROOM = 4
 class _History:
     """A history that grows by one entry at a time and keeps at most a given number of entries, over a run of any length.
 
-    The newest quarter is complete, because the user looks at it most. Each older entry represents a group of neighbours. All
+    The newest quarter is complete, because plots show it in most detail. Each older entry represents a group of neighbours. All
     groups have one size, so that the old entries cover the run evenly, however long it gets.
     """
 

@@ -25,7 +25,7 @@ def living_text(event: GraphsAlive) -> str:
 
 
 def graph_lines(state: RunState) -> list[str]:
-    """What there is to say of them when the run has ended, and of evaluations that autograd recorded."""
+    """Return the closing lines about graphs that stayed alive, and about evaluations that autograd recorded."""
     lines = [living_text(state.graphs)] if state.graphs is not None and state.graphs.forwards else []
     last = state.phases[Phase.EVAL].last
     if last is not None and last.held.activations:

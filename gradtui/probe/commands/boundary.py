@@ -45,7 +45,7 @@ class Boundary:
         return self._hold_at is not None and 0 < self._hold_at - executed <= steps
 
     def hold(self, command: Command) -> bool:
-        """Hold at the next boundary, as `command` asked, if the user could let the run go on. Return whether it will hold.
+        """Hold at the next boundary, as `command` asked, if the user could resume the run. Return whether it will hold.
 
         Where the run must not be held (this is one of several ranks), the command is rejected at once.
         """

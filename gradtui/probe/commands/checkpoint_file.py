@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import random
-import tempfile
+import secrets
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import perf_counter
@@ -81,25 +81,19 @@ def _write(file: str, directory: str, write_file: WriteFile | None, fill: Callab
     if path.exists() and not path.is_file():
         raise CommandRefused(f"{path} is not a file")
     path = path.resolve()
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    temporary = path.with_name(f".{path.name[:200]}.{secrets.token_hex(8)}")
+    # The kernel applies the umask. Reading it by `os.umask` changes it for a moment, under the script's own threads.
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o666)
     try:
         with os.fdopen(descriptor, "wb") as stream:
             fill(stream)
             stream.flush()
             os.fsync(stream.fileno())
-        # The permissions of a file that the script itself had opened.
-        os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, path)
     except BaseException:
         os.unlink(temporary)
         raise
     return str(path)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def _random_states() -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Keep parameters frozen that commands froze, even if the script sets `requires_grad` itself. Training thread only.
 
-gradtui restores a freeze at step boundaries only, and never an unfreeze. A script may go on switching parameters on and off
+gradtui restores a freeze at step boundaries only, and never an unfreeze. A script may continue to switch parameters on and off
 within a step (the discriminator of a GAN), and parameters that the user unfroze are the script's from then on. If the script
 has made a frozen parameter trainable within the step, its gradient is removed just before an optimizer would apply it. So a
 frozen parameter never moves, and that step computed a gradient for nothing. Where freezing again would break the run, the

@@ -28,10 +28,10 @@ _COUNTERS = frozenset({"step"})
 
 @dataclass(eq=False)
 class _Frozen:
-    """What is known of one parameter since it was first sampled as frozen."""
+    """The samples of one parameter since it was first sampled as frozen."""
 
     version: int | None
-    """Its version counter when it last had the values of then; None for an inference tensor, which has no counter."""
+    """Its version counter when its values last equalled those of the first sample; None for an inference tensor, which has none."""
     moved: bool = False
     cause: StateReason = StateReason.NONE
     last: tuple[int, int] | None = None

@@ -111,8 +111,8 @@ class GradNormCollector:
         Args:
             executed: number of steps executed so far.
             wanted: the step is sampled.
-            expected: the user will look at the step.
-            waits: it is too early for a measurement, except of a step that the user looks at or that may be the last one.
+            expected: the user will see the step.
+            waits: it is too early for a measurement, except of a step that the user follows or that may be the last one.
         """
         if self.is_due:
             self._cadence.record_cost(

@@ -25,7 +25,7 @@ def bucket_bytes(tree: ModuleTree) -> tuple[int, ...]:
             model += 1
         account = getattr(type(module), "_get_ddp_logging_data", None)
         if account is not None:
-            # If this private method fails, the other measurements of the step must go on.
+            # If this private method fails, the other measurements of the step must continue.
             with suppress(Exception):
                 sizes[model] += _copied(account(module))
     return tuple(sizes)

@@ -52,8 +52,8 @@ class StepTime:
 class SamplingSchedule:
     """Decides step by step whether to measure.
 
-    The first `warmup` steps are measured regardless of the cost, until they have cost half a second together: the user
-    looks at them first. After that every k-th step is measured, counted from the last one measured, with
+    The first `warmup` steps are measured regardless of the cost, until they have cost half a second together, because
+    the user sees them first. After that every k-th step is measured, counted from the last one measured, with
     k = cost / (budget x step time), both smoothed. Where one round of training takes several optimizer steps (a GAN), whole
     rounds are measured or skipped, so that no optimizer is always the one missed.
 

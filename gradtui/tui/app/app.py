@@ -141,7 +141,7 @@ class GradtuiApp(App[str]):
     def on_unmount(self) -> None:
         if self._timer is not None:
             self._timer.stop()
-        # Training may go on without a screen, and then no plot needs the watched parameters.
+        # Training may continue without a screen, and then no plot needs the watched parameters.
         self._watched.watch(())
 
     # The pump

@@ -133,7 +133,7 @@ def _status(state: RunState, *, apart: bool) -> Line:
         glyph, role = "✖", "error" if status is RunStatus.FAILED else "warning"
     if apart:
         return ((pad(f"{glyph} {label}", _STATUS_WIDTH), role),)
-    # While the run goes on, the phase says more than the word "running", and the glyph and its colour still show that
+    # While the run continues, the phase says more than the word "running", and the glyph and its colour still show that
     # it runs.
     label = _phase(state) if status is RunStatus.RUNNING else label
     return ((pad(f"{glyph} {label}", 2 + _PHASE_WIDTH), role),)

@@ -13,7 +13,7 @@ _SHARE_OF_A_PAN = 4
 class Window:
     """The visible part of an axis, given by its length and its end.
 
-    A `span` of None is the whole axis; an `end` of None follows the newest steps as the run goes on.
+    A `span` of None is the whole axis; an `end` of None follows the newest steps as the run continues.
     """
 
     span: float | None = None

@@ -20,7 +20,7 @@ class ActionContext:
     """The run behind the screens.
 
     Args:
-        state: what is known of the run.
+        state: the state of the run.
         send: sends a command, or notifies the user why there is none.
         pictures: draws the curves.
         watched: the parameters that the probe measures in detail for the plots.

@@ -1,6 +1,6 @@
 """An event loop for a process in which a script may close every descriptor (`os.closerange`).
 
-The loop then goes on without descriptors: it polls its timers and the calls that other threads hand to it, until the app has
+The loop then continues without descriptors: it polls its timers and the calls that other threads hand to it, until the app has
 ended. After that it closes no descriptor, since its numbers may be those of the script's files by now. UI thread.
 """
 

@@ -1,6 +1,6 @@
 """Runs a Textual app on its own thread beside the script, which has the main thread.
 
-However the app ends, the terminal is restored and the script goes on. The traceback of an error is kept in `crash`.
+However the app ends, the terminal is restored and the script continues. The traceback of an error is kept in `crash`.
 """
 
 from __future__ import annotations

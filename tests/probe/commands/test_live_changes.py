@@ -4,6 +4,7 @@
 # mypy: disable-error-code="no-untyped-call,unused-ignore,arg-type,no-any-return,index,union-attr,operator,misc"
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -281,6 +282,20 @@ def test_a_bad_path_is_one_line(file: str, words: str, tmp_path: Path, monkeypat
     assert words in reason
     assert "\n" not in reason
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_umask_applies_to_a_checkpoint_and_is_not_changed_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = os.umask(0o027)
+    try:
+        with monkeypatch.context() as patched:
+            # Another thread of the script may create a file at that moment.
+            patched.setattr(os, "umask", lambda mask: pytest.fail("the umask of the script was changed"))
+            train({2: [lambda n: SaveCheckpoint(n, str(tmp_path / "run.pt"))]})
+    finally:
+        os.umask(before)
+    assert (tmp_path / "run.pt").stat().st_mode & 0o777 == 0o640
 
 
 def test_a_full_disk_is_one_line_and_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
