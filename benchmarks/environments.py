@@ -1,8 +1,8 @@
 """An environment of its own for each package that is compared with: `benchmarks/.environments/NAME`, ignored by git.
 
 Made on first use from `requirements/NAME.txt`. It sees the packages of the Python that runs the benchmark, torch first of all,
-through a path file: so all contenders share one torch, of the version that the project is tested with, and nobody downloads
-it a dozen times. What is in the requirements goes before what is seen through the path file.
+through a path file: so all contenders share one torch, of the version that the project is tested with, and it is downloaded
+once. What is in the requirements goes before what is seen through the path file.
 """
 
 from __future__ import annotations

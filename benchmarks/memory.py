@@ -6,7 +6,7 @@ Ours is two things: a step that is examined (the ledger at each phase, with the 
 states, norms and other figures of gradients that go with it; the ledger alone is a line of its own), and one that is taken
 apart, operation by operation, for its peak.
 
-All in one process, taking turns with steps that nobody follows; medians, the spread of single rounds, and ratios to those
+All in one process, taking turns with steps of the loop alone; medians, the spread of single rounds, and ratios to those
 steps; and each peak above the start of the step as a ratio to the profiler's, which sees every event of the allocator (of
 MemTracker's, what the model and the optimizer hold at the start is taken off). MemTracker is made anew for each step, as its
 second one would raise. The profiler's parsing is part of its cost. An examined step takes turns with steps that the probe only
@@ -122,7 +122,7 @@ def kept_by_hooks(model: nn.Module, step: Step) -> int:
 
 
 class Sampling:
-    """A probe that marks steps, and examines the next one when it is told to, with or without what it measures of gradients."""
+    """A probe that marks steps, and samples the next one on request, with or without measuring gradients."""
 
     def __init__(self, *, gradients: bool) -> None:
         self._events = EventQueue()
@@ -139,7 +139,7 @@ class Sampling:
         self._probe.detach()
 
     def flush(self) -> None:
-        """Have told what marks there are: that is no part of the next step."""
+        """Replay the buffered events, so that the next step does not pay for it."""
         self._probe.report()
 
     def step(self, step: Step) -> None:
@@ -169,7 +169,7 @@ def print_row(name: str, seconds: list[float], plain: list[float], found: int | 
 
 
 def compare_peaks(model: nn.Module, optimizer: torch.optim.Optimizer, step: Step, rounds: int) -> None:
-    """Each way to follow every allocation, in turns with steps that nobody follows."""
+    """Each way to follow every allocation, in turns with steps of the loop alone."""
     contenders: dict[str, Callable[[], int | None]] = {
         "gradtui, step taken apart": lambda: profiled_by_gradtui(step),
         "an empty dispatch mode": lambda: unobserved(step),

@@ -2,7 +2,8 @@
 
     python benchmarks/peers.py 0.5 gpt gpt300 --rounds 5
 
-Every contender runs the loop in a fresh process, all taking turns. Told are the median and the spread of each round's ratio to
+Every contender runs the loop in a fresh process, all taking turns. The tables show the median and the spread of each
+round's ratio to
 the loop alone, of the same round: by the clock (`wall`), and in CPU time of all threads of the process (`CPU`), which a busy
 machine disturbs less but which does not know of waiting; and how much longer a run takes from start to end besides its steps.
 Packages are installed into environments of their own on first use (see `environments.py`); one that cannot be is a line.
@@ -47,7 +48,7 @@ BASELINE = "none"
 
 
 def measured(contender: Contender, size: str, length: Length) -> Sample:
-    """The quantities that are told of one run."""
+    """The quantities of one run that the tables show."""
     found = run(contender, size, length)
     return {name: float(found[name]) for name in ("wall_us", "process_us", "whole_s")}
 
@@ -59,7 +60,7 @@ def print_table(rounds: Rounds, size: str) -> None:
     print(f"\n{size}: alone a step takes {time_text(base.baseline / 1e6).strip()}; {base.rounds} rounds")
     print(f"  {'':<26}{'wall':>9}  {'spread':<15}{'per step':>12} {'CPU':>9}  {'spread':<15}{'start and end':>14}")
     for name, wall, cpu in sorted(rows, key=lambda row: row[1].ratio):
-        # On a terminal the end waits for somebody who leaves the screen.
+        # On a terminal the end waits until the user leaves the screen.
         is_alone = not CONTENDERS[name].on_a_terminal
         whole = f"{rounds.compare(name, 'whole_s').more:+.1f} s" if is_alone else "-"
         spread, cpu_spread = (f"{row.lowest:.2f} to {row.highest:.2f}" for row in (wall, cpu))

@@ -1,4 +1,4 @@
-"""A program in a pseudo-terminal that somebody reads, as a terminal does, and nothing of which is left behind."""
+"""Run a program in a pseudo-terminal, read what it draws, and leave none of its processes behind."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class PseudoTerminal:
         self._process.send(keys)
 
     def read_until(self, condition: Callable[[], object], seconds: float) -> bool:
-        """Read until `condition` holds, the program has ended, or so many seconds have passed; whether it holds."""
+        """Read until `condition` holds, the program has ended, or the time is over; return whether it holds."""
         ends = time.monotonic() + seconds
         while not condition():
             if time.monotonic() > ends:

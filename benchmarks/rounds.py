@@ -1,6 +1,6 @@
 """Contenders that take turns, and what may be said of them: a ratio to a baseline of the same rounds, never a time by itself.
 
-The order turns by one place each round, so that nobody is always the first or always after the same one.
+The order turns by one place each round, so that no contender is always the first, or always after the same one.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ Sample = Mapping[str, float]
 """Quantity -> value, as one run of a contender has measured it."""
 
 
-class Absent(Exception):  # noqa: N818 - no error: a contender that is not there is told of and left out
+class Absent(Exception):  # noqa: N818 - no error: a contender that is not installed is reported and left out
     """A contender cannot take part; the message says why."""
 
 
 class NoBaseline(Exception):  # noqa: N818
-    """A figure without the one that it is to be compared with is not told."""
+    """There is no figure of the baseline to compare with."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Rounds:
             if name in row and self.baseline in row
         ]
         if not pairs:
-            raise NoBaseline(f"{name}: no round of it and of {self.baseline!r}; its {quantity} is not told alone")
+            raise NoBaseline(f"{name}: no round of it and of {self.baseline!r}; its {quantity} is not shown alone")
         ratios = sorted(value / base for value, base in pairs)
         return Comparison(
             name,

@@ -49,7 +49,7 @@ class Wide(nn.Module):
 
 
 class Training:
-    """The model of so many parameters, its optimizer and its step."""
+    """A model with a given number of parameters, its optimizer and its step."""
 
     def __init__(self, parameters: int) -> None:
         torch.manual_seed(0)

@@ -3,7 +3,7 @@
     python benchmarks/start_up.py --rounds 9
 
 Two scripts: one that prints at once, one that imports torch first. Each in a fresh process, taking turns: plain python,
-`gradtui --plain`, and gradtui on a pseudo-terminal. Times run from the start of the process, by the clock, and are told as
+`gradtui --plain`, and gradtui on a pseudo-terminal. Times run from the start of the process, by the clock, and are shown as
 multiples of plain python's until the same script's first line.
 """
 

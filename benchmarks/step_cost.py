@@ -4,14 +4,14 @@
 
 For each size of step: gradtui under `--plain` and with its screen, as they are and with other budgets (`--ways`), each in
 several processes that take turns of half a second with as many of the loop alone (`turn_taking.py`). Of all turns of a way the
-third with the shortest steps counts, since whoever else uses the machine only ever makes steps longer. Told are the ratio of
+third with the shortest steps counts, since other processes only ever make steps longer. The table shows the ratio of
 these means, by the clock and in CPU time of the training thread, with the range in which it lies when rounds and processes are
 drawn by chance from those there were (19 of 20 drawings); and what gradtui itself counted as its cost in these turns (what the
 header shows), as a share of what was measured.
 
 The loop has one idle thread: from the first thread a process starts, a short step takes 1 to 2 % longer, whatever that thread
 does, and even if it has ended: probably since the allocator and some reference counts of torch's C++ lock from then on. Scripts
-whose torch runs on several cores, with a DataLoader's workers or a progress bar have threads anyway; a loop with none is told
+whose torch runs on several cores, with a DataLoader's workers or a progress bar have threads anyway; a loop with none is shown
 too.
 
 The wait between two turns is a long step to gradtui, as a pause of the script's is; the first tenth of a second of each turn

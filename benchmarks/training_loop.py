@@ -27,7 +27,7 @@ parser = argparse.ArgumentParser()
 parser.add_argument("size", choices=[*MLPS, *GPTS])
 parser.add_argument("--seconds", type=float, default=3.0)
 parser.add_argument("--warmup", type=float, default=1.0)
-parser.add_argument("--turns", nargs=2, metavar="FIFO", help="take turns: asked for by the first, told by the second")
+parser.add_argument("--turns", nargs=2, metavar="FIFO", help="take turns: the first requests one, the second answers")
 parser.add_argument(
     "--uncounted", type=float, default=0.0, help="seconds at the beginning of each turn that are left out"
 )
@@ -92,7 +92,7 @@ optimizer = make(model.parameters(), lr=1e-3)
 
 
 def step(after_backward: Callable[[], object] | None = None) -> Tensor:
-    """One step of training; a contender that looks at gradients does so after backward."""
+    """One step of training; a contender that reads gradients does so after backward."""
     optimizer.zero_grad()
     loss = loss_now()
     loss.backward()
@@ -119,7 +119,7 @@ def measured(one_step: Callable[[], object]) -> dict[str, float]:
 
 
 def take_turns(one_step: Callable[[], object], requests_path: str, answers_path: str) -> None:
-    """Measure whenever that is asked for, until nobody will ask any more."""
+    """Measure on each request, until the other end is closed."""
     with open(answers_path, "w", buffering=1) as answers, open(requests_path) as requests:
         answers.write("{}\n")
         while requests.readline():

@@ -1,4 +1,4 @@
-"""TensorBoard: a histogram of each gradient, every so many steps (the option)."""
+"""TensorBoard: a histogram of each gradient, every N steps (the option)."""
 
 import contextlib
 import itertools

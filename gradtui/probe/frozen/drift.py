@@ -31,7 +31,7 @@ class _Frozen:
     """The samples of one parameter since it was first sampled as frozen."""
 
     version: int | None
-    """Its version counter when its values last equalled those of the first sample; None for an inference tensor, which has none."""
+    """Its version counter when its values last were those of the first sample; None for inference tensors (they have none)."""
     moved: bool = False
     cause: StateReason = StateReason.NONE
     last: tuple[int, int] | None = None
