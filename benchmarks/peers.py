@@ -2,12 +2,11 @@
 
     python benchmarks/peers.py 0.5 gpt gpt300 --rounds 5
 
-Every contender runs the loop in a fresh process, all taking turns. The tables show the median and the spread of each
-round's ratio to
-the loop alone, of the same round: by the clock (`wall`), and in CPU time of all threads of the process (`CPU`), which a busy
-machine disturbs less but which does not know of waiting; and how much longer a run takes from start to end besides its steps.
-Packages are installed into environments of their own on first use (see `environments.py`); one that cannot be is a line.
-Whatever a contender does in a process of its own (wandb, TraceML's aggregator) is not in its CPU time.
+Every contender runs the loop in a fresh process, all taking turns. The tables show the median and the spread of each round's
+ratio to the loop alone, of the same round: by the clock (`wall`), and in CPU time of all threads of the process (`CPU`),
+which a busy machine disturbs less but which does not know of waiting; and how much longer a run takes from start to end
+besides its steps. Packages are installed into environments of their own on first use (see `environments.py`); one that cannot
+be is a line. Whatever a contender does in a process of its own (wandb, TraceML's aggregator) is not in its CPU time.
 """
 
 from __future__ import annotations

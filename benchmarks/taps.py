@@ -1,12 +1,12 @@
-"""What a step that nobody looks at costs, with the hooks put on and taken off in one process: what differs from one process to
+"""What a step that is not sampled costs, with the hooks put on and taken off in one process: what differs from one process to
 the next (addresses, hash seeds: some percent of a step of half a millisecond) is no part of this.
 
     python benchmarks/taps.py --blocks 150
 
 Blocks of steps with and without, taking turns, each after some steps that do not count; CPU time of the thread; median of the
-differences of neighbours, in brackets where it lies in 19 of 20 drawings of other blocks from those there were. Without: every
-wrapper is replaced by what it wraps, and the optimizers' global hooks are gone. Told beside it is what we say that the steps
-cost, as the header does. Steps are hardly ever measured here: what that costs is timed directly.
+differences of neighbours, in brackets where it lies in 19 of 20 drawings of other blocks from those there were. Without:
+every wrapper is replaced by what it wraps, and the optimizers' global hooks are gone. Beside it stands the overhead that
+gradtui states, as the header does. Steps are hardly ever measured here: what that costs is timed directly.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Loop:
 
 @contextmanager
 def hooks_off(probe: Probe) -> Iterator[None]:
-    """Every wrapper and hook of ours off, and on again."""
+    """Remove every wrapper and hook of gradtui, and install them again."""
     probe.report()
     before, after = torch_optimizer._global_optimizer_pre_hooks, torch_optimizer._global_optimizer_post_hooks
     kept = dict(before), dict(after)
@@ -89,7 +89,7 @@ def main() -> None:
         before = probe.hooks.own_ns
         with_hooks = loop.microseconds(_BLOCK)
         with hooks_off(probe):
-            # What was marked has been told of, and charged, as the hooks went off.
+            # The buffered events were replayed, and their cost counted, when the hooks were removed.
             shown.append((probe.hooks.own_ns - before) / _BLOCK / 1e3)
             loop.microseconds(_UNCOUNTED)
             without.append(loop.microseconds(_BLOCK))
@@ -101,7 +101,7 @@ def main() -> None:
     low, high = most_lie_between(
         statistics.median(chance.choices(more, k=len(more))) for _ in range(_DRAWINGS)
     )  # fmt: skip
-    # What cannot be told from nothing is no measure for what we say.
+    # A difference that may be zero is no measure for the overhead that gradtui states.
     part = f", {says / added:.2f} of what is measured" if low > 0 else ""
     print(
         f"a step alone {base:.0f} µs of CPU; with the hooks {1 + added / base:.3f}x "
