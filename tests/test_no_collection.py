@@ -1,9 +1,8 @@
 from __future__ import annotations
 
 import gc
-import os
+import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 
 import pytest
@@ -46,32 +45,51 @@ def test_a_ctrl_c_right_after_it_has_begun_does_not_leave_the_collector_off(monk
     assert gc.isenabled()
 
 
+# In fresh processes: a child of a process of tests collects the garbage of former tests as soon as collection is on, and
+# objects whose threads do not exist in the child may end it.
+FORKED_BY_ANOTHER_THREAD = """
+import gc, os, sys, threading
+from gradtui.no_collection import no_collection
+
+(gc.enable if sys.argv[1] == "True" else gc.disable)()
+
+def fork():
+    child = os.fork()
+    if child == 0:
+        os._exit(gc.isenabled())
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+
+with no_collection():
+    thread = threading.Thread(target=fork)
+    thread.start()
+    thread.join()
+"""
+
+FORKED_WITHIN = """
+import gc, os
+from gradtui.no_collection import no_collection
+
+with no_collection():
+    child = os.fork()
+    within = gc.isenabled()
+if child == 0:
+    os._exit(2 * within + gc.isenabled())
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def printed(script: str, *arguments: str) -> str:
+    ended = subprocess.run([sys.executable, "-W", "ignore", "-c", script, *arguments], capture_output=True, text=True)
+    assert ended.stderr == ""
+    return ended.stdout.strip()
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork")
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("was_on", [True, False])
 def test_a_child_forked_by_another_thread_meanwhile_collects_as_without_gradtui(was_on: bool) -> None:
-    (gc.enable if was_on else gc.disable)()
-    collects: list[bool] = []
-
-    def fork() -> None:
-        child = os.fork()
-        if child == 0:
-            os._exit(gc.isenabled())
-        collects.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1)
-
-    with no_collection():
-        thread = threading.Thread(target=fork)
-        thread.start()
-        thread.join()
-    assert collects == [was_on]
+    assert printed(FORKED_BY_ANOTHER_THREAD, str(was_on)) == str(int(was_on))
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork")
 def test_a_child_forked_within_it_collects_after_it() -> None:
-    gc.enable()
-    with no_collection():
-        child = os.fork()
-        within = gc.isenabled()
-    if child == 0:
-        os._exit(2 * within + gc.isenabled())
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
+    assert printed(FORKED_WITHIN) == "1"
