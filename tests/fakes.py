@@ -217,7 +217,7 @@ def training_step(model: ev.ModelsFound, states: str, step: int, *, own_us: floa
         ev.Progress(at, step, 1, 1, 0, (1,), phases, own_us / 1e6, 1, 1),
         ev.GradientsMeasured(at, step, total, 2.3 / (1 + step / 40) + 0.03 * wobble(step), norms),
         *(ledgers(at, step) if step % 4 == 1 else ()),
-        ev.PhaseSampled(at, step, Phase.BACKWARD, step),
+        ev.PhaseSampled(at, step, Phase.BACKWARD),
     ]
 
 
@@ -245,7 +245,7 @@ def coop_run(steps: int = 120) -> list[ev.Event]:
     )
     run: list[ev.Event] = [
         started(),
-        ev.PhaseSampled(0.1, 0, Phase.LOAD, 0),
+        ev.PhaseSampled(0.1, 0, Phase.LOAD),
         model,
         ev.OptimizersFound(0.6, 0, (OptimizerInfo("AdamW", 1, (ctx,), 0, (0,)),)),
         ev.MemoryMeasured(0.9, 0, Phase.LOAD, held(parameters, 0, 0, 0), parameters + 2 * MIB, True, True),
@@ -256,7 +256,7 @@ def coop_run(steps: int = 120) -> list[ev.Event]:
         if step == 2:
             run.append(ev.ParametersClassified(1.0, step, states, trainable))
             run.append(coop_reach(model, step))
-            run.append(ev.SavedBytesMeasured(1.0, step, saved, 0, sum(saved), coop_upstream(model)))
+            run.append(ev.SavedBytesMeasured(1.0, step, saved, sum(saved), coop_upstream(model)))
     return run
 
 

@@ -143,7 +143,6 @@ class SavedBytesMeasured(Measurement):
     """Bytes that autograd keeps for backward, by the module whose own operations saved them (not its children's)."""
 
     by_module: tuple[int, ...]
-    unattributed: int
     total: int
     upstream: tuple[int, ...] = ()
     """By module: the index of a parameter of another module whose gradient is computed through this module, so that autograd
@@ -233,8 +232,6 @@ class StepMemoryProfiled(Event):
     phases: tuple[tuple[Phase, int], ...]
     """The index in `curve` at which each phase begins."""
     peak: int
-    peak_at: int
-    """The index of the peak in `curve`."""
     peak_phase: Phase
     peak_module: int
     """Index of the module whose operation caused the peak, -1 outside of any known module."""
@@ -261,7 +258,6 @@ class PhaseSampled(Measurement):
     """The phase of the training thread when the sampler thread read it."""
 
     phase: Phase
-    micro_step: int
 
 
 @dataclass(frozen=True, slots=True)

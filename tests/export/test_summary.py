@@ -227,7 +227,7 @@ def test_who_held_the_peak_of_the_step_that_was_taken_apart() -> None:
     apply(
         state,
         ev.StepMemoryProfiled(
-            2.0, 3, (10, 100), 2, ((Phase.FORWARD, 0),), 100, 1, Phase.FORWARD, index, holdings,
+            2.0, 3, (10, 100), 2, ((Phase.FORWARD, 0),), 100, Phase.FORWARD, index, holdings,
             (None,) * len(modules), True,
         ),
     )  # fmt: skip
@@ -275,7 +275,7 @@ def test_what_is_checkpointed_is_told_by_module() -> None:
     again: tuple[int | None, ...] = (0, 5, None, *[0] * (modules - 3))
     inputs = (0, 0, 0, 7, *[0] * (modules - 4))
     rows = (0,) * modules
-    apply(state, ev.SavedBytesMeasured(1.0, 3, rows, 0, 0, (), again, inputs))
+    apply(state, ev.SavedBytesMeasured(1.0, 3, rows, 0, (), again, inputs))
     paths = [module.path for module in state.tree.modules]
     assert round_trip(state, dropped=0)["checkpointed"] == [
         {"module": paths[1], "recomputed_bytes": 5, "kept_bytes": 0},

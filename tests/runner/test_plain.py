@@ -96,7 +96,7 @@ def test_a_model_is_named_once() -> None:
 def test_the_peak_within_a_step_has_a_place_that_has_a_name(module: int, words: str) -> None:
     peak, highest = 3 << 20, (None,) * len(coop_model().modules)
     traced = ev.StepMemoryProfiled(
-        9.0, 3, (1, peak), 2, ((Phase.FORWARD, 0),), peak, 1, Phase.FORWARD, module, (), highest, True
+        9.0, 3, (1, peak), 2, ((Phase.FORWARD, 0),), peak, Phase.FORWARD, module, (), highest, True
     )
     assert f"within a step memory was highest {words}" in closing(*coop_run(3), traced)
 
@@ -130,7 +130,6 @@ def test_the_peak_within_a_step_names_its_model_where_several_ran() -> None:
         2,
         ((Phase.FORWARD, 0),),
         3 << 20,
-        1,
         Phase.FORWARD,
         index,
         (),

@@ -63,7 +63,7 @@ def test_a_new_tree_replaces_everything_aligned_with_the_old() -> None:
     state = state_of(
         found(MLP),
         ev.GradientsMeasured(1.0, 1, 5.0, 0.5, (3.0, 4.0)),
-        ev.SavedBytesMeasured(1.0, 1, (0, 64), 8, 72),
+        ev.SavedBytesMeasured(1.0, 1, (0, 64), 72),
         ev.ParametersClassified(1.0, 1, "TT", "11"),
     )
     assert state.tree.norms == (3.0, 4.0)
@@ -79,7 +79,7 @@ def test_figures_of_another_tree_are_left_out() -> None:
     state = state_of(
         found(MLP),
         ev.GradientsMeasured(1.0, 1, 5.0, None, (1.0, 2.0, 3.0)),
-        ev.SavedBytesMeasured(1.0, 1, (1, 2, 3), 0, 6),
+        ev.SavedBytesMeasured(1.0, 1, (1, 2, 3), 6),
         ev.ParametersClassified(1.0, 1, "TTT", "111"),
     )
     assert (state.tree.norms, state.tree.saved, state.tree.states) == (None, None, "--")

@@ -31,7 +31,7 @@ def one_model() -> RunState:
         ev.GradientFiguresMeasured(1.0, 5, (figures(1),)),
         ev.ParametersClassified(1.0, 5, "TZ", "11"),
         ev.GradientFlowMeasured(1.0, 5, 0, "ppe", "ggg", "111", (1, 2, 3), (32,), (0,)),
-        ev.SavedBytesMeasured(1.0, 5, (0, 64, 128), 8, 200, (-1, -1, 0)),
+        ev.SavedBytesMeasured(1.0, 5, (0, 64, 128), 200, (-1, -1, 0)),
         ev.FreezeStateChanged(1.0, 5, (1,), (), (2,)),
         ev.CommandApplied(1.0, 5, SetTrainable(1, "b", False), "froze b", (1,)),
     ):
@@ -82,7 +82,7 @@ def test_a_measurement_of_another_listing_is_dropped() -> None:
     for late in (
         ev.GradientsMeasured(3.0, 6, 1.0, None, (1.0, 2.0), listing=6),
         ev.ParametersClassified(3.0, 6, "NN", "00", listing=6),
-        ev.SavedBytesMeasured(3.0, 6, (1, 1, 1), 0, 3, listing=8),
+        ev.SavedBytesMeasured(3.0, 6, (1, 1, 1), 3, listing=8),
     ):
         apply(state, late)
     assert (state.tree.norms, state.tree.states, state.tree.trainable) == ((4.0, 3.0), "ZT", "11")

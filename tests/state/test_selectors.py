@@ -33,7 +33,7 @@ def test_a_run_loads_until_something_trains() -> None:
 
 
 def test_a_phase_after_load_means_that_it_runs() -> None:
-    assert selectors.run_status(state_after(ev.PhaseSampled(1.0, 0, Phase.FORWARD, 0))) is RunStatus.RUNNING
+    assert selectors.run_status(state_after(ev.PhaseSampled(1.0, 0, Phase.FORWARD))) is RunStatus.RUNNING
 
 
 @pytest.mark.parametrize(
@@ -187,11 +187,11 @@ def test_what_a_module_keeps_is_kept_for_a_parameter_outside_of_it() -> None:
     last = blocks + MODEL.modules[blocks].subtree_modules - 1
     upstream[last] = inside
     zeros = (0,) * len(MODEL.modules)
-    apply(state, ev.SavedBytesMeasured(1.0, 1, zeros, 0, 0, tuple(upstream)))
+    apply(state, ev.SavedBytesMeasured(1.0, 1, zeros, 0, tuple(upstream)))
     assert selectors.kept_for(state.tree, blocks) is None
     assert selectors.kept_for(state.tree, last) == inside
     upstream[blocks + 4] = CTX
-    apply(state, ev.SavedBytesMeasured(1.0, 1, zeros, 0, 0, tuple(upstream)))
+    apply(state, ev.SavedBytesMeasured(1.0, 1, zeros, 0, tuple(upstream)))
     assert selectors.kept_for(state.tree, blocks) == CTX
-    apply(state, ev.SavedBytesMeasured(1.0, 1, zeros, 0, 0))
+    apply(state, ev.SavedBytesMeasured(1.0, 1, zeros, 0))
     assert selectors.kept_for(state.tree, blocks) is None

@@ -23,7 +23,7 @@ def step(number: int, optimizer: int, reach: str, saved: tuple[int, int], traina
     return [
         ev.ParametersClassified(number, number, "TT", trainable),
         ev.GradientFlowMeasured(number, number, optimizer, reach, "gg", "11", (0, 1), (12, 20)),
-        ev.SavedBytesMeasured(number, number, saved, 0, sum(saved), (-1, -1)),
+        ev.SavedBytesMeasured(number, number, saved, sum(saved), (-1, -1)),
     ]
 
 
@@ -62,7 +62,7 @@ def test_a_turn_that_does_not_come_again_is_over() -> None:
 
 
 def test_saved_bytes_alone_stand_for_every_model() -> None:
-    state = state_of([ev.SavedBytesMeasured(4.0, 4, (1, 2), 0, 3)])
+    state = state_of([ev.SavedBytesMeasured(4.0, 4, (1, 2), 3)])
     assert shown(state) == [(1, 4), (2, 4)]
 
 

@@ -26,7 +26,7 @@ from gradtui.transport.in_process import CommandQueue, EventQueue
 
 
 def measurement(number: int) -> Event:
-    return PhaseSampled(float(number), number, Phase.FORWARD, 0)
+    return PhaseSampled(float(number), number, Phase.FORWARD)
 
 
 def fact(number: int) -> Event:

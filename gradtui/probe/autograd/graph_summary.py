@@ -86,9 +86,6 @@ class GraphSummary:
     """
     regions: Regions = field(default_factory=Regions)
     """The checkpointed regions."""
-    nodes: int = 0
-    hooked: int = 0
-    """Number of saved tensors behind hooks (checkpointing, offloading), whose bytes are unknown from here."""
     is_whole: bool = True
     """False if another model ran in this step that is not in this graph: its own graph may be alive at the same time."""
 

@@ -110,7 +110,6 @@ class _Walk:
             self._visit(node, self._numbers[-1], indices[node], following)
             if len(self._visited) == most and is_too_deep(tops, most):
                 raise TooDeepError
-        self._facts.nodes = len(self._visited)
         self._follow()
         for region in self._regions.values():
             self._keep_inputs(kept_by_frame(region.frame), region.number, self._around(region.modules))
@@ -196,7 +195,6 @@ class _Walk:
     def _look_behind_hooks(self, saved: Any, number: int, module: int) -> None:
         """Handle a saved tensor that is hooked (or already freed): read the placeholder of known hooks."""
         facts = self._facts
-        facts.hooked += 1
         if getattr(saved, "unpack_hook", None) is None:
             return
         frame = checkpoint_frame(saved)

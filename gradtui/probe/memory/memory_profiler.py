@@ -110,7 +110,6 @@ class MemoryProfiler:
             len(curve),
             tuple((mark.phase, mark.index // stretch) for mark in self._marks),
             peak,
-            peak_at // stretch,
             phase_at(self._marks, peak_at),
             self._trace.modules[peak_at],
             holdings(self._trace.allocations, peak_at, peak, self._marks),

@@ -14,7 +14,6 @@ import torch
 from torch.optim import Optimizer
 
 from gradtui.probe.autograd import (
-    OUTSIDE,
     FlowThrough,
     GraphsOfStep,
     GraphSummary,
@@ -99,7 +98,6 @@ class SampledStep:
             at,
             step,
             rows,
-            by_module.get(OUTSIDE, 0),
             self._largest.total,
             upstream,
             recomputed,

@@ -11,7 +11,7 @@ from gradtui.protocol.vocabulary import Phase
 
 
 class PhaseSampler:
-    """Reads the phase and the count of micro-steps of the training thread, and returns an event when they have changed."""
+    """Reads the phase of the training thread, and returns an event when it has changed."""
 
     period_s = 0.125
 
@@ -19,12 +19,12 @@ class PhaseSampler:
         self._phase = phase
         self._counter = counter
         self._clock = clock
-        self._last: tuple[Phase, int] | None = None
+        self._last: Phase | None = None
 
     def sample(self) -> PhaseSampled | None:
-        """Return the current phase as an event, None if nothing has changed."""
-        now = (self._phase(), self._counter.micro_steps)
-        if now == self._last:
+        """Return the current phase as an event, None if it has not changed."""
+        now = self._phase()
+        if now is self._last:
             return None
         self._last = now
-        return PhaseSampled(self._clock.at(), self._counter.steps, *now)
+        return PhaseSampled(self._clock.at(), self._counter.steps, now)

@@ -879,7 +879,7 @@ def test_a_frozen_base_that_lends_its_code_is_listed(main: types.ModuleType) -> 
     saved = seen.state.tree.saved
     assert saved is not None
     # The batch, what Tanh keeps, and the merged weight of the last layer: no other is needed to go on backward.
-    assert saved.total - saved.unattributed == 4 * (X.numel() + 6 * 4 + 2 * 4)
+    assert sum(saved.by_module) == 4 * (X.numel() + 6 * 4 + 2 * 4)
 
 
 def test_a_base_whose_own_values_are_used_nowhere_is_not_listed(main: types.ModuleType) -> None:

@@ -69,9 +69,9 @@ def test_the_phase_is_told_when_it_has_changed() -> None:
     phases.forward_began(1)
     again = sampler.sample()
     assert again is not None
-    assert (again.phase, again.micro_step) == (Phase.FORWARD, 0)
+    assert again.phase is Phase.FORWARD
     counter.micro_steps += 1
-    assert sampler.sample() is not None
+    assert sampler.sample() is None
 
 
 class Optimizer:

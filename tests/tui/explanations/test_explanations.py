@@ -163,7 +163,7 @@ def test_how_high_memory_was_while_a_module_ran() -> None:
     phases = ((Phase.FORWARD, 0),)
     apply(
         state,
-        ev.StepMemoryProfiled(9.0, 9, (1, 5 << 20), 2, phases, 5 << 20, 1, Phase.FORWARD, 0, (), tuple(highest), True),
+        ev.StepMemoryProfiled(9.0, 9, (1, 5 << 20), 2, phases, 5 << 20, Phase.FORWARD, 0, (), tuple(highest), True),
     )
     assert "3.00 MiB were held in all while it ran, forward or backward (step 9)" in words(
         state, "text_encoder.blocks.3"
@@ -190,7 +190,7 @@ def test_a_checkpointed_module_says_what_is_computed_again_and_what_is_kept_for_
     index, nothing = row_of(MODEL, "text_encoder.blocks.3"), (0,) * len(MODEL.modules)
     recomputed = (*nothing[:index], again, *nothing[index + 1 :])
     kept = (*nothing[:index], inputs, *nothing[index + 1 :])
-    state = state_after(ev.SavedBytesMeasured(9.0, 9, nothing, 0, 0, (), recomputed, kept))
+    state = state_after(ev.SavedBytesMeasured(9.0, 9, nothing, 0, (), recomputed, kept))
     assert said in words(state, "text_encoder.blocks.3")
     assert said in words(state, "text_encoder")
     assert "computes it again" not in words(state, "image_encoder")

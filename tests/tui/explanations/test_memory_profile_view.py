@@ -27,7 +27,6 @@ def traced(**changes: object) -> StepMemoryProfiled:
         500,
         ((Phase.FORWARD, 0), (Phase.BACKWARD, 2), (Phase.OTHER, 3), (Phase.OPTIMIZER, 4)),
         92 * MIB,
-        2,
         Phase.BACKWARD,
         BLOCK,
         (

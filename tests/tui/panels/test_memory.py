@@ -56,7 +56,7 @@ def test_the_peak_so_far_is_at_a_module_only_where_that_step_was_as_high(share: 
     phase, peak = found[0], int((found[1].peak or 0) * share)
     block = row_of(MODEL, "text_encoder.blocks.3")
     highest = (None,) * len(MODEL.modules)
-    traced = ev.StepMemoryProfiled(9.0, 40, (1, peak), 2, ((phase, 0),), peak, 1, phase, block, (), highest, True)
+    traced = ev.StepMemoryProfiled(9.0, 40, (1, peak), 2, ((phase, 0),), peak, phase, block, (), highest, True)
     shown = text(memory_view(state_after(*coop_run(40), traced), 90, 20).lines)
     assert "peak so far" in shown
     assert ("at text_encoder.blocks.3" in shown) is is_told

@@ -144,7 +144,7 @@ async def test_t_asks_for_a_step_and_shows_it_when_it_is_there() -> None:
         await run.put(
             ev.CommandApplied(2.0, 40, TraceStep(1), "profile the memory of the next step", ()),
             ev.StepMemoryProfiled(
-                2.0, 41, (100, 300, 200), 3, ((Phase.FORWARD, 0), (Phase.BACKWARD, 1)), 300, 1, Phase.BACKWARD, -1,
+                2.0, 41, (100, 300, 200), 3, ((Phase.FORWARD, 0), (Phase.BACKWARD, 1)), 300, Phase.BACKWARD, -1,
                 (Holding("other", -1, 300, 0),), (None,) * modules, True,
             ),
         )  # fmt: skip

@@ -61,7 +61,7 @@ def checkpointed(path: str, again: int | None, inputs: int) -> ev.SavedBytesMeas
     index = row_of(MODEL, path)
     nothing = (0,) * len(MODEL.modules)
     return ev.SavedBytesMeasured(
-        9.0, 9, nothing, 0, 0, (), (*nothing[:index], again, *nothing[index + 1 :]),
+        9.0, 9, nothing, 0, (), (*nothing[:index], again, *nothing[index + 1 :]),
         (*nothing[:index], inputs, *nothing[index + 1 :]),
     )  # fmt: skip
 

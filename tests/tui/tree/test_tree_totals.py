@@ -56,7 +56,7 @@ def test_every_sum_equals_the_selectors(data: st.DataObject) -> None:
     apply(state, ev.GradientsMeasured(1.0, 1, None, None, row))
     saved = tuple(3 * index for index in range(len(state.tree.modules)))
     again = tuple(data.draw(st.lists(st.sampled_from([0, 0, 0, 7, None]), min_size=len(saved), max_size=len(saved))))
-    apply(state, ev.SavedBytesMeasured(1.0, 1, saved, 0, sum(saved), (), again, (0,) * len(saved)))
+    apply(state, ev.SavedBytesMeasured(1.0, 1, saved, sum(saved), (), again, (0,) * len(saved)))
     sums = TreeTotals(state.tree, 8)
     sums.update(state)
     for index, module in enumerate(state.tree.modules):
