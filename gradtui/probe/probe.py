@@ -53,7 +53,7 @@ class Probe:
 
     def attach(self) -> None:
         """Install the hooks."""
-        torch_hooks.install(self.hooks, self, self._scalers, self.parts)
+        torch_hooks.install(self, self._scalers)
         clipping.install(self.hooks, self.norms.clippings)
         cuda_graphs.install(self.hooks, self._graphs)
 

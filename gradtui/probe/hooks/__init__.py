@@ -1,7 +1,7 @@
 """Where gradtui hooks into PyTorch.
 
-This package owns the wrappers around module calls, backward, optimizers, data loaders and CUDA graphs. They call the
-protocols in `protocols.py`.
+This package owns the wrappers around module calls, backward, optimizers, data loaders and CUDA graphs. They call
+`Probe`.
 """
 
 from gradtui.probe.hooks import cuda_graphs, torch_hooks

@@ -6,58 +6,42 @@ import functools
 from _thread import get_ident
 from collections.abc import Callable
 from time import perf_counter_ns
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
 from gradtui.call_depth import LEAVE_OUT
 from gradtui.own_frames import hide
-from gradtui.probe.commands import PinnedNormStats
-from gradtui.probe.hooks.protocols import HookListener, OperationObserver
 from gradtui.probe.hooks.traceback_entry import call_position, stands_for
-from gradtui.probe.runtime import HookSet
-from gradtui.probe.steps import FORWARD, HookEventBuffer
+from gradtui.probe.steps import FORWARD
 from gradtui.probe.torch_private.dynamo_frames import HAS_FRAME_CHECK, leave_frame_to_python, what_compiles
 from gradtui.probe.torch_private.private_names import current_graph_task_id, is_plain_module_call
+
+if TYPE_CHECKING:
+    from gradtui.probe.probe import Probe
 
 Function = Callable[..., Any]
 
 
-def module_call(
-    original: Function,
-    hooks: HookSet,
-    listener: HookListener,
-    step_sampler: OperationObserver,
-    marks: HookEventBuffer,
-    held: PinnedNormStats,
-) -> Function:
-    """Return the wrapper around `nn.Module.__call__`. While the script's forward runs, `held` pins norm statistics.
+def module_call(probe: Probe, original: Function) -> Function:
+    """Return the wrapper around `nn.Module.__call__`. While the script's forward runs, norm statistics are pinned.
 
     Where the original is torch's own function, the frame of the wrapper looks like a frame of that function.
     """
-    outermost = _Outermost(hooks, listener, step_sampler, held)
+    outermost = _Outermost(probe)
     is_plain = is_plain_module_call(original) and call_position(original, "_call_impl") is not None
-    made = _wrapper(original, hooks, step_sampler, marks, outermost, is_plain)
+    made = _wrapper(probe, original, outermost, is_plain)
     shown = stands_for(made, original, "_call_impl") if is_plain else None
     wrapper = functools.wraps(original)(shown or hide(made))
     return leave_frame_to_python(wrapper) if HAS_FRAME_CHECK else wrapper
 
 
 def _wrapper(  # noqa: C901, PLR0915 - as its one inner function
-    original: Function,
-    hooks: HookSet,
-    step_sampler: OperationObserver,
-    marks: HookEventBuffer,
-    outermost: _Outermost,
-    is_plain: bool,
+    probe: Probe, original: Function, outermost: _Outermost, is_plain: bool
 ) -> Function:
-    tracer, checkpoints, inside, hold = (
-        step_sampler.tracer,
-        step_sampler.checkpoints,
-        outermost.inside,
-        functools.partial,
-    )
+    hooks, marks, inside, hold = probe.hooks, probe.buffer, outermost.inside, functools.partial
+    tracer, checkpoints = probe.step_sampler.tracer, probe.step_sampler.checkpoints
     is_dynamo, is_compiling, compiles = torch.compiler.is_dynamo_compiling, torch.compiler.is_compiling, what_compiles
     thread_now, now, records, forward = get_ident, perf_counter_ns, torch.is_grad_enabled, FORWARD
 
@@ -119,23 +103,17 @@ def _wrapper(  # noqa: C901, PLR0915 - as its one inner function
 class _Outermost:
     """Calls root modules, which no other module calls."""
 
-    def __init__(
-        self, hooks: HookSet, listener: HookListener, step_sampler: OperationObserver, held: PinnedNormStats
-    ) -> None:
+    def __init__(self, probe: Probe) -> None:
         self.inside: set[int] = set()
         """The threads that are running a module now, except in a buffered step, for which `tracer.inside` holds the thread."""
-        self._hooks = hooks
-        self._listener = listener
-        self._tracer = step_sampler.tracer
-        self._recomputation = step_sampler.recomputation
-        self._batches = step_sampler.batches
-        self._held = held
+        self._probe, self._hooks, self._tracer = probe, probe.hooks, probe.step_sampler.tracer
+        self._held = probe.parts.statistics
 
     def call(self, module: nn.Module, call: Function, args: Any, kwargs: Any, is_marked: bool) -> Any:
         hooks, held, tracer, thread = self._hooks, self._held, self._tracer, get_ident()
         # A forward inside backward recomputes a checkpoint; on CUDA it runs in a thread of the autograd engine.
         is_again = not is_marked and (not hooks.active or current_graph_task_id() != -1)
-        is_traced = is_again and hooks.active and tracer.on and self._recomputation.traces
+        is_traced = is_again and hooks.active and tracer.on and self._probe.step_sampler.recomputation.traces
         is_awaited = is_heard = is_holding = False
         if is_traced:
             hooks.run("modules", tracer.entered, module)
@@ -164,7 +142,7 @@ class _Outermost:
             if is_holding:
                 held.leave()
             if is_awaited:
-                hooks.run("forward", self._listener.on_forward_post, module)
+                hooks.run("forward", self._probe.on_forward_post, module)
             if is_traced:
                 hooks.run("modules", tracer.left)
 
@@ -173,11 +151,11 @@ class _Outermost:
 
         The batch is recorded first, so that it is known at the end of the phase `load` too.
         """
-        hooks, batches = self._hooks, self._batches
+        hooks, batches = self._hooks, self._probe.step_sampler.batches
         was_on = batches.on
         if was_on:
             hooks.run("batches", batches.given, arguments)
-        is_awaited = hooks.run("forward", self._listener.on_forward_pre, module)
+        is_awaited = hooks.run("forward", self._probe.on_forward_pre, module)
         if batches.on and not was_on:
             hooks.run("batches", batches.given, arguments)
         return is_awaited

@@ -10,8 +10,9 @@ from __future__ import annotations
 import functools
 from _thread import get_ident
 from collections.abc import Callable
+from functools import partial
 from time import perf_counter_ns
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -25,64 +26,52 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from gradtui.call_depth import LEAVE_OUT
 from gradtui.own_frames import hide, strip_own_frames
 from gradtui.probe.autograd import recomputation
-from gradtui.probe.commands import PinnedNormStats
+from gradtui.probe.gradients import GradScalers
 from gradtui.probe.hooks.module_calls import module_call
-from gradtui.probe.hooks.protocols import (
-    GradScalerListener,
-    HookedParts,
-    HookListener,
-    ModelListener,
-    OperationObserver,
-)
 from gradtui.probe.runtime import HookSet
-from gradtui.probe.steps import BACKWARD, DATA, STEP, ZERO_GRAD, HookEventBuffer
+from gradtui.probe.steps import BACKWARD, DATA, STEP, ZERO_GRAD
 from gradtui.probe.torch_private.dynamo_frames import leave_to_python
 from gradtui.probe.torch_private.private_names import backward_owner, current_graph_task_id, data_loader_iterator
+
+if TYPE_CHECKING:
+    from gradtui.probe.parts import ProbeParts
+    from gradtui.probe.probe import Probe
 
 Function = Callable[..., Any]
 
 
-def install(hooks: HookSet, listener: HookListener, scalers: GradScalerListener, parts: HookedParts) -> None:
+def install(probe: Probe, scalers: GradScalers) -> None:
     """Install every wrapper and hook; `hooks.remove()` removes them.
 
     The wrappers first try to append each event of a step to the buffer. They report the events that the buffer does not
-    accept to the listener at once. While the script's forward and backward run, norm statistics are pinned.
+    accept to the probe at once. While the script's forward and backward run, norm statistics are pinned.
     """
-    marks, step_sampler, statistics = parts.buffer, parts.step_sampler, parts.statistics
-    hooks.patch(
-        nn.Module, "__call__", lambda original: module_call(original, hooks, listener, step_sampler, marks, statistics)
-    )
-    owner, name = backward_owner()
-    hooks.patch(owner, name, lambda original: _backward(original, hooks, listener, step_sampler, marks, statistics))
-    recomputation.install(hooks, step_sampler.recomputation)
-    hooks.patch(Optimizer, "__init__", lambda original: _init(original, hooks, "optimizer", parts.on_optimizer_init))
-    hooks.patch(Optimizer, "load_state_dict", lambda original: _load_state(original, hooks, parts))
+    hooks, parts = probe.hooks, probe.parts
+    hooks.patch(nn.Module, "__call__", partial(module_call, probe))
+    hooks.patch(*backward_owner(), partial(_backward, probe))
+    recomputation.install(hooks, probe.step_sampler.recomputation)
+    hooks.patch(Optimizer, "__init__", partial(_init, hooks, "optimizer", parts.on_optimizer_init))
+    hooks.patch(Optimizer, "load_state_dict", partial(_load_state, parts))
     for clearing in (Optimizer, nn.Module):
-        hooks.patch(clearing, "zero_grad", lambda original: _zero_grad(original, hooks, listener, marks))
+        hooks.patch(clearing, "zero_grad", partial(_zero_grad, probe))
     scaler = torch.amp.GradScaler
-    hooks.patch(scaler, "__init__", lambda original: _init(original, hooks, "grad scaler", scalers.made))
-    hooks.patch(scaler, "scale", lambda original: _scaler_scale(original, hooks, scalers))
-    hooks.patch(scaler, "step", lambda original: _scaler_step(original, hooks, scalers))
+    hooks.patch(scaler, "__init__", partial(_init, hooks, "grad scaler", scalers.made))
+    hooks.patch(scaler, "scale", partial(_scaler_scale, hooks, scalers))
+    hooks.patch(scaler, "step", partial(_scaler_step, hooks, scalers))
     iterator = data_loader_iterator()
     if iterator is not None:
-        hooks.patch(iterator, "__next__", lambda original: _next_batch(original, hooks, listener, marks))
-    registered = _registration_hook(hooks, parts)
+        hooks.patch(iterator, "__next__", partial(_next_batch, probe))
+    registered = _registration_hook(parts)
     hooks.keep(register_module_module_registration_hook(registered))
     hooks.keep(register_module_parameter_registration_hook(registered))
-    hooks.keep(register_optimizer_step_pre_hook(_step_pre_hook(hooks, listener, marks)))
-    hooks.keep(register_optimizer_step_post_hook(_step_post_hook(hooks, listener, marks)))
-    hooks.leave_forked_children(marks.forget)
+    hooks.keep(register_optimizer_step_pre_hook(_step_pre_hook(probe)))
+    hooks.keep(register_optimizer_step_post_hook(_step_post_hook(probe)))
+    hooks.leave_forked_children(probe.buffer.forget)
 
 
-def _backward(  # noqa: C901 - as its one inner function
-    original: Function,
-    hooks: HookSet,
-    listener: HookListener,
-    step_sampler: OperationObserver,
-    marks: HookEventBuffer,
-    held: PinnedNormStats,
-) -> Function:
-    accumulates_by_itself, calls = original.__name__ == "backward", hooks.calls
+def _backward(probe: Probe, original: Function) -> Function:  # noqa: C901, PLR0915 - as its one inner function
+    hooks, marks, held = probe.hooks, probe.buffer, probe.parts.statistics
+    calls, accumulates_by_itself = hooks.calls, original.__name__ == "backward"
 
     @functools.wraps(original)
     def run_backward(*args: Any, **kwargs: Any) -> Any:  # noqa: C901 - every frame more is felt here
@@ -96,7 +85,7 @@ def _backward(  # noqa: C901 - as its one inner function
             # Not a parameter of its own: Python would unpack and repack the argument tuple at every step.
             outputs = args[0] if args else kwargs.get("tensors")
             if not hooks.active or current_graph_task_id() != -1 or _is_traced(outputs):
-                recomputation.note_nested(hooks, step_sampler.recomputation, outputs)
+                recomputation.note_nested(hooks, probe.step_sampler.recomputation, outputs)
                 return original(*args, **kwargs)
             hooks.listen_here()
         is_holding = is_here = False
@@ -105,7 +94,7 @@ def _backward(  # noqa: C901 - as its one inner function
         try:
             if not is_marked:
                 keeps_graph = bool(args[2]) if len(args) > 2 else bool(kwargs.get("retain_graph"))
-                hooks.run("backward", listener.on_backward_pre, outputs, accumulates, keeps_graph)
+                hooks.run("backward", probe.on_backward_pre, outputs, accumulates, keeps_graph)
                 began = True
             # A checkpointed forward runs again within backward. Only now, after a possible boundary.
             is_holding = not (is_marked and marks.is_bare) and bool(held.modules) and held.enter(backward=True)
@@ -127,7 +116,7 @@ def _backward(  # noqa: C901 - as its one inner function
                 if now >= marks.flush_at:
                     marks.flush(now)
             elif began:
-                hooks.run("backward", listener.on_backward_post, accumulates)
+                hooks.run("backward", probe.on_backward_post, accumulates)
 
     return leave_to_python(hide(run_backward))
 
@@ -138,9 +127,7 @@ def _is_traced(outputs: Any) -> bool:
     return type(first).__name__ in ("FakeTensor", "FunctionalTensor")
 
 
-def _init(
-    original: Callable[..., Any], hooks: HookSet, part: str, made: Callable[[int, Any], None]
-) -> Callable[..., Any]:
+def _init(hooks: HookSet, part: str, made: Callable[[int, Any], None], original: Function) -> Function:
     @functools.wraps(original)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
         try:
@@ -154,11 +141,13 @@ def _init(
     return leave_to_python(hide(__init__))
 
 
-def _load_state(original: Function, hooks: HookSet, listener: ModelListener) -> Function:
+def _load_state(parts: ProbeParts, original: Function) -> Function:
+    hooks = parts.hooks
+
     @functools.wraps(original)
     def load_state_dict(self: Any, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
         if hooks.active:
-            hooks.run("resume", listener.on_load_state_pre, self, state_dict)
+            hooks.run("resume", parts.on_load_state_pre, self, state_dict)
         try:
             return original(self, state_dict, *args, **kwargs)
         except BaseException as error:
@@ -166,27 +155,29 @@ def _load_state(original: Function, hooks: HookSet, listener: ModelListener) -> 
             raise
         finally:
             if hooks.active:
-                hooks.run("resume", listener.on_load_state_post)
+                hooks.run("resume", parts.on_load_state_post)
 
     return leave_to_python(hide(load_state_dict))
 
 
-def _registration_hook(hooks: HookSet, listener: ModelListener) -> Callable[..., None]:
+def _registration_hook(parts: ProbeParts) -> Function:
     """Return torch's registration hook, which passes on only what concerns a listed module or parameter.
 
     torch calls it whenever a module or parameter becomes a part of a module.
     """
 
+    hooks = parts.hooks
+
     def registered(holder: nn.Module, name: str, part: Any) -> None:  # noqa: ARG001 - as torch calls it
-        if hooks.active and (listener.lists(holder) or listener.lists(part)):
-            hooks.run("models", listener.on_registration, holder)
+        if hooks.active and (parts.lists(holder) or parts.lists(part)):
+            hooks.run("models", parts.on_registration, holder)
 
     return leave_to_python(registered)
 
 
-def _zero_grad(
-    original: Callable[..., Any], hooks: HookSet, listener: HookListener, marks: HookEventBuffer
-) -> Callable[..., Any]:
+def _zero_grad(probe: Probe, original: Function) -> Function:
+    hooks, marks = probe.hooks, probe.buffer
+
     @functools.wraps(original)
     def zero_grad(self: Any, *args: Any, **kwargs: Any) -> Any:
         is_marked = marks.idle == get_ident()
@@ -194,7 +185,7 @@ def _zero_grad(
             marks.within, marks.idle = ZERO_GRAD, 0
             marks.add((ZERO_GRAD, perf_counter_ns()))
         elif hooks.active:
-            hooks.run("zero_grad", listener.on_zero_grad_pre)
+            hooks.run("zero_grad", probe.on_zero_grad_pre)
         else:
             return original(self, *args, **kwargs)
         try:
@@ -204,12 +195,12 @@ def _zero_grad(
                 marks.add((-ZERO_GRAD, perf_counter_ns()))
                 marks.within, marks.idle = 0, marks.thread
             else:
-                hooks.run("zero_grad", listener.on_zero_grad_post)
+                hooks.run("zero_grad", probe.on_zero_grad_post)
 
     return leave_to_python(hide(zero_grad))
 
 
-def _scaler_scale(original: Callable[..., Any], hooks: HookSet, scalers: GradScalerListener) -> Callable[..., Any]:
+def _scaler_scale(hooks: HookSet, scalers: GradScalers, original: Function) -> Function:
     @functools.wraps(original)
     def scale(self: Any, *args: Any, **kwargs: Any) -> Any:
         if hooks.active and self.is_enabled():
@@ -219,7 +210,7 @@ def _scaler_scale(original: Callable[..., Any], hooks: HookSet, scalers: GradSca
     return leave_to_python(hide(scale))
 
 
-def _scaler_step(original: Callable[..., Any], hooks: HookSet, scalers: GradScalerListener) -> Callable[..., Any]:
+def _scaler_step(hooks: HookSet, scalers: GradScalers, original: Function) -> Function:
     @functools.wraps(original)
     def step(self: Any, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
         if not hooks.active or not self.is_enabled():
@@ -236,17 +227,15 @@ def _scaler_step(original: Callable[..., Any], hooks: HookSet, scalers: GradScal
     return leave_to_python(hide(step))
 
 
-def _next_batch(
-    original: Callable[..., Any], hooks: HookSet, listener: HookListener, marks: HookEventBuffer
-) -> Callable[..., Any]:
-    calls = hooks.calls
+def _next_batch(probe: Probe, original: Function) -> Function:
+    hooks, marks, calls = probe.hooks, probe.buffer, probe.hooks.calls
 
     @functools.wraps(original)
     def __next__(self: Any) -> Any:  # noqa: N807
         if marks.idle == (thread := get_ident()):
             marks.add((DATA, perf_counter_ns()))
         elif hooks.active:
-            hooks.run("data", listener.on_next_batch)
+            hooks.run("data", probe.on_next_batch)
         count = calls.cell if thread == calls.thread else calls.spare
         count[0] += LEAVE_OUT
         try:
@@ -257,13 +246,15 @@ def _next_batch(
         finally:
             count[0] -= LEAVE_OUT
         if hooks.active and not marks.marks_go_on:
-            hooks.run("batches", listener.on_batch, batch, self)
+            hooks.run("batches", probe.on_batch, batch, self)
         return batch
 
     return leave_to_python(hide(__next__))
 
 
-def _step_pre_hook(hooks: HookSet, listener: HookListener, marks: HookEventBuffer) -> Callable[..., None]:
+def _step_pre_hook(probe: Probe) -> Function:
+    hooks, marks = probe.hooks, probe.buffer
+
     def before_step(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         # args[0] is the optimizer itself; a closure would follow.
         if (
@@ -275,7 +266,7 @@ def _step_pre_hook(hooks: HookSet, listener: HookListener, marks: HookEventBuffe
         elif hooks.active:
             closure = args[1] if len(args) > 1 else kwargs.get("closure")
             try:
-                hooks.run("optimizer", listener.on_step_pre, optimizer, closure is not None)
+                hooks.run("optimizer", probe.on_step_pre, optimizer, closure is not None)
             except BaseException as error:  # Ctrl+C while the run is held
                 strip_own_frames(error)
                 raise
@@ -283,7 +274,9 @@ def _step_pre_hook(hooks: HookSet, listener: HookListener, marks: HookEventBuffe
     return leave_to_python(before_step)
 
 
-def _step_post_hook(hooks: HookSet, listener: HookListener, marks: HookEventBuffer) -> Callable[..., None]:
+def _step_post_hook(probe: Probe) -> Function:
+    hooks, marks = probe.hooks, probe.buffer
+
     def after_step(optimizer: Optimizer, args: Any, kwargs: Any) -> None:  # noqa: ARG001
         if marks.within == STEP and marks.thread == get_ident():
             marks.between = True
@@ -292,6 +285,6 @@ def _step_post_hook(hooks: HookSet, listener: HookListener, marks: HookEventBuff
             if now >= marks.flush_at:
                 marks.flush(now)
         elif hooks.active:
-            hooks.run("optimizer", listener.on_step_post, optimizer)
+            hooks.run("optimizer", probe.on_step_post, optimizer)
 
     return leave_to_python(after_step)
