@@ -20,7 +20,7 @@ from gradtui.printable import printable
 from gradtui.reducer import apply
 from gradtui.state.run_state import RunState
 from gradtui.text import progress_line
-from gradtui.transport.channel import EventSource
+from gradtui.transport.in_process import EventQueue
 
 PROGRESS_S = 5.0
 """Seconds between two progress lines."""
@@ -33,7 +33,7 @@ T = TypeVar("T")
 class PlainReporter:
     """Keeps a `RunState` from an event source and reports on it."""
 
-    def __init__(self, source: EventSource, *, silent: bool = False) -> None:
+    def __init__(self, source: EventQueue, *, silent: bool = False) -> None:
         """Report on the events of `source`. A `silent` reporter writes only the text passed to `say`."""
         self.state = RunState()
         self._source = source

@@ -22,7 +22,7 @@ from gradtui.reducer import apply
 from gradtui.settings import DEFAULT_UI_SHARE
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import RunStatus, is_classified, run_status
-from gradtui.transport.channel import CommandSink, EventSource
+from gradtui.transport.in_process import CommandQueue, EventQueue
 from gradtui.tui.actions import bindings
 from gradtui.tui.app.event_notifier import EventNotifier
 from gradtui.tui.app.key_queue import KeyFollowed, KeyQueue
@@ -72,8 +72,8 @@ class GradtuiApp(App[str]):
 
     def __init__(
         self,
-        source: EventSource,
-        sink: CommandSink,
+        source: EventQueue,
+        sink: CommandQueue,
         *,
         log: OutputLog | None = None,
         ui_budget: float = DEFAULT_UI_SHARE,

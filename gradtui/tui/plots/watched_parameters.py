@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from gradtui.protocol.commands import Watch
 from gradtui.state.run_state import RunState
-from gradtui.transport.channel import CommandSink
+from gradtui.transport.in_process import CommandQueue
 
 
 class WatchedParameters:
     """Sends `Watch` commands. They do not change the run and need no answer, so they are not shown as pending."""
 
-    def __init__(self, state: RunState, sink: CommandSink) -> None:
+    def __init__(self, state: RunState, sink: CommandQueue) -> None:
         self._state, self._sink = state, sink
         self._paths: tuple[str, ...] = ()
         self.awaits_histograms = False
