@@ -6,6 +6,7 @@ They parse no text, and draw only the lines that changed.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 from rich.segment import Segment
 from rich.style import Style
@@ -20,32 +21,6 @@ _WHEEL_LINES = 3
 _THUMB, _TRACK = "▐", " "
 
 
-class Inks:
-    """Caches the style of each role on the background of one widget."""
-
-    def __init__(self, palette: Palette, ground: Style) -> None:
-        self._palette, self.ground = palette, ground
-        self._styles: dict[str, Style] = {}
-
-    def style(self, role: str) -> Style:
-        """Return a role's style; without a background of its own it gets the widget's."""
-        style = self._styles.get(role)
-        if style is None:
-            style = self._styles[role] = self.ground + self._palette.style(role)
-        return style
-
-    def strip(self, line: Line, width: int) -> Strip:
-        """Return a line as a strip of exactly `width` cells."""
-        segments = [Segment(text, self.style(role)) for text, role in compact(line)]
-        return Strip(segments).adjust_cell_length(width, self.ground)
-
-
-def palette_of(widget: Widget) -> Palette:
-    """Return the palette of the widget's app, which must have one."""
-    palette: Palette = widget.app.palette  # type: ignore[attr-defined]  # every app of this package has one
-    return palette
-
-
 class LineView(Widget):
     """A widget that shows as many lines as it is high.
 
@@ -57,23 +32,19 @@ class LineView(Widget):
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
-        self._lines: list[Line] = []
+        self.lines: list[Line] = []
+        """The lines as last drawn."""
         self._strips: dict[int, Strip] = {}
-        self._inks: Inks | None = None
+        self._styles: dict[str, Style] = {}
 
     def lines_for(self, width: int, height: int) -> Sequence[Line]:
         """Return the lines for a content area of this size; lines shorter than `width` are padded when drawn."""
         raise NotImplementedError
 
     @property
-    def lines(self) -> Sequence[Line]:
-        """The lines as last drawn."""
-        return self._lines
-
-    @property
     def text(self) -> str:
         """The lines as plain text."""
-        return "\n".join("".join(text for text, _ in line) for line in self._lines)
+        return "\n".join("".join(text for text, _ in line) for line in self.lines)
 
     def redraw(self) -> None:
         """Repaint the lines that changed."""
@@ -81,7 +52,7 @@ class LineView(Widget):
         if not self.is_mounted or size.width <= 0 or size.height <= 0:
             return
         new = guarded(lambda: self.lines_for(size.width, size.height))
-        old, self._lines = self._lines, new
+        old, self.lines = self.lines, new
         first = None
         for y in range(size.height + 1):
             if y < size.height and _at(new, y) != _at(old, y):
@@ -94,7 +65,7 @@ class LineView(Widget):
 
     def show_failure(self, error: Exception) -> None:
         """Show an error instead of the lines, until the next drawing."""
-        self._lines = [error_line(error)]
+        self.lines = [error_line(error)]
         self._strips.clear()
         self.refresh()
 
@@ -102,10 +73,19 @@ class LineView(Widget):
         """Return the strip of one line of the content."""
         strip = self._strips.get(y)
         if strip is None:
-            if self._inks is None:
-                self._inks = Inks(palette_of(self), Style(bgcolor=self.background_colors[1].rich_color))
-            strip = self._strips[y] = self._inks.strip(_at(self._lines, y), self.content_size.width)
+            segments = [Segment(text, self._style(role)) for text, role in compact(_at(self.lines, y))]
+            strip = Strip(segments).adjust_cell_length(self.content_size.width, self._style(""))
+            self._strips[y] = strip
         return strip
+
+    def _style(self, role: str) -> Style:
+        """Return a role's style; without a background of its own it has the widget's."""
+        style = self._styles.get(role)
+        if style is None:
+            palette: Palette = self.app.palette  # type: ignore[attr-defined]  # every app of this package has one
+            ground = Style(bgcolor=self.background_colors[1].rich_color)
+            style = self._styles[role] = ground + palette.style(role)
+        return style
 
     def on_resize(self) -> None:
         """Lay out the lines again."""
@@ -120,7 +100,7 @@ class LineView(Widget):
         """Drop the cached strips, which have the colours of the old theme."""
         super().notify_style_update()
         self._strips.clear()
-        self._inks = None
+        self._styles.clear()
 
 
 class ScrollLines(LineView, can_focus=True):
@@ -178,6 +158,36 @@ class ScrollLines(LineView, can_focus=True):
     def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
         event.stop()
         self.scroll_lines(-_WHEEL_LINES)
+
+
+class FollowedLines(ScrollLines):
+    """Follows the last line. Scrolling up stops following; scrolling back to the end resumes it."""
+
+    _MOVES: ClassVar[dict[str, Callable[[FollowedLines], int]]] = {
+        "up": lambda view: view.top - 1,
+        "k": lambda view: view.top - 1,
+        "down": lambda view: view.top + 1,
+        "j": lambda view: view.top + 1,
+        "pageup": lambda view: view.top - max(1, view.content_size.height - 1),
+        "pagedown": lambda view: view.top + max(1, view.content_size.height - 1),
+        "home": lambda _: 0,
+        "end": lambda view: view.line_count(view.content_size.width - 1),
+    }
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.follows = True
+
+    def on_key(self, event: events.Key) -> None:
+        """Scroll by the usual keys. These are not actions, because they have no meaning elsewhere."""
+        move = self._MOVES.get(event.key)
+        if move is not None:
+            event.stop()
+            event.prevent_default()
+            self.scroll_top_to(move(self))
+
+    def scrolled(self, *, at_end: bool) -> None:
+        self.follows = at_end
 
 
 def error_line(error: Exception) -> Line:
