@@ -5,12 +5,13 @@ This package owns the table of actions, from which key bindings, the footer, the
 
 from gradtui.tui.actions.action import Action
 from gradtui.tui.actions.action_table import ACTIONS
-from gradtui.tui.actions.bindings import bindings, by_group, footer_actions
+from gradtui.tui.actions.bindings import applicable, bindings, by_group, footer_actions
 from gradtui.tui.actions.plot_actions import plot_footer
 
 __all__ = [
     "ACTIONS",
     "Action",
+    "applicable",
     "bindings",
     "by_group",
     "footer_actions",

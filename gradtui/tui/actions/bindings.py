@@ -52,11 +52,16 @@ def footer_actions(focused: str | None = None, status: RunStatus = RunStatus.RUN
     if focused == "filter":
         return list(_TYPING)
     usual = sorted((action for action in ACTIONS if action.footer), key=lambda action: action.footer)
+    return [*_FOOTERS.get(focused or "", ()), *applicable(usual, status)]
+
+
+def applicable(actions: Iterable[Action], status: RunStatus) -> list[Action]:
+    """Leave out the actions that change the run if it is over; while it is paused, `pause` has the label "resume"."""
     if status in _OVER:
-        usual = [action for action in usual if action.id not in _CHANGES_THE_RUN]
+        return [action for action in actions if action.id not in _CHANGES_THE_RUN]
     if status in _HELD:
-        usual = [replace(action, label="resume") if action.id == "pause" else action for action in usual]
-    return [*_FOOTERS.get(focused or "", ()), *usual]
+        return [replace(action, label="resume") if action.id == "pause" else action for action in actions]
+    return list(actions)
 
 
 def by_group(actions: Iterable[Action] = ACTIONS) -> list[tuple[str, list[Action]]]:

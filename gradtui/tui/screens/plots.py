@@ -11,7 +11,8 @@ from textual.message import Message
 from textual.screen import ModalScreen
 
 from gradtui.state.run_state import RunState
-from gradtui.tui.actions import ACTIONS, Action, bindings, plot_footer
+from gradtui.state.selectors import run_status
+from gradtui.tui.actions import ACTIONS, Action, applicable, bindings, plot_footer
 from gradtui.tui.charts.pictures import Pictures
 from gradtui.tui.panels import Header, HeaderState
 from gradtui.tui.plots.options import Plot, PlotOptions
@@ -112,9 +113,10 @@ class PlotScreen(ModalScreen[None]):
         return ["plots"]
 
     def draw_header(self, facts: HeaderState) -> None:
-        """Repaint the header if it changed."""
+        """Repaint the header and the footer (which depends on the run's status) if they changed."""
         self.header.facts = facts
         self.header.redraw()
+        self.keys.show(self._actions())
 
     def draw(self, part: str) -> None:  # noqa: ARG002 - there is one
         """Redraw the view with the current data."""
@@ -138,7 +140,7 @@ class PlotScreen(ModalScreen[None]):
         self.post_message(self.PlotChanged())
 
     def _actions(self) -> list[Action]:
-        return plot_footer(self._plot_settings.view, self._others)
+        return applicable(plot_footer(self._plot_settings.view, self._others), run_status(self._state))
 
     def _update_frame(self) -> None:
         view, plot = self._plot_settings.view, self.plot_view.plot

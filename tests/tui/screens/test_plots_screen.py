@@ -219,3 +219,16 @@ async def test_nobody_watches_any_more_when_the_screen_is_gone() -> None:
         await run.press("down", "g", "tab")
         assert run.sink.submitted == [Watch(1, ("ctx",))]
     assert run.sink.submitted[-1] == Watch(2, ())
+
+
+async def test_the_footer_offers_what_applies_to_the_run_now() -> None:
+    async with session((160, 50)) as run:
+        await run.press("g")
+        assert "p pause" in plots(run).keys.text
+        await run.put(ev.PauseChanged(2.0, 40, True))
+        assert "p resume" in plots(run).keys.text
+        assert "p pause" not in plots(run).keys.text
+        await run.put(ev.PauseChanged(3.0, 40, False))
+        assert "p pause" in plots(run).keys.text
+        await run.put(ev.RunEnded(4.0, 40, 0, None))
+        assert not {"p pause", "p resume", "n step"} & {text.strip() for text in plots(run).keys.text.split("  ")}
