@@ -93,7 +93,7 @@ class Boundary:
     def carry_out(self, command: Command, step: int) -> CommandRefused | None:
         """Apply one command and answer it. Return the refusal, or None if it was applied."""
         try:
-            applied = self._apply(command, step)
+            applied = self.apply(command, step)
         except CommandRefused as refusal:
             self._rejected(command, str(refusal))
             return refusal
@@ -107,7 +107,8 @@ class Boundary:
         self._applied(command, applied)
         return None
 
-    def _apply(self, command: Command, step: int) -> CommandResult:
+    def apply(self, command: Command, step: int) -> CommandResult:
+        """Apply one command without answering it. Raises `CommandRefused`."""
         objection = ranks.objection_to(command)
         if objection is not None:
             raise CommandRefused(objection)

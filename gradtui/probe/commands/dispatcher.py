@@ -115,7 +115,7 @@ class CommandDispatcher:
         return {
             SetTrainable: self.trainability.set_trainable,
             TakeUpFreezes: self.trainability.take_up,
-            VerifyFreeze: self.trainability.verify,
+            VerifyFreeze: lambda _: self.freezes.verify(self._step),
             TrainOnly: self.trainability.train_only,
             Undo: lambda _: self._undo.take_back(),
             SetCheckpointing: self.checkpointing.set,
@@ -173,7 +173,7 @@ class CommandDispatcher:
             self.schedule,
             optimizer,
             saved,
-            self.trainability.apply,
+            lambda command: self._boundary.apply(command, step),
             lambda command: self._boundary.carry_out(command, step),
         )
         self._emit(ScheduleNoted(self._clock.at(), step, note, False))

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
 
 import torch
 from torch import nn
@@ -30,21 +29,12 @@ from gradtui.probe.frozen import (
     optimizer_wrote,
     within_steps,
 )
-from gradtui.probe.runtime import ByIdentity, CommandRefused, ProbeContext
+from gradtui.probe.runtime import ByIdentity, CommandRefused, CommandResult, ProbeContext
 from gradtui.protocol.events import FreezeOverridden, FreezeStateChanged, FreezeVerified
+from gradtui.text import plural
 
 _REPORT_EVERY = 1_000
 """If a script sets the same tensors back at every step, this is reported once in this many steps."""
-
-
-class Checked(NamedTuple):
-    """The comparison of everything frozen with its values when it was frozen."""
-
-    tensors: int
-    since_step: int
-    """The step of the oldest freeze."""
-    moved: tuple[str, ...]
-    causes: tuple[str, ...]
 
 
 class FreezeRegistry:
@@ -214,20 +204,21 @@ class FreezeRegistry:
         self._verifier.forget_empty()
         self._report_in_force(step)
 
-    def check(self) -> Checked:
-        """Compare everything frozen with its former values, including the checksums. Waits for the device.
+    def verify(self, step: int) -> CommandResult:
+        """Compare everything frozen with its values at the freeze, bit by bit. Waits for the device.
 
         Raises `CommandRefused` if nothing is frozen.
         """
         if not any(freeze.tensors for freeze in self.freezes):
             raise CommandRefused("nothing has been frozen from here")
         verdicts = [freeze.wait() for freeze in self.freezes]
-        return Checked(
-            sum(verdict.tensors for verdict in verdicts),
-            min(freeze.since_step for freeze in self.freezes),
-            tuple(path for verdict in verdicts for path in verdict.moved),
-            tuple(cause for verdict in verdicts for cause in verdict.causes),
-        )
+        tensors = plural(sum(verdict.tensors for verdict in verdicts), "tensor")
+        steps = plural(step - min(freeze.since_step for freeze in self.freezes), "step")
+        moved = [f"{path} ({cause})" for verdict in verdicts for path, cause in zip(verdict.moved, verdict.causes)]
+        if not moved:
+            return CommandResult(f"{tensors} held still for {steps}, by counters and checksums", ())
+        more = f" and {len(moved) - 3} more" if len(moved) > 3 else ""
+        return CommandResult(f"{len(moved)} of {tensors} moved: {', '.join(moved[:3])}{more}", ())
 
     def _report(self, step: int, *, with_verdicts: bool = True) -> None:
         held = len(self.statistics.modules)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import tempfile
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -22,16 +23,11 @@ from gradtui.probe.model import optimizer_membership as membership
 from gradtui.probe.runtime import CommandRefused
 from gradtui.text import size_text
 
-TREATMENTS = ("keep", "offload", "drop")
+Restore = Callable[[], None]
+"""Restores dropped state. Raises `CommandRefused` if it could not be saved."""
 
-
-class Treated(NamedTuple):
-    """What was done with the optimizer state of some parameters."""
-
-    words: str
-    """Text appended to the answer to the freeze, with the bytes; empty where there is no state."""
-    take_back: Callable[[], None] | None
-    """Restores the dropped state. Raises `CommandRefused` if it could not be saved."""
+_State = tuple[Optimizer, torch.Tensor, dict[str, Any]]
+"""An optimizer, a parameter, and the state that the optimizer keeps for it."""
 
 
 class _Offloaded(NamedTuple):
@@ -44,7 +40,7 @@ class _Offloaded(NamedTuple):
 
 
 class OptimizerStates:
-    """Applies a treatment to the optimizer state of frozen parameters, and brings offloaded state back."""
+    """Keeps, offloads or drops the optimizer state of frozen parameters, and brings offloaded state back."""
 
     def __init__(self, joined: AddedParameters) -> None:
         self.joined = joined
@@ -52,21 +48,22 @@ class OptimizerStates:
         self._offloaded: dict[int, _Offloaded] = {}
         """By id of the parameter."""
 
-    def treat(self, frozen: Iterable[torch.Tensor], optimizers: Iterable[Optimizer], how: str) -> Treated:
-        """Apply the treatment `how`, one of `TREATMENTS`, to the state of these parameters.
+    def apply(
+        self, how: str, frozen: Iterable[torch.Tensor], optimizers: Iterable[Optimizer]
+    ) -> tuple[str, Restore | None]:
+        """Keep, offload or drop the state of these parameters, as `how` says.
 
-        Raises:
-            CommandRefused: `how` is not a treatment.
+        Return a continuation of the answer to the freeze, with the bytes (empty where there is no state), and a function that
+        restores what was dropped.
         """
-        if how not in TREATMENTS:
-            raise CommandRefused(
-                f"there is no way {how!r} to treat an optimizer's state; there are {', '.join(TREATMENTS)}"
-            )
         found = list(_states(frozen, optimizers))
         if how == "offload":
-            return Treated("".join(self._offload(found)), None)
-        words = "".join(_kept(found) if how == "keep" else _dropped(found))
-        return Treated(words, _drop(found, self.joined.put) if how == "drop" else None)
+            return "".join(self._offload(found)), None
+        sizes = _sizes(found).items()
+        if how == "keep":
+            return "".join(f"; {name} keeps its {size_text(size)} of state" for name, size in sizes), None
+        words = "".join(f"; dropped {name}'s state, which frees {size_text(size)}" for name, size in sizes)
+        return words, _drop(found, self.joined.put)
 
     def bring_back(self, tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
         """Move the state of these parameters back to its device. Return the parameters whose state was in host memory.
@@ -103,19 +100,15 @@ class OptimizerStates:
         return entry is not None and entry.tensor() is tensor
 
     def _offload(self, found: Sequence[_State]) -> Iterator[str]:
-        freed: dict[tuple[str, str], int] = {}
-        for state in found:
-            moved = {name: value for name, value in state.tensors.items() if value.device.type != "cpu"}
-            there = {name: value.to("cpu") for name, value in moved.items()}
-            state.entries.update(there)
+        freed: Counter[tuple[str, str]] = Counter()
+        for optimizer, tensor, entries in found:
+            moved = {name: value for name, value in _tensors(entries).items() if value.device.type != "cpu"}
+            entries.update({name: value.to("cpu") for name, value in moved.items()})
             if moved:
                 devices = {name: value.device for name, value in moved.items()}
-                self._offloaded[id(state.tensor)] = _Offloaded(
-                    weakref.ref(state.tensor), weakref.ref(state.optimizer), devices
-                )
+                self._offloaded[id(tensor)] = _Offloaded(weakref.ref(tensor), weakref.ref(optimizer), devices)
             for value in moved.values():
-                key = (type(state.optimizer).__name__, str(value.device))
-                freed[key] = freed.get(key, 0) + value.nbytes
+                freed[type(optimizer).__name__, str(value.device)] += value.nbytes
         for (name, device), size in freed.items():
             yield f"; {name}'s state waits in host memory, which frees {size_text(size)} of {device}"
         if found and not freed:
@@ -123,64 +116,43 @@ class OptimizerStates:
                 yield f"; {name} keeps its {size_text(size)} of state, which is in host memory anyway"
 
 
-class _State(NamedTuple):
-    """The state that an optimizer keeps for one parameter."""
-
-    optimizer: Optimizer
-    tensor: torch.Tensor
-    entries: dict[str, Any]
-
-    @property
-    def tensors(self) -> dict[str, torch.Tensor]:
-        return {
-            name: value
-            for name, value in self.entries.items()
-            if isinstance(value, torch.Tensor) and value.layout is torch.strided
-        }
-
-
 def _states(frozen: Iterable[torch.Tensor], optimizers: Iterable[Optimizer]) -> Iterator[_State]:
     owners = membership.owners(optimizers)
     for tensor in frozen:
-        if id(tensor) in owners and owners[id(tensor)][0].state:
-            optimizer = owners[id(tensor)][0]
-            entries = optimizer.state.get(tensor)
-            if isinstance(entries, dict) and entries:
-                yield _State(optimizer, tensor, entries)
+        optimizer, _ = owners.get(id(tensor), (None, None))
+        entries = optimizer.state.get(tensor) if optimizer is not None else None
+        if optimizer is not None and isinstance(entries, dict) and entries:
+            yield optimizer, tensor, entries
 
 
-def _sizes(found: Iterable[_State]) -> dict[str, int]:
-    sizes: dict[str, int] = {}
+def _tensors(entries: dict[str, Any]) -> dict[str, torch.Tensor]:
+    return {
+        name: value
+        for name, value in entries.items()
+        if isinstance(value, torch.Tensor) and value.layout is torch.strided
+    }
+
+
+def _sizes(found: Iterable[_State]) -> Counter[str]:
+    """Return the bytes of state by class name of the optimizer, without those that have none."""
+    sizes: Counter[str] = Counter()
     for optimizer, _, entries in found:
-        name, size = type(optimizer).__name__, 0
-        # As `_State.tensors`, without a call for each of possibly thousands of states.
-        for value in entries.values():
-            if isinstance(value, torch.Tensor) and value.layout is torch.strided:
-                size += value.nbytes
-        sizes[name] = sizes.get(name, 0) + size
-    return {name: size for name, size in sizes.items() if size}
+        sizes[type(optimizer).__name__] += sum(value.nbytes for value in _tensors(entries).values())
+    return +sizes
 
 
-def _kept(found: Iterable[_State]) -> Iterator[str]:
-    return (f"; {name} keeps its {size_text(size)} of state" for name, size in _sizes(found).items())
-
-
-def _dropped(found: Iterable[_State]) -> Iterator[str]:
-    return (f"; dropped {name}'s state, which frees {size_text(size)}" for name, size in _sizes(found).items())
-
-
-def _drop(found: Sequence[_State], put: Callable[[Optimizer, torch.Tensor, Any], None]) -> Callable[[], None]:
+def _drop(found: Sequence[_State], put: Callable[[Optimizer, torch.Tensor, Any], None]) -> Restore:
     """Delete the state from the optimizers. Return a function that restores it with `put`."""
     file: Any = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as what may want it
     try:
-        torch.save([state.entries for state in found], file)
+        torch.save([entries for _, _, entries in found], file)
         reason = None
     except Exception as error:  # noqa: BLE001 - a full disk, or an entry that cannot be pickled
         reason = f"the state that was dropped could not be kept ({type(error).__name__}: {error})"
         file.close()
-    owners = [(weakref.ref(state.optimizer), weakref.ref(state.tensor)) for state in found]
-    for state in found:
-        del state.optimizer.state[state.tensor]
+    owners = [(weakref.ref(optimizer), weakref.ref(tensor)) for optimizer, tensor, _ in found]
+    for optimizer, tensor, _ in found:
+        del optimizer.state[tensor]
 
     def put_back() -> None:
         if reason is not None:
@@ -188,10 +160,10 @@ def _drop(found: Sequence[_State], put: Callable[[Optimizer, torch.Tensor, Any],
         file.seek(0)
         # gradtui's own file, which no other process can open.
         kept = torch.load(file, weights_only=False)
-        for (optimizer_reference, tensor_reference), entries in zip(owners, kept):
-            optimizer, tensor = optimizer_reference(), tensor_reference()
-            if optimizer is not None and tensor is not None:
-                put(optimizer, tensor, entries)
+        for (optimizer, tensor), entries in zip(owners, kept):
+            owner, parameter = optimizer(), tensor()
+            if owner is not None and parameter is not None:
+                put(owner, parameter, entries)
 
     # Closed explicitly: Python warns about a file that is left to the garbage collector.
     weakref.finalize(put_back, file.close)

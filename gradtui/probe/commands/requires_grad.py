@@ -13,81 +13,53 @@ import torch
 from torch import nn
 
 from gradtui.probe.commands import refusals
-from gradtui.probe.commands.optimizer_state import OptimizerStates, Treated
+from gradtui.probe.commands.optimizer_state import OptimizerStates, Restore
 from gradtui.probe.commands.refusals import Training
 from gradtui.probe.model import ModuleTree, joined_words, left_words
 from gradtui.probe.model import optimizer_membership as membership
-from gradtui.probe.runtime import CommandRefused, CommandResult
+from gradtui.probe.runtime import CommandRefused
 from gradtui.probe.torch_private.private_names import compiled_in_place, compiled_module
 from gradtui.protocol.commands import SetTrainable
 from gradtui.state import selection as selections
 from gradtui.state.model_parts import within
-from gradtui.state.selection import NothingSelected, Selected
+from gradtui.state.selection import NothingSelected
 from gradtui.text import plural, size_text
 
 
-def select(command: SetTrainable, tree: ModuleTree) -> tuple[str, dict[int, torch.Tensor]]:
-    """Return the path that a command names, as the tree spells it, and the parameters by index.
-
-    Raises `CommandRefused` if there is none.
-    """
-    path, indices = named(command.path, tree)
-    return path, {index: tensor for index in indices if (tensor := tree.parameter_refs[index]()) is not None}
-
-
-def named(selection: str, tree: ModuleTree) -> Selected:
-    """Resolve a selection. Raises `CommandRefused` if it names no parameter."""
+def select(selection: str, tree: ModuleTree) -> tuple[str, dict[int, torch.Tensor]]:
+    """Return a selection as the tree spells it, and the parameters by index. Raises `CommandRefused` if there is none."""
     try:
-        selected = selections.find(selection, tree)
+        shown, indices = selections.find(selection, tree)
     except NothingSelected as nothing:
         raise CommandRefused(str(nothing)) from None
-    if not selected.indices:
-        raise CommandRefused(f"{selected.shown or 'the model'} has no parameters")
-    return selected
-
-
-def find(path: str, tree: ModuleTree) -> int | None:
-    """Return the index of the parameter of this name or None; the name may predate a model that has come or gone since."""
-    for spelling in selections.spellings(path, tree):
-        for index, info in enumerate(tree.parameters):
-            if spelling in info.names:
-                return index
-    return None
-
-
-def find_module(path: str, tree: ModuleTree) -> int | None:
-    """Return the index of the module of this path or None, as `find` does for parameters."""
-    for spelling in selections.spellings(path, tree):
-        for index, info in enumerate(tree.modules):
-            if info.path == spelling:
-                return index
-    return None
+    if not indices:
+        raise CommandRefused(f"{shown or 'the model'} has no parameters")
+    return shown, {index: tensor for index in indices if (tensor := tree.parameter_refs[index]()) is not None}
 
 
 def set_trainable(
+    command: SetTrainable,
     chosen: dict[int, torch.Tensor],
     tree: ModuleTree,
     training: Training,
     states: OptimizerStates,
-    *,
-    trainable: bool,
-    shown: str,
     step: int,
-    state: str = "keep",
-) -> tuple[CommandResult, Treated]:
-    """Freeze or unfreeze parameters. Raises `CommandRefused`, and changes nothing, where that would break the run.
+) -> tuple[str, Restore | None]:
+    """Freeze or unfreeze the chosen parameters. Raises `CommandRefused`, and changes nothing, where that would break the run.
 
-    `shown` is the path that named the parameters, `step` the step at the boundary, `state` what to do with the optimizer state
-    of frozen parameters. Also returns what was done with the state.
+    `step` is the step at the boundary. Return what was done, and a function that restores the optimizer state that the command
+    dropped.
     """
     refusals.refuse_data_parallel(tree)
     refusals.refuse_special(chosen, tree)
-    if trainable:
-        treated = Treated(_unfreeze(chosen, tree, training, states, step), None)
+    restore = None
+    if command.trainable:
+        more = _unfreeze(chosen, tree, training, states, step)
     else:
-        treated = _freeze(chosen, tree, training, states, state, step)
-    text = f"{'unfroze' if trainable else 'froze'} {shown or 'the model'}: {extent(shown, chosen, tree)}{treated.words}"
-    return CommandResult(text + _of_compiled(chosen, tree), tuple(chosen)), treated
+        more, restore = _freeze(chosen, tree, training, states, command.state, step)
+    done = "unfroze" if command.trainable else "froze"
+    text = f"{done} {command.path or 'the model'}: {_extent(command.path, chosen, tree)}{more}"
+    return text + _of_compiled(chosen, tree), restore
 
 
 def _freeze(
@@ -97,7 +69,7 @@ def _freeze(
     states: OptimizerStates,
     state: str,
     step: int,
-) -> Treated:
+) -> tuple[str, Restore | None]:
     optimizers = training.optimizers
     refusals.refuse_by_hand(training)
     refusals.refuse_lbfgs(chosen, optimizers, "it moves frozen parameters too, along a direction it remembers")
@@ -111,10 +83,11 @@ def _freeze(
             # A zero or stale gradient still moves a parameter under momentum or weight decay; None does not.
             tensor.grad = None
         # `AddedParameters` keeps the state of parameters that leave their optimizer.
-        treated = states.treat(staying if state == "keep" else chosen.values(), optimizers, state)
-    words = treated.words + left_words(states.joined.leave(leaving, step))
-    kept = states.joined.waiting_bytes(leaving) if state == "keep" else 0
-    return treated._replace(words=words + (f"; {size_text(kept)} of state wait for the next unfreeze" if kept else ""))
+        words, restore = states.apply(state, staying if state == "keep" else chosen.values(), optimizers)
+    words += left_words(states.joined.leave(leaving, step))
+    if state == "keep" and (kept := states.joined.waiting_bytes(leaving)):
+        words += f"; {size_text(kept)} of state wait for the next unfreeze"
+    return words, restore
 
 
 def _unfreeze(
@@ -180,11 +153,10 @@ def _all_or_nothing(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
         raise
 
 
-def extent(path: str, chosen: dict[int, torch.Tensor], tree: ModuleTree) -> str:
-    size = sum(tree.parameters[index].count for index in chosen)
-    tensors = plural(len(chosen), "tensor")
+def _extent(path: str, chosen: dict[int, torch.Tensor], tree: ModuleTree) -> str:
+    size = plural(sum(tree.parameters[index].count for index in chosen), "parameter")
     # Further paths are worth a mention only if the user named a path, not a pattern or a preset.
     is_path = any(within(name, path) for index in chosen for name in tree.parameters[index].names)
     elsewhere = [listed for index in chosen if is_path and not within(listed := tree.parameters[index].path, path)]
     tied = f" (tied to {', '.join(elsewhere[:3])}{' …' if len(elsewhere) > 3 else ''})" if elsewhere else ""
-    return f"{tensors}, {size:,} parameter{'' if size == 1 else 's'}{tied}"
+    return f"{plural(len(chosen), 'tensor')}, {size}{tied}"

@@ -6,14 +6,13 @@ import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
 
 import torch
 from torch import nn
 
 from gradtui.probe.commands import norm_statistics, requires_grad
 from gradtui.probe.commands.freeze_registry import FreezeRegistry
-from gradtui.probe.commands.optimizer_state import OptimizerStates, Treated
+from gradtui.probe.commands.optimizer_state import OptimizerStates, Restore
 from gradtui.probe.commands.refusals import Training
 from gradtui.probe.commands.undo import in_order
 from gradtui.probe.gradients import GradNormCollector, rounded_updates
@@ -21,20 +20,11 @@ from gradtui.probe.model import IndexMapping, Lineage, is_same_model, lineage, l
 from gradtui.probe.model import optimizer_membership as membership
 from gradtui.probe.runtime import CommandRefused, CommandResult, NothingToDo, ProbeContext, TargetGone
 from gradtui.probe.sampling import StepSampler
-from gradtui.protocol.commands import Command, SetTrainable, TakeUpFreezes, TrainOnly, VerifyFreeze
+from gradtui.protocol.commands import SetTrainable, TakeUpFreezes, TrainOnly
 from gradtui.protocol.vocabulary import Changed
+from gradtui.state.selection import spellings
+from gradtui.text import plural
 from gradtui.transport.in_process import CommandQueue
-
-
-class _Wish(NamedTuple):
-    """The requested change of some parameters and modules."""
-
-    command: int
-    trainable: bool
-    shown: str
-    """The path that named them."""
-    state: str = "keep"
-    """What to do with the optimizer state of the frozen parameters: keep, offload or drop it."""
 
 
 class TrainabilityController:
@@ -73,8 +63,7 @@ class TrainabilityController:
         self._untried = moved.parameter_set(self._untried)
         self.freezes.tree_changed()
         frozen, holding = self._missing
-        tree = self._view.tree
-        if any(requires_grad.find(path, tree) is not None for path in frozen) or any(map(self._module, holding)):
+        if any(self._parameter(path) is not None for path in frozen) or any(map(self._module, holding)):
             self.load(frozen, holding)
 
     def load(self, frozen: tuple[str, ...], holding: tuple[str, ...]) -> None:
@@ -87,40 +76,29 @@ class TrainabilityController:
         self.freezes.statistics.modules = []
         self.states.bring_all_back()
 
-    def apply(self, command: Command) -> CommandResult:
-        """Apply one of the commands that freeze and unfreeze. Raises `CommandRefused`."""
-        if isinstance(command, SetTrainable):
-            return self.set_trainable(command)
-        if isinstance(command, TrainOnly):
-            return self.train_only(command)
-        assert isinstance(command, TakeUpFreezes)
-        return self.take_up(command)
-
     def set_trainable(self, command: SetTrainable) -> CommandResult:
         """Freeze or unfreeze the parameters that the command names. Raises `CommandRefused`."""
-        path, named = requires_grad.select(command, self._view.tree)
-        done = self._set(command, path, named)
-        chosen = {index: named[index] for index in done.parameters} if command.trainable else {}
-        return self._warned(done, chosen)
+        path, named = requires_grad.select(command.path, self._view.tree)
+        done = self._set(replace(command, path=path), named)
+        return self._warned(done, {index: named[index] for index in done.parameters} if command.trainable else {})
 
     def train_only(self, command: TrainOnly) -> CommandResult:
         """Unfreeze the named parameters and freeze all others. Raises `CommandRefused`, and then changes nothing."""
         tree = self._view.tree
-        shown, indices = requires_grad.named(command.selection, tree)
-        live = dict(tree.live_parameters())
-        wanted = {index: live[index] for index in indices if index in live}
-        rest = {index: tensor for index, tensor in live.items() if index not in wanted}
+        path, wanted = requires_grad.select(command.selection, tree)
+        shown = path or "the model"
+        rest = {index: tensor for index, tensor in tree.live_parameters() if index not in wanted}
         # Unfreeze first: otherwise the freeze could be refused because it would freeze the last trainable parameter.
-        parts = [(True, shown, wanted), (False, f"all but {shown or 'the model'}", rest)]
+        unfreeze = partial(self._set, SetTrainable(command.id, path, True), wanted)
+        freeze = partial(self._set, SetTrainable(command.id, f"all but {shown}", False), rest)
         try:
-            done = in_order([partial(self._set, SetTrainable(command.id, to, on), to, part) for on, to, part in parts])
+            done = in_order([unfreeze, freeze])
         except NothingToDo:
-            raise NothingToDo(f"{shown or 'the model'} is already all that trains") from None
+            raise NothingToDo(f"{shown} is already all that trains") from None
         size = sum(tree.parameters[index].count for index in wanted)
-        counts = f"{'1 tensor' if len(wanted) == 1 else f'{len(wanted)} tensors'}, {size:,} parameters"
+        counts = f"{plural(len(wanted), 'tensor')}, {plural(size, 'parameter')}"
         words = norm_statistics.changed_words(done.changed, self._module)
-        done = replace(done, text="; ".join((f"trains only {shown or 'the model'}: {counts}", *words)))
-        return self._warned(done, wanted)
+        return self._warned(replace(done, text="; ".join((f"trains only {shown}: {counts}", *words))), wanted)
 
     def _warned(self, done: CommandResult, unfrozen: dict[int, torch.Tensor]) -> CommandResult:
         """Return the result with a warning where the dtype of the unfrozen parameters is too coarse for their updates."""
@@ -129,21 +107,25 @@ class TrainabilityController:
         )
         return replace(done, text=f"{done.text}; {words}") if words else done
 
-    def _set(self, command: SetTrainable, path: str, named: dict[int, torch.Tensor]) -> CommandResult:
+    def _set(self, command: SetTrainable, named: dict[int, torch.Tensor]) -> CommandResult:
         """Freeze or unfreeze those of these parameters that are not yet in the requested state. Raises `CommandRefused`."""
-        wish = _Wish(command.id, command.trainable, path, command.state)
-        chosen = self._to_be_set(named, wish.trainable)
+        chosen = self._to_be_set(named, command.trainable)
         modules: list[nn.Module] = []
-        if command.statistics:
-            modules = self._to_release(chosen) if command.trainable else self._to_hold(set(named), chosen)
+        if command.statistics and command.trainable:
+            covered = {id(module) for module in norm_statistics.covered(self._view.tree, trainable=chosen.keys())}
+            modules = [module for module in self.freezes.statistics.live() if id(module) not in covered]
+        elif command.statistics:
+            frozen = norm_statistics.covered(self._view.tree, named.keys(), frozen=chosen.keys())
+            modules = [module for module in frozen if not self.freezes.statistics.holds(module)]
         if not chosen and not modules:
-            raise NothingToDo(f"{path or 'the model'} is already {'trainable' if command.trainable else 'frozen'}")
-        return self._toggle(wish, chosen, modules)
+            state = "trainable" if command.trainable else "frozen"
+            raise NothingToDo(f"{command.path or 'the model'} is already {state}")
+        return self._toggle(command, chosen, modules)
 
     def take_up(self, command: TakeUpFreezes) -> CommandResult:
         """Freeze what a saved state names, as far as a model has it. Raises `CommandRefused`."""
         tree = self._view.tree
-        found = {path: requires_grad.find(path, tree) for path in command.frozen}
+        found = {path: self._parameter(path) for path in command.frozen}
         modules = {path: self._module(path) for path in command.holding}
         gone = tuple(path for path, index in found.items() if index is None)
         unheld = tuple(path for path, module in modules.items() if module is None)
@@ -154,27 +136,16 @@ class TrainabilityController:
             raise CommandRefused(missing)
         indices = dict.fromkeys(index for index in found.values() if index is not None)
         alive = {index: tensor for index in indices if (tensor := tree.parameter_refs[index]()) is not None}
-        chosen = {index: tensor for index, tensor in alive.items() if not self._is_frozen(tensor)}
-        held = [module for module in modules.values() if module is not None and not self._holds(module)]
+        chosen = {
+            index: tensor for index, tensor in alive.items() if tensor.requires_grad or not self.freezes.holds(tensor)
+        }
+        holds = self.freezes.statistics.holds
+        held = [module for module in modules.values() if module is not None and not holds(module)]
         if not chosen and not held:
             # A schedule may have frozen them already.
             raise NothingToDo("what the saved state names is frozen already")
-        done = self._toggle(_Wish(command.id, False, "what the saved state names"), chosen, held)
+        done = self._toggle(SetTrainable(command.id, "what the saved state names", False), chosen, held)
         return replace(done, text=f"{done.text}; left out {missing}") if names else done
-
-    def verify(self, _: VerifyFreeze) -> CommandResult:
-        """Compare everything frozen with its values at the freeze, bit by bit. Raises `CommandRefused` if nothing is frozen."""
-        step, _by_hand = self._here()
-        checked = self.freezes.check()
-        steps = step - checked.since_step
-        tensors = f"{checked.tensors} tensor{'' if checked.tensors == 1 else 's'}"
-        if not checked.moved:
-            return CommandResult(
-                f"{tensors} held still for {steps} step{'' if steps == 1 else 's'}, by counters and checksums", ()
-            )
-        listed = [f"{path} ({cause})" for path, cause in zip(checked.moved[:3], checked.causes)]
-        more = f" and {len(checked.moved) - 3} more" if len(checked.moved) > 3 else ""
-        return CommandResult(f"{len(checked.moved)} of {tensors} moved: {', '.join(listed)}{more}", ())
 
     def saved(self) -> tuple[list[str], list[str]]:
         """Return the paths of the parameters that commands have frozen, and of the modules whose statistics are held."""
@@ -183,9 +154,8 @@ class TrainabilityController:
             tree.parameters[index].path if (index := tree.owns(tensor)) is not None else path
             for path, tensor in self.freezes.parameters()
         ]
-        holding = [tree.modules[index].path for index, module in tree.live_modules() if self._holds(module)]
         waiting, to_hold = self._loaded
-        return sorted({*frozen, *waiting}), sorted({*holding, *to_hold})
+        return sorted({*frozen, *waiting}), sorted({*self._paths(self.freezes.statistics.live()), *to_hold})
 
     def _to_be_set(self, named: dict[int, torch.Tensor], trainable: bool) -> dict[int, torch.Tensor]:
         held = {id(tensor) for _, tensor in self.freezes.parameters()}
@@ -199,60 +169,54 @@ class TrainabilityController:
             if id(tensor) not in held and (tensor.requires_grad or index in switched)
         }
 
-    def _is_frozen(self, tensor: torch.Tensor) -> bool:
-        return self.freezes.holds(tensor) and not tensor.requires_grad
-
-    def _holds(self, module: nn.Module) -> bool:
-        return self.freezes.statistics.holds(module)
+    def _parameter(self, path: str) -> int | None:
+        """Return the index of the parameter of this name or None; the name may predate a model that has come or gone since."""
+        tree = self._view.tree
+        for spelling in spellings(path, tree):
+            for index, info in enumerate(tree.parameters):
+                if spelling in info.names:
+                    return index
+        return None
 
     def _module(self, path: str) -> nn.Module | None:
-        index = requires_grad.find_module(path, self._view.tree)
-        return self._view.tree.module_refs[index]() if index is not None else None
+        """Return the module of this path or None, as `_parameter` does."""
+        tree = self._view.tree
+        for spelling in spellings(path, tree):
+            for index, info in enumerate(tree.modules):
+                if info.path == spelling:
+                    return tree.module_refs[index]()
+        return None
 
-    def _to_hold(self, named: set[int], chosen: Iterable[int]) -> list[nn.Module]:
-        covered = norm_statistics.covered(self._view.tree, named, frozen=set(chosen))
-        return [module for module in covered if not self._holds(module)]
-
-    def _to_release(self, chosen: Iterable[int]) -> list[nn.Module]:
-        covered = {id(module) for module in norm_statistics.covered(self._view.tree, trainable=set(chosen))}
-        return [module for module in self.freezes.statistics.live() if id(module) not in covered]
-
-    def _toggle(self, wish: _Wish, chosen: dict[int, torch.Tensor], modules: list[nn.Module]) -> CommandResult:
+    def _toggle(
+        self, command: SetTrainable, chosen: dict[int, torch.Tensor], modules: list[nn.Module]
+    ) -> CommandResult:
         """Apply the change. `modules` are those whose statistics are held or, in an unfreeze, collected again."""
         tree = self._view.tree
         from_here = {id(tensor) for _, tensor in self.freezes.parameters()}
-        own = from_here if wish.trainable else {id(tensor) for tensor in chosen.values() if tensor.requires_grad}
+        own = from_here if command.trainable else {id(tensor) for tensor in chosen.values() if tensor.requires_grad}
         offloaded = self.states.offloaded(chosen.values())
         optimizers = self._view.live_optimizers()
         owned = membership.owners(optimizers).keys()
-        done, treated = CommandResult("", ()), Treated("", None)
+        text, restore = "", None
         if chosen:
-            done, treated = requires_grad.set_trainable(
-                chosen,
-                tree,
-                self._training(),
-                self.states,
-                trainable=wish.trainable,
-                shown=wish.shown,
-                state=wish.state,
-                step=self._here()[0],
+            text, restore = requires_grad.set_trainable(
+                command, chosen, tree, self._training(), self.states, self._here()[0]
             )
-        self._changed(wish, chosen, modules)
-        words = norm_statistics.words(modules, held=not wish.trainable)
-        text = "; ".join(part for part in (done.text, words) if part)
+        self._register(command, chosen, modules)
+        words = norm_statistics.words(modules, held=not command.trainable)
         toggled = [*zip(map(weakref.ref, chosen.values()), lineages(chosen, tree))]
         off = [weakref.ref(tensor) for tensor in chosen.values() if id(tensor) not in own]
         statistics = [weakref.ref(module) for module in modules]
         # State that was offloaded to host memory is offloaded again on undo.
-        back = _Wish(wish.command, not wish.trainable, wish.shown, "offload" if offloaded else "keep")
+        back = replace(command, trainable=not command.trainable, state="offload" if offloaded else "keep")
 
         def undo() -> CommandResult:
             # The script had frozen these itself, so the decision about them is left to the script.
             left = [tensor for reference in off if (tensor := reference()) is not None]
-            if not wish.trainable:
+            if not command.trainable:
                 self.freezes.forget(left)
-            done = self._set_back(back, toggled, statistics, treated)
-            if wish.trainable:
+            done = self._set_back(back, toggled, statistics, restore)
+            if command.trainable:
                 self.freezes.leave_to_script(left)
             return done
 
@@ -263,19 +227,20 @@ class TrainabilityController:
             if id(tensor) not in owned and id(tensor) in positions
         )
         paths = tuple(tree.parameters[index].path for index in chosen)
-        return CommandResult(text, tuple(chosen), undo, (Changed(wish.trainable, paths, self._paths(modules), joined),))
+        changed = Changed(command.trainable, paths, self._paths(modules), joined)
+        return CommandResult("; ".join(filter(None, (text, words))), tuple(chosen), undo, (changed,))
 
-    def _paths(self, modules: list[nn.Module]) -> tuple[str, ...]:
+    def _paths(self, modules: Iterable[nn.Module]) -> tuple[str, ...]:
         tree = self._view.tree
         wanted = {id(module) for module in modules}
         return tuple(tree.modules[index].path for index, module in tree.live_modules() if id(module) in wanted)
 
     def _set_back(
         self,
-        wish: _Wish,
+        command: SetTrainable,
         toggled: list[tuple[weakref.ref[torch.Tensor], Lineage]],
         statistics: list[weakref.ref[nn.Module]],
-        treated: Treated,
+        restore: Restore | None,
     ) -> CommandResult:
         """Freeze or unfreeze exactly these parameters, except those that are gone, in another model, or changed since."""
         tree = self._view.tree
@@ -287,16 +252,16 @@ class TrainabilityController:
         chosen = {
             index: tensor
             for index, tensor in known.items()
-            if (self.freezes.holds(tensor) if wish.trainable else tensor.requires_grad)
+            if (self.freezes.holds(tensor) if command.trainable else tensor.requires_grad)
         }
         living_modules = (module for reference in statistics if (module := reference()) is not None)
-        modules = [module for module in living_modules if self._holds(module) is wish.trainable]
+        modules = [module for module in living_modules if self.freezes.statistics.holds(module) is command.trainable]
         if not chosen and not modules:
             raise TargetGone("nothing of it is left as it was")
-        if treated.take_back is None:
-            return self._toggle(wish, chosen, modules)
-        treated.take_back()
-        done = self._toggle(wish, chosen, modules)
+        if restore is None:
+            return self._toggle(command, chosen, modules)
+        restore()
+        done = self._toggle(command, chosen, modules)
         return replace(done, text=f"{done.text}; the optimizer's state is what it was")
 
     def _training(self) -> Training:
@@ -312,13 +277,12 @@ class TrainabilityController:
             in_backward=self._view.steps_in_backward,
         )
 
-    def _changed(self, wish: _Wish, chosen: dict[int, torch.Tensor], modules: list[nn.Module]) -> None:
-        step, _ = self._here()
+    def _register(self, command: SetTrainable, chosen: dict[int, torch.Tensor], modules: list[nn.Module]) -> None:
         indices = set(chosen)
-        if wish.trainable:
+        if command.trainable:
             self.freezes.forget(chosen.values(), modules)
             self._untried |= indices - self._frozen - self._step_sampler.states.flowing()
         else:
             self._frozen |= indices - self._untried - self._step_sampler.states.unreached()
             named = {self._view.tree.parameters[index].path: tensor for index, tensor in chosen.items()}
-            self.freezes.add(wish.command, step, named, modules)
+            self.freezes.add(command.id, self._here()[0], named, modules)

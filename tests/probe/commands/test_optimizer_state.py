@@ -20,7 +20,6 @@ from watched import Watched, watched
 from gradtui.probe.commands import optimizer_state
 from gradtui.probe.commands.optimizer_state import OptimizerStates
 from gradtui.probe.model.added_parameters import AddedParameters
-from gradtui.probe.runtime.outcome import CommandRefused
 from gradtui.protocol.commands import SetTrainable, Undo
 from gradtui.text import size_text
 
@@ -117,13 +116,6 @@ def test_offloading_says_that_there_is_nothing_to_move_on_the_host() -> None:
     assert bits(model) == bits(kept)
 
 
-def test_an_unknown_treatment_is_refused_and_nothing_is_changed() -> None:
-    model = small()
-    seen, _ = train(model, ADAM, {3: frozen("2", "burn")})
-    assert answers(seen) == ["there is no way 'burn' to treat an optimizer's state; there are keep, offload, drop"]
-    assert all(p.requires_grad for p in model.parameters())
-
-
 class Elsewhere(Tensor):
     """A tensor that says that it is on a device; `to` brings it to the host and back, by copies."""
 
@@ -158,9 +150,9 @@ def test_offloaded_state_stays_in_the_optimizer_and_goes_back_to_the_bit(monkeyp
     weight = model[2].weight
     before = copy.deepcopy({name: value.tolist() for name, value in optimizer.state[weight].items()})
     states = OptimizerStates(AddedParameters(list))
-    treated = states.treat([weight], [optimizer], "offload")
+    words, _ = states.apply("offload", [weight], [optimizer])
     size = 2 * weight.nbytes
-    assert treated.words == f"; Adam's state waits in host memory, which frees {size_text(size)} of cuda:0"
+    assert words == f"; Adam's state waits in host memory, which frees {size_text(size)} of cuda:0"
     assert states.is_offloaded(weight)
     assert not states.is_offloaded(model[0].weight)
     # A checkpoint that is saved meanwhile has it, on the host.
@@ -179,7 +171,7 @@ def test_what_a_device_has_no_room_for_stays_on_the_host_whole(monkeypatch: pyte
     model, optimizer = on_a_device(monkeypatch)
     weight = model[2].weight
     states = OptimizerStates(AddedParameters(list))
-    states.treat([weight], [optimizer], "offload")
+    states.apply("offload", [weight], [optimizer])
     moved = Tensor.to
     calls = []
 
@@ -202,12 +194,7 @@ def test_a_checkpoint_that_is_loaded_meanwhile_is_what_counts(monkeypatch: pytes
     model, optimizer = on_a_device(monkeypatch)
     weight = model[2].weight
     states = OptimizerStates(AddedParameters(list))
-    states.treat([weight], [optimizer], "offload")
+    states.apply("offload", [weight], [optimizer])
     optimizer.state[weight] = {"step": torch.tensor(7.0)}
     assert states.bring_back([weight]) == [weight]
     assert optimizer.state[weight] == {"step": torch.tensor(7.0)}
-
-
-def test_an_unknown_way_is_no_way() -> None:
-    with pytest.raises(CommandRefused):
-        OptimizerStates(AddedParameters(list)).treat([], [], "lose")
