@@ -13,9 +13,9 @@ from gradtui.no_collection import no_collection
 from gradtui.printable import printable, write_line
 from gradtui.protocol.events import ProbeFailed
 from gradtui.runner.ending import Outcome
-from gradtui.runner.log_directory import new_log
 from gradtui.runner.output_capture import INPUT_REFUSED, OutputCapture
 from gradtui.runner.plain import PlainReporter
+from gradtui.runner.run_files import RunFiles
 from gradtui.runner.script import Program
 from gradtui.runner.shutting_down import run_exit_callbacks
 from gradtui.runner.terminal import ControllingTerminal
@@ -60,7 +60,7 @@ class ScreenRun:
         write_file: WriteFile | None = None,
     ) -> None:
         self._save_schedule, self._write_file = save_schedule, write_file
-        log = settings.log or new_log(settings.target.name)
+        log = settings.log or RunFiles(settings.target.name).new_log()
         self._training = TrainingRun(settings, program, str(log))
         self._settings = settings
         terminal = shutil.get_terminal_size()

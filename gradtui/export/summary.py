@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
+from gradtui.atomic_file import write_atomically
 from gradtui.export import gradients
 from gradtui.export.interventions import freezes, interventions, refused
 from gradtui.protocol.events import OutOfMemory
@@ -71,25 +71,13 @@ def write(summary: dict[str, Any], path: Path) -> None:
     """Write a summary to `path`, atomically if it is a file, in place if it is a device or a pipe. Raises OSError."""
     if is_replaceable(path):
         write_anew(summary, path)
-        return
-    with open(path, "w", encoding="utf-8") as stream:
-        _dump(summary, stream)
+    else:
+        path.write_bytes(_encoded(summary))
 
 
-def write_anew(summary: dict[str, Any], path: Path, put_in_place: Callable[[Path, Path], None] = os.replace) -> None:
-    """Write a summary to a new file, which `put_in_place` moves to `path`. Raises OSError and what `put_in_place` raises."""
-    path = path.resolve()
-    # In a shared directory another user could create a link with a predictable name.
-    name = path.with_name(f".{path.name[:200]}.{secrets.token_hex(8)}")
-    # The kernel applies the umask. Reading it by `os.umask` changes it for a moment, under the script's own threads.
-    descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o666)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-            _dump(summary, stream)
-        put_in_place(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
+def write_anew(summary: dict[str, Any], path: Path, replace: Callable[[Path, Path], None] = os.replace) -> None:
+    """Write a summary atomically to a file, which `replace` renames to `path`. Raises OSError and what `replace` raises."""
+    write_atomically(path.resolve(), lambda file: file.write(_encoded(summary)), replace=replace)
 
 
 def is_replaceable(path: Path) -> bool:
@@ -97,9 +85,8 @@ def is_replaceable(path: Path) -> bool:
     return not path.exists() or path.is_file()
 
 
-def _dump(summary: dict[str, Any], stream: TextIO) -> None:
-    json.dump(summary, stream, indent=1, allow_nan=False)
-    stream.write("\n")
+def _encoded(summary: dict[str, Any]) -> bytes:
+    return f"{json.dumps(summary, indent=1, allow_nan=False)}\n".encode()
 
 
 def _step_peak(state: RunState) -> dict[str, Any] | None:

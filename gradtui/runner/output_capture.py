@@ -19,7 +19,7 @@ from pathlib import Path
 
 from gradtui.descriptors import duplicate_aside
 from gradtui.runner.clipping import clip, terminal_width
-from gradtui.runner.log_directory import lock_while_open
+from gradtui.runner.run_files import lock_while_open
 from gradtui.runner.standard_streams import keep_output, notice_end_of_input
 from gradtui.transport.log_tail import last_lines
 

@@ -1,54 +1,53 @@
-"""Create the files of a run. Any thread; standard library only."""
+"""Create the files of runs, and remove the oldest of those that the user did not request. Any thread; standard library only.
+
+The log of a live run stays: it is locked (`flock`, shared) as long as any process has it open, wherever that process runs.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import re
+import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import BinaryIO
 
-BOXES_KEPT = 20
-"""Maximum number of out-of-memory reports of all runs that stay, the newest ones. Files that the user requested (a snapshot)
-are never removed."""
+from gradtui.atomic_file import Fill, write_atomically
+
+if sys.platform != "win32":
+    import fcntl
+
+LOGS_KEPT = 20
+"""Maximum number of logs of all runs that stay, the newest ones. Those being written stay too."""
+
+OOM_REPORTS_KEPT = 20
+"""The same limit for out-of-memory reports."""
 
 SCHEDULES_KEPT = 100
 """The same limit for the schedules that gradtui wrote at the end of runs, each with its code."""
 
-Fill = Callable[[BinaryIO], object]
-"""Writes the content of a file."""
-
 _RUN = r".+-\d{8}-\d{6}-\d+"
 _KEPT = (
-    (re.compile(_RUN + r"-out-of-memory-\d+\.txt"), BOXES_KEPT),
+    (re.compile(_RUN + r"\.log"), LOGS_KEPT),
+    (re.compile(_RUN + r"-out-of-memory-\d+\.txt"), OOM_REPORTS_KEPT),
     (re.compile(_RUN + r"-schedule-\d+\.(toml|py)"), SCHEDULES_KEPT),
 )
 """The names of files that the user did not request, and how many of each kind stay. Files that differ only in the suffix count
 once."""
 
 
-def state_directory(environ: Mapping[str, str] = os.environ) -> Path:
-    """Return `$XDG_STATE_HOME/gradtui`, or `~/.local/state/gradtui` if that is not set. The directory may not exist."""
-    state = environ.get("XDG_STATE_HOME", "")
-    home = Path(state) if os.path.isabs(state) else Path(os.path.expanduser("~")) / ".local" / "state"
-    return home / "gradtui"
-
-
-def run_name(script: str) -> str:
-    """Return the prefix of the names of a run's files: the script, the time, and the process."""
-    stem = re.sub(r"[^\w.-]+", "_", script.removesuffix(".py"))[:80]
-    return f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
-
-
 class RunFiles:
-    """Creates the files of one run in the directory of its log. Only their owner can read them."""
+    """Creates the files of one run in `$XDG_STATE_HOME/gradtui` (`~/.local/state` if that is not set), or in a directory for
+    temporary files if that is not writable. Only their owner can read them."""
 
     def __init__(self, script: str, environ: Mapping[str, str] = os.environ) -> None:
-        self._name = run_name(script)
-        self._environ = environ
+        stem = re.sub(r"[^\w.-]+", "_", script.removesuffix(".py"))[:80]
+        self._name = f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+        state = environ.get("XDG_STATE_HOME", "")
+        home = Path(state) if os.path.isabs(state) else Path(os.path.expanduser("~")) / ".local" / "state"
+        self._directory = home / "gradtui"
         self._made = 0
 
     def write(self, kind: str, suffix: str, fill: Fill) -> str:
@@ -62,45 +61,44 @@ class RunFiles:
 
     def write_beside(self, path: str, suffix: str, fill: Fill) -> str:
         """Create a file with the name of another file of this run and another suffix, as `write` does."""
-        return str(_new_file(Path(path).with_suffix(suffix), fill))
+        beside = Path(path).with_suffix(suffix)
+        write_atomically(beside, fill, mode=0o600)
+        return str(beside)
+
+    def new_log(self) -> Path:
+        """Create an empty log file. Raises OSError if no directory is writable."""
+        return Path(self._write(f"{self._name}.log", lambda _file: None))
 
     def _write(self, name: str, fill: Fill) -> str:
         trouble: OSError | None = None
         for directory in self._directories():
             try:
                 directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-                path = _new_file(directory / name, fill)
+                write_atomically(directory / name, fill, mode=0o600)
             except OSError as error:
                 trouble = trouble or error
             else:
-                _prune(directory)
-                return str(path)
+                prune(directory)
+                return str(directory / name)
         raise trouble or OSError("no place can be written")
 
     def _directories(self) -> Iterator[Path]:
-        yield state_directory(self._environ)
+        yield self._directory
         # `gettempdir` raises as well if no directory is writable.
         with contextlib.suppress(OSError):
             yield Path(tempfile.gettempdir())
 
 
-def _new_file(path: Path, fill: Fill) -> Path:
-    # O_EXCL: in a directory for temporary files another user may have created a link of this name.
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            fill(file)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            path.unlink()
-        raise
-    return path
-
-
-def _prune(directory: Path) -> None:
-    """Remove all but the newest files of each kind. Errors are ignored."""
+def lock_while_open(descriptor: int) -> None:
+    """Lock a log as being written as long as this descriptor or a copy of it is open in any process."""
     with contextlib.suppress(OSError):
-        entries = [entry for entry in os.scandir(directory) if entry.is_file()]
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+
+
+def prune(directory: Path) -> None:
+    """Remove all but the newest files of each kind, and those being written. Errors are ignored."""
+    with contextlib.suppress(OSError):
+        entries = [entry for entry in os.scandir(directory) if entry.is_file(follow_symlinks=False)]
         for name, count in _KEPT:
             found = [entry for entry in entries if name.fullmatch(entry.name)]
             found.sort(key=lambda entry: entry.stat().st_mtime_ns, reverse=True)
@@ -109,4 +107,13 @@ def _prune(directory: Path) -> None:
             for entry in found:
                 if os.path.splitext(entry.name)[0] in old:
                     with contextlib.suppress(OSError):
-                        os.unlink(entry.path)
+                        _remove_unless_locked(Path(entry.path))
+
+
+def _remove_unless_locked(path: Path) -> None:
+    if sys.platform == "win32":  # it removes no file that is open
+        path.unlink()
+        return
+    with open(path, "rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        path.unlink()

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import pytest
 
@@ -98,15 +98,15 @@ def test_a_writing_that_outlasts_the_run_never_replaces_the_closing_summary(
     """The disk is slow: what the thread has begun to write is complete only after the closing summary."""
     path = tmp_path / "summary.json"
     is_writing, may_go_on = threading.Event(), threading.Event()
-    dump = summary._dump
+    encoded = summary._encoded
 
-    def slow(given: dict[str, Any], stream: TextIO) -> None:
+    def slow(given: dict[str, Any]) -> bytes:
         if given["steps"] == 1:
             is_writing.set()
             assert may_go_on.wait(20)
-        dump(given, stream)
+        return encoded(given)
 
-    monkeypatch.setattr(summary, "_dump", slow)
+    monkeypatch.setattr(summary, "_encoded", slow)
     monkeypatch.setattr(summary_file, "_WAIT_S", 0.0)
     file = SummaryFile(path, lambda: {"steps": 1}, renew_s=0.001)
     file.start()

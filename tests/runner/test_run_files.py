@@ -1,15 +1,25 @@
-"""Files of a run: where they lie, who can read them, and that half of one never stays."""
+"""Files of a run: where they lie, who can read them, that half of one never stays, and which old ones are removed."""
 
 from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import BinaryIO
 
 import pytest
+from terminal_session import ROOT
 
-from gradtui.runner.run_files import BOXES_KEPT, SCHEDULES_KEPT, RunFiles
+from gradtui.runner.run_files import (
+    LOGS_KEPT,
+    OOM_REPORTS_KEPT,
+    SCHEDULES_KEPT,
+    RunFiles,
+    lock_while_open,
+    prune,
+)
 
 
 def test_files_are_private_numbered_and_named_after_run_and_kind(tmp_path: Path) -> None:
@@ -83,7 +93,7 @@ def test_old_schedules_give_way_with_their_code_and_saved_ones_stay(tmp_path: Pa
 def test_old_black_boxes_give_way_and_nothing_else_does(tmp_path: Path) -> None:
     directory = tmp_path / "gradtui"
     directory.mkdir()
-    names = [f"train-20260101-000000-{number}-out-of-memory-1.txt" for number in range(BOXES_KEPT + 3)]
+    names = [f"train-20260101-000000-{number}-out-of-memory-1.txt" for number in range(OOM_REPORTS_KEPT + 3)]
     others = ["train-20260101-000000-1-allocator-1.pickle", "notes-out-of-memory-1.txt"]
     for age, name in enumerate([*others, *names]):
         (directory / name).write_text("")
@@ -91,3 +101,94 @@ def test_old_black_boxes_give_way_and_nothing_else_does(tmp_path: Path) -> None:
     new = RunFiles("train.py", {"XDG_STATE_HOME": str(tmp_path)}).write("out-of-memory", ".txt", lambda file: None)
     left = {path.name for path in directory.iterdir()}
     assert left == {*others, *names[4:], os.path.basename(new)}
+
+
+def test_new_log_is_private_and_named_after_the_script(tmp_path: Path) -> None:
+    log = RunFiles("my [odd] näme.v2.py", {"XDG_STATE_HOME": str(tmp_path)}).new_log()
+    assert log.parent == tmp_path / "gradtui"
+    assert log.name.startswith("my_odd_näme.v2-")
+    assert log.name.endswith(f"-{os.getpid()}.log")
+    assert log.stat().st_mode & 0o077 == 0
+    assert RunFiles("pack.part", {"XDG_STATE_HOME": str(tmp_path)}).new_log().name.startswith("pack.part-")
+
+
+def test_a_log_elsewhere_where_the_state_directory_cannot_be_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    log = RunFiles("train.py", {"XDG_STATE_HOME": str(tmp_path / "file")}).new_log()
+    assert log.parent == tmp_path
+    assert log.name.startswith("train-")
+    assert log.read_bytes() == b""
+
+
+def logs(directory: Path, count: int) -> list[Path]:
+    """Logs of earlier runs, the oldest first."""
+    directory.mkdir(exist_ok=True)
+    made = [directory / f"train-20260101-{number:06}-{number}.log" for number in range(count)]
+    for number, path in enumerate(made):
+        path.write_text("output")
+        os.utime(path, (1_000_000 + number, 1_000_000 + number))
+    return made
+
+
+def test_a_new_log_makes_room_among_the_oldest(tmp_path: Path) -> None:
+    earlier = logs(tmp_path / "gradtui", LOGS_KEPT + 5)
+    kept = tmp_path / "gradtui" / "notes-of-mine.log"
+    kept.write_text("no log of ours")
+    os.utime(kept, (1, 1))
+    log = RunFiles("train.py", {"XDG_STATE_HOME": str(tmp_path)}).new_log()
+    assert set(log.parent.iterdir()) == {log, kept, *earlier[-(LOGS_KEPT - 1) :]}
+
+
+def test_a_log_stays_while_any_process_has_it_open(tmp_path: Path) -> None:
+    oldest, older, *newest = logs(tmp_path, LOGS_KEPT + 2)
+    descriptor = os.open(oldest, os.O_WRONLY | os.O_APPEND)
+    lock_while_open(descriptor)
+    os.set_inheritable(descriptor, True)
+    child = subprocess.Popen(["cat"], stdin=subprocess.PIPE, close_fds=False)
+    os.close(descriptor)
+    try:
+        prune(tmp_path)
+        assert set(tmp_path.iterdir()) == {oldest, *newest}
+    finally:
+        child.communicate()
+    prune(tmp_path)
+    assert set(tmp_path.iterdir()) == {*newest}
+    assert not older.exists()
+
+
+def test_the_capture_locks_its_log(tmp_path: Path) -> None:
+    live, *_ = logs(tmp_path, LOGS_KEPT + 1)
+    program = """
+import sys
+from pathlib import Path
+from gradtui.runner.output_capture import OutputCapture
+from gradtui.runner.run_files import prune
+live = Path(sys.argv[1])
+capture = OutputCapture(live)
+capture.start()
+prune(live.parent)
+print(live.exists(), flush=True)
+capture.stop(notice=False)
+"""
+    words = [sys.executable, "-c", program, str(live)]
+    subprocess.run(words, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True, timeout=60)
+    assert live.read_text() == "outputTrue\n"
+
+
+def test_what_cannot_be_removed_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second, *newest = logs(tmp_path, LOGS_KEPT + 2)
+    unlink = Path.unlink
+
+    def refused(path: Path) -> None:
+        if path == second:
+            raise PermissionError(path)
+        unlink(path)
+
+    monkeypatch.setattr(Path, "unlink", refused)
+    prune(tmp_path)
+    assert set(tmp_path.iterdir()) == {second, *newest}
+    assert not first.exists()
+    prune(tmp_path / "nowhere")

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import os
 import random
-import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import Any, BinaryIO
@@ -18,6 +17,7 @@ from typing import Any, BinaryIO
 import torch
 from torch.optim import Optimizer
 
+from gradtui.atomic_file import Fill, write_atomically
 from gradtui.probe.model import ModuleTree
 from gradtui.probe.runtime import CommandRefused, CommandResult, WriteFile
 from gradtui.text import size_text
@@ -49,8 +49,14 @@ def save(
         "step": step,
         "rng": _random_states(),
     }
+
+    def fill(stream: BinaryIO) -> None:
+        torch.save(state, stream)
+        stream.flush()
+        os.fsync(stream.fileno())
+
     try:
-        path = _write(file, directory, write_file, lambda stream: torch.save(state, stream))
+        path = _write(file, directory, write_file, fill)
     except OSError as error:
         raise CommandRefused(f"{file or 'it'} could not be written: {error.strerror or error}") from None
     except RuntimeError as error:
@@ -70,7 +76,7 @@ def duration_words(seconds: float) -> str:
     return f"{milliseconds} ms" if milliseconds < 1000 else f"{seconds:.1f} s"
 
 
-def _write(file: str, directory: str, write_file: WriteFile | None, fill: Callable[[BinaryIO], object]) -> str:
+def _write(file: str, directory: str, write_file: WriteFile | None, fill: Fill) -> str:
     if not file:
         if write_file is None:
             raise CommandRefused("this run has no place for files: name one")
@@ -81,18 +87,7 @@ def _write(file: str, directory: str, write_file: WriteFile | None, fill: Callab
     if path.exists() and not path.is_file():
         raise CommandRefused(f"{path} is not a file")
     path = path.resolve()
-    temporary = path.with_name(f".{path.name[:200]}.{secrets.token_hex(8)}")
-    # The kernel applies the umask. Reading it by `os.umask` changes it for a moment, under the script's own threads.
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o666)
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            fill(stream)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    write_atomically(path, fill)
     return str(path)
 
 
