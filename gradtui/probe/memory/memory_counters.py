@@ -69,47 +69,29 @@ class CudaAllocator:
         return Reading(requested.get("current", 0), requested.get("peak", 0), since_last=taken is not None)
 
 
-class MetalAllocator:
-    """Reads the bytes that torch has allocated on an Apple GPU, which has no peak counter. Not yet confirmed on a device."""
+class OtherDeviceCounter:
+    """Reads the bytes of the tensors on an Apple GPU, which has no peak counter. The totals of other devices stay unknown.
 
-    name = "MPS allocator"
-    device_type = "mps"
-    exact = True
-
-    def read(self) -> Reading:
-        """Return the bytes of the tensors on the GPU."""
-        return Reading(torch.mps.current_allocated_memory(), None)
-
-
-class UnmeasuredAllocator:
-    """For tensors on a device type whose totals gradtui cannot read: they stay unknown."""
-
-    name = "not measured"
-    exact = False
+    Not yet confirmed on a device.
+    """
 
     def __init__(self, device_type: str) -> None:
         self.device_type = device_type
+        self.exact = device_type == "mps"
+        self.name = "MPS allocator" if self.exact else "not measured"
 
     def read(self) -> Reading:
-        """Return an unknown total."""
-        return Reading(None, None)
+        """Return the bytes of the tensors on the device, if they are known."""
+        return Reading(torch.mps.current_allocated_memory() if self.exact else None, None)
 
 
 class _MallInfo2(ctypes.Structure):
     _fields_ = [
-        (name, ctypes.c_size_t)
-        for name in (
-            "arena",
-            "ordblks",
-            "smblks",
-            "hblks",
-            "hblkhd",
-            "usmblks",
-            "fsmblks",
-            "uordblks",
-            "fordblks",
-            "keepcost",
-        )
+        ("before", ctypes.c_size_t * 4),
+        ("hblkhd", ctypes.c_size_t),
+        ("between", ctypes.c_size_t * 2),
+        ("uordblks", ctypes.c_size_t),
+        ("after", ctypes.c_size_t * 2),
     ]
 
 
@@ -156,9 +138,7 @@ class ResidentAllocator:
 
 def device_allocator(device: torch.device) -> MemoryCounter:
     """Return the source of totals for tensors on an accelerator."""
-    if device.type == "cuda":
-        return CudaAllocator(device.index or 0)
-    return MetalAllocator() if device.type == "mps" else UnmeasuredAllocator(device.type)
+    return CudaAllocator(device.index or 0) if device.type == "cuda" else OtherDeviceCounter(device.type)
 
 
 def cpu_allocator() -> MemoryCounter:

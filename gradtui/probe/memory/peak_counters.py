@@ -10,6 +10,7 @@ in neither. Not yet confirmed on a device.
 from __future__ import annotations
 
 import threading
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import wraps
@@ -20,6 +21,9 @@ from gradtui.probe.runtime import call_in_forked_children
 from gradtui.probe.torch_private.dynamo_frames import leave_to_python
 from gradtui.probe.torch_private.peak_functions import PeakFunctions, Stats, cuda_peak_functions
 
+_Path = tuple[str, ...]
+"""The names that lead to a counter in the nested statistics."""
+
 
 class PeakCounters:
     """Peak counters of all devices, which gradtui can reset without resetting them for the script."""
@@ -28,12 +32,12 @@ class PeakCounters:
         # Reentrant: a signal handler of the script's may read a peak while one is being read.
         self._lock = threading.RLock()
         self._read: Callable[[int], Stats] | None = None
-        self._reset: Callable[[int], None] | None = None
+        self._reset: Callable[[int], None] = lambda _: None
         self._others: list[Callable[[int], Stats]] = []
         """Readers that have not yet been compared with the first one."""
-        self._folded: dict[int, Stats] = {}
+        self._folded: defaultdict[int, Counter[_Path]] = defaultdict(Counter)
         """By device: the peaks since the script's last reset that are no longer in the counters."""
-        self._before_reset: dict[int, Stats] = {}
+        self._before_reset: defaultdict[int, Counter[_Path]] = defaultdict(Counter)
         """By device: the peaks since gradtui's last reset that a reset by the script has cleared."""
 
     @property
@@ -68,11 +72,10 @@ class PeakCounters:
         """
         with self._lock:
             stats = self._fold(device)
-            if stats is None or self._reset is None:
+            if stats is None:
                 return None
             self._reset(device)
-            before = self._before_reset.pop(device, None)
-        return stats if before is None else _larger(stats, before)
+            return _raised(stats, self._before_reset.pop(device, Counter()))
 
     @contextmanager
     def apart(self, devices: Iterable[int]) -> Iterator[None]:
@@ -80,16 +83,15 @@ class PeakCounters:
         known = set(devices) if self.protects else set()
         with self._lock, suppress(RuntimeError):
             for device in known:
-                stats, before = self._fold(device), self._before_reset.get(device)
+                stats = self._fold(device)
                 if stats is not None:
-                    self._before_reset[device] = _peaks(stats) if before is None else _larger(_peaks(stats), before)
+                    self._before_reset[device] |= _peaks(stats)
         try:
             yield
         finally:
             with self._lock, suppress(RuntimeError):
                 for device in known & self._folded.keys():
-                    if self._reset is not None:
-                        self._reset(device)
+                    self._reset(device)
 
     def _fold(self, device: int) -> Stats | None:
         """Read a device and keep its peaks, so that it can be reset; None if resetting is not allowed."""
@@ -99,18 +101,16 @@ class PeakCounters:
         if not self._are_all_covered(device, stats):
             self._read = None
             return None
-        folded = self._folded.get(device)
-        self._folded[device] = _peaks(stats) if folded is None else _larger(_peaks(stats), folded)
+        self._folded[device] |= _peaks(stats)
         return stats
 
     def _are_all_covered(self, device: int, stats: Stats) -> bool:
         """Return whether the first reader has every peak that the others have: a peak it lacks could not be folded."""
         while self._others:
             try:
-                more = _paths(self._others[-1](device)) - _paths(stats)
+                if _peaks(self._others[-1](device)).keys() - _peaks(stats).keys():
+                    return False
             except RuntimeError:
-                return False
-            if more:
                 return False
             self._others.pop()
         return True
@@ -119,9 +119,7 @@ class PeakCounters:
         @wraps(original)
         def read(device: int, *rest: Any) -> Stats:
             with self._lock:
-                stats = original(device, *rest)
-                folded = self._folded.get(device)
-            return stats if folded is None else _larger(stats, folded)
+                return _raised(original(device, *rest), self._folded.get(device, Counter()))
 
         return leave_to_python(hide(read), and_all_it_calls=True)
 
@@ -129,22 +127,16 @@ class PeakCounters:
         @wraps(original)
         def reset(device: int, *rest: Any) -> Any:
             with self._lock:
-                peaks = self._peaks_so_far(device)
+                peaks: Counter[_Path] = Counter()
+                with suppress(Exception):
+                    if self._read is not None:
+                        peaks = _peaks(self._read(device))
                 answer = original(device, *rest)
-                if peaks is not None:
-                    self._before_reset[device] = peaks
+                self._before_reset[device] |= peaks
                 self._folded.pop(device, None)
             return answer
 
         return leave_to_python(hide(reset), and_all_it_calls=True)
-
-    def _peaks_so_far(self, device: int) -> Stats | None:
-        """Return the peaks since gradtui's last reset of a device; None if they cannot be read."""
-        with suppress(Exception):
-            if self._read is not None:
-                peaks, before = _peaks(self._read(device)), self._before_reset.get(device)
-                return peaks if before is None else _larger(peaks, before)
-        return None
 
 
 of_this_process = PeakCounters()
@@ -156,37 +148,23 @@ def protect_this_process() -> None:
     of_this_process.protect(cuda_peak_functions())
 
 
-def _peaks(stats: Stats) -> Stats:
-    """Return the same nesting with only the peaks."""
-    found: Stats = {}
+def _peaks(stats: Stats, above: _Path = ()) -> Counter[_Path]:
+    """Return every peak by the path to it."""
+    found: Counter[_Path] = Counter()
     for key, value in stats.items():
         if isinstance(value, dict):
-            inner = _peaks(value)
-            if inner:
-                found[key] = inner
+            found.update(_peaks(value, (*above, key)))
         elif key == "peak":
-            found[key] = value
+            found[above] = value
     return found
 
 
-def _paths(stats: Stats, above: tuple[str, ...] = ()) -> set[tuple[str, ...]]:
-    """Return the paths of the peaks within the nesting."""
-    found: set[tuple[str, ...]] = set()
-    for key, value in stats.items():
-        if isinstance(value, dict):
-            found |= _paths(value, (*above, key))
-        elif key == "peak":
-            found.add(above)
-    return found
-
-
-def _larger(stats: Stats, folded: Stats) -> Stats:
-    """Return these statistics, with each peak at least as large as the folded one."""
+def _raised(stats: Stats, peaks: Counter[_Path], above: _Path = ()) -> Stats:
+    """Return these statistics, with each peak at least as large as in `peaks`."""
     result: Stats = {}
     for key, value in stats.items():
-        known = folded.get(key)
         if isinstance(value, dict):
-            result[key] = _larger(value, known) if known else value
+            result[key] = _raised(value, peaks, (*above, key))
         else:
-            result[key] = max(value, known) if key == "peak" and known is not None else value
+            result[key] = max(value, peaks[above]) if key == "peak" else value
     return result
