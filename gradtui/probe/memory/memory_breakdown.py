@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch.optim import Optimizer
@@ -60,17 +60,8 @@ def _unclaimed(storages: Mapping[int, int], claimed: Container[int]) -> int:
     return sum(size for key, size in storages.items() if key not in claimed)
 
 
-class _StateKey(NamedTuple):
-    """The optimizers whose state was counted, and the number of entries of each."""
-
-    optimizers: list[weakref.ref[Optimizer]]
-    entries: list[int]
-    waiting: int
-
-    def is_same(self, other: _StateKey) -> bool:
-        """Return whether these are the same objects with the same number of entries."""
-        here, there = ([reference() for reference in key.optimizers] for key in (self, other))
-        return [*map(id, here)] == [*map(id, there)] and None not in here and self[1:] == other[1:]
+_StateKey = tuple[list[tuple["weakref.ref[Optimizer]", int]], int]
+"""The optimizers whose state was counted with the number of entries of each, and the number of states that wait."""
 
 
 class MemoryAccountant:
@@ -84,7 +75,7 @@ class MemoryAccountant:
         """The device that holds most of the models' bytes. Only tensors on it count."""
         self._cpu = cpu
         self._before: Reading = cpu.read()
-        self._optimizer_state: tuple[_StateKey, tuple[int, int]] | None = None
+        self._optimizer_state: tuple[_StateKey | None, tuple[int, int]] = None, (0, 0)
 
     @property
     def total(self) -> int | None:
@@ -103,7 +94,7 @@ class MemoryAccountant:
         self.home = home
         self.allocator = self._cpu if home.type == "cpu" else device_allocator(home)
         # Do not read yet: the first reading returns the peak since the process began, which is the peak of loading.
-        self._before, self._optimizer_state = Reading(None, None), None
+        self._before, self._optimizer_state = Reading(None, None), (None, (0, 0))
         return torch.cuda.get_device_name(home) if home.type == "cuda" else home.type
 
     def excluded_storages(self, tree: ModuleTree) -> dict[int, int]:
@@ -140,8 +131,8 @@ class MemoryAccountant:
         *,
         stepped: bool,
         waiting: Iterable[object] = (),
-    ) -> tuple[PartialBreakdown, int | None, bool]:
-        """Return the partial breakdown, the phase's peak, and whether that peak is exact.
+    ) -> tuple[PartialBreakdown, Peak]:
+        """Return the partial breakdown and the phase's peak.
 
         Args:
             tree: the module tree.
@@ -163,34 +154,29 @@ class MemoryAccountant:
         gradients = count.add(grads)
         state, on_host = self._state_bytes(optimizers, list(waiting), count, stepped=stepped)
         if home != "cpu":
-            host = StorageCount("cpu")
-            on_host += host.add(held) + host.add(grads)
-        taking = PartialBreakdown(
+            on_host += StorageCount("cpu").add([*held, *grads])
+        partial = PartialBreakdown(
             parameters, buffers, gradients, state, on_host, frozenset(count.seen), count.storages(batches),
             reading.total, home != "cpu",
         )  # fmt: skip
-        peak, exact = self._peak(reading)
+        peak = self._peak(reading)
         self._before = reading
-        return taking, peak, exact
+        return partial, peak
 
     def _peak(self, reading: Reading) -> Peak:
         if reading.since_last:
             return reading.peak, True
-        known = [total for total in (self._before.total, reading.total) if total is not None]
-        ends = max(known, default=None)
         if reading.peak is not None and self._before.peak is not None and reading.peak > self._before.peak:
             # The peak of the run rose within this phase, so it is this phase's peak.
             return reading.peak, True
-        return ends, False
+        return max((total for total in (self._before.total, reading.total) if total is not None), default=None), False
 
     def _state_bytes(
         self, optimizers: list[Optimizer], waiting: list[object], count: StorageCount, *, stepped: bool
     ) -> tuple[int, int]:
         """Return the bytes on the models' device and, if that is not the CPU, on the host."""
-        key = _StateKey(
-            [weakref.ref(optimizer) for optimizer in optimizers], [len(o.state) for o in optimizers], len(waiting)
-        )
-        if not stepped and self._optimizer_state is not None and self._optimizer_state[0].is_same(key):
+        key = [(weakref.ref(optimizer), len(optimizer.state)) for optimizer in optimizers], len(waiting)
+        if not stepped and key == self._optimizer_state[0]:
             return self._optimizer_state[1]
         states = [*(optimizer.state for optimizer in optimizers), *waiting]
         size = count.add(tensor for state in states for tensor in state_tensors(state))
@@ -205,7 +191,7 @@ class MemoryAccountant:
 
 def _parameters(tree: ModuleTree, optimizers: Iterable[Optimizer]) -> list[torch.Tensor]:
     """Return the parameters of the models, and any others that the optimizers own."""
-    found = [tensor for reference in tree.parameter_refs if (tensor := reference()) is not None]
+    found = [tensor for _, tensor in tree.live_parameters()]
     known = set(map(id, found))
     groups = [group["params"] for optimizer in optimizers for group in optimizer.param_groups]
     return found + [tensor for group in groups for tensor in group if id(tensor) not in known]

@@ -81,13 +81,13 @@ class MemoryProfileSchedule:
     @contextmanager
     def aside(self) -> Iterator[None]:
         """Pause profiling within this context: an optimizer may step, and be measured, within a profiled backward."""
-        tracer = self.current
-        paused = tracer is not None and tracer.pause()
+        log = self.current.log if self.current is not None else None
+        is_paused = log is not None and log.is_on and log.leave()
         try:
             yield
         finally:
-            if paused and tracer is not None and self.current is tracer:
-                tracer.resume()
+            if is_paused and self.current is not None:
+                self.current.log.enter()
 
     def phase(self, phase: Phase) -> None:
         """Record that a phase begins."""
@@ -98,16 +98,16 @@ class MemoryProfileSchedule:
         """End the step. Return its profile, or None if it was not profiled."""
         if self.current is None:
             return None
-        said = self.current.finish(at, step)
+        profile = self.current.finish(at, step)
         self.drop()
-        return said
+        return profile
 
     def drop(self) -> None:
         """Stop profiling: the module tree has changed, or the run is over."""
-        tracer, self.current = self.current, None
-        if tracer is not None:
-            tracer.abandon()
-            cost = tracer.own_ns + tracer.operations * _DISPATCH_NS
+        profiler, self.current = self.current, None
+        if profiler is not None:
+            profiler.abandon()
+            cost = profiler.log.own_ns + profiler.log.operations * _DISPATCH_NS
             self._charge(cost)
             self._unpaid += cost / 1e9
 

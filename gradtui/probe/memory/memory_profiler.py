@@ -34,75 +34,42 @@ class MemoryProfiler:
         self._optimizers = [weakref.ref(optimizer) for optimizer in optimizers]
         self._marks: list[PhaseMark] = []
         self._depth = 0
-        self._trace = AllocationLog(device_type, total, self._module_now)
+        self.log = AllocationLog(device_type, total, self._module_now)
         self._name_all()
 
     def phase(self, phase: Phase) -> None:
         """Record that this phase begins."""
-        self._marks.append(PhaseMark(len(self._trace.curve) - 1, phase))
-
-    @property
-    def own_ns(self) -> int:
-        """Nanoseconds that logging has taken so far."""
-        return self._trace.own_ns
-
-    @property
-    def operations(self) -> int:
-        """Number of operations logged."""
-        return self._trace.operations
+        self._marks.append(PhaseMark(len(self.log.curve) - 1, phase))
 
     def enter(self) -> None:
         """Begin to log a call of the script's. It may be within another one (an optimizer's step within backward)."""
         self._depth += 1
-        self._trace.enter()
+        self.log.enter()
 
     def leave(self) -> None:
         """End the call."""
         self._depth -= 1
         if self._depth <= 0:
-            self._trace.leave()
+            self.log.leave()
             self._depth = 0
-
-    def pause(self) -> bool:
-        """Stop logging until `resume`. Return False if nothing is being logged, or logging cannot be stopped."""
-        return self._trace.is_on and self._trace.leave()
-
-    def resume(self) -> None:
-        """Continue after a pause."""
-        self._trace.enter()
 
     def abandon(self) -> None:
         """Stop logging, without a result."""
-        self._trace.leave()
-        self._trace.close()
-
-    def measured(self, total: int | None) -> None:
-        """Correct the curve to the allocator's total."""
-        if total is not None:
-            self._trace.measured(total)
-
-    def highest_since(self, index: int) -> int:
-        """Return the highest total since an index of the curve."""
-        return max(self._trace.curve[index:])
-
-    @property
-    def index(self) -> int:
-        """The current index on the curve."""
-        return len(self._trace.curve) - 1
+        self.log.leave()
+        self.log.close()
 
     def finish(self, at: float, step: int) -> StepMemoryProfiled:
         """End logging and return the profile of the step. Raises any exception that logging has caught."""
-        self._trace.leave()
-        if self._trace.failure is not None:
-            raise self._trace.failure
+        self.log.leave()
+        if self.log.failure is not None:
+            raise self.log.failure
         self._name_all()
-        self._trace.close()
-        curve = self._trace.curve
+        self.log.close()
+        curve = self.log.curve
         peak = max(curve)
         peak_at = curve.index(peak)
         thin = thinned(curve)
         stretch = -(-len(curve) // max(1, len(thin)))
-        parents = [module.parent for module in self._tree.modules]
         return StepMemoryProfiled(
             at,
             step,
@@ -111,10 +78,10 @@ class MemoryProfiler:
             tuple((mark.phase, mark.index // stretch) for mark in self._marks),
             peak,
             phase_at(self._marks, peak_at),
-            self._trace.modules[peak_at],
-            holdings(self._trace.allocations, peak_at, peak, self._marks),
-            highest_by_module(curve, self._trace.modules, parents),
-            self._trace.is_whole,
+            self.log.modules[peak_at],
+            holdings(self.log.allocations, peak_at, peak, self._marks),
+            highest_by_module(curve, self.log.modules, self._tree.parents),
+            self.log.is_whole,
             listing=self._tree.listing,
         )
 
@@ -125,7 +92,7 @@ class MemoryProfiler:
     def _name_all(self) -> None:
         for tensor, kind, module in self._known():
             if not is_lazy(tensor):
-                self._trace.know(tensor, kind, module)
+                self.log.know(tensor, kind, module)
 
     def _known(self) -> Iterator[tuple[torch.Tensor, str, int]]:
         tree = self._tree

@@ -12,8 +12,10 @@ from __future__ import annotations
 import contextlib
 import weakref
 from _thread import allocate_lock, get_ident
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING
 
 import torch
@@ -22,14 +24,14 @@ from torch import nn
 from gradtui.probe.memory import storage_owners
 from gradtui.probe.memory.allocation_failures import AllocationFailure, ReportedFailures, allocation_failure
 from gradtui.probe.memory.memory_counters import MemoryCounter, device_allocator
-from gradtui.probe.memory.recent_measurements import RecentEvents
 from gradtui.probe.memory.storage_owners import Owners
 from gradtui.probe.model import running_module
 from gradtui.probe.runtime import WriteFile
 from gradtui.probe.torch_private.cuda import observe_failed_allocations
 from gradtui.probe.torch_private.dynamo_frames import leave_to_python
 from gradtui.probe.torch_private.private_names import module_index_in_backward
-from gradtui.protocol.events import OutOfMemory
+from gradtui.protocol.events import Event, GradientsMeasured, MemoryMeasured, ModelsFound, OutOfMemory
+from gradtui.protocol.vocabulary import Phase
 from gradtui.samplers.cuda_allocator import read_allocator
 from gradtui.text import oom_report
 
@@ -39,6 +41,34 @@ if TYPE_CHECKING:
 MAX_FILES = 5
 """Number of failures of a run that get a full report in a file, besides the one that ends the run. Of later failures, only
 those whose number is a power of two are reported, without bytes: a script may retry all the time."""
+
+
+_REPORTED_PHASES = (Phase.LOAD, Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER, Phase.EVAL)
+_EVENTS_KEPT = 32
+"""Eight steps of three phases and a norm."""
+
+
+class RecentEvents:
+    """Passes events on, and keeps the newest memory breakdowns, losses and norms for reports. Any thread."""
+
+    def __init__(self, emit: Callable[[Event], None]) -> None:
+        self._emit = emit
+        self._kept: deque[Event] = deque(maxlen=_EVENTS_KEPT)
+
+    def emit(self, event: Event) -> None:
+        """Pass an event on."""
+        if isinstance(event, MemoryMeasured) and event.phase in _REPORTED_PHASES:
+            self._kept.append(event)
+        elif isinstance(event, GradientsMeasured):
+            # Per-parameter values would take much memory, and are not needed here.
+            self._kept.append(GradientsMeasured(event.at, event.step, event.total, event.loss, None))
+        elif isinstance(event, ModelsFound):
+            self._kept.clear()
+        self._emit(event)
+
+    def newest(self) -> tuple[Event, ...]:
+        """Return the kept events, oldest first. Any thread."""
+        return tuple(self._kept.copy())
 
 
 class OomReporter:
@@ -56,7 +86,8 @@ class OomReporter:
         self._announced = False
         """The observer has reported a failure whose exception has not arrived yet."""
         self._busy = allocate_lock()
-        _observe(self)
+        _reporters.add(self)
+        _observe()
 
     def raised(self, error: BaseException, ends: bool = False) -> None:
         """Handle an exception that passes a wrapper or `ends` the script. Anything but a failed allocation is ignored."""
@@ -180,23 +211,20 @@ class OomReporter:
 _cause_of: Callable[[BaseException], BaseException | None] = vars(BaseException)["__cause__"].__get__
 """Returns the cause of an exception without calling what the script's class may define in its place."""
 
-_boxes: weakref.WeakSet[OomReporter] = weakref.WeakSet()
+_reporters: weakref.WeakSet[OomReporter] = weakref.WeakSet()
 """Reporters that receive the observer's calls. All but one belong to runs that are over."""
-_is_observed: list[bool] = []
 
 
-def _observe(box: OomReporter) -> None:
-    """Register this reporter with the allocator's observer for as long as it exists."""
-    _boxes.add(box)
-    if not _is_observed:
-        _is_observed.append(True)
-        observe_failed_allocations(_allocation_failed)
+@cache
+def _observe() -> None:
+    """Register with the allocator's observer for good: it cannot be removed."""
+    observe_failed_allocations(_allocation_failed)
 
 
 def _allocation_failed(device: int, requested: int, on_device: int, free: int) -> None:
-    for box in tuple(_boxes):
+    for reporter in tuple(_reporters):
         with contextlib.suppress(Exception):
-            box.allocation_failed(device, requested, on_device, free)
+            reporter.allocation_failed(device, requested, on_device, free)
 
 
 leave_to_python(_allocation_failed, and_all_it_calls=True)

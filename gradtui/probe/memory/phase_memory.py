@@ -94,8 +94,8 @@ class PhaseMemory:
         if within is not Phase.FORWARD:
             self._peaks.read_within(part)
         self._kept = facts if keeps_graph else facts.freed()
-        if self._traces.current is not None:
-            self._traces.current.measured(self.accountant.total)
+        if self._traces.current is not None and self.accountant.total is not None:
+            self._traces.current.log.measured(self.accountant.total)
 
     def forward_left(self) -> None:
         """Handle a forward that backward does not follow directly: what autograd keeps is known only when backward begins."""
@@ -131,15 +131,16 @@ class PhaseMemory:
         """Compute and emit a phase's breakdown, where autograd keeps `kept`. Return the peak since the previous reading."""
         optimizers = self._view.live_optimizers()
         waiting = [entries for _, entries in self._view.joined.states()]
-        partial, highest, is_exact = self.accountant.take(
+        partial, part = self.accountant.take(
             self._view.tree, optimizers, self.batches.alive(), stepped=stepped, waiting=waiting
         )
-        peak, peak_exact = self._peaks.of(phase, (highest, is_exact))
+        peak, peak_exact = self._peaks.of(phase, part)
         if self._traces.current is not None:
             # What a kernel itself allocates is not observed, so this is also a lower bound, but a much closer one.
+            curve = self._traces.current.log.curve
             if not peak_exact:
-                peak = max(peak or 0, self._traces.current.highest_since(self._phase_index))
-            self._phase_index = self._traces.current.index
+                peak = max(peak or 0, max(curve[self._phase_index :]))
+            self._phase_index = len(curve) - 1
         whole = kept
         if kept is not None:
             kept = kept.alive([*partial.claimed, *partial.batches])
@@ -153,10 +154,10 @@ class PhaseMemory:
         measured = MemoryMeasured(self._clock.at(), step, phase, held, peak, peak_exact, exact, models)
         if kept is None:
             self._unsettled.append((measured, partial, sequence_number()))
-            return highest, is_exact
-        self._record_and_emit(measured)
-        self._emit_living(measured, partial)
-        return highest, is_exact
+        else:
+            self._record_and_emit(measured)
+            self._emit_living(measured, partial)
+        return part
 
     def _held(
         self, phase: Phase, partial: PartialBreakdown, kept: GraphSummary | None, *, knows_batches: bool

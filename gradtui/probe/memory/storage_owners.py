@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import gc
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from time import perf_counter
 
@@ -19,7 +18,7 @@ import torch
 from torch.optim import Optimizer
 
 from gradtui.probe.autograd import ModuleCallLog, SavedOwners
-from gradtui.probe.model import ModuleTree, buffers_of, state_tensors
+from gradtui.probe.model import ModuleTree, buffers_of, optimizer_membership, state_tensors
 from gradtui.probe.torch_private.private_names import is_being_traced, is_wrapper, storage_key
 from gradtui.probe.torch_private.unwrap import plain_tensors
 from gradtui.protocol.vocabulary import HeldStorage
@@ -29,8 +28,8 @@ _SECONDS = 1.0
 
 _LISTED = 20
 _UNKNOWN = "not known"
-_BATCH = 1_000
-"""Number of objects between two checks of the time limit."""
+_OBJECTS, _NODES = 1_000, 100
+"""Numbers of objects and of nodes between two checks of the time limit."""
 
 
 @dataclass
@@ -101,12 +100,7 @@ def find(
 
 def _named(search: _Search, tree: ModuleTree, optimizers: list[Optimizer]) -> None:
     paths = {id(tensor): tree.parameters[index].path for index, tensor in tree.live_parameters()}
-    owned = [
-        (optimizer, tensor)
-        for optimizer in optimizers
-        for group in optimizer.param_groups
-        for tensor in group["params"]
-    ]
+    owned = [(optimizer, tensor) for optimizer in optimizers for tensor in optimizer_membership.parameters(optimizer)]
     for optimizer, tensor in owned:
         paths.setdefault(id(tensor), f"a parameter of {type(optimizer).__name__}")
     parameters = [tensor for _, tensor in tree.live_parameters()] + [tensor for _, tensor in owned]
@@ -146,41 +140,23 @@ def _tensors(search: _Search) -> list[torch.Tensor]:
         # No memory even for a list.
         search.whole = False
         return found
-    for begin in range(0, len(objects), _BATCH):
+    for begin in range(0, len(objects), _OBJECTS):
         if search.is_late():
             break
-        found += [each for each in objects[begin : begin + _BATCH] if kinds[type(each)]]
+        found += [each for each in objects[begin : begin + _OBJECTS] if kinds[type(each)]]
     return found
 
 
 def _saved(search: _Search, owners: SavedOwners, tensors: list[torch.Tensor]) -> None:
-    for nodes in _in_batches(owners.nodes_of(tensors)):
-        for node in nodes:
-            for saved, owner in owners.saved_by(node):
-                with contextlib.suppress(Exception):
-                    search.claim(saved, owner, "activations")
-        if search.is_late():
+    for count, node in enumerate(owners.nodes_of(tensors), start=1):
+        for saved, owner in owners.saved_by(node):
+            with contextlib.suppress(Exception):
+                search.claim(saved, owner, "activations")
+        if count % _NODES == 0 and search.is_late():
             return
 
 
-def _in_batches(nodes: Iterator[object]) -> Iterator[list[object]]:
-    batch: list[object] = []
-    for node in nodes:
-        batch.append(node)
-        if len(batch) == _BATCH // 10:
-            yield batch
-            batch = []
-    yield batch
-
-
 def _largest(search: _Search) -> tuple[HeldStorage, ...]:
-    def all_bytes(item: tuple[tuple[str, str, int, tuple[int, ...], str], int]) -> int:
-        (_, _, size, _, _), count = item
-        return size * count
-
-    rows = sorted(search.held.items(), key=all_bytes, reverse=True)[:_LISTED]
-    return tuple(
-        HeldStorage(owner, category, size, shape, dtype, count)
-        for (owner, category, size, shape, dtype), count in rows
-        if size
-    )
+    rows = [HeldStorage(*storage, count) for storage, count in search.held.items()]
+    largest = sorted(rows, key=lambda row: row.bytes * row.count, reverse=True)[:_LISTED]
+    return tuple(row for row in largest if row.bytes)

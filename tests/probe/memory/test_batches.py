@@ -253,7 +253,7 @@ def test_on_a_device_what_lives_on_the_host_is_offloaded_and_outside_of_the_tota
     ledger, tree = MemoryAccountant(CountingAllocator()), build([("m", model)])
     ledger.follow(tree)
     for stepped in (True, False):
-        taking, _, _ = ledger.take(tree, [optimizer], stepped=stepped)
+        taking, _ = ledger.take(tree, [optimizer], stepped=stepped)
         held = taking.divided(NOTHING_KEPT)
         # The parameter, its gradient and two moments; the counter of steps is no offloading.
         assert held.offloaded == 4 * small.nbytes

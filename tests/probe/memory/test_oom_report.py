@@ -399,7 +399,7 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
     fake = FakeCuda()
     monkeypatch.setattr(torch._C, "_cuda_attach_out_of_memory_observer", fake.attach, raising=False)
     monkeypatch.setattr(torch.cuda, "_lazy_call", lambda function: function())
-    monkeypatch.setattr(oom_report, "_is_observed", [])
+    monkeypatch.setattr(oom_report, "_observe", oom_report._observe.__wrapped__)
     return fake
 
 
@@ -489,7 +489,7 @@ def test_in_a_backward_a_parameter_of_the_operation_tells_the_module(tmp_path: P
 
 def test_without_the_private_entry_the_exception_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(torch._C, "_cuda_attach_out_of_memory_observer", raising=False)
-    monkeypatch.setattr(oom_report, "_is_observed", [])
+    monkeypatch.setattr(oom_report, "_observe", oom_report._observe.__wrapped__)
     with boxed(tmp_path) as seen:
         seen.probe.hooks.passes(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has"))
     (box,) = boxes(seen)
@@ -502,7 +502,7 @@ def test_an_allocator_without_observers_is_left_alone(tmp_path: Path, monkeypatc
 
     monkeypatch.setattr(torch._C, "_cuda_attach_out_of_memory_observer", refuse, raising=False)
     monkeypatch.setattr(torch.cuda, "_lazy_call", lambda function: function())
-    monkeypatch.setattr(oom_report, "_is_observed", [])
+    monkeypatch.setattr(oom_report, "_observe", oom_report._observe.__wrapped__)
     with boxed(tmp_path) as seen:
         train(model(), torch.optim.SGD([torch.zeros(1)], lr=0.1), torch.ones(1, WIDTH), 1)
     assert boxes(seen) == []
