@@ -4,8 +4,7 @@ This package owns its rows, columns, cells and totals, and the filter.
 """
 
 from gradtui.tui.tree.pane import TreePane
-from gradtui.tui.tree.pending_marks import FREEZE, MIXED, UNFREEZE
-from gradtui.tui.tree.tree_cells import RECOMPUTED, TIED
+from gradtui.tui.tree.tree_cells import FREEZE, MIXED, RECOMPUTED, TIED, UNFREEZE
 from gradtui.tui.tree.tree_columns import SPARK_WIDTH
 from gradtui.tui.tree.tree_reach import HIDDEN, PARTLY, RUNS, STOPS, WITHIN
 from gradtui.tui.tree.tree_rows import buffer_at, row_path

@@ -11,10 +11,11 @@ from textual.content import Content
 from textual.message import Message
 from textual.widgets import Input
 
-from gradtui.state.run_state import RunState
+from gradtui.state.run_state import RunState, TreeState
 from gradtui.state.selectors import problem_count
 from gradtui.tui.rendering import count_text, elide, printable
 from gradtui.tui.tree.tree_reach import frontier_words
+from gradtui.tui.tree.tree_totals import TreeTotals
 from gradtui.tui.tree.view import ColumnTitles, ModuleTree
 
 _ROOM_FOR_WORDS = 58
@@ -40,17 +41,12 @@ class FilterInput(Input):
 _BETWEEN = " · "
 
 
-def _matching(rows: int) -> str:
-    return "1 row matches" if rows == 1 else f"{rows:,} rows match"
-
-
-def tree_title(state: RunState, trainable: int | None, width: int) -> str:
+def tree_title(tree: TreeState, totals: TreeTotals, width: int) -> str:
     """Describe the size of the models and how much of them is trainable, in more words if the frame is wide enough."""
-    tree = state.tree
     if not tree.parameters:
         return ""
-    elements = count_text(sum(info.count for info in tree.parameters)).strip()
-    train = count_text(trainable).strip()
+    every = range(len(tree.parameters))
+    elements, train = count_text(totals.count(every)).strip(), count_text(totals.trainable(every)).strip()
     if width < _ROOM_FOR_WORDS:
         return f"{train} of {elements} trainable"
     names = " + ".join(printable(model.type_name) for model in tree.models)
@@ -70,8 +66,6 @@ class TreePane(Vertical):
         self.border_title = Content.assemble(("Model", "bold"))
         self._columns = ColumnTitles(state, id="columns")
         self._titles: tuple[str, str, int, str] = ("", "", 0, "")
-        self._counted: tuple[int, str, int] = (-1, "", 0)
-        self._size_text = ""
 
     def compose(self) -> ComposeResult:
         yield self._columns
@@ -122,29 +116,18 @@ class TreePane(Vertical):
     def _update_titles(self) -> None:
         rows = self.tree_view.rows
         problems = problem_count(self._state.tree)
-        matching = _matching(rows.matches) if rows.filter else ""
+        matching = ("1 row matches" if rows.matches == 1 else f"{rows.matches:,} rows match") if rows.filter else ""
         look = f"! {problems:,} need{'s' if problems == 1 else ''} a look" if problems else ""
         room = self.content_size.width - 4 - sum(len(text) + len(_BETWEEN) for text in (matching, look) if text)
         stops = frontier_words(self._state.tree, self.tree_view.reach.line, room)
-        titles = (self._model_text(), matching, problems, stops)
+        size = tree_title(self._state.tree, self.tree_view.totals, self.content_size.width)
+        titles = (size, matching, problems, stops)
         if titles == self._titles:
             return
         self._titles = titles
-        self.border_title = Content.assemble(
-            ("Model", "bold"), (f"  {titles[0]}" if titles[0] else "", "$foreground-muted")
-        )
+        self.border_title = Content.assemble(("Model", "bold"), (f"  {size}" if size else "", "$foreground-muted"))
         parts = [(stops, "$foreground-muted"), (matching, "$foreground-muted"), (look, "$warning")]
         shown = [part for part in parts if part[0]]
         self.border_subtitle = Content.styled(_BETWEEN, "$foreground-muted").join(
             Content.styled(text, style) for text, style in shown
         )
-
-    def _model_text(self) -> str:
-        tree = self._state.tree
-        width = self.content_size.width
-        if self._counted != (tree.version, tree.trainable, width):
-            self._counted = (tree.version, tree.trainable, width)
-            known = [self.tree_view.totals.trainable(tree.modules[model.root]) for model in tree.models]
-            trainable = None if None in known or not known else sum(count or 0 for count in known)
-            self._size_text = tree_title(self._state, trainable, width)
-        return self._size_text

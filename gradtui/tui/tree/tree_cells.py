@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gradtui.protocol.vocabulary import BufferInfo, ParameterInfo
 from gradtui.state.run_state import TreeState
+from gradtui.state.selectors import subtree
 from gradtui.tui.rendering import (
     Line,
     Span,
@@ -24,12 +27,12 @@ from gradtui.tui.rendering import (
     state_letter,
     width_of,
 )
-from gradtui.tui.tree.pending_marks import NOTHING_PENDING
 from gradtui.tui.tree.tree_columns import MARK_WIDTH, SPARK_WIDTH, Columns
 from gradtui.tui.tree.tree_reach import TreeReach
 from gradtui.tui.tree.tree_rows import TreeRows, buffer_at
 from gradtui.tui.tree.tree_totals import TreeTotals
 
+FREEZE, UNFREEZE, MIXED = "▽", "△", "◇"
 TIED = "≡"
 RECOMPUTED = "↻"
 """Shown before the saved bytes of a checkpointed module: backward recomputes the rest."""
@@ -40,6 +43,29 @@ _MEMORY = 2_000
 """Number of rows whose lines are cached."""
 _MEASURED = ("norm", "spark")
 """The last columns. They change with every measurement of norms, the columns before them rarely."""
+
+
+class PendingMarks:
+    """Symbols for any range of parameters, from the parameters with a pending freeze (False) or unfreeze (True)."""
+
+    def __init__(self, wishes: Mapping[int, bool]) -> None:
+        self._freezing = sorted(index for index, wish in wishes.items() if not wish)
+        self._unfreezing = sorted(index for index, wish in wishes.items() if wish)
+
+    def mark(self, first: int, last: int) -> str:
+        """Return the symbol of the parameters `first:last`, empty if none of them is pending."""
+        freezing, unfreezing = _any_in(self._freezing, first, last), _any_in(self._unfreezing, first, last)
+        if freezing and unfreezing:
+            return MIXED
+        return FREEZE if freezing else UNFREEZE if unfreezing else ""
+
+
+NOTHING_PENDING = PendingMarks({})
+
+
+def _any_in(indices: list[int], first: int, last: int) -> bool:
+    at = bisect_left(indices, first)
+    return at < len(indices) and indices[at] < last
 
 
 @dataclass(slots=True)
@@ -88,9 +114,9 @@ class TreeCells:
             return None
         if row < 0:
             return self.tree.states[~row], self._pending_mark(row), self._rail(row)
-        module, totals = self.tree.modules[row], self.totals
+        where, totals = self._parameters(row), self.totals
         return (
-            totals.letters(module), self._pending_mark(row), totals.kept(row), self._mark(row), totals.trainable(module),
+            totals.letters(where), self._pending_mark(row), totals.kept(row), self._mark(row), totals.trainable(where),
             self.rows.is_folded(row), self._rail(row),
         )  # fmt: skip
 
@@ -130,7 +156,7 @@ class TreeCells:
         if buffer_at(self.tree, row) is not None:
             return fit((), width)
         pending = self._pending_mark(row)
-        letters = self.totals.letters(self.tree.modules[row]) if row >= 0 else self.tree.states[~row]
+        letters = self.totals.letters(self._parameters(row))
         spans: list[Span] = [(pending or " ", "pending")]
         room = width - 1
         shown = letters if len(letters) <= room else letters[: room - 1]
@@ -139,11 +165,15 @@ class TreeCells:
             spans.append(("…", "faint"))
         return fit(spans, width)
 
+    def _parameters(self, row: int) -> range:
+        """Return the indexes of a row's parameters; a buffer has none."""
+        if row >= 0:
+            return subtree(self.tree.modules[row])
+        return range(~row, min(~row + 1, len(self.tree.parameters)))
+
     def _pending_mark(self, row: int) -> str:
-        if row < 0:
-            return self.pending.mark(~row, ~row + 1)
-        module = self.tree.modules[row]
-        return self.pending.mark(module.first_parameter, module.first_parameter + module.subtree_parameters)
+        where = self._parameters(row)
+        return self.pending.mark(where.start, where.stop)
 
     def _name_cell(self, row: int) -> Line:
         width = self.columns.name
@@ -175,42 +205,25 @@ class TreeCells:
         return spans
 
     def _cell(self, key: str, width: int, row: int) -> Line:
-        return self._module_cell(key, width, row) if row >= 0 else self._parameter_cell(key, width, ~row)
-
-    def _module_cell(self, key: str, width: int, index: int) -> Line:
-        module = self.tree.modules[index]
+        where = self._parameters(row)
         if key == "spark":
-            recent = self.totals.recent_of_module(module) if self._norms_shown(module.subtree_parameters) else []
-            return sparkline(recent, SPARK_WIDTH)
+            return sparkline(self.totals.recent(where), SPARK_WIDTH)
+        if key == "norm" and where:
+            return _norm_cell(self.totals.norm(where), width, "muted" if row >= 0 else "text")
+        if row < 0:
+            tensor = buffer_at(self.tree, row) or self.tree.parameters[~row]
+            return ((pad_start(_tensor_text(key, tensor), width), "text"),)
         text, role = "", "muted"
         if key == "kept":
-            kept = self.totals.kept(index)
+            kept = self.totals.kept(row)
             text, role = bytes_text(kept), "activations" if kept else "faint"
-        elif module.subtree_parameters == 0:
-            pass
-        elif key == "count":
-            text = count_text(self.totals.count(module))
-        elif key == "trainable":
-            text = count_text(self.totals.trainable(module))
-        elif key == "bytes":
-            text = bytes_text(self.totals.bytes(module))
-        elif key == "norm":
-            return _norm_cell(self.totals.norm(module), width, "muted")
+        elif where and key == "count":
+            text = count_text(self.totals.count(where))
+        elif where and key == "trainable":
+            text = count_text(self.totals.trainable(where))
+        elif where and key == "bytes":
+            text = bytes_text(self.totals.bytes(where))
         return ((pad_start(text, width), role),)
-
-    def _parameter_cell(self, key: str, width: int, index: int) -> Line:
-        buffer = buffer_at(self.tree, ~index)
-        if buffer is not None:
-            return ((pad_start(_tensor_text(key, buffer), width), "text"),)
-        info = self.tree.parameters[index]
-        if key == "norm":
-            return _norm_cell(self.tree.norms[index] if self.tree.norms is not None else None, width, "text")
-        if key == "spark":
-            return sparkline(self.totals.recent_of_parameter(index), SPARK_WIDTH)
-        return ((pad_start(_tensor_text(key, info), width), "text"),)
-
-    def _norms_shown(self, parameters: int) -> bool:
-        return parameters > 0 and self.tree.norms is not None
 
 
 def _tensor_text(key: str, info: ParameterInfo | BufferInfo) -> str:

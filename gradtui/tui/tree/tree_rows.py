@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from fnmatch import translate
 from functools import cached_property
 from itertools import chain, compress
@@ -41,11 +42,14 @@ class TreeRows:
         self._tensors: Sequence[ParameterInfo | BufferInfo] = [*tree.parameters, *tree.buffers]
         self._buffers = _by_module(tree)
         """The rows of each module's buffers."""
-        self._names: tuple[list[str], list[str]] | None = None
-        self._folded = self._first_folds(room) if folded is None else self._folds_at(folded)
+        self._folded = (
+            self._first_folds(room)
+            if folded is None
+            else {index for index, module in enumerate(self._modules) if module.path in folded}
+        )
         self._folded_in_filter: set[int] = set()
-        self._matched: list[bool] | None = None
-        self._matched_parameters: list[bool] = []
+        self._marks: list[bool] | None = None
+        """Whether the filter shows a row, by the number of the row: those of tensors count from the end."""
         self.filter = ""
         self.matches = 0
         """The number of rows that match the filter themselves, without their ancestors."""
@@ -111,13 +115,13 @@ class TreeRows:
 
     def is_match(self, row: int) -> bool:
         """Whether a row matches the filter itself, and not only one of its descendants."""
-        if self._matched is None or row < 0:
+        if self._marks is None or row < 0:
             return True
         return _hits([self._modules[row].path.lower()], self.filter.lower())[0]
 
     def reveal(self, row: int) -> None:
         """Unfold every ancestor of a row, and clear the filter if it hides the row."""
-        if self._matched is not None and not self._passes(row):
+        if self._marks is not None and not self._marks[row]:
             self.set_filter("")
         parent = self.parent(row)
         while parent is not None:
@@ -133,32 +137,20 @@ class TreeRows:
         self.filter = text
         self._folded_in_filter = set()
         if not text:
-            self._matched, self._matched_parameters, self.matches = None, [], 0
+            self._marks, self.matches = None, 0
         else:
-            modules, parameters = self._lower_names()
-            module_hits = _hits(modules, text.lower())
-            self._matched_parameters = _hits(parameters, text.lower())
-            self.matches = module_hits.count(True) + self._matched_parameters.count(True)
-            self._matched = self._with_ancestors(module_hits)
+            modules, tensors = (_hits(paths, text.lower()) for paths in self._lower_paths)
+            self.matches = modules.count(True) + tensors.count(True)
+            self._marks = self._with_ancestors(modules, tensors) + tensors[::-1]
         self._rebuild()
 
     @property
     def _folds(self) -> set[int]:
-        return self._folded if self._matched is None else self._folded_in_filter
+        return self._folded if self._marks is None else self._folded_in_filter
 
-    def _passes(self, row: int) -> bool:
-        if self._matched is None:
-            return True
-        return self._matched[row] if row >= 0 else self._matched_parameters[~row]
-
-    def _lower_names(self) -> tuple[list[str], list[str]]:
-        if self._names is None:
-            self._names = [m.path.lower() for m in self._modules], [t.path.lower() for t in self._tensors]
-        return self._names
-
-    def _with_ancestors(self, hits: list[bool]) -> list[bool]:
+    def _with_ancestors(self, hits: list[bool], tensor_hits: list[bool]) -> list[bool]:
         shown, modules, last = list(hits), self._modules, -1
-        for start in chain(compress(range(len(hits)), hits), compress(self._owners, self._matched_parameters)):
+        for start in chain(compress(range(len(hits)), hits), compress(self._owners, tensor_hits)):
             # The parameters of one module are contiguous.
             if start == last:
                 continue
@@ -171,15 +163,12 @@ class TreeRows:
         return shown
 
     def _rebuild(self) -> None:
-        matched = self._matched
-        if matched is not None and not self._folded_in_filter:
-            # A parameter's row is its index counted from the end.
-            marks = matched + self._matched_parameters[::-1]
-            self.rows = list(compress(self._unfolded, map(marks.__getitem__, self._unfolded)))
-        elif matched is not None:
-            self.rows = list(self._walk_matches(matched))
-        else:
-            self.rows = list(self._walk() if self._folded else self._unfolded)
+        rows, marks = self._walk(self._folds) if self._folds else self._unfolded, self._marks
+        self.rows = list(rows if marks is None else compress(rows, map(marks.__getitem__, rows)))
+
+    @cached_property
+    def _lower_paths(self) -> tuple[list[str], list[str]]:
+        return [module.path.lower() for module in self._modules], [tensor.path.lower() for tensor in self._tensors]
 
     @cached_property
     def _owners(self) -> list[int]:
@@ -188,57 +177,32 @@ class TreeRows:
     @cached_property
     def _unfolded(self) -> Sequence[int]:
         """All rows, without folds and filter."""
-        rows = array("i")
-        for index, module in enumerate(self._modules):
+        return self._walk(set())
+
+    def _walk(self, folded: set[int]) -> Sequence[int]:
+        """Return the rows that these folds do not hide."""
+        rows, modules, index = array("i"), self._modules, 0
+        while index < len(modules):
             rows.append(index)
+            module = modules[index]
+            if index in folded:
+                index += module.subtree_modules
+                continue
             if module.own_parameters:
                 first = module.first_parameter
                 rows.extend(range(~first, ~(first + module.own_parameters), -1))
             if index in self._buffers:
                 rows.extend(self._buffers[index])
+            index += 1
         return rows
-
-    def _walk(self) -> Iterator[int]:
-        folded, modules, index = self._folded, self._modules, 0
-        while index < len(modules):
-            yield index
-            module = modules[index]
-            if index in folded:
-                index += module.subtree_modules
-                continue
-            first = module.first_parameter
-            yield from range(~first, ~(first + module.own_parameters), -1)
-            yield from self._buffers.get(index, ())
-            index += 1
-
-    def _walk_matches(self, matched: list[bool]) -> Iterator[int]:
-        folded, modules, hits, index = self._folded_in_filter, self._modules, self._matched_parameters, 0
-        while index < len(modules):
-            module = modules[index]
-            if not matched[index]:
-                # Ancestors of a match are flagged, so nothing below an unflagged module can match.
-                index += module.subtree_modules
-                continue
-            yield index
-            if index in folded:
-                index += module.subtree_modules
-                continue
-            first = module.first_parameter
-            yield from (~i for i in range(first, first + module.own_parameters) if hits[i])
-            yield from (row for row in self._buffers.get(index, ()) if hits[~row])
-            index += 1
-
-    def _folds_at(self, paths: frozenset[str]) -> set[int]:
-        return {index for index, module in enumerate(self._modules) if module.path in paths} if paths else set()
 
     def _first_folds(self, room: int) -> set[int]:
         """Fold below the deepest level at which the whole tree still fits into `room` rows; the first level is always shown."""
-        sizes: dict[int, int] = {}
+        sizes: Counter[int] = Counter()
         for index, module in enumerate(self._modules):
-            sizes[module.depth] = sizes.get(module.depth, 0) + 1
-            below = module.own_parameters + len(self._buffers.get(index, ()))
-            sizes[module.depth + 1] = sizes.get(module.depth + 1, 0) + below
-        level, rows = 1, sizes.get(0, 0) + sizes.get(1, 0)
+            sizes[module.depth] += 1
+            sizes[module.depth + 1] += module.own_parameters + len(self._buffers.get(index, ()))
+        level, rows = 1, sizes[0] + sizes[1]
         while level + 1 in sizes and rows + sizes[level + 1] <= room:
             level += 1
             rows += sizes[level]

@@ -17,8 +17,7 @@ from gradtui.state.run_state import RunState
 from gradtui.state.selectors import has_trained, next_problem, pending_parameters
 from gradtui.tui.actions import bindings
 from gradtui.tui.rendering import BLANK, Line, fit, wrap
-from gradtui.tui.tree.pending_marks import NOTHING_PENDING, PendingMarks
-from gradtui.tui.tree.tree_cells import TreeCells
+from gradtui.tui.tree.tree_cells import NOTHING_PENDING, PendingMarks, TreeCells
 from gradtui.tui.tree.tree_columns import SPARK_WIDTH, columns_for
 from gradtui.tui.tree.tree_reach import TreeReach
 from gradtui.tui.tree.tree_rows import TreeRows, buffer_at
@@ -48,7 +47,8 @@ class ModuleTree(ScrollLines):
         self._state = state
         self._version = state.tree.version
         self.rows = TreeRows(state.tree)
-        self._totals = TreeTotals(state.tree, SPARK_WIDTH)
+        self.totals = TreeTotals(state.tree, SPARK_WIDTH)
+        """Sums over subtrees, as of the last drawing."""
         self.reach = TreeReach(state.tree)
         """Which modules backward reaches, as of the last drawing."""
         self._cells: TreeCells | None = None
@@ -67,11 +67,6 @@ class ModuleTree(ScrollLines):
         row = self.current
         return row if row is None or buffer_at(self._state.tree, row) is None else None
 
-    @property
-    def totals(self) -> TreeTotals:
-        """Sums over subtrees, as of the last drawing."""
-        return self._totals
-
     def update(self) -> None:
         """Apply a new structure if there is one, and repaint the rows that changed."""
         self._take_in()
@@ -82,7 +77,7 @@ class ModuleTree(ScrollLines):
         if tree.version != self._version:
             self._version = tree.version
             self._take_structure()
-        self._totals.update(self._state)
+        self.totals.update(self._state)
         self.reach.update()
 
     def _take_structure(self) -> None:
@@ -95,7 +90,7 @@ class ModuleTree(ScrollLines):
         self.rows = TreeRows(tree, folds, room=self.content_size.height or self.app.size.height // 2)
         if pattern:
             self.rows.set_filter(pattern)
-        self._totals = TreeTotals(tree, SPARK_WIDTH)
+        self.totals = TreeTotals(tree, SPARK_WIDTH)
         self.reach = TreeReach(tree)
         self.cursor = (
             next((i for i, row in enumerate(self.rows.rows) if self.rows.path(row) == old_path), 0) if known else 0
@@ -113,7 +108,7 @@ class ModuleTree(ScrollLines):
         state = self._state
         columns = columns_for(width - 1)
         if self._cells is None or self._cells.rows is not self.rows or self._cells.columns != columns:
-            self._cells = TreeCells(state.tree, self.rows, self._totals, columns, self.reach)
+            self._cells = TreeCells(state.tree, self.rows, self.totals, columns, self.reach)
         waiting = tuple(state.pending)
         if waiting != self._waiting:
             self._waiting, self._marks = waiting, PendingMarks(pending_parameters(state))

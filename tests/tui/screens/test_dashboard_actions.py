@@ -31,8 +31,7 @@ from gradtui.tui.requests.questions import QUESTIONS
 from gradtui.tui.requests.requests import REQUESTS
 from gradtui.tui.screens.dashboard import Dashboard
 from gradtui.tui.screens.form import FormDialog
-from gradtui.tui.tree.pending_marks import FREEZE
-from gradtui.tui.tree.tree_cells import RECOMPUTED
+from gradtui.tui.tree.tree_cells import FREEZE, RECOMPUTED
 
 MODEL = coop_model()
 CTX = ~row_of(MODEL, "ctx")

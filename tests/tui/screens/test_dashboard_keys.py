@@ -18,7 +18,7 @@ from gradtui.protocol.commands import (
     SaveAllocatorSnapshot,
     SetTrainable,
 )
-from gradtui.tui.tree.pending_marks import FREEZE, UNFREEZE
+from gradtui.tui.tree.tree_cells import FREEZE, UNFREEZE
 
 MODEL = coop_model()
 CTX = ~row_of(MODEL, "ctx")

@@ -13,8 +13,7 @@ from gradtui.reducer import apply
 from gradtui.state.run_state import RunState
 from gradtui.tui.rendering.lines import Line, line_width
 from gradtui.tui.rendering.palette import STATE_ROLES
-from gradtui.tui.tree.pending_marks import FREEZE, MIXED, UNFREEZE, PendingMarks
-from gradtui.tui.tree.tree_cells import RECOMPUTED, TreeCells
+from gradtui.tui.tree.tree_cells import FREEZE, MIXED, RECOMPUTED, UNFREEZE, PendingMarks, TreeCells
 from gradtui.tui.tree.tree_columns import SPARK_WIDTH, columns_for
 from gradtui.tui.tree.tree_rows import TreeRows
 from gradtui.tui.tree.tree_totals import TreeTotals
