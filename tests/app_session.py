@@ -11,6 +11,7 @@ from textual.pilot import Pilot
 
 from gradtui.protocol import events as ev
 from gradtui.state.run_state import RunState
+from gradtui.tui.actions import ACTIONS
 from gradtui.tui.app.app import GradtuiApp
 from gradtui.tui.charts.plotter import Plotter
 from gradtui.tui.plots.export_files import WriteFile
@@ -67,7 +68,7 @@ class Session:
 
     async def do(self, action: str) -> None:
         """Do an action of the dashboard, as the palette does."""
-        await self.app.run_action(action, self.dashboard)
+        await self.app.run_action(next(each.name for each in ACTIONS if each.id == action), self.dashboard)
         await self.pilot.pause()
 
     async def press(self, *keys: str) -> None:

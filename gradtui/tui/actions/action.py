@@ -58,11 +58,14 @@ class Action:
     in_palette: bool = True
     shown_key: str = ""
     """The key shown in the footer, if it is not the first one."""
+    method: str = ""
+    """The method that handles several actions and receives the id: `action_METHOD(id)`."""
 
     @property
     def name(self) -> str:
-        """The action as the dashboard and the plots name it to Textual, with the namespace if the app handles it."""
-        return f"app.{self.id}" if self.scope == "app" else self.id
+        """The action in Textual's syntax, with the namespace if the app handles it."""
+        call = f"{self.method}('{self.id}')" if self.method else self.id
+        return f"app.{call}" if self.scope == "app" else call
 
     @property
     def key_text(self) -> str:

@@ -1,6 +1,6 @@
 """The table of all user actions, from which the key bindings, footer, command palette and help are made.
 
-An action with the id `x` is the method `action_x` of the object that its scope names.
+An action with the id `x` is the method `action_x` of the object that its scope names. Those that send a command are one method.
 """
 
 from __future__ import annotations
@@ -8,12 +8,25 @@ from __future__ import annotations
 from gradtui.tui.actions.action import Action
 from gradtui.tui.actions.plot_actions import PLOT_ACTIONS
 
+
+def _request(
+    id: str, keys: tuple[str, ...], title: str, help: str, label: str = "", footer: int = 0, mouse: str = ""
+) -> Action:
+    """An action that sends the command of the request of that name (`tui.requests.requests`)."""
+    return Action(id, keys, title, help, "Training", "dashboard", footer, label, mouse, method="request")
+
+
+def _question(id: str, keys: tuple[str, ...], title: str, help: str) -> Action:
+    """An action that opens the form of that name (`tui.requests.questions`)."""
+    return Action(id, keys, title, help, "Training", "dashboard", method="ask")
+
+
 ACTIONS: tuple[Action, ...] = (
-    Action(
+    _request(
         "toggle_trainable", ("space",), "Freeze or unfreeze",
         "Freeze the row under the cursor, or unfreeze it if nothing in it trains. "
         "Applied at the next step boundary; ▽ and △ mark what is on its way.",
-        "Training", "dashboard", footer=1, label="freeze", mouse="click on the letter",
+        footer=1, label="freeze", mouse="click on the letter",
     ),
     Action(
         "freeze", ("f",), "Freeze…: choose what trains",
@@ -27,85 +40,78 @@ ACTIONS: tuple[Action, ...] = (
         "Python that apply it in the script.",
         "Training", "dashboard",
     ),
-    Action(
+    _request(
         "pause", ("p",), "Pause or resume", "Pause training at the next step boundary, or resume it.",
-        "Training", "dashboard", footer=3, label="pause",
+        footer=3, label="pause",
     ),
-    Action(
+    _request(
         "run_one_step", ("n",), "Run one step", "Run one optimizer step, then pause.",
-        "Training", "dashboard", footer=4, label="step",
+        footer=4, label="step",
     ),
-    Action(
+    _request(
         "toggle_checkpointing", ("c",), "Checkpoint or keep activations",
         "Have backward compute the module under the cursor again instead of keeping its activations, or no longer: less "
         "memory, more time, the same result to the bit. It is tried in one step first.",
-        "Training", "dashboard", label="checkpoint",
+        label="checkpoint",
     ),
-    Action(
+    _request(
         "undo", ("u",), "Undo", "Undo the latest change: a freeze, a checkpoint, a mode, a learning rate.",
-        "Training", "dashboard", label="undo",
+        label="undo",
     ),
-    Action(
-        "run_steps", ("N",), "Run several steps", "Run a number of optimizer steps, then pause.", "Training", "dashboard",
+    _question(
+        "run_steps", ("N",), "Run several steps", "Run a number of optimizer steps, then pause.",
     ),
-    Action(
+    _request(
         "pause_at_bad_step", (), "Pause at the first NaN",
         "Pause training after the next step in which NaN or Inf appears; again: do not pause. Until then every step is "
         "measured, whatever the budget.",
-        "Training", "dashboard",
     ),
-    Action("run_to", (), "Run to a step", "Run until a step, then pause.", "Training", "dashboard"),
-    Action(
+    _question("run_to", (), "Run to a step", "Run until a step, then pause."),
+    _question(
         "set_group", (), "Learning rate and weight decay",
         "Set learning rate and weight decay of a parameter group; a scheduler continues from the new rate.",
-        "Training", "dashboard",
     ),
-    Action(
+    _request(
         "freeze_dropping", (), "Freeze and drop optimizer state",
         "Freeze the row and free what its optimizer keeps of it (momentum, moments); the answer says how many bytes.",
-        "Training", "dashboard",
     ),
-    Action(
+    _request(
         "freeze_offloading", (), "Freeze and offload optimizer state",
         "Freeze the row; what its optimizer keeps of it waits in host memory until the row is unfrozen.",
-        "Training", "dashboard",
     ),
-    Action(
+    _request(
         "verify_freezes", (), "Verify freezes",
-        "Compare everything that is frozen with what it was when it was frozen, to the bit.", "Training", "dashboard",
+        "Compare everything that is frozen with what it was when it was frozen, to the bit.",
     ),
-    Action(
+    _request(
         "toggle_mode", (), "Training or eval mode",
         "Put the module under the cursor, and all in it, in eval mode (dropout off, running statistics still), "
         "or in training mode.",
-        "Training", "dashboard",
     ),
-    Action(
-        "zero_gradients", (), "Clear gradients", "Clear all gradients at the next step boundary.", "Training", "dashboard",
+    _request(
+        "zero_gradients", (), "Clear gradients", "Clear all gradients at the next step boundary.",
     ),
-    Action(
+    _request(
         "follow_micro_steps", (), "Gradients of each micro-step",
         "Measure what has accumulated in the gradients after each backward, before clipping, at every step, or no longer: "
         "the gradient panel shows them one after the other.",
-        "Training", "dashboard",
     ),
-    Action(
+    _question(
         "save_checkpoint", (), "Save a checkpoint",
-        "Write models, optimizers, step and random states to a file, at the next step boundary.", "Training", "dashboard",
+        "Write models, optimizers, step and random states to a file, at the next step boundary.",
     ),
-    Action(
+    _request(
         "stop_training", (), "Stop training", "End the script at the next step boundary, as sys.exit(0) would.",
-        "Training", "dashboard",
     ),
     Action(
         "trace_step", ("t",), "Profile a step's memory",
         "Follow every allocation of the next step: what was alive at its peak, and how memory rose and fell.",
         "Training", "dashboard", label="profile",
     ),
-    Action(
+    _request(
         "save_snapshot", ("s",), "Save an allocator snapshot",
         "Write what the CUDA allocator holds to a file for https://pytorch.org/memory_viz.",
-        "Training", "dashboard", label="snapshot",
+        label="snapshot",
     ),
     Action(
         "interrupt", ("ctrl+c",), "Interrupt the script",

@@ -115,7 +115,7 @@ class Dashboard(Screen[None]):
         self.select()
 
     def on_module_tree_toggle_clicked(self) -> None:
-        self.action_toggle_trainable()
+        self.action_request("toggle_trainable")
 
     def on_module_tree_explain_clicked(self) -> None:
         self.action_explain()
@@ -216,62 +216,11 @@ class Dashboard(Screen[None]):
 
     # Actions that change the run; `action_table.ACTIONS` describes each action
 
-    def _request(self, name: str) -> None:
+    def action_request(self, name: str) -> None:
         self._action_context.request(name, self.tree_view.current)
 
-    def action_toggle_trainable(self) -> None:
-        self._request("toggle_trainable")
-
-    def action_freeze_dropping(self) -> None:
-        self._request("freeze_dropping")
-
-    def action_freeze_offloading(self) -> None:
-        self._request("freeze_offloading")
-
-    def action_verify_freezes(self) -> None:
-        self._request("verify_freezes")
-
-    def action_toggle_checkpointing(self) -> None:
-        self._request("toggle_checkpointing")
-
-    def action_toggle_mode(self) -> None:
-        self._request("toggle_mode")
-
-    def action_pause(self) -> None:
-        self._request("pause")
-
-    def action_pause_at_bad_step(self) -> None:
-        self._request("pause_at_bad_step")
-
-    def action_run_one_step(self) -> None:
-        self._request("run_one_step")
-
-    def action_save_snapshot(self) -> None:
-        self._request("save_snapshot")
-
-    def action_follow_micro_steps(self) -> None:
-        self._request("follow_micro_steps")
-
-    def action_zero_gradients(self) -> None:
-        self._request("zero_gradients")
-
-    def action_stop_training(self) -> None:
-        self._request("stop_training")
-
-    def action_undo(self) -> None:
-        self._request("undo")
-
-    def action_run_steps(self) -> None:
-        open_question(self.app, self._action_context, "run_steps")
-
-    def action_run_to(self) -> None:
-        open_question(self.app, self._action_context, "run_to")
-
-    def action_set_group(self) -> None:
-        open_question(self.app, self._action_context, "set_group")
-
-    def action_save_checkpoint(self) -> None:
-        open_question(self.app, self._action_context, "save_checkpoint")
+    def action_ask(self, name: str) -> None:
+        open_question(self.app, self._action_context, name)
 
     def action_freeze(self) -> None:
         open_freeze(self.app, self._action_context)

@@ -160,11 +160,8 @@ class PlotScreen(ModalScreen[None]):
 
     # Actions; `plot_actions.PLOT_ACTIONS` describes each, `action_table.ACTIONS` those that the dashboard has too
 
-    def action_pause(self) -> None:
-        self._action_context.request("pause")
-
-    def action_run_one_step(self) -> None:
-        self._action_context.request("run_one_step")
+    def action_request(self, name: str) -> None:
+        self._action_context.request(name)
 
     def action_explain(self) -> None:
         open_explanation(self.app, self._action_context, self._tree.current)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from textual.actions import parse
 from textual.binding import Binding
 
 from gradtui.state.selectors import RunStatus
@@ -22,13 +23,13 @@ SCOPES: dict[Scope, type] = {"app": GradtuiApp, "dashboard": Dashboard, "tree": 
 
 def test_every_action_has_its_method_where_its_scope_says() -> None:
     for action in ACTIONS:
-        assert callable(getattr(SCOPES[action.scope], f"action_{action.id}", None)), action.id
+        assert callable(getattr(SCOPES[action.scope], f"action_{action.method or action.id}", None)), action.id
 
 
 def test_every_binding_has_its_method() -> None:
     for here in SCOPES.values():
         for binding in bound(here):
-            namespace, _, name = binding.action.rpartition(".")
+            namespace, name, _ = parse(binding.action)
             assert callable(getattr(GradtuiApp if namespace == "app" else here, f"action_{name}", None)), binding
 
 
