@@ -1,14 +1,72 @@
-"""Notifies the user about events as they arrive, and updates the dialogs that depend on them. UI thread."""
+"""Notifies the user about events that they should not miss, and updates the dialogs that depend on them. UI thread."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Literal
+
 from textual.app import App
 
-from gradtui.protocol.commands import TraceStep
-from gradtui.protocol.events import CommandRejected, Event, RunEnded
+from gradtui.protocol import commands
+from gradtui.protocol.events import (
+    CommandApplied,
+    CommandRejected,
+    Event,
+    FreezeVerified,
+    NonFiniteFound,
+    OutOfMemory,
+    ReceiptTaken,
+    RunEnded,
+    ScheduleNoted,
+)
 from gradtui.state.run_state import RunState
-from gradtui.tui.explanations.announcements import announcement
+from gradtui.text import nonfinite_text, oom_place
 from gradtui.tui.screens.dashboard import Dashboard
+
+_ANSWERED = (
+    commands.PauseAtBadStep,
+    commands.SaveAllocatorSnapshot,
+    commands.SaveCheckpoint,
+    commands.SetCheckpointing,
+    commands.SetGroup,
+    commands.SetMode,
+    commands.TrainOnly,
+    commands.Undo,
+    commands.VerifyFreeze,
+    commands.ZeroGradients,
+)
+"""Commands whose result says more than the screen shows anyway."""
+
+
+@dataclass(frozen=True)
+class Announcement:
+    """The text of a notification."""
+
+    text: str
+    title: str = ""
+    severity: Literal["information", "warning", "error"] = "information"
+
+
+def announcement(state: RunState, event: Event) -> Announcement | None:
+    """Return the notification for an event that was just applied to the state, None if there is none."""
+    if isinstance(event, CommandRejected):
+        # The log also says which command was refused, which the event alone does not.
+        text = next((entry.text for entry in reversed(state.log) if entry.kind == "rejected"), event.reason)
+        return Announcement(text, "Refused", "warning")
+    if isinstance(event, FreezeVerified) and event.moved:
+        return Announcement(f"{event.moved[0]} moved while frozen", severity="error")
+    if isinstance(event, NonFiniteFound) and (event.number == 1 or event.holds):
+        words = nonfinite_text(event, with_hold=True)
+        return Announcement(words[0].upper() + words[1:], severity="error")
+    if isinstance(event, ScheduleNoted):
+        return Announcement(event.text, "Schedule", "error" if event.failed else "warning")
+    if isinstance(event, ReceiptTaken):
+        return Announcement(event.text, severity="information" if event.held else "warning")
+    if isinstance(event, CommandApplied) and isinstance(event.command, _ANSWERED):
+        return Announcement(event.text)
+    if isinstance(event, OutOfMemory) and event.categories:
+        return Announcement(f"{oom_place(event)}; v lists what used it", severity="error")
+    return None
 
 
 class EventNotifier:
@@ -20,7 +78,7 @@ class EventNotifier:
     def announce(self, event: Event) -> None:
         """Notify the user about an event that was just applied, if needed, and update the dialogs that depend on it."""
         if isinstance(event, CommandRejected):
-            if isinstance(event.command, TraceStep):
+            if isinstance(event.command, commands.TraceStep):
                 self._close_step_dialog()
         elif isinstance(event, RunEnded):
             self._change_leave_dialog()
@@ -38,7 +96,7 @@ class EventNotifier:
 
     def _close_step_dialog(self) -> None:
         """Close the step dialog, because the memory profile it waits for will not arrive."""
-        from gradtui.tui.screens.step import StepDialog
+        from gradtui.tui.screens.detail_dialogs import StepDialog
 
         if isinstance(self._app.screen, StepDialog):
             self._app.pop_screen()

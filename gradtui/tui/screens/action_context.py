@@ -1,18 +1,25 @@
-"""What the actions of the screens work with. UI thread."""
+"""What the actions of the dashboard and of the plots screen share: the run, the dialogs they open, the files they write.
+
+Each dialog is imported when it first opens, so that the first paint does not wait for the import. UI thread.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from textual.app import App
 
 from gradtui.state.run_state import RunState
 from gradtui.tui.charts.pictures import Pictures
 from gradtui.tui.plots.watched_parameters import WatchedParameters
-from gradtui.tui.requests.requests import Make, Refusal, command_for
+from gradtui.tui.requests.requests import Make, Refusal, command_for, follow_gradient, refusal_of
 
 if TYPE_CHECKING:
     from gradtui.tui.plots.export_files import WriteFile
+    from gradtui.tui.plots.table import Table
+    from gradtui.tui.requests.freeze_choice import Choice
 
 
 @dataclass(frozen=True)
@@ -39,3 +46,87 @@ class ActionContext:
     def request(self, name: str, row: int | None = None) -> None:
         """Send the command of a request in `REQUESTS`, or notify the user why there is none."""
         self.send(command_for(name, self.state, row))
+
+
+def open_question(app: App[Any], context: ActionContext, name: str) -> None:
+    """Open the form of a question in `QUESTIONS`, and send the command that it makes."""
+    from gradtui.tui.requests.questions import question_for
+    from gradtui.tui.screens.form import FormDialog
+
+    if isinstance(app.screen, FormDialog):
+        return
+    question = question_for(name, context.state)
+    if isinstance(question, Refusal):
+        context.send(question)
+    else:
+        app.push_screen(FormDialog(question), lambda made: context.send(made) if made is not None else None)
+
+
+def open_freeze(app: App[Any], context: ActionContext) -> None:
+    """Open the dialog that chooses what trains, and send the command that it makes."""
+    from gradtui.tui.screens.freeze import FreezeDialog
+
+    def send(chosen: Choice | None) -> None:
+        if chosen is not None:
+            context.send(refusal_of("model", context.state) or chosen.command)
+
+    refusal = refusal_of("model", context.state)
+    if refusal is not None:
+        context.send(refusal)
+    else:
+        app.push_screen(FreezeDialog(context.state), send)
+
+
+def open_explanation(app: App[Any], context: ActionContext, row: int | None) -> None:
+    """Open the explanation of a row, if there is one, and request the gradient path that it shows."""
+    from gradtui.tui.screens.detail_dialogs import DetailDialog
+
+    if row is None:
+        return
+    follow = follow_gradient(context.state, row)
+    if follow is not None:
+        context.send(follow)
+    app.push_screen(DetailDialog(context.state, row))
+
+
+def open_device(app: App[Any], context: ActionContext) -> None:
+    """Open the dialog that divides up the memory of the device."""
+    from gradtui.tui.screens.detail_dialogs import DeviceDialog
+
+    app.push_screen(DeviceDialog(context.state, colour=not app.no_color))
+
+
+def open_step(app: App[Any], context: ActionContext) -> None:
+    """Request the memory profile of the next step and open the dialog that shows it; after the run, the newest there is."""
+    from gradtui.tui.screens.detail_dialogs import StepDialog
+
+    ended, known = context.state.ended is not None, context.state.traced is not None
+    if not ended or not known:
+        context.request("trace_step")
+    if not ended or known:
+        app.push_screen(StepDialog(context.state, context.pictures))
+
+
+def export_plots(app: App[Any], context: ActionContext, tables: list[tuple[str, Table]]) -> None:
+    """Write the data of the plots and a picture of the screen."""
+    from gradtui.tui.plots.export_files import export
+
+    script = context.state.started.script if context.state.started is not None else ""
+    said = export(tables, lambda: app.export_screenshot(title=f"gradtui {script}".strip()), context.write_file)
+    app.notify(said.text, severity="information" if said.written else "warning", timeout=15, markup=False)
+
+
+def export_schedule(app: App[Any], context: ActionContext) -> None:
+    """Write the changes made to the run."""
+    app.notify(_save_schedule(context), timeout=15, markup=False)
+
+
+def _save_schedule(context: ActionContext) -> str:
+    if not context.state.intervention_count:
+        return "Nothing has been done to this run yet: there is nothing to write down."
+    if context.save_schedule is None:
+        return "There is no place to write files to."
+    try:
+        return context.save_schedule(context.state)
+    except OSError as error:
+        return f"It could not be written: {error.strerror or error}"

@@ -33,9 +33,16 @@ from gradtui.tui.panels import (
 from gradtui.tui.plots.rows import is_part, selection_of
 from gradtui.tui.plots.table import Table
 from gradtui.tui.screens.action_commands import ActionCommands
-from gradtui.tui.screens.action_context import ActionContext
-from gradtui.tui.screens.dialogs import open_device, open_explanation, open_freeze, open_question, open_step
-from gradtui.tui.screens.exports import export_plots, export_schedule
+from gradtui.tui.screens.action_context import (
+    ActionContext,
+    export_plots,
+    export_schedule,
+    open_device,
+    open_explanation,
+    open_freeze,
+    open_question,
+    open_step,
+)
 from gradtui.tui.screens.panel_layout import PANELS, PanelLayout
 from gradtui.tui.tree import ModuleTree, TreePane
 from gradtui.tui.widgets import KeyBar, LineView, ScrollLines

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container, Horizontal
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
 from gradtui.tui.requests.questions import Question
 from gradtui.tui.requests.requests import Make, Refusal
+from gradtui.tui.screens.dialog import Dialog
 
 
-class FormDialog(ModalScreen[Make | None]):
+class FormDialog(Dialog[Make | None]):
     """A form for one question. Dismissed with the command it makes, None if the user closes it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "cancel", "cancel", show=False),
         Binding("down", "app.focus_next", show=False),
         Binding("up", "app.focus_previous", show=False),
     ]
@@ -62,11 +60,3 @@ class FormDialog(ModalScreen[Make | None]):
             self._wrong.update(made.reason)
         else:
             self.dismiss(made)
-
-    def on_click(self, event: events.Click) -> None:
-        """Close the dialog on a click outside the box."""
-        if event.widget is self:
-            self.dismiss(None)
-
-    def action_cancel(self) -> None:
-        self.dismiss(None)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
@@ -17,15 +15,15 @@ from gradtui.state.run_state import RunState
 from gradtui.tui.rendering import printable
 from gradtui.tui.requests import freeze_choice
 from gradtui.tui.requests.freeze_choice import MODES, Choice, Presets
+from gradtui.tui.screens.dialog import Dialog
 
 _NAME_WIDTH = 20
 
 
-class FreezeDialog(ModalScreen[Choice | None]):
+class FreezeDialog(Dialog[Choice | None]):
     """Dismissed with a `Choice`, None for nothing. Typed text takes precedence over the highlighted preset."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "close", "close", show=False),
         Binding("tab", "mode(1)", show=False, priority=True),
         Binding("shift+tab", "mode(-1)", show=False, priority=True),
         Binding("up", "move(-1)", show=False, priority=True),
@@ -112,14 +110,6 @@ class FreezeDialog(ModalScreen[Choice | None]):
         event.stop()
         self.dismiss(self._presets[event.option_index])
 
-    def on_click(self, event: events.Click) -> None:
-        """Close the dialog on a click outside the box."""
-        if event.widget is self:
-            self.dismiss(None)
-
-    def action_close(self) -> None:
-        self.dismiss(None)
-
     def action_mode(self, by: int) -> None:
         self._mode = (self._mode + by) % len(MODES)
         self.update()
@@ -127,8 +117,4 @@ class FreezeDialog(ModalScreen[Choice | None]):
     def action_move(self, by: int) -> None:
         """Highlight another preset and clear the typed text."""
         self.query_one(Input).value = ""
-        options = self.query_one(OptionList)
-        if by > 0:
-            options.action_cursor_down()
-        else:
-            options.action_cursor_up()
+        super().action_move(by)

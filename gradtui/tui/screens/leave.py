@@ -4,37 +4,33 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
+from gradtui.tui.screens.dialog import Dialog
+
 Answer = Literal["stop", "leave"]
+_ANSWERS: dict[str, Answer] = {"stop": "stop", "leave": "leave"}
 
 _OPTIONS: tuple[tuple[str, str, str], ...] = (
     ("leave", "l", "Leave the screen; training continues in the terminal"),
     ("stop", "s", "Stop training at the next step boundary"),
     ("stay", "esc", "Stay"),
 )
+_OPTIONS_AT_END = (("leave", "l", "Leave the screen"), _OPTIONS[-1])
 
 
-_OPTIONS_AT_END: tuple[tuple[str, str, str], ...] = (
-    ("leave", "l", "Leave the screen"),
-    ("stay", "esc", "Stay"),
-)
-
-
-class LeaveDialog(ModalScreen[Answer | None]):
+class LeaveDialog(Dialog[Answer | None]):
     """Dismissed with an `Answer`, None for staying."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("s", "answer('stop')", "stop", show=False),
-        Binding("l", "answer('leave')", "leave", show=False),
-        Binding("escape,q,c", "answer('stay')", "stay", show=False),
+        Binding("s", "dismiss('stop')", "stop", show=False),
+        Binding("l", "dismiss('leave')", "leave", show=False),
+        Binding("q,c", "dismiss", "stay", show=False),
         Binding("k", "move(-1)", show=False),
         Binding("j", "move(1)", show=False),
     ]
@@ -58,22 +54,7 @@ class LeaveDialog(ModalScreen[Answer | None]):
         options.highlighted = len(_OPTIONS_AT_END) - 1 if stays else 0
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        self.action_answer(event.option.id or "stay")
-
-    def on_click(self, event: events.Click) -> None:
-        """Stay on a click outside the box."""
-        if event.widget is self:
-            self.action_answer("stay")
-
-    def action_answer(self, answer: str) -> None:
-        self.dismiss("stop" if answer == "stop" else "leave" if answer == "leave" else None)
-
-    def action_move(self, count: int) -> None:
-        options = self.query_one(OptionList)
-        if count > 0:
-            options.action_cursor_down()
-        else:
-            options.action_cursor_up()
+        self.dismiss(_ANSWERS.get(event.option.id or ""))
 
 
 def _options(rows: tuple[tuple[str, str, str], ...]) -> list[Option]:

@@ -22,9 +22,7 @@ from gradtui.tui.plots.table import Table
 from gradtui.tui.plots.views import VIEWS
 from gradtui.tui.plots.window import Window
 from gradtui.tui.rendering import Line
-from gradtui.tui.screens.action_context import ActionContext
-from gradtui.tui.screens.dialogs import open_explanation
-from gradtui.tui.screens.exports import export_plots
+from gradtui.tui.screens.action_context import ActionContext, export_plots, open_explanation
 from gradtui.tui.tree import ModuleTree
 from gradtui.tui.widgets import KeyBar, LineView
 

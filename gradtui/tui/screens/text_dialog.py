@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
-from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 from textual.content import Content
 from textual.geometry import Size
 from textual.message import Message
-from textual.screen import ModalScreen
 
 from gradtui.tui.rendering import Line, fit
+from gradtui.tui.screens.dialog import Dialog
 from gradtui.tui.widgets import FollowedLines, guarded
 
 MakeLines = Callable[[int], Sequence[Line]]
@@ -66,10 +65,10 @@ class DialogLines(FollowedLines):
         """Do nothing: a dialog does not follow its end."""
 
 
-class TextDialog(ModalScreen[None]):
+class TextDialog(Dialog[None]):
     """A titled box of lines. `update` lays them out again, for text that changes while the dialog is open."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,enter,question_mark", "close", "close", show=False)]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("q,enter,question_mark", "dismiss", "close", show=False)]
 
     changes: ClassVar[bool] = False
     """Whether the text changes while the dialog is open, so that the app calls `update` at every tick."""
@@ -90,14 +89,6 @@ class TextDialog(ModalScreen[None]):
         """Show the keys that apply now."""
         self._box.border_subtitle = Content("esc closes" if self._text.fits else "↑↓ scroll · esc closes")
 
-    def on_click(self, event: events.Click) -> None:
-        """Close the dialog on a click outside the box."""
-        if event.widget is self:
-            self.dismiss(None)
-
     def update(self) -> None:
         """Lay out the text again."""
         self._text.update()
-
-    def action_close(self) -> None:
-        self.dismiss(None)

@@ -19,10 +19,9 @@ LATER = (
     "gradtui.tui.plots.settings", "gradtui.tui.plots.curves", "gradtui.tui.plots.depth", "gradtui.tui.plots.histogram",
     "gradtui.tui.plots.layers", "gradtui.tui.plots.norms", "gradtui.tui.plots.ratios", "gradtui.tui.plots.views",
     "gradtui.tui.charts.braille", "gradtui.tui.charts.plot_client", "gradtui.tui.charts.plotter",
-    "gradtui.tui.charts.sanitise", "gradtui.tui.requests.questions", "gradtui.tui.screens.detail",
-    "gradtui.tui.screens.device",
+    "gradtui.tui.charts.sanitise", "gradtui.tui.requests.questions", "gradtui.tui.screens.detail_dialogs",
     "gradtui.tui.screens.form", "gradtui.tui.screens.freeze", "gradtui.tui.screens.help", "gradtui.tui.screens.leave",
-    "gradtui.tui.screens.plots", "gradtui.tui.screens.step",
+    "gradtui.tui.screens.plots",
 )  # fmt: skip
 """Modules of ours that are imported when a dialog or a plot is opened."""
 

@@ -18,7 +18,7 @@ from gradtui.protocol.commands import (
     Pause,
     SetTrainable,
 )
-from gradtui.tui.screens.detail import DetailDialog
+from gradtui.tui.screens.detail_dialogs import DetailDialog
 
 MODEL = coop_model()
 

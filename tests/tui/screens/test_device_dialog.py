@@ -10,7 +10,7 @@ from fakes import GIB, MIB, RecordingSink, ScriptedSource, coop_run, device_samp
 from textual.pilot import Pilot
 
 from gradtui.tui.app.app import GradtuiApp
-from gradtui.tui.screens.device import DeviceDialog
+from gradtui.tui.screens.detail_dialogs import DeviceDialog
 
 SAMPLE = device_sample()
 

@@ -21,10 +21,9 @@ from gradtui.protocol.commands import (
 from gradtui.protocol.vocabulary import Holding, Phase
 from gradtui.tui.actions.action_table import ACTIONS
 from gradtui.tui.rendering.lines import Line
-from gradtui.tui.screens.detail import DetailDialog
+from gradtui.tui.screens.detail_dialogs import DetailDialog, StepDialog
 from gradtui.tui.screens.help import help_lines
 from gradtui.tui.screens.leave import LeaveDialog
-from gradtui.tui.screens.step import StepDialog
 from gradtui.tui.screens.text_dialog import DialogLines, TextDialog
 
 MODEL = coop_model()

@@ -1,0 +1,28 @@
+"""The base class of the dialogs. UI thread."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.screen import ModalScreen, ScreenResultType
+from textual.widgets import OptionList
+
+
+class Dialog(ModalScreen[ScreenResultType]):
+    """A box over another screen. Escape, or a click outside the box, closes it without a result."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss", "close", show=False)]
+
+    def on_click(self, event: events.Click) -> None:
+        if event.widget is self:
+            self.dismiss(None)
+
+    def action_move(self, by: int) -> None:
+        """Highlight the next option of the dialog's list, or the one before."""
+        options = self.query_one(OptionList)
+        if by > 0:
+            options.action_cursor_down()
+        else:
+            options.action_cursor_up()
