@@ -8,26 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gradtui.protocol.commands import Command
-from gradtui.protocol.event import Event, Measurement
-from gradtui.protocol.measurements import (
-    DeviceSampled,
-    DeviceTimesMeasured,
-    GradientFiguresMeasured,
-    GradientFlowMeasured,
-    GradientHistogramsMeasured,
-    GradientPathFound,
-    GradientsMeasured,
-    GraphsAlive,
-    MemoryMeasured,
-    MicroStepMeasured,
-    NonFiniteFound,
-    OptimizerStateRead,
-    OutOfMemory,
-    ParametersClassified,
-    PhaseSampled,
-    SavedBytesMeasured,
-    StepMemoryProfiled,
-)
+from gradtui.protocol.measurements import *  # noqa: F403 - all events in one namespace
+from gradtui.protocol.measurements import Event
 from gradtui.protocol.vocabulary import (
     BufferInfo,
     Changed,
@@ -40,48 +22,6 @@ from gradtui.protocol.vocabulary import (
     Phase,
     UnregisteredModule,
 )
-
-__all__ = [
-    "CheckpointingChanged",
-    "CommandApplied",
-    "CommandRejected",
-    "DeviceFound",
-    "DeviceSampled",
-    "DeviceTimesMeasured",
-    "Event",
-    "FreezeOverridden",
-    "FreezeStateChanged",
-    "FreezeVerified",
-    "GradientFiguresMeasured",
-    "GradientFlowMeasured",
-    "GradientHistogramsMeasured",
-    "GradientPathFound",
-    "GradientsMeasured",
-    "GraphsAlive",
-    "GroupsRead",
-    "Measurement",
-    "MemoryMeasured",
-    "MicroStepMeasured",
-    "ModelsFound",
-    "NonFiniteFound",
-    "OptimizerStateRead",
-    "OptimizersExtended",
-    "OptimizersFound",
-    "OutOfMemory",
-    "ParametersClassified",
-    "PauseChanged",
-    "PhaseSampled",
-    "PhaseTime",
-    "ProbeFailed",
-    "Progress",
-    "ReceiptTaken",
-    "RunEnded",
-    "RunStarted",
-    "SavedBytesMeasured",
-    "ScheduleNoted",
-    "StepMemoryProfiled",
-    "TorchImported",
-]
 
 
 @dataclass(frozen=True, slots=True)
