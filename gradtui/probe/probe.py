@@ -18,9 +18,10 @@ from gradtui.probe.model import is_constructing
 from gradtui.probe.parts import ProbeParts
 from gradtui.probe.runtime import ProbeOptions
 from gradtui.probe.sampling import Extent
-from gradtui.probe.steps import STEP, EvalDetector, OptimizerStepStack, replay
+from gradtui.probe.steps import BACKWARD, STEP, EvalDetector, OptimizerStepStack, replay
 from gradtui.probe.torch_private.private_names import has_stand_ins
 from gradtui.protocol.events import Event
+from gradtui.protocol.vocabulary import Phase
 
 
 class Probe:
@@ -106,11 +107,11 @@ class Probe:
         if self.norms.by_hand.step:
             with self.hooks.guarded("gradient norms"):
                 self.norms.end_by_hand()
-        self.phases.on_zero_grad_pre(now)
+        self.phases.interrupt(Phase.ZERO_GRAD, now)
 
     def on_zero_grad_post(self, now: int) -> None:
         """Handle the end of `zero_grad`."""
-        self.phases.on_zero_grad_post(now)
+        self.phases.resume(now)
 
     def _on_boundary(self, root: nn.Module | None = None, *, for_commands: bool = True) -> None:
         """Begin the next step. `root` is the module whose call begins it, None if no module does."""
@@ -157,7 +158,7 @@ class Probe:
             self._evaluation.began(module, now)
             with self.hooks.guarded("ledger"):
                 self.step_sampler.evaluation_began(module)
-            self.phases.eval_began(now)
+            self.phases.interrupt(Phase.EVAL, now)
             return True
         if has_parameters:
             self._evaluation.forget()
@@ -176,7 +177,7 @@ class Probe:
     def on_forward_post(self, now: int, module: nn.Module) -> None:
         """Handle the return of a root module."""
         if self._evaluation.ended(module, now):
-            self.phases.eval_ended(now)
+            self.phases.resume(now)
         else:
             self._profiles.leave()
             self.step_sampler.tracer.left(now)
@@ -184,7 +185,7 @@ class Probe:
     def on_backward_pre(self, now: int, outputs: Any, accumulates: bool, keeps_graph: bool) -> None:
         """Handle the start of an outermost backward or `autograd.grad`."""
         if not accumulates:
-            self.phases.grad_began(now)
+            self.phases.interrupt(Phase.BACKWARD, now)
             self._profiles.enter()
             return
         if self.norms.by_hand.step:
@@ -212,7 +213,7 @@ class Probe:
         """Handle the end of an outermost backward or `autograd.grad`."""
         self._profiles.leave()
         if not accumulates:
-            self.phases.grad_ended(now)
+            self.phases.resume(now)
             return
         if self._graphs.capture is not None:
             self._graphs.capture.backwards += 1
@@ -334,11 +335,11 @@ class Probe:
         self.hooks.own_ns += perf_counter_ns() - began
 
     def _replay(self, events: list[int]) -> None:
-        replayed, optimizer = replay(events, self.phases), self._latest()
-        self.counter.micro_steps += replayed.backwards
-        if replayed.ends:
-            self.counter.stepped(self._latest_index, len(replayed.ends))
-            self._cost.steps_ended(replayed.ends)
+        ends, optimizer = replay(events, self.phases), self._latest()
+        self.counter.micro_steps += events[::2].count(-BACKWARD)
+        if ends:
+            self.counter.stepped(self._latest_index, len(ends))
+            self._cost.steps_ended(ends)
             if optimizer is not None:
                 self.view.stepped(optimizer, self.counter.steps, self.counter.micro_steps)
         if optimizer is not None and events[-2] == STEP:

@@ -15,8 +15,8 @@ from gradtui.printable import write_line
 from gradtui.probe.memory import cpu_allocator
 from gradtui.probe.probe import Probe
 from gradtui.probe.runtime import ProbeOptions
-from gradtui.probe.steps import PhaseSampler
-from gradtui.protocol.events import Event, ProbeFailed
+from gradtui.protocol.events import Event, PhaseSampled, ProbeFailed
+from gradtui.protocol.vocabulary import Phase
 from gradtui.samplers.device import DeviceSampler
 from gradtui.samplers.sampler import SamplerThread
 
@@ -39,6 +39,24 @@ class Viewer:
     """Returns the number of events that were dropped because they were not drained in time."""
 
 
+class PhaseSampler:
+    """Samples the phase of the training thread: an event at every change would be far too frequent."""
+
+    period_s = 0.125
+
+    def __init__(self, probe: Probe) -> None:
+        self._probe = probe
+        self._last: Phase | None = None
+
+    def sample(self) -> PhaseSampled | None:
+        """Return the current phase as an event, None if it has not changed."""
+        now = self._probe.parts.phase()
+        if now is self._last:
+            return None
+        self._last = now
+        return PhaseSampled(self._probe.clock.at(), self._probe.counter.steps, now)
+
+
 class Session:
     """Observes this process from `start` to `stop`.
 
@@ -53,7 +71,7 @@ class Session:
         self.probe = probe = Probe(emit, allocator, options)
         self._emit = emit
         samplers = (
-            PhaseSampler(probe.parts.phase, probe.counter, probe.clock),
+            PhaseSampler(probe),
             DeviceSampler(probe.clock.at, lambda: probe.counter.steps, lambda: probe.step_sampler.device_index),
         )
         self._sampler = SamplerThread(samplers, emit, self._failed)
@@ -134,19 +152,17 @@ def load_state_dict(state: Mapping[str, Any]) -> None:
         return
     _waiting[:] = [saved]
     count = len(saved[0])
-    _say(f"nothing watches this run yet: {count} frozen tensor{'' if count == 1 else 's'} of a saved state will wait")
+    write_line(
+        f"nothing watches this run yet: {count} frozen tensor{'' if count == 1 else 's'} of a saved state will wait"
+    )
 
 
 def _read(state: Any) -> _Saved | None:
     if not isinstance(state, Mapping) or state.get("version") != _VERSION:
-        _say("this is not a result of gradtui.state_dict(), or one of a later version: nothing is frozen")
+        write_line("this is not a result of gradtui.state_dict(), or one of a later version: nothing is frozen")
         return None
     lists = [state.get("frozen", ()), state.get("holding_statistics", ())]
     if not all(isinstance(paths, (list, tuple)) and all(isinstance(path, str) for path in paths) for paths in lists):
-        _say("the saved state must have two lists of paths, `frozen` and `holding_statistics`: nothing is frozen")
+        write_line("the saved state must have two lists of paths, `frozen` and `holding_statistics`: nothing is frozen")
         return None
     return tuple(lists[0]), tuple(lists[1])
-
-
-def _say(line: str) -> None:
-    write_line(line)

@@ -10,7 +10,6 @@ from gradtui.probe.steps.eval_detection import EvalDetector
 from gradtui.probe.steps.event_replay import replay
 from gradtui.probe.steps.hook_buffer import BACKWARD, DATA, FORWARD, STEP, ZERO_GRAD, HookEventBuffer
 from gradtui.probe.steps.optimizer_step_stack import OptimizerStepStack
-from gradtui.probe.steps.phase_sampler import PhaseSampler
 from gradtui.probe.steps.phase_tracker import PhaseTracker
 from gradtui.probe.steps.step_counter import StepCounter
 
@@ -25,7 +24,6 @@ __all__ = [
     "EvalDetector",
     "HookEventBuffer",
     "OptimizerStepStack",
-    "PhaseSampler",
     "PhaseTracker",
     "StepCounter",
     "replay",

@@ -7,28 +7,19 @@ the phase before each of its events, and to add up the times of all following st
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Callable
+from functools import partial
 
-from gradtui.probe.steps.hook_buffer import BACKWARD, FORWARD, STEP, ZERO_GRAD
+from gradtui.probe.steps.hook_buffer import BACKWARD, DATA, FORWARD, STEP, ZERO_GRAD
 from gradtui.probe.steps.phase_tracker import PhaseTracker
 from gradtui.protocol.vocabulary import Phase
 
 
-@dataclass(frozen=True)
-class ReplayResult:
-    """The result of a replay.
+def replay(marks: list[int], phases: PhaseTracker) -> list[int]:
+    """Replay the buffered hook events [what, when, what, when …] into the phase tracker.
 
-    Attributes:
-        ends: the moments at which steps ended, in nanoseconds.
-        backwards: the number of backward passes that ended.
+    Returns the moments at which steps ended, in nanoseconds.
     """
-
-    ends: list[int]
-    backwards: int
-
-
-def replay(marks: list[int], phases: PhaseTracker) -> ReplayResult:
-    """Replay the buffered hook events [what, when, what, when …] into the phase tracker."""
     kinds, times = marks[::2], marks[1::2]
     ends: list[int] = []
     at = 0
@@ -46,7 +37,7 @@ def replay(marks: list[int], phases: PhaseTracker) -> ReplayResult:
                 _add_alike(len(step), times[first - 1 : following], spent_in, entered, phases)
                 ends += times[first + len(step) - 1 : following : len(step)]
         at = following
-    return ReplayResult(ends, kinds.count(-BACKWARD))
+    return ends
 
 
 def _end_of_step(kinds: list[int], at: int) -> int:
@@ -79,23 +70,18 @@ def _add_alike(
 
 def _replay_events(kinds: list[int], times: list[int], phases: PhaseTracker) -> list[Phase]:
     """Replay each event; return the phase in which the time before each of them was spent."""
+    handlers: dict[int, Callable[[int], None]] = {
+        FORWARD: phases.forward_began,
+        BACKWARD: phases.on_backward_pre,
+        -BACKWARD: partial(phases.on_backward_post, in_step=False),
+        STEP: phases.on_step_pre,
+        -STEP: phases.on_step_post,
+        ZERO_GRAD: partial(phases.interrupt, Phase.ZERO_GRAD),
+        -ZERO_GRAD: phases.resume,
+        DATA: phases.data_began,
+    }
     spent_in = []
     for kind, now in zip(kinds, times):
         spent_in.append(phases.phase)
-        if kind == FORWARD:
-            phases.forward_began(now)
-        elif kind == BACKWARD:
-            phases.on_backward_pre(now)
-        elif kind == -BACKWARD:
-            phases.on_backward_post(now, in_step=False)
-        elif kind == STEP:
-            phases.on_step_pre(now)
-        elif kind == -STEP:
-            phases.on_step_post(now)
-        elif kind == ZERO_GRAD:
-            phases.on_zero_grad_pre(now)
-        elif kind == -ZERO_GRAD:
-            phases.on_zero_grad_post(now)
-        else:
-            phases.data_began(now)
+        handlers[kind](now)
     return spent_in

@@ -15,7 +15,7 @@ from gradtui.protocol.vocabulary import Phase
 
 # Names of this module's own: on Python 3.11 looking up a member of an enumeration takes 60 ns.
 _LOAD, _DATA, _FORWARD, _BACKWARD = Phase.LOAD, Phase.DATA, Phase.FORWARD, Phase.BACKWARD
-_OPTIMIZER, _ZERO_GRAD, _EVAL, _OTHER = Phase.OPTIMIZER, Phase.ZERO_GRAD, Phase.EVAL, Phase.OTHER
+_OPTIMIZER, _EVAL, _OTHER = Phase.OPTIMIZER, Phase.EVAL, Phase.OTHER
 
 
 class PhaseTracker:
@@ -44,14 +44,6 @@ class PhaseTracker:
         if self.phase is not _FORWARD:
             self._switch(_FORWARD, now, True)
 
-    def eval_began(self, now: int) -> None:
-        """Handle a call of a root module under no_grad or in eval mode."""
-        self._interrupt(_EVAL, now)
-
-    def eval_ended(self, now: int) -> None:
-        """Handle the return of that call."""
-        self._resume(now)
-
     def on_backward_pre(self, now: int) -> None:
         """Handle the start of an outermost backward."""
         self._interrupted.clear()
@@ -60,14 +52,6 @@ class PhaseTracker:
     def on_backward_post(self, now: int, *, in_step: bool) -> None:
         """Handle the end of a backward. `in_step` says that an optimizer's closure called it."""
         self._switch(_OPTIMIZER if in_step else _OTHER, now, not in_step)
-
-    def grad_began(self, now: int) -> None:
-        """Handle the start of an outermost `torch.autograd.grad`, which is backward work in the middle of another phase."""
-        self._interrupt(_BACKWARD, now)
-
-    def grad_ended(self, now: int) -> None:
-        """Handle the end of `torch.autograd.grad`."""
-        self._resume(now)
 
     def on_step_pre(self, now: int) -> None:
         """Handle the start of an optimizer's outermost step."""
@@ -83,14 +67,6 @@ class PhaseTracker:
     def steps_open(self, count: int) -> None:
         """Keep only the `count` outermost steps: the others raised, and were never reported as ended."""
         del self._after_step[count:]
-
-    def on_zero_grad_pre(self, now: int) -> None:
-        """Handle the start of `zero_grad`."""
-        self._interrupt(_ZERO_GRAD, now)
-
-    def on_zero_grad_post(self, now: int) -> None:
-        """Handle the end of `zero_grad`."""
-        self._resume(now)
 
     def data_began(self, now: int) -> None:
         """Handle the request of a batch from a DataLoader."""
@@ -149,13 +125,15 @@ class PhaseTracker:
         self._counts = dict.fromkeys(Phase, 0)
         return taken
 
-    def _interrupt(self, phase: Phase, now: int) -> None:
+    def interrupt(self, phase: Phase, now: int) -> None:
+        """Begin a phase in the middle of another: an evaluation, `zero_grad`, or the backward of `torch.autograd.grad`."""
         # The first forward of any kind ends loading, so that `data`, not `load`, follows an evaluation.
         before = _DATA if self.phase is _LOAD and phase is _EVAL else self.phase
         self._interrupted.append(before)
         self._switch(phase, now, True)
 
-    def _resume(self, now: int) -> None:
+    def resume(self, now: int) -> None:
+        """End that phase: the one before it continues."""
         before = self._interrupted.pop() if self._interrupted else _OTHER
         self._switch(before, now, False)
 

@@ -13,18 +13,18 @@ from gradtui.protocol.vocabulary import Phase
 
 HAPPENINGS: dict[str, Callable[[PhaseTracker, int], None]] = {
     "forward_began": lambda t, now: t.forward_began(now),
-    "eval_began": lambda t, now: t.eval_began(now),
-    "eval_ended": lambda t, now: t.eval_ended(now),
+    "eval_began": lambda t, now: t.interrupt(Phase.EVAL, now),
+    "eval_ended": lambda t, now: t.resume(now),
     "on_backward_pre": lambda t, now: t.on_backward_pre(now),
     "on_backward_post": lambda t, now: t.on_backward_post(now, in_step=False),
     "backward_ended_in_step": lambda t, now: t.on_backward_post(now, in_step=True),
-    "grad_began": lambda t, now: t.grad_began(now),
-    "grad_ended": lambda t, now: t.grad_ended(now),
+    "grad_began": lambda t, now: t.interrupt(Phase.BACKWARD, now),
+    "grad_ended": lambda t, now: t.resume(now),
     "on_step_pre": lambda t, now: t.on_step_pre(now),
     "on_step_post": lambda t, now: t.on_step_post(now),
     "steps_lost": lambda t, now: t.steps_open(0),
-    "on_zero_grad_pre": lambda t, now: t.on_zero_grad_pre(now),
-    "on_zero_grad_post": lambda t, now: t.on_zero_grad_post(now),
+    "on_zero_grad_pre": lambda t, now: t.interrupt(Phase.ZERO_GRAD, now),
+    "on_zero_grad_post": lambda t, now: t.resume(now),
     "data_began": lambda t, now: t.data_began(now),
 }
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradtui.probe.runtime.clock import RunClock
+from gradtui.probe.runtime import RunClock
+from gradtui.probe.session import PhaseSampler
 from gradtui.probe.steps.device_times import OwnDeviceTime
 from gradtui.probe.steps.optimizer_step_stack import OptimizerStepStack
-from gradtui.probe.steps.phase_sampler import PhaseSampler
 from gradtui.probe.steps.phase_tracker import PhaseTracker
 from gradtui.probe.steps.step_counter import FLUSH_NS, StepCounter
 from gradtui.protocol.vocabulary import Phase
@@ -61,7 +63,8 @@ def test_a_clock_is_monotonic_and_begins_at_zero() -> None:
 
 def test_the_phase_is_told_when_it_has_changed() -> None:
     phases, counter = PhaseTracker(0), StepCounter()
-    sampler = PhaseSampler(lambda: phases.phase, counter, RunClock())
+    probe = SimpleNamespace(parts=SimpleNamespace(phase=lambda: phases.phase), counter=counter, clock=RunClock())
+    sampler = PhaseSampler(probe)  # type: ignore[arg-type]
     first = sampler.sample()
     assert first is not None
     assert first.phase is Phase.LOAD
