@@ -11,6 +11,9 @@ from typing import BinaryIO
 Fill = Callable[[BinaryIO], object]
 """Writes the content of a file."""
 
+WriteFile = Callable[[str, str, Fill], str]
+"""Creates a file of a run from a word in its name, its suffix and its content, and returns its path. Raises OSError."""
+
 
 def write_atomically(
     path: Path, fill: Fill, *, mode: int = 0o666, replace: Callable[[Path, Path], None] = os.replace

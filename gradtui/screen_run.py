@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar, cast
 
+from gradtui.atomic_file import WriteFile
 from gradtui.no_collection import no_collection
 from gradtui.printable import printable, write_line
 from gradtui.protocol.events import ProbeFailed
@@ -32,7 +33,6 @@ from gradtui.tui.terminal import UiThread, in_foreground, interrupt_script
 if TYPE_CHECKING:
     from gradtui.tui.app.app import GradtuiApp
     from gradtui.tui.charts.plot_server import PlotServer
-    from gradtui.tui.plots.export_files import WriteFile
 
 T = TypeVar("T")
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from fakes import PrintedLog, RecordingSink, ScriptedSource, coop_run
 from textual.pilot import Pilot
 
+from gradtui.atomic_file import WriteFile
 from gradtui.protocol import events as ev
 from gradtui.state.run_state import RunState
 from gradtui.tui.actions import ACTIONS
 from gradtui.tui.app.app import GradtuiApp
 from gradtui.tui.charts.plotter import Plotter
-from gradtui.tui.plots.export_files import WriteFile
 from gradtui.tui.screens.action_commands import ActionCommands
 from gradtui.tui.screens.dashboard import Dashboard
 

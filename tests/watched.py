@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
+from gradtui.atomic_file import WriteFile
 from gradtui.probe.memory.memory_counters import MemoryCounter, Reading
 from gradtui.probe.probe import Probe
-from gradtui.probe.runtime import ProbeOptions, WriteFile
+from gradtui.probe.runtime import ProbeOptions
 from gradtui.protocol.commands import Command
 from gradtui.protocol.events import Event, MemoryMeasured, PhaseTime, ProbeFailed, Progress
 from gradtui.protocol.vocabulary import ParameterState, Phase

@@ -38,8 +38,12 @@ class ProbeParts:
         self.clock = RunClock()
         self.counter = StepCounter(options.stop_after)
         self.buffer = HookEventBuffer(options.commands.waiting, replay)
-        self.hooks = HookSet(self._failed, first=self.buffer.leave, raised=self._raised)
-        self.view = ModelRegistry(self.emit, self.clock, self._tree_changed, self._optimizers_changed)
+        self.hooks = HookSet(
+            self._failed, first=self.buffer.leave, raised=lambda *raised: self.oom_reporter.raised(*raised)
+        )
+        self.view = ModelRegistry(
+            self.emit, self.clock, self._tree_changed, lambda: self.step_sampler.optimizers_changed()
+        )
         context = ProbeContext(self.emit, self.clock, self.view, self.counter, self.hooks)
         self.context = context
         self.phases = PhaseTracker(self.clock.now())
@@ -95,10 +99,6 @@ class ProbeParts:
             with self.hooks.guarded("models"):
                 self.view.refresh(self.counter.steps)
 
-    def lists(self, module: object) -> bool:
-        """Return whether a module or parameter is listed."""
-        return self.view.lists(module)
-
     def on_registration(self, now: int, holder: nn.Module) -> None:  # noqa: ARG002
         """Handle the registration of a module or parameter with `holder`. One of the two is listed."""
         self.view.registered(holder)
@@ -130,12 +130,6 @@ class ProbeParts:
     def _tree_changed(self, moved: IndexMapping) -> None:
         for part in (self.step_sampler, self.norms, self.dispatcher):
             part.tree_changed(moved)
-
-    def _optimizers_changed(self) -> None:
-        self.step_sampler.optimizers_changed()
-
-    def _raised(self, error: BaseException, ends: bool) -> None:
-        self.oom_reporter.raised(error, ends)
 
     def _failed(self, part: str, error: str, disabled: bool) -> None:
         self.emit(ProbeFailed(self.clock.at(), self.counter.steps, part, error, disabled))

@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 
-from gradtui.probe.runtime import CommandRefused, CommandResult, WriteFile
+from gradtui.atomic_file import WriteFile
+from gradtui.probe.runtime import CommandRefused, CommandResult
 from gradtui.probe.torch_private.cuda import allocator_snapshot
 
 _NO_HISTORY = (

@@ -17,9 +17,9 @@ from typing import Any, BinaryIO
 import torch
 from torch.optim import Optimizer
 
-from gradtui.atomic_file import Fill, write_atomically
+from gradtui.atomic_file import Fill, WriteFile, write_atomically
 from gradtui.probe.model import ModuleTree
-from gradtui.probe.runtime import CommandRefused, CommandResult, WriteFile
+from gradtui.probe.runtime import CommandRefused, CommandResult
 from gradtui.text import size_text
 
 

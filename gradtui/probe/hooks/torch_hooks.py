@@ -169,7 +169,7 @@ def _registration_hook(parts: ProbeParts) -> Function:
     hooks = parts.hooks
 
     def registered(holder: nn.Module, name: str, part: Any) -> None:  # noqa: ARG001 - as torch calls it
-        if hooks.active and (parts.lists(holder) or parts.lists(part)):
+        if hooks.active and (parts.view.lists(holder) or parts.view.lists(part)):
             hooks.run("models", parts.on_registration, holder)
 
     return leave_to_python(registered)

@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
+from gradtui.atomic_file import WriteFile
 from gradtui.probe.memory import storage_owners
 from gradtui.probe.memory.allocation_failures import AllocationFailure, ReportedFailures, allocation_failure
 from gradtui.probe.memory.memory_counters import MemoryCounter, device_allocator
 from gradtui.probe.memory.storage_owners import Owners
 from gradtui.probe.model import running_module
-from gradtui.probe.runtime import WriteFile
 from gradtui.probe.torch_private.cuda import observe_failed_allocations
 from gradtui.probe.torch_private.dynamo_frames import leave_to_python
 from gradtui.probe.torch_private.private_names import module_index_in_backward

@@ -6,15 +6,13 @@ measurement of gradtui's own overhead, and the result types of commands.
 
 from gradtui.probe.runtime import ranks
 from gradtui.probe.runtime.by_identity import ByIdentity
-from gradtui.probe.runtime.clock import RunClock
-from gradtui.probe.runtime.context import ProbeContext, ProbeOptions
+from gradtui.probe.runtime.context import ProbeContext, ProbeOptions, RunClock
+from gradtui.probe.runtime.failures import raised_by_handler
 from gradtui.probe.runtime.forked_children import call_in_forked_children
 from gradtui.probe.runtime.hook_set import HookSet, alone
 from gradtui.probe.runtime.outcome import CommandRefused, CommandResult, Handler, NothingToDo, RunStopped, TargetGone
 from gradtui.probe.runtime.overhead import OverheadMeter
-from gradtui.probe.runtime.run_file import WriteFile
 from gradtui.probe.runtime.sampling_schedule import SamplingSchedule, StepTime
-from gradtui.probe.runtime.script_handlers import raised_by_handler
 
 __all__ = [
     "ByIdentity",
@@ -31,7 +29,6 @@ __all__ = [
     "SamplingSchedule",
     "StepTime",
     "TargetGone",
-    "WriteFile",
     "alone",
     "call_in_forked_children",
     "raised_by_handler",

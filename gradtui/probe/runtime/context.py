@@ -1,14 +1,14 @@
-"""What a probe is created with, and what its parts have in common."""
+"""What a probe is created with, and what its parts have in common: the clock of the run, the models, the hooks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
-from gradtui.probe.runtime.clock import RunClock
+from gradtui.atomic_file import WriteFile
 from gradtui.probe.runtime.hook_set import HookSet
-from gradtui.probe.runtime.run_file import WriteFile
 from gradtui.protocol.events import Event
 from gradtui.protocol.schedule import Scheduled
 from gradtui.transport.in_process import CommandQueue
@@ -16,6 +16,25 @@ from gradtui.transport.in_process import CommandQueue
 if TYPE_CHECKING:
     from gradtui.probe.model import ModelRegistry
     from gradtui.probe.steps import StepCounter
+
+
+class RunClock:
+    """Reads a monotonic clock, in nanoseconds and in seconds since the run began."""
+
+    def __init__(self) -> None:
+        self._origin = perf_counter_ns()
+
+    def count_from(self, origin: int) -> None:
+        """Set the start of the run, in nanoseconds of `perf_counter_ns`: a run may begin before its probe is created."""
+        self._origin = origin
+
+    def now(self) -> int:
+        """Return the time in nanoseconds. Only differences of such times have a meaning."""
+        return perf_counter_ns()
+
+    def at(self) -> float:
+        """Return the seconds since the run began, as events carry them."""
+        return (perf_counter_ns() - self._origin) / 1e9
 
 
 @dataclass(frozen=True, slots=True)

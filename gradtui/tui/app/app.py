@@ -16,6 +16,7 @@ from textual.screen import Screen
 from textual.timer import Timer
 from textual.types import CSSPathType
 
+from gradtui.atomic_file import WriteFile
 from gradtui.protocol.commands import Command, Resume, StopTraining
 from gradtui.protocol.events import GradientHistogramsMeasured
 from gradtui.reducer import apply
@@ -40,7 +41,6 @@ from gradtui.tui.terminal import NoControls, is_in_background, suspend_process
 from gradtui.tui.widgets import KeyBar
 
 if TYPE_CHECKING:
-    from gradtui.tui.plots.export_files import WriteFile
     from gradtui.tui.screens.leave import Answer
     from gradtui.tui.screens.plots import PlotScreen
 

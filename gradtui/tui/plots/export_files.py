@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import BinaryIO
 
+from gradtui.atomic_file import WriteFile
 from gradtui.tui.plots.table import Table, csv_text
-
-WriteFile = Callable[[str, str, Callable[[BinaryIO], object]], str]
-"""Makes a new file from the words in its name, its suffix and its writer, and returns its path. Raises OSError."""
 
 
 @dataclass(frozen=True)

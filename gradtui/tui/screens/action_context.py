@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from textual.app import App
 
+from gradtui.atomic_file import WriteFile
 from gradtui.state.run_state import RunState
 from gradtui.tui.charts.pictures import Pictures
 from gradtui.tui.plots.watched_parameters import WatchedParameters
 from gradtui.tui.requests.requests import Make, Refusal, command_for, follow_gradient, refusal_of
 
 if TYPE_CHECKING:
-    from gradtui.tui.plots.export_files import WriteFile
     from gradtui.tui.plots.table import Table
     from gradtui.tui.requests.freeze_choice import Choice
 

@@ -18,7 +18,7 @@ from gradtui.probe.memory.memory_counters import MallocAllocator
 from gradtui.probe.memory.memory_profile_schedule import MemoryProfileSchedule
 from gradtui.probe.model.model_registry import ModelRegistry
 from gradtui.probe.runtime import HookSet, ProbeContext
-from gradtui.probe.runtime.clock import RunClock
+from gradtui.probe.runtime.context import RunClock
 from gradtui.probe.runtime.sampling_schedule import SamplingSchedule, StepTime
 from gradtui.probe.steps import StepCounter
 from gradtui.protocol.commands import TraceStep
