@@ -50,10 +50,10 @@ class CheckpointedModules:
         self._tracer = tracer
         self._hooks = hooks
 
-    def add(self, module: nn.Module, path: str, command: int, *, agreed: bool = False) -> None:
-        """Checkpoint this module from its next call on if it has `agreed` before, else after a successful trial."""
+    def add(self, module: nn.Module, path: str, command: int) -> None:
+        """Checkpoint this module after a successful trial, which its next call is."""
         key = id(module)
-        self.wanted[key] = Wanted(weakref.ref(module, lambda _: self._forget(key)), path, command, agreed)
+        self.wanted[key] = Wanted(weakref.ref(module, lambda _: self._forget(key)), path, command)
         self._tracer.intercepts_calls, self._tracer.bypass = True, False
 
     def remove(self, module: nn.Module) -> None:

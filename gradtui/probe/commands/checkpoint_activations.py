@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 
 from torch import nn
 
-from gradtui.probe.activation_checkpointing import CheckpointedModules, Wanted
+from gradtui.probe.activation_checkpointing import Wanted
+from gradtui.probe.commands.refusals import SHARDED
 from gradtui.probe.model import ModuleTree, ancestors, is_scripted, module_at
 from gradtui.probe.runtime import CommandRefused, CommandResult, ProbeContext
 from gradtui.probe.sampling import StepSampler
@@ -20,7 +21,7 @@ from gradtui.probe.torch_private import checkpoint_rules
 from gradtui.probe.torch_private.private_names import compiled_in_place
 from gradtui.protocol.commands import SetCheckpointing
 from gradtui.protocol.events import CheckpointingChanged, ReceiptTaken
-from gradtui.text import size_text
+from gradtui.text import plural, size_text
 
 RECEIPT_STEPS = 3
 """Rounds of steps after which the receipt is emitted. Saved bytes are known after the first; the step time is the median."""
@@ -28,17 +29,17 @@ RECEIPT_STEPS = 3
 PATIENCE = 10
 """The trial is given up after this many rounds of steps without a call of the module while autograd records."""
 
-_GATHERING = ("FullyShardedDataParallel", "FSDPModule", "DeepSpeedEngine")
-
 
 @dataclass
 class _Receipt:
     """The measurements before a change, and the steps since."""
 
     command: int
-    text: str
-    activations: int | None
+    path: str
     seconds: float
+    activations: int | None = None
+    waited: int = 0
+    """Number of steps that the trial has been pending."""
     since: list[float] = field(default_factory=list)
     after: int | None = None
     """Bytes of activations in the first round after it, before any later change."""
@@ -51,9 +52,9 @@ class Checkpointing:
         self._emit, self._clock, self._view = context.emit, context.clock, context.models
         self._step_sampler = step_sampler
         self._step_time = step_sampler.step_time
-        self._checkpoints: CheckpointedModules = step_sampler.checkpoints
-        self._trials: dict[int, tuple[_Receipt, int]] = {}
-        """Command id -> the receipt to begin, and the number of steps that the trial has been pending."""
+        self._checkpoints = step_sampler.checkpoints
+        self._trials: dict[int, _Receipt] = {}
+        """Command id -> the receipt to begin after the trial."""
         self._receipts: list[_Receipt] = []
         self._emitted: tuple[int, ...] = ()
 
@@ -70,58 +71,57 @@ class Checkpointing:
         """Turn checkpointing of the named module on or off. Raises `CommandRefused`."""
         tree = self._view.tree
         path, index, module = module_at(command.path, tree)
-        on = self._checkpoints.get(module) is not None
-        if command.on is on:
-            raise CommandRefused(
-                f"{path or 'the model'} is {'' if on else 'not '}checkpointed{' already' if on else ''}"
-            )
-        if not command.on:
-            return self._off(module, path, command.id)
+        wanted = self._checkpoints.get(module)
+        if wanted is not None and command.on:
+            raise CommandRefused(f"{path or 'the model'} is checkpointed already")
+        if wanted is None and not command.on:
+            raise CommandRefused(f"{path or 'the model'} is not checkpointed")
+        if wanted is not None:
+            return self._off(module, wanted, path, command.id)
         self._refuse(index, module, tree)
-        inner = [info.path for each, info in enumerate(tree.modules) if index in ancestors(each, tree)
-                 and (live := tree.module_refs[each]()) is not None and self._checkpoints.get(live)]  # fmt: skip
-        self._on(module, path, command.id)
+        within = range(index + 1, index + tree.modules[index].subtree_modules)
+        inner = [
+            tree.modules[each].path
+            for each in within
+            if (live := tree.module_refs[each]()) is not None and self._checkpoints.get(live) is not None
+        ]
+        undo = self._on(module, path, command.id)
         note = f"; {' and '.join(inner[:3])} within it count again when it no longer is" if inner else ""
         twice = _hooks_run_again(module)
-        return CommandResult(
-            f"checkpoints {path}, if this step's trial agrees{note}{twice}", (), self._undo(module, path)
-        )
+        return CommandResult(f"checkpoints {path}, if this step's trial agrees{note}{twice}", (), undo)
 
-    def _on(self, module: nn.Module, path: str, command: int) -> None:
+    def _on(self, module: nn.Module, path: str, command: int) -> Callable[[], CommandResult]:
+        """Begin the trial of a module. Return the function that undoes it."""
         self._checkpoints.add(module, path, command)
-        self._trials[command] = (_Receipt(command, path, None, self._step_time.typical), 0)
+        self._trials[command] = _Receipt(command, path, self._step_time.typical)
+        reference = weakref.ref(module)
 
-    def _off(self, module: nn.Module, path: str, command: int) -> CommandResult:
-        wanted = self._checkpoints.get(module)
+        def undo() -> CommandResult:
+            live = reference()
+            wanted = self._checkpoints.get(live) if live is not None else None
+            if live is None or wanted is None:
+                return CommandResult(f"{path} is not checkpointed any longer", ())
+            return self._off(live, wanted, path, wanted.command)
+
+        return undo
+
+    def _off(self, module: nn.Module, wanted: Wanted, path: str, command: int) -> CommandResult:
         self._checkpoints.remove(module)
-        if wanted is not None and wanted.agreed:
-            self._begin(_Receipt(command, path, self._step_sampler.activations, self._step_time.typical))
-        if wanted is not None:
-            self._trials.pop(wanted.command, None)
-        reference, agreed = weakref.ref(module), wanted is not None and wanted.agreed
+        self._trials.pop(wanted.command, None)
+        if not wanted.agreed:
+            return CommandResult(f"no longer checkpoints {path}", ())
+        self._receipts.append(_Receipt(command, path, self._step_time.typical, self._step_sampler.activations))
+        reference = weakref.ref(module)
 
         def again() -> CommandResult:
             live = reference()
             if live is None:
                 return CommandResult(f"{path} is gone", ())
             if self._checkpoints.get(live) is None:
-                self._checkpoints.add(live, path, command, agreed=False)
-                self._trials[command] = (_Receipt(command, path, None, self._step_time.typical), 0)
+                self._on(live, path, command)
             return CommandResult(f"checkpoints {path} again", ())
 
-        return CommandResult(f"no longer checkpoints {path}", (), again if agreed else None)
-
-    def _undo(self, module: nn.Module, path: str) -> Callable[[], CommandResult]:
-        reference = weakref.ref(module)
-
-        def undo() -> CommandResult:
-            live = reference()
-            if live is None or self._checkpoints.get(live) is None:
-                return CommandResult(f"{path} is not checkpointed any longer", ())
-            done = self._off(live, path, self._checkpoints.wanted[id(live)].command)
-            return CommandResult(done.text, ())
-
-        return undo
+        return CommandResult(f"no longer checkpoints {path}", (), again)
 
     def _refuse(self, index: int, module: nn.Module, tree: ModuleTree) -> None:
         path = tree.modules[index].path
@@ -145,8 +145,7 @@ class Checkpointing:
         if outer is not None:
             raise CommandRefused(f"it is within {outer}, which is checkpointed")
         for found in live.values():
-            kinds = {kind.__name__ for kind in type(found).__mro__}
-            if kinds & set(_GATHERING):
+            if any(kind.__name__ in SHARDED for kind in type(found).__mro__):
                 raise CommandRefused(f"under {type(found).__name__} each computation gathers parameters from all ranks")
             if isinstance(found, nn.parallel.DistributedDataParallel) and getattr(found, "static_graph", False):
                 raise CommandRefused("DistributedDataParallel was constructed with static_graph=True")
@@ -160,30 +159,36 @@ class Checkpointing:
             if len(receipt.since) >= RECEIPT_STEPS * self._view.round_length:
                 self._receipts.remove(receipt)
                 self._emit(ReceiptTaken(self._clock.at(), step, receipt.command, self._words(receipt), True))
-        for command, (receipt, waited) in list(self._trials.items()):
-            wanted = next((each for each in self._checkpoints.wanted.values() if each.command == command), None)
-            if wanted is None:
-                del self._trials[command]
-            elif wanted.trial is not None:
-                del self._trials[command]
-                self._conclude(wanted, receipt, step)
-            elif waited >= PATIENCE * self._view.round_length:
-                del self._trials[command]
-                self._give_up(wanted, f"it was not called while autograd records in {waited} steps", step)
-            else:
-                self._trials[command] = (receipt, waited + 1)
-        self._emit_changes(step)
+        self._trials = {
+            command: receipt for command, receipt in self._trials.items() if self._is_pending(receipt, step)
+        }
+        indices = self._indices()
+        if indices != self._emitted:
+            self._emitted = indices
+            self._emit(CheckpointingChanged(self._clock.at(), step, indices))
 
-    def _conclude(self, wanted: Wanted, receipt: _Receipt, step: int) -> None:
+    def _is_pending(self, receipt: _Receipt, step: int) -> bool:
+        """Return whether the trial is still to come. Conclude it if it has been made, and give it up after a while."""
+        wanted = next((each for each in self._checkpoints.wanted.values() if each.command == receipt.command), None)
+        if wanted is None:
+            return False
+        if wanted.trial is None:
+            if receipt.waited < PATIENCE * self._view.round_length:
+                receipt.waited += 1
+                return True
+            self._give_up(wanted, f"it was not called while autograd records in {receipt.waited} steps", step)
+            return False
         trial, wanted.trial = wanted.trial, None
-        objection = trial.finish_step() if trial is not None else None
-        if objection is not None or trial is None:
-            self._give_up(wanted, objection or "it was not tried", step)
-            return
+        objection = trial.finish_step()
+        if objection is not None:
+            self._give_up(wanted, objection, step)
+            return False
         wanted.agreed, wanted.moving = True, trial.moving
         receipt.activations = self._step_sampler.activations
-        self._begin(receipt)
+        # Receipts of several changes at one boundary each include the effect of all of them.
+        self._receipts.append(receipt)
         self._step_sampler.toggled(step)
+        return False
 
     def _give_up(self, wanted: Wanted, why: str, step: int) -> None:
         module = wanted.module()
@@ -191,10 +196,6 @@ class Checkpointing:
             self._checkpoints.remove(module)
         text = f"{wanted.path} is not checkpointed: {why}"
         self._emit(ReceiptTaken(self._clock.at(), step, wanted.command, text, False))
-
-    def _begin(self, receipt: _Receipt) -> None:
-        # Receipts of several changes at one boundary each include the effect of all of them.
-        self._receipts.append(receipt)
 
     def _words(self, receipt: _Receipt) -> str:
         parts = []
@@ -204,7 +205,7 @@ class Checkpointing:
             after = statistics.median(receipt.since)
             # "about", since other load on the machine may affect so few steps more than the change does.
             parts.append(f"step about {receipt.seconds * 1e3:.3g} → {after * 1e3:.3g} ms")
-        return f"{receipt.text}: {', '.join(parts) or 'nothing was measured'}"
+        return f"{receipt.path}: {', '.join(parts) or 'nothing was measured'}"
 
     def _indices(self) -> tuple[int, ...]:
         tree = self._view.tree
@@ -212,16 +213,8 @@ class Checkpointing:
         indices = (tree.index_of(module) for each, module in live if each.agreed and module is not None)
         return tuple(sorted(index for index in indices if index >= 0))
 
-    def _emit_changes(self, step: int) -> None:
-        indices = self._indices()
-        if indices != self._emitted:
-            self._emitted = indices
-            self._emit(CheckpointingChanged(self._clock.at(), step, indices))
-
 
 def _hooks_run_again(module: nn.Module) -> str:
     """Return a note if the script's own forward hooks will be called once more in backward."""
     hooked = sum(bool(vars(each)["_forward_hooks"] or vars(each)["_forward_pre_hooks"]) for each in module.modules())
-    return (
-        f"; forward hooks of {hooked} module{'s' if hooked != 1 else ''} in it run again in backward" if hooked else ""
-    )
+    return f"; forward hooks of {plural(hooked, 'module')} in it run again in backward" if hooked else ""

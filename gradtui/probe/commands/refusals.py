@@ -14,10 +14,10 @@ from gradtui.probe.model import optimizer_membership as membership
 from gradtui.probe.runtime import CommandRefused, ranks
 from gradtui.probe.torch_private.private_names import has_accumulation_hooks, is_lazy
 
-_SHARDED = ("FullyShardedDataParallel", "FSDPModule", "DeepSpeedEngine")
+SHARDED = ("FullyShardedDataParallel", "FSDPModule", "DeepSpeedEngine")
 """Classes of modules whose parameters are sharded across ranks."""
 
-_RANKS_AGREE = ("DistributedDataParallel", *_SHARDED)
+_RANKS_AGREE = ("DistributedDataParallel", *SHARDED)
 """Classes of modules that need the same change on all ranks."""
 
 
@@ -58,7 +58,7 @@ def refuse_data_parallel(tree: ModuleTree) -> None:
 
 def refuse_sharded(tree: ModuleTree) -> None:
     """Refuse to save the state of sharded parameters, since all ranks must take part in that."""
-    wrapper, count = _wrapper(tree, _SHARDED), ranks.world_size()
+    wrapper, count = _wrapper(tree, SHARDED), ranks.world_size()
     if wrapper is not None and count > 1:
         raise CommandRefused(f"this is one of {count} ranks: to save what {wrapper} holds, all of them must take part")
 
@@ -124,13 +124,9 @@ def refuse_joining_in_backward(orphans: Mapping[int, torch.Tensor], tree: Module
 
 def refuse_lbfgs(chosen: Mapping[int, torch.Tensor], optimizers: Sequence[Optimizer], why: str) -> None:
     """Refuse changes of LBFGS, which treats all its parameters as one vector and keeps a history of it."""
-    if not any(isinstance(optimizer, torch.optim.LBFGS) for optimizer in optimizers):
-        return
     owners = membership.owners(optimizers)
-    own = {id(owners[id(tensor)][0]) for tensor in chosen.values() if id(tensor) in owners}
-    for optimizer in optimizers:
-        if isinstance(optimizer, torch.optim.LBFGS) and id(optimizer) in own:
-            raise CommandRefused(f"LBFGS cannot be changed while it runs: {why}")
+    if any(isinstance(owners.get(id(tensor), (None,))[0], torch.optim.LBFGS) for tensor in chosen.values()):
+        raise CommandRefused(f"LBFGS cannot be changed while it runs: {why}")
 
 
 def refuse_to_end_training(chosen: Mapping[int, torch.Tensor], tree: ModuleTree, training: Training) -> None:
