@@ -216,9 +216,9 @@ class GradientPathFound(Event):
     last hop of `hops`."""
     upstream: int
     """Index of the trainable parameter that `onward` leads to; -1 where there is none."""
-    ways: int
-    """Number of paths from the loss to it, counted up to `vocabulary.MAX_WAYS`."""
-    takers: int
+    path_count: int
+    """Number of paths from the loss to it, counted up to `vocabulary.MAX_PATHS`."""
+    use_count: int
     """Number of operations that use the parameter as an input; 0 if not counted."""
     operations: int
     """Number of operations searched; 0 if no graph was searched: there was no backward, or its graph was too deep."""

@@ -158,7 +158,7 @@ class MemoryBytes:
         return {name: getattr(self, name) for name in names}
 
 
-MAX_WAYS = 1_000_000
+MAX_PATHS = 1_000_000
 """Upper limit for counting the paths of a gradient through a graph: each residual connection doubles their number."""
 
 MEMORY_CATEGORIES = (

@@ -13,7 +13,7 @@ from gradtui.probe.autograd.gradient_flow import (
     reach_letters,
     training_flags,
 )
-from gradtui.probe.autograd.gradient_path import Chain, Target, find_chain
+from gradtui.probe.autograd.gradient_path import GradientPath, Target, find_gradient_path
 from gradtui.probe.autograd.graph_summary import NOTHING_KEPT, GraphSummary, KnownTensors
 from gradtui.probe.autograd.module_call_log import OUTSIDE, ModuleCallLog, ModuleCallLogger, grad_mode
 from gradtui.probe.autograd.recomputation import Recomputation
@@ -23,8 +23,8 @@ from gradtui.probe.autograd.saved_tensors import walk
 __all__ = [
     "NOTHING_KEPT",
     "OUTSIDE",
-    "Chain",
     "FlowThrough",
+    "GradientPath",
     "GraphSummary",
     "GraphsOfStep",
     "KnownTensors",
@@ -33,7 +33,7 @@ __all__ = [
     "Recomputation",
     "SavedOwners",
     "Target",
-    "find_chain",
+    "find_gradient_path",
     "grad_mode",
     "grad_mode_letters",
     "gradient_bytes",

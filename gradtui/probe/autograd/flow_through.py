@@ -11,7 +11,7 @@ from functools import cached_property
 
 from torch import nn
 
-from gradtui.probe.autograd.gradient_flow import Ancestors, GraphsOfStep, is_hidden
+from gradtui.probe.autograd.gradient_flow import GraphsOfStep, is_hidden
 from gradtui.probe.model import ModuleTree
 from gradtui.protocol.vocabulary import StateReason
 
@@ -31,7 +31,6 @@ class FlowThrough:
         self._tree = tree
         self._graphs = graphs
         self._called = called
-        self._ancestors = Ancestors(tree)
         self._ran_between = evaluated
         self._opaque = graphs.opaque
         self._known: dict[int, Answer] = {}
@@ -39,7 +38,7 @@ class FlowThrough:
     @cached_property
     def _entered(self) -> set[int]:
         """The modules that backward enters, and their ancestors."""
-        return self._ancestors.with_all(self._graphs.active | self._graphs.passing)
+        return self._tree.with_ancestors(self._graphs.active | self._graphs.passing)
 
     @cached_property
     def _evaluated(self) -> set[int]:
@@ -60,9 +59,9 @@ class FlowThrough:
             return False, StateReason.NONE
         if any(region.leads_on and module in region.entered for region in graphs.regions.values()):
             return True, StateReason.NONE
-        if is_hidden(module, self._opaque, self._ancestors):
+        if is_hidden(module, self._opaque, self._tree):
             return None, StateReason.HIDDEN
-        if module in self._called or any(index in self._evaluated for index in self._ancestors.up_from(module)):
+        if module in self._called or any(index in self._evaluated for index in self._tree.around(module)):
             return False, StateReason.NONE
         parent = self._tree.parents[module]
         if parent >= 0 and self._is_container(module):
@@ -71,7 +70,7 @@ class FlowThrough:
 
     def _by_caller(self, module: int) -> Answer:
         """Return the answer for a module that was not called: the code of its nearest called ancestor may have used it."""
-        for index in self._ancestors.up_from(module):
+        for index in self._tree.around(module):
             if index in self._entered:
                 break
             if index in self._called:

@@ -6,7 +6,7 @@ the training thread, at sampled steps.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -62,36 +62,12 @@ class GraphsOfStep:
         return GraphsOfStep({*self.active}, {*self.passing}, {*self.compiled}, {*self.edges}, {**self.regions})
 
 
-class Ancestors:
-    """Ancestors of the modules of a tree."""
-
-    def __init__(self, tree: ModuleTree) -> None:
-        self._parents = tree.parents
-
-    def up_from(self, module: int) -> Iterator[int]:
-        """Yield the module and its ancestors; nothing for OUTSIDE."""
-        while module >= 0:
-            yield module
-            module = self._parents[module]
-
-    def with_all(self, modules: Iterable[int]) -> set[int]:
-        """Return these modules and all of their ancestors."""
-        found: set[int] = set()
-        parents = self._parents
-        for module in modules:
-            while module >= 0 and module not in found:
-                found.add(module)
-                module = parents[module]
-        return found
-
-
 def reach_letters(tree: ModuleTree, graphs: GraphsOfStep, trace: ModuleCallLog, evaluated: Iterable[int]) -> str:
     """Return a `Reach` letter for each module with its submodules. Roots `evaluated` between steps ran, with all in them."""
-    ancestors = Ancestors(tree)
-    entered = ancestors.with_all(graphs.active | graphs.passing | {index for _, index in graphs.edges})
+    entered = tree.with_ancestors(graphs.active | graphs.passing | {index for _, index in graphs.edges})
     # A module of a frozen weight that another module's operation uses (the output projection of nn.MultiheadAttention).
-    through = ancestors_left(graphs.edges, ancestors) | (graphs.passing - graphs.active)
-    ran, opaque = ancestors.with_all(trace.grad_modes), graphs.opaque
+    through = _left(graphs.edges, tree) | (graphs.passing - graphs.active)
+    ran, opaque = tree.with_ancestors(trace.grad_modes), graphs.opaque
     for index in evaluated:
         if index not in entered:
             ran.update(range(index, index + tree.modules[index].subtree_modules))
@@ -99,7 +75,7 @@ def reach_letters(tree: ModuleTree, graphs: GraphsOfStep, trace: ModuleCallLog, 
     for index in range(len(tree.modules)):
         if index in entered:
             reach = Reach.THROUGH if index in through else Reach.ENDS
-        elif is_hidden(index, opaque, ancestors):
+        elif is_hidden(index, opaque, tree):
             reach = Reach.UNKNOWN
         else:
             reach = Reach.NOT_ENTERED if index in ran else Reach.NOT_RUN
@@ -107,21 +83,21 @@ def reach_letters(tree: ModuleTree, graphs: GraphsOfStep, trace: ModuleCallLog, 
     return "".join(letters)
 
 
-def ancestors_left(edges: Iterable[tuple[int, int]], ancestors: Ancestors) -> set[int]:
+def _left(edges: Iterable[tuple[int, int]], tree: ModuleTree) -> set[int]:
     """Return the modules that some edge leads out of, counting edges from their submodules."""
     left: set[int] = set()
     for begin, end in edges:
-        around = set(ancestors.up_from(end))
-        for module in ancestors.up_from(begin):
+        around = set(tree.around(end))
+        for module in tree.around(begin):
             if module in around:
                 break
             left.add(module)
     return left
 
 
-def is_hidden(module: int, opaque: set[int], ancestors: Ancestors) -> bool:
+def is_hidden(module: int, opaque: set[int], tree: ModuleTree) -> bool:
     """Return whether a module's operations may be inside an operation that represents the code of several modules."""
-    return bool(opaque) and (OUTSIDE in opaque or any(index in opaque for index in ancestors.up_from(module)))
+    return bool(opaque) and (OUTSIDE in opaque or any(index in opaque for index in tree.around(module)))
 
 
 def grad_mode_letters(tree: ModuleTree, called: Mapping[int, str], evaluated: Mapping[int, str], reach: str) -> str:

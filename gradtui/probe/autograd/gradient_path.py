@@ -24,13 +24,15 @@ from gradtui.probe.torch_private.private_names import (
     storage_key,
 )
 from gradtui.probe.torch_private.unwrap import plain_tensors
-from gradtui.protocol.vocabulary import MAX_WAYS, GradientHop
+from gradtui.protocol.vocabulary import MAX_PATHS, GradientHop
 
 MAX_OPERATIONS = 100_000
 """Maximum number of operations to traverse, starting from the loss, which takes about half a second."""
 _NAMES = 4
 
 _Goal = Callable[[GraphNode], bool]
+_Before = dict[GraphNode, GraphNode | None]
+"""The node from which each node was reached first; None for the first ones."""
 
 
 @dataclass(frozen=True)
@@ -54,51 +56,43 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Chain:
+class GradientPath:
     """The result; see `GradientPathFound`, which has the same fields."""
 
     found: bool = False
     hops: tuple[GradientHop, ...] = ()
     onward: tuple[GradientHop, ...] = ()
     upstream: int = -1
-    ways: int = 0
-    takers: int = 0
+    path_count: int = 0
+    use_count: int = 0
     operations: int = 0
     whole: bool = True
     hidden: bool = False
 
 
-def find_chain(
+def find_gradient_path(
     roots: Iterable[torch.Tensor], trace: ModuleCallLog, target: Target, most: int = MAX_OPERATIONS
-) -> Chain:
+) -> GradientPath:
     """Find the path from the roots of a backward to `target`. Their graph must not be too deep (`graph_depth`)."""
     graph = _Graph([root.grad_fn for root in roots if root.grad_fn is not None], trace, most)
-    tensor = target.tensor()
-    hidden = graph.hides(target)
-    if tensor is not None and tensor.requires_grad:
-        return _to_leaf(graph, target, tensor, hidden=hidden)
-    own = target.modules
-    goal: _Goal = lambda node: graph.module_of(node) in own  # noqa: E731
-    entry = graph.first(goal)
-    if entry is None and tensor is not None:
+    tensor, own = target.tensor(), target.modules
+    is_leaf = tensor is not None and tensor.requires_grad
+    goal: _Goal = lambda node: leaf_of(node) is tensor if is_leaf else graph.module_of(node) in own  # noqa: E731
+    node = graph.first(goal)
+    if node is None and tensor is not None and not is_leaf:
         # A frozen weight that another module's operation uses, such as the output projection of nn.MultiheadAttention.
         goal = _user_of(tensor)
-        entry = graph.first(goal)
-    if entry is None:
-        return graph.as_far_as(target, hidden=hidden)
-    onward, upstream = graph.onward(entry, target)
-    hops = graph.hops(graph.way_to(entry))
-    return Chain(True, hops, onward, upstream, graph.count_ways(goal), 0, len(graph.following))
-
-
-def _to_leaf(graph: _Graph, target: Target, tensor: torch.Tensor, *, hidden: bool) -> Chain:
-    node = graph.first(lambda node: leaf_of(node) is tensor)
+        node = graph.first(goal)
     if node is None:
-        return graph.as_far_as(target, hidden=hidden)
-    goal: _Goal = lambda other: other is node  # noqa: E731
-    takers = sum(node in following for following in graph.following.values())
-    hops = graph.hops(graph.way_to(node)[:-1])
-    return Chain(True, hops, (), target.parameter, graph.count_ways(goal), takers, len(graph.following))
+        return graph.as_far_as(target)
+    path, operations = _path_to(node, graph.before), len(graph.following)
+    if is_leaf:
+        uses = sum(node in following for following in graph.following.values())
+        return GradientPath(
+            True, graph.hops(path[:-1]), (), target.parameter, graph.count_paths(goal), uses, operations
+        )
+    onward, upstream = graph.onward(node, target)
+    return GradientPath(True, graph.hops(path), onward, upstream, graph.count_paths(goal), 0, operations)
 
 
 def _user_of(tensor: torch.Tensor) -> _Goal:
@@ -121,23 +115,23 @@ class _Graph:
         """Successors of each node in the order of traversal. A leaf has none."""
         self.whole = True
         self._trace = trace
-        self._before: dict[GraphNode, GraphNode | None] = dict.fromkeys(roots)
-        for node in self._breadth_first(list(self._before)):
+        self.before: _Before = dict.fromkeys(roots)
+        for node in self._breadth_first(self.before):
             if len(self.following) >= most:
                 self.whole = False
                 break
-            self.following[node] = [] if leaf_of(node) is not None else _followers(node)
+            is_leaf = leaf_of(node) is not None
+            self.following[node] = [] if is_leaf else [each for each, _ in node.next_functions if each is not None]
 
-    def _breadth_first(self, level: list[GraphNode]) -> Iterator[GraphNode]:
-        while level:
-            coming: list[GraphNode] = []
-            for node in level:
-                yield node
-                for next_node in self.following.get(node, ()):
-                    if next_node not in self._before:
-                        self._before[next_node] = node
-                        coming.append(next_node)
-            level = coming
+    def _breadth_first(self, before: _Before) -> Iterator[GraphNode]:
+        """Yield the nodes in `before` and all that follow them, and add the latter to `before`."""
+        waiting = list(before)
+        for node in waiting:
+            yield node
+            for next_node in self.following.get(node, ()):
+                if next_node not in before:
+                    before[next_node] = node
+                    waiting.append(next_node)
 
     def module_of(self, node: GraphNode) -> int:
         """Return the module that ran this operation; OUTSIDE for a leaf, which is no module's operation."""
@@ -147,81 +141,60 @@ class _Graph:
         """Return the node nearest to the loss that satisfies `goal`."""
         return next((node for node in self.following if goal(node)), None)
 
-    def way_to(self, node: GraphNode) -> list[GraphNode]:
-        """Return the nodes from the loss to this one."""
-        way: list[GraphNode] = []
-        step: GraphNode | None = node
-        while step is not None:
-            way.append(step)
-            step = self._before[step]
-        return way[::-1]
-
-    def hops(self, way: Iterable[GraphNode]) -> tuple[GradientHop, ...]:
+    def hops(self, path: Iterable[GraphNode]) -> tuple[GradientHop, ...]:
         """Return the path as hops, with adjacent nodes of one module merged."""
         found = []
-        for module, nodes in groupby(way, self.module_of):
+        for module, nodes in groupby(path, self.module_of):
             listed = list(nodes)
             names = tuple(dict.fromkeys(str(node.name()) for node in listed))[:_NAMES]
             found.append(GradientHop(module, len(listed), names, any(map(hides_modules, listed))))
         return tuple(found)
 
-    def count_ways(self, goal: _Goal) -> int:
+    def count_paths(self, goal: _Goal) -> int:
         """Return the number of paths from the loss to the nodes that satisfy `goal`. Each path ends at the first such node."""
-        ways: dict[GraphNode, int] = {}
+        counts: dict[GraphNode, int] = {}
         leaves = [node for node in self.following if leaf_of(node) is not None]
         operations = [node for node in self.following if leaf_of(node) is None]
         # An operation is recorded after those whose results it takes, so its successors have lower sequence numbers.
         for node in [*leaves, *sorted(operations, key=number_of)]:
-            count = 1 if goal(node) else sum(ways.get(each, 0) for each in self.following[node])
-            ways[node] = min(count, MAX_WAYS)
-        return min(MAX_WAYS, sum(ways.get(node, 0) for node, before in self._before.items() if before is None))
+            count = 1 if goal(node) else sum(counts.get(each, 0) for each in self.following[node])
+            counts[node] = min(count, MAX_PATHS)
+        return min(MAX_PATHS, sum(counts.get(node, 0) for node, before in self.before.items() if before is None))
 
     def onward(self, entry: GraphNode, target: Target) -> tuple[tuple[GradientHop, ...], int]:
         """Return the path from an operation in the target to the nearest trainable parameter outside it, and its index."""
         tree, own = target.tree, target.modules
-        before: dict[GraphNode, GraphNode | None] = {entry: None}
-        waiting = [entry]
-        for node in waiting:
+        before: _Before = {entry: None}
+        for node in self._breadth_first(before):
             leaf = leaf_of(node)
             index = tree.owns(leaf) if leaf is not None else None
             if index is not None and tree.parameters[index].module not in own:
-                way: list[GraphNode] = []
-                step = before[node]
-                while step is not None:
-                    way.append(step)
-                    step = before[step]
-                return self.hops(reversed(way)), index
-            for next_node in self.following.get(node, ()):
-                if next_node not in before:
-                    before[next_node] = node
-                    waiting.append(next_node)
+                return self.hops(_path_to(node, before)[:-1]), index
         return (), -1
 
     def hides(self, target: Target) -> bool:
         """Return whether the target's operations may be inside an operation that represents the code of several modules."""
         hiding = {self.module_of(node) for node in self.following if hides_modules(node)}
-        return OUTSIDE in hiding or any(module in hiding for module in _around(target))
+        return OUTSIDE in hiding or any(module in hiding for module in target.tree.around(target.module))
 
-    def as_far_as(self, target: Target, *, hidden: bool) -> Chain:
+    def as_far_as(self, target: Target) -> GradientPath:
         """Return the path to the first operation after the target ran, or to the first operation of its ancestors."""
         node = self.first(lambda node: self.module_of(node) in target.modules)
         ended = self._trace.ended(target.modules)
         if node is None and ended is not None:
             operations = [node for node in self.following if leaf_of(node) is None]
             node = min((node for node in operations if number_of(node) >= ended), key=number_of, default=None)
-        hops = self.hops(self.way_to(node)) if node is not None else ()
-        holders = set(_around(target)) - {target.module}
+        hops = self.hops(_path_to(node, self.before)) if node is not None else ()
+        holders = set(target.tree.around(target.module)) - {target.module}
         # The order of calls does not show what an ancestor does with the results of several other modules.
         end = next((index for index, hop in enumerate(hops, start=1) if hop.module in holders), len(hops))
-        return Chain(hops=hops[:end], operations=len(self.following), whole=self.whole, hidden=hidden)
+        hidden = self.hides(target)
+        return GradientPath(hops=hops[:end], operations=len(self.following), whole=self.whole, hidden=hidden)
 
 
-def _around(target: Target) -> Iterator[int]:
-    module = target.module
-    while module >= 0:
-        yield module
-        module = target.tree.modules[module].parent
-
-
-def _followers(node: GraphNode) -> list[GraphNode]:
-    return [next_node for next_node, _ in node.next_functions if next_node is not None]
+def _path_to(node: GraphNode, before: _Before) -> list[GraphNode]:
+    """Return the nodes from the first one to this one."""
+    path = [node]
+    while (previous := before[path[-1]]) is not None:
+        path.append(previous)
+    return path[::-1]

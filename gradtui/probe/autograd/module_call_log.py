@@ -58,7 +58,7 @@ class ModuleCallLog:
         self._open.append(module)
         self._modes.append((mode, inside))
         if self.grad_modes.get(module) != _GRAD:
-            self.grad_modes[module] = joined(self.grad_modes.get(module), mode)
+            self.grad_modes[module] = mode
 
     def left(self) -> None:
         """Record that the innermost module's forward ends."""
@@ -107,11 +107,6 @@ def grad_mode() -> str:
     return _GRAD if torch.is_grad_enabled() else _NO_GRAD
 
 
-def joined(before: str | None, now: str) -> str:
-    """Return the letter of a module that is called again."""
-    return before if before == _GRAD else now
-
-
 ModuleIndices = Mapping[int, tuple[int, "weakref.ref[nn.Module]"]]
 """`id()` of a module -> its index and a weak reference to it."""
 
@@ -153,7 +148,7 @@ class ModuleCallLogger:
         """Begin a new log, or continue with `onto`.
 
         Args:
-            places: the index of each known module by its `id()`, as `ModuleTree.module_index`.
+            indices: the index of each known module by its `id()`, as `ModuleTree.module_index`.
             onto: an earlier log of the same modules.
             parents: by module, the index of its parent; without them `calls` stays empty.
         """

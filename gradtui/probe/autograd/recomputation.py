@@ -19,7 +19,7 @@ import torch
 from gradtui.call_depth import LEAVE_OUT
 from gradtui.own_frames import hide
 from gradtui.probe.autograd.gradient_flow import GraphsOfStep
-from gradtui.probe.autograd.graph_summary import GraphSummary, KnownTensors
+from gradtui.probe.autograd.graph_summary import NOTHING_KEPT, GraphSummary, KnownTensors
 from gradtui.probe.autograd.module_call_log import OUTSIDE, ModuleCallLog
 from gradtui.probe.autograd.saved_tensors import walk
 from gradtui.probe.runtime import ByIdentity, HookSet
@@ -28,41 +28,29 @@ from gradtui.probe.torch_private.private_names import number_in_backward, storag
 from gradtui.probe.torch_private.saved_hooks import next_holder, recomputation_hook
 from gradtui.probe.torch_private.unwrap import plain_tensors
 
-_NOTHING = GraphSummary()
-"""Placeholder for no graph. Nothing is added to it, since recomputation is not recorded then."""
-
 
 class Recomputation:
     """Adds up, in `facts.regions.recomputed` of one graph, what its backward recomputes."""
 
     def __init__(self, charge: Callable[[int], None]) -> None:
-        self.on = False
-        """A backward over a graph with checkpointed regions may be running."""
         self._charge = charge
-        self.traces = False
-        """Modules that run again within backward are logged, since there are reentrant regions."""
-        self._facts = _NOTHING
-        self._known = KnownTensors({}, {})
-        self._trace, self._graphs, self._thread = ModuleCallLog(), GraphsOfStep(), 0
-        self._seen: ByIdentity[object, set[int]] = ByIdentity()
-        """Storages that each region has saved again. Regions may use the same memory one after the other."""
+        self.expect(NOTHING_KEPT, KnownTensors({}, {}), ModuleCallLog(), GraphsOfStep())
 
     def expect(self, facts: GraphSummary, known: KnownTensors, trace: ModuleCallLog, graphs: GraphsOfStep) -> None:
         """Prepare for a backward over this graph. The contents of reentrant regions are added to `graphs`."""
-        self._facts = facts
-        self._known = known
+        self._facts, self._known = facts, known
         self._trace, self._graphs, self._thread = trace, graphs, get_ident()
-        self._seen = ByIdentity()
+        self._seen: ByIdentity[object, set[int]] = ByIdentity()
+        """Storages that each region has saved again. Regions may use the same memory one after the other."""
         self.on = bool(facts.regions.recomputed)
+        """A backward over a graph with checkpointed regions may be running."""
         self.traces = bool(facts.regions.hidden)
+        """Modules that run again within backward are logged, since there are reentrant regions."""
 
     def stop(self) -> None:
         """Stop recording that graph."""
-        if self._facts is _NOTHING:
-            return
-        self.on = self.traces = False
-        self._facts, self._known, self._seen = _NOTHING, KnownTensors({}, {}), ByIdentity()
-        self._trace, self._graphs, self._thread = ModuleCallLog(), GraphsOfStep(), 0
+        if self._facts is not NOTHING_KEPT:
+            self.expect(NOTHING_KEPT, KnownTensors({}, {}), ModuleCallLog(), GraphsOfStep())
 
     def saved(self, tensor: torch.Tensor, frame: Any, group: Any) -> None:
         """Handle a tensor that a non-reentrant region is about to save again."""

@@ -113,13 +113,10 @@ class _Walk:
         self._follow()
         for region in self._regions.values():
             self._keep_inputs(kept_by_frame(region.frame), region.number, self._around(region.modules))
-        self._charge()
-        return self._facts
-
-    def _charge(self) -> None:
         by_module, storages = self._facts.by_module, self._facts.storages
         for key, (_, module) in self._first.items():
             by_module[module] = by_module.get(module, 0) + storages[key]
+        return self._facts
 
     def _visit(self, node: GraphNode, number: int, module: int, following: list[GraphNode]) -> None:
         facts, indices = self._facts, self._indices
@@ -214,7 +211,7 @@ class _Walk:
 
     def _count_reentrant(self, node: GraphNode, number: int, module: int, following: list[GraphNode]) -> None:
         entered = self._trace.entered_within(number, module)
-        leads_on = any(self._leaves.get(each, _KNOWN).parameter >= 0 for each in following)
+        leads_on = any(each not in self._leaves or self._leaves[each].parameter >= 0 for each in following)
         self._facts.regions.hidden[number] = HiddenRegion(module, frozenset(entered), leads_on)
         around = self._around(entered or {module})
         self._facts.regions.reentrant[number] = around
@@ -285,5 +282,4 @@ class _Walk:
                 second[node] = other
 
 
-_KNOWN = Leaf(0, OUTSIDE)
 _UNKNOWN = Leaf(-1, OUTSIDE)

@@ -14,7 +14,7 @@ from torch import nn
 
 from gradtui.probe.activation_checkpointing import Wanted
 from gradtui.probe.commands.refusals import SHARDED
-from gradtui.probe.model import ModuleTree, ancestors, is_scripted, module_at
+from gradtui.probe.model import ModuleTree, is_scripted, module_at
 from gradtui.probe.runtime import CommandRefused, CommandResult, ProbeContext
 from gradtui.probe.sampling import StepSampler
 from gradtui.probe.torch_private import checkpoint_rules
@@ -125,7 +125,7 @@ class Checkpointing:
 
     def _refuse(self, index: int, module: nn.Module, tree: ModuleTree) -> None:
         path = tree.modules[index].path
-        around = ancestors(index, tree)
+        around = [*tree.around(tree.parents[index])]
         if not around:
             raise CommandRefused(
                 "checkpointing the whole model saves nothing: backward would keep all of it again at once"

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import torch
-from torch import nn
 
 from gradtui.probe.commands import refusals
 from gradtui.probe.commands.optimizer_state import OptimizerStates, Restore
@@ -18,7 +17,7 @@ from gradtui.probe.commands.refusals import Training
 from gradtui.probe.model import ModuleTree, joined_words, left_words
 from gradtui.probe.model import optimizer_membership as membership
 from gradtui.probe.runtime import CommandRefused
-from gradtui.probe.torch_private.private_names import compiled_in_place, compiled_module
+from gradtui.probe.torch_private.private_names import compiled_in_place
 from gradtui.protocol.commands import SetTrainable
 from gradtui.state import selection as selections
 from gradtui.state.model_parts import within
@@ -122,21 +121,12 @@ def _unfreeze(
 
 def _of_compiled(chosen: Iterable[int], tree: ModuleTree) -> str:
     """Return a note if a compiled module contains a parameter: torch.compile recompiles for each new pattern of flags."""
-    compiled = {id(wrapped) for wrapper in tree.wrapper_refs if (wrapped := _wrapped(wrapper())) is not None}
-    visited: set[int] = set()
-    for index in chosen:
-        module = tree.parameters[index].module
-        while module >= 0 and module not in visited:
-            visited.add(module)
-            live = tree.module_refs[module]()
-            if live is not None and (id(live) in compiled or compiled_in_place(live)):
-                return "; torch.compile makes it anew in the next step, unless it has met these flags before"
-            module = tree.modules[module].parent
+    wrapped = {tree.index_of(wrapper) for ref in tree.wrapper_refs if (wrapper := ref()) is not None}
+    for module in tree.with_ancestors(tree.owners[index] for index in chosen):
+        live = tree.module_refs[module]()
+        if live is not None and (module in wrapped or compiled_in_place(live)):
+            return "; torch.compile makes it anew in the next step, unless it has met these flags before"
     return ""
-
-
-def _wrapped(wrapper: nn.Module | None) -> nn.Module | None:
-    return compiled_module(wrapper) if wrapper is not None else None
 
 
 @contextmanager

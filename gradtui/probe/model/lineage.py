@@ -18,12 +18,8 @@ Lineage = tuple[tuple[str, "weakref.ref[nn.Module]"], ...]
 
 def lineage(index: int, tree: ModuleTree) -> Lineage:
     """Return the modules around the parameter with this index."""
-    found = []
-    module = tree.parameters[index].module
-    while module >= 0:
-        found.append((tree.modules[module].type_name, tree.module_refs[module]))
-        module = tree.modules[module].parent
-    return tuple(found)
+    around = tree.around(tree.owners[index])
+    return tuple((tree.modules[module].type_name, tree.module_refs[module]) for module in around)
 
 
 def lineages(indices: Iterable[int], tree: ModuleTree) -> list[Lineage]:

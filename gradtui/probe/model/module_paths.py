@@ -23,16 +23,6 @@ def module_at(path: str, tree: ModuleTree) -> tuple[str, int, nn.Module]:
     raise CommandRefused(unknown_path(path, tree))
 
 
-def ancestors(index: int, tree: ModuleTree) -> list[int]:
-    """Return the indexes of the modules around this one, innermost first."""
-    found = []
-    index = tree.modules[index].parent
-    while index >= 0:
-        found.append(index)
-        index = tree.modules[index].parent
-    return found
-
-
 def is_scripted(module: nn.Module) -> bool:
     """Return whether this is a TorchScript module, scripted or traced."""
     return isinstance(module, torch.jit.ScriptModule)

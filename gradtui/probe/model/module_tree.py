@@ -85,6 +85,22 @@ class ModuleTree:
         """For each module the index of its parent, -1 if there is none."""
         return [module.parent for module in self.modules]
 
+    def around(self, module: int) -> Iterator[int]:
+        """Yield the index of a module and those of its ancestors, innermost first; nothing for -1."""
+        while module >= 0:
+            yield module
+            module = self.parents[module]
+
+    def with_ancestors(self, modules: Iterable[int]) -> set[int]:
+        """Return the indexes of these modules and of all their ancestors."""
+        found: set[int] = set()
+        parents = self.parents
+        for module in modules:
+            while module >= 0 and module not in found:
+                found.add(module)
+                module = parents[module]
+        return found
+
     @cached_property
     def roots(self) -> list[int]:
         """For each module the index of its root."""

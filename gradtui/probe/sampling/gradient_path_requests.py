@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch.optim import Optimizer
 
-from gradtui.probe.autograd import Chain, Target, find_chain
+from gradtui.probe.autograd import GradientPath, Target, find_gradient_path
 from gradtui.probe.model import ModuleTree, state_tensors
 from gradtui.probe.runtime import CommandRefused, CommandResult, ProbeContext, SamplingSchedule
 from gradtui.probe.sampling.sampled_step import SampledStep
@@ -29,7 +29,7 @@ _ENTRIES = 4
 class _Request:
     steps_left: int
     """Steps to wait for at most, a whole round: in a GAN the step of one optimizer says nothing about the other's model."""
-    chain: Chain | None = None
+    found: GradientPath | None = None
 
 
 class GradientPathRequests:
@@ -57,19 +57,19 @@ class GradientPathRequests:
         return CommandResult(f"follow the gradient to {command.path or 'the model'} in the next step", ())
 
     def tree_changed(self) -> None:
-        """Drop the chains found so far, since modules and parameters have new indexes."""
+        """Drop the paths found so far, since modules and parameters have new indexes."""
         for request in self._requests.values():
-            request.chain = None
+            request.found = None
 
     def search(self, outputs: Iterable[object], sampled_step: SampledStep) -> None:
         """Search the graph of `outputs`, on which backward is about to run, for the requested targets."""
         roots = [output for output in outputs if isinstance(output, torch.Tensor)] if self._requests else []
         for path, request in self._requests.items():
             target = _target(sampled_step.tree, path)
-            if target is not None and (request.chain is None or not request.chain.found):
-                chain = find_chain(roots, sampled_step.trace, target)
-                if request.chain is None or chain.found or len(chain.hops) > len(request.chain.hops):
-                    request.chain = chain
+            if target is not None and (request.found is None or not request.found.found):
+                found = find_gradient_path(roots, sampled_step.trace, target)
+                if request.found is None or found.found or len(found.hops) > len(request.found.hops):
+                    request.found = found
 
     def on_step_post(self, sampled_step: SampledStep, step: int) -> None:
         """Report the requests that a sampled step has completed."""
@@ -79,17 +79,17 @@ class GradientPathRequests:
                 del self._requests[path]
             else:
                 request.steps_left -= 1
-                chain = request.chain or Chain(whole=False)
-                if chain.found or request.steps_left <= 0:
+                found = request.found or GradientPath(whole=False)
+                if found.found or request.steps_left <= 0:
                     del self._requests[path]
-                    self._report(path, target, chain, step)
+                    self._report(path, target, found, step)
 
-    def _report(self, path: str, target: Target, chain: Chain, step: int) -> None:
+    def _report(self, path: str, target: Target, found: GradientPath, step: int) -> None:
         at = self._clock.at()
         self._emit(
             GradientPathFound(
-                at, step, path, target.parameter, target.module, chain.found, chain.hops, chain.onward, chain.upstream,
-                chain.ways, chain.takers, chain.operations, chain.whole, chain.hidden, listing=target.tree.listing,
+                at, step, path, target.parameter, target.module, found.found, found.hops, found.onward, found.upstream,
+                found.path_count, found.use_count, found.operations, found.whole, found.hidden, listing=target.tree.listing,
             )
         )  # fmt: skip
         sizes = _state_bytes(_tensors(target), self._view.live_optimizers())

@@ -9,7 +9,7 @@ from itertools import groupby
 
 from gradtui.protocol.commands import TraceGradient
 from gradtui.protocol.events import GradientPathFound
-from gradtui.protocol.vocabulary import MAX_WAYS, GradientHop, ModuleInfo, ParameterState
+from gradtui.protocol.vocabulary import MAX_PATHS, GradientHop, ModuleInfo, ParameterState
 from gradtui.state.run_state import RunState, TreeState
 from gradtui.state.selectors import subtree, total_norm_at
 from gradtui.state.series import joint_norm
@@ -94,16 +94,16 @@ def _sentence(state: RunState, chain: GradientPathFound) -> str:
     operations = sum(hop.operations for hop in hops)
     through = f"From the loss {_through(tree, hops, operations)}"
     if chain.parameter >= 0 and chain.parameter == chain.upstream:
-        takers = f"; {chain.takers:,} operations take it, and its gradient is the sum" if chain.takers > 1 else ""
-        return f"{through}{_ways(chain)}{takers} {at}."
+        uses = f"; {chain.use_count:,} operations take it, and its gradient is the sum" if chain.use_count > 1 else ""
+        return f"{through}{_count_text(chain)}{uses} {at}."
     trains = chain.parameter < 0 and _trains(tree, chain.module)
     if chain.upstream >= 0:
         upstream = printable(tree.parameters[chain.upstream].path)
         if trains:
-            return f"{through}{_ways(chain)}; it reaches parameters in it and passes on to {upstream} {at}."
+            return f"{through}{_count_text(chain)}; it reaches parameters in it and passes on to {upstream} {at}."
         return f"{through}: here it only passes, on its way to {upstream} {at}."
     if trains:
-        return f"{through}{_ways(chain)}; it ends at parameters in it {at}."
+        return f"{through}{_count_text(chain)}; it ends at parameters in it {at}."
     return f"{through}; it ends in its module, since nothing before that needs a gradient {at}."
 
 
@@ -121,11 +121,11 @@ def _through(tree: TreeState, hops: Sequence[GradientHop], operations: int) -> s
     return f"through {plural(operations, 'operation')} of {plural(len(modules), 'module')}{passed}"
 
 
-def _ways(chain: GradientPathFound) -> str:
-    if chain.ways <= 1:
+def _count_text(chain: GradientPathFound) -> str:
+    if chain.path_count <= 1:
         return ", the only way"
-    ways = f"more than {MAX_WAYS:,}" if chain.ways >= MAX_WAYS else f"{chain.ways:,}"
-    return f", the shortest of {ways} ways"
+    count = f"more than {MAX_PATHS:,}" if chain.path_count >= MAX_PATHS else f"{chain.path_count:,}"
+    return f", the shortest of {count} ways"
 
 
 def _why_not(tree: TreeState, chain: GradientPathFound) -> str:

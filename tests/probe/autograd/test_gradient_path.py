@@ -16,12 +16,12 @@ from watched import Watched, watched
 from zoo import SPECIMENS
 from zoo.attention import WIDTH
 
-from gradtui.probe.autograd.gradient_path import Target, find_chain
+from gradtui.probe.autograd.gradient_path import Target, find_gradient_path
 from gradtui.probe.autograd.module_call_log import ModuleCallLog
 from gradtui.probe.model.tree_builder import build
 from gradtui.protocol.commands import TraceGradient
 from gradtui.protocol.events import CommandRejected, GradientPathFound, OptimizersFound, OptimizerStateRead
-from gradtui.protocol.vocabulary import MAX_WAYS, GradientHop
+from gradtui.protocol.vocabulary import MAX_PATHS, GradientHop
 
 X = torch.linspace(-1, 1, 24).view(6, 4)
 OUT = "(outside)"
@@ -61,7 +61,7 @@ def of_zoo(name: str, path: str) -> tuple[Watched, GradientPathFound]:
 
 
 def by_recursion(loss: Tensor, leaf: Tensor) -> tuple[int, int]:
-    """(ways, fewest operations) from a loss to a leaf: by the definition of both, with every node met once."""
+    """(paths, fewest operations) from a loss to a leaf: by the definition of both, with every node met once."""
     known: dict[object, tuple[int, int]] = {}
 
     def count(node: object) -> tuple[int, int]:
@@ -78,7 +78,7 @@ def by_recursion(loss: Tensor, leaf: Tensor) -> tuple[int, int]:
 
 @pytest.mark.parametrize("name", [name for name in SPECIMENS if name != "lazy"])
 def test_every_parameter_of_the_zoo(name: str) -> None:
-    """Found exactly where backward stores a gradient, on a shortest way, with all ways counted."""
+    """Found exactly where backward stores a gradient, on a shortest path, with all paths counted."""
     specimen, reference = SPECIMENS[name](), SPECIMENS[name]()
     value = reference.loss(reference.model(*reference.batch(0)))
     trained = {path: tensor for path, tensor in reference.model.named_parameters() if tensor.requires_grad}
@@ -94,9 +94,9 @@ def test_every_parameter_of_the_zoo(name: str) -> None:
     chains = {chain.path: chain for chain in seen.all(GradientPathFound)}
     assert list(chains) == some
     for path, chain in chains.items():
-        ways, operations = expected[path]
+        paths, operations = expected[path]
         assert chain.found == (trained[path].grad is not None)
-        assert chain.ways == min(MAX_WAYS, ways)
+        assert chain.path_count == min(MAX_PATHS, paths)
         if chain.found:
             assert sum(hop.operations for hop in chain.hops) == operations
 
@@ -109,8 +109,8 @@ def test_it_flows_through_the_frozen_encoder() -> None:
     assert [hop.operations for hop in chain.hops[2:4]] == [2, 2]
     assert chain.hops[2].names == ("AddBackward0",)
     # In each block: past attention or through its q, k or v, then past the MLP or through it.
-    assert chain.ways == ((1 + 3) * (1 + 1)) ** 2
-    assert (chain.takers, chain.upstream) == (1, chain.parameter)
+    assert chain.path_count == ((1 + 3) * (1 + 1)) ** 2
+    assert (chain.use_count, chain.upstream) == (1, chain.parameter)
 
 
 def test_through_a_frozen_parameter_it_goes_on_to_the_prompt() -> None:
@@ -146,10 +146,10 @@ def test_of_a_sequence_it_is_the_order_in_which_tensor_hooks_are_called() -> Non
 
 def test_a_shared_tensor_is_taken_twice() -> None:
     seen, chain = of_zoo("tied_gpt", "tok_emb.weight")
-    assert chain.takers == 2
+    assert chain.use_count == 2
     assert modules(seen, chain.hops)[-1] == "lm_head", "the nearer of the two"
     seen, chain = of_zoo("shared_module", "first.weight")
-    assert (chain.takers, chain.ways) == (2, 2)
+    assert (chain.use_count, chain.path_count) == (2, 2)
     assert modules(seen, chain.hops) == [OUT, "head", "", "first"]
 
 
@@ -166,11 +166,11 @@ class Residual(nn.Module):
         return x
 
 
-@pytest.mark.parametrize(("depth", "ways"), [(0, 1), (1, 2), (5, 32), (40, MAX_WAYS)])
-def test_each_residual_connection_doubles_the_ways(depth: int, ways: int) -> None:
+@pytest.mark.parametrize(("depth", "paths"), [(0, 1), (1, 2), (5, 32), (40, MAX_PATHS)])
+def test_each_residual_connection_doubles_the_paths(depth: int, paths: int) -> None:
     model = Residual(depth)
     _, chain = traced(model, "first.weight", lambda: model(X).square().mean(), steps=1)
-    assert chain.ways == ways
+    assert chain.path_count == paths
     # mean, square, an addition for each layer, then the product and the transposed weight of the first layer.
     assert sum(hop.operations for hop in chain.hops) == 2 + depth + 2
 
@@ -259,7 +259,7 @@ def test_several_losses_of_one_backward_and_a_backward_each() -> None:
     seen, chain = traced(model, "two.weight", lambda: sum(losses(), torch.zeros(())))
     assert modules(seen, chain.hops) == [OUT, "two"]
     seen, chain = traced(model, "body.weight", lambda: sum(losses(), torch.zeros(())))
-    assert chain.ways == 2
+    assert chain.path_count == 2
     with watched() as seen:
         ask(seen, "two.weight")
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -278,7 +278,7 @@ def test_backward_on_several_tensors() -> None:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
         torch.autograd.backward([model(X).mean(), model(X).square().mean()])
         optimizer.step()
-    assert told(seen).ways == 2
+    assert told(seen).path_count == 2
 
 
 @pytest.mark.parametrize(
@@ -372,12 +372,12 @@ def test_a_graph_that_is_too_large_is_looked_at_from_the_loss_on() -> None:
     near, far = (
         (next(i for i, p in enumerate(tree.parameters) if p.path == path)) for path in ("layers.2.bias", "first.bias")
     )
-    whole = find_chain([loss], ModuleCallLog(), Target(tree, 0, far))
+    whole = find_gradient_path([loss], ModuleCallLog(), Target(tree, 0, far))
     assert whole.found
     assert whole.whole
-    cut = find_chain([loss], ModuleCallLog(), Target(tree, 0, far), most=8)
+    cut = find_gradient_path([loss], ModuleCallLog(), Target(tree, 0, far), most=8)
     assert (cut.found, cut.whole, cut.operations) == (False, False, 8)
-    assert find_chain([loss], ModuleCallLog(), Target(tree, 0, near), most=8).found
+    assert find_gradient_path([loss], ModuleCallLog(), Target(tree, 0, near), most=8).found
 
 
 def test_nothing_of_that_name() -> None:
