@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,7 @@ from torch import nn
 from gradtui.own_frames import hide
 from gradtui.probe.runtime import HookSet
 
-NAMES = ("clip_grad_norm_", "clip_grads_with_norm_")
+_NAMES = ("clip_grad_norm_", "clip_grads_with_norm_")
 """Functions of `torch.nn.utils`; some versions of torch lack one. Clipping by value has no norm to record."""
 
 
@@ -43,7 +44,7 @@ class Clippings:
         self.on = on
         self._calls.clear()
 
-    def saw(self, total: object, threshold: object, norm_type: object) -> None:
+    def record(self, total: object, threshold: object, norm_type: object) -> None:
         """Record a clipping call. Only L2 norms are recorded."""
         if isinstance(total, torch.Tensor) and total.numel() == 1 and norm_type in (2, 2.0):
             known = float(threshold) if isinstance(threshold, (int, float)) else None
@@ -65,18 +66,11 @@ class Clippings:
 
 def install(hooks: HookSet, clippings: Clippings) -> None:
     """Wrap torch's clipping functions, under both names by which a script may import them."""
-    owners = [owner for owner in (nn.utils, getattr(nn.utils, "clip_grad", None)) if owner is not None]
-    for name in NAMES:
-        wrappers: list[Callable[..., Any]] = []
-
-        def wrap(original: Callable[..., Any], wrappers: list[Callable[..., Any]] = wrappers) -> Callable[..., Any]:
-            # Use one wrapper for both names: the script may compare them.
-            wrappers.append(_listening(original, hooks, clippings))
-            return wrappers[0]
-
-        for owner in owners:
-            if hasattr(owner, name):
-                hooks.patch(owner, name, wrap)
+    # One wrapper for both names of a function: the script may compare them.
+    wrap = functools.cache(lambda original: _listening(original, hooks, clippings))
+    for owner, name in itertools.product((nn.utils, nn.utils.clip_grad), _NAMES):
+        if hasattr(owner, name):
+            hooks.patch(owner, name, wrap)
 
 
 def _listening(original: Callable[..., Any], hooks: HookSet, clippings: Clippings) -> Callable[..., Any]:
@@ -98,7 +92,7 @@ def _listening(original: Callable[..., Any], hooks: HookSet, clippings: Clipping
         if hooks.active and clippings.on:
             total = result if returns_total else (args[0] if args else kwargs.get("total_norm"))
             norm_type = (args[0] if args else kwargs.get("norm_type", 2.0)) if returns_total else 2.0
-            hooks.guard("clipping", clippings.saw, total, max_norm, norm_type)
+            hooks.guard("clipping", clippings.record, total, max_norm, norm_type)
             hooks.guard("gradient norms", clippings.done)
         return result
 

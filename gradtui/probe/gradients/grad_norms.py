@@ -17,7 +17,6 @@ import torch
 from gradtui.no_collection import no_collection
 from gradtui.probe.gradients.clipping import Clipping
 from gradtui.probe.gradients.sparse_gradients import norm_of_repeated, would_wait
-from gradtui.probe.memory import PIECE_BYTES
 from gradtui.probe.model import IndexMapping
 from gradtui.probe.torch_private.host_copy import HostCopy
 from gradtui.probe.torch_private.private_names import multi_tensor_norms
@@ -30,10 +29,9 @@ _REAL = (torch.float32, torch.float64, *_HALF)
 _STRIDED = torch.strided
 _PIECE = 1 << 16
 """Elements per piece when the CPU sums squares."""
-_CHUNK, _CHUNK_BYTES = 1 << 16, 8
-"""Elements per chunk of a multi-tensor kernel on a device, and the maximum bytes of a chunk's norm."""
 _LARGE = 1 << 22
-"""Number of elements (64 chunks of a kernel) above which a gradient on a device is grouped with other large gradients."""
+"""Number of elements above which a gradient on a device has a kernel of its own. A multi-tensor kernel allocates, for every
+tensor, 8 bytes for as many chunks of 65,536 elements as its largest tensor has."""
 
 
 @dataclass(frozen=True)
@@ -103,12 +101,7 @@ class GradNorms:
             # Creating norms for thousands of gradients would trigger Python's collector, which would visit all objects
             # of the process.
             with no_collection():
-                groups = _norms(gradients)
-            indices: list[int] = []
-            scaled: list[list[torch.Tensor]] = []
-            for of_group, norms in groups:
-                indices += of_group
-                scaled.append(norms)
+                indices, scaled = _norms(gradients)
             if clipping is not None:
                 scaled.append([clipping.total.reshape(())])
             plain = [[loss.reshape(())]] if isinstance(loss, torch.Tensor) else []
@@ -202,55 +195,30 @@ def unscaled(values: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
     return values / scale.to(values.device, values.dtype, non_blocking=True)
 
 
-def _norms(gradients: list[tuple[int, torch.Tensor]]) -> list[tuple[list[int], list[torch.Tensor]]]:
-    """Return parameter indices and, in the same order, their norms, for each device and dtype."""
+def _norms(gradients: list[tuple[int, torch.Tensor]]) -> tuple[list[int], list[list[torch.Tensor]]]:
+    """Return parameter indices and, in the same order, their norms in lists of one device and dtype each."""
     groups: dict[tuple[torch.device, torch.dtype, bool], tuple[list[int], list[torch.Tensor]]] = {}
-    apart: list[tuple[list[int], list[torch.Tensor]]] = []
+    indices: list[int] = []
+    norms: list[list[torch.Tensor]] = []
     for index, gradient in gradients:
         plain = gradient
         if type(gradient) is not torch.Tensor or gradient.layout is not _STRIDED or gradient.dtype not in _REAL:
             if would_wait(gradient):
-                apart.append(([index], [norm_of_repeated(gradient)]))
+                indices.append(index)
+                norms.append([norm_of_repeated(gradient)])
                 continue
             plain = plain_gradient(gradient)
-        # On a device, a multi-tensor norm allocates, for every tensor, scratch for as many chunks as its largest tensor
-        # has.
         key = plain.device, plain.dtype, plain.numel() > (_PIECE if plain.is_cpu else _LARGE)
         group = groups.get(key)
         if group is None:
             group = groups[key] = ([], [])
         group[0].append(index)
         group[1].append(plain)
-    return apart + [
-        (
-            indices,
-            [_norm_in_pieces(tensor) for tensor in tensors]
-            if large and device.type == "cpu"
-            else _multi_tensor_norms(tensors, torch.float32 if dtype in _HALF else None, in_batches=large),
-        )
-        for (device, dtype, large), (indices, tensors) in groups.items()
-    ]
-
-
-def _multi_tensor_norms(
-    tensors: list[torch.Tensor], dtype: torch.dtype | None, *, in_batches: bool
-) -> list[torch.Tensor]:
-    """Return the norms, in batches whose scratch memory is at most `PIECE_BYTES`.
-
-    The scratch memory of a batch holds, for each tensor, as many chunks as its largest tensor has.
-    """
-    if not in_batches:
-        return multi_tensor_norms(tensors, dtype)
-    norms: list[torch.Tensor] = []
-    batch: list[torch.Tensor] = []
-    chunks = 0
-    for tensor in tensors:
-        chunks = max(chunks, -(-tensor.numel() // _CHUNK))
-        if batch and (len(batch) + 1) * chunks * _CHUNK_BYTES > PIECE_BYTES:
-            norms += multi_tensor_norms(batch, dtype)
-            batch, chunks = [], -(-tensor.numel() // _CHUNK)
-        batch.append(tensor)
-    return norms + multi_tensor_norms(batch, dtype)
+    for (_, dtype, is_large), (of_group, tensors) in groups.items():
+        indices += of_group
+        wide_dtype = torch.float32 if dtype in _HALF else None
+        norms.append([*map(norm_of, tensors)] if is_large else multi_tensor_norms(tensors, wide_dtype))
+    return indices, norms
 
 
 def norm_of(tensor: torch.Tensor) -> torch.Tensor:

@@ -127,27 +127,21 @@ def test_without_room_tensors_are_frozen_without_a_checksum_and_without_samples(
     assert watching.verdict() == Verdict(1, ("p",)), "by its version counter"
 
 
-def test_norms_of_large_gradients_take_no_more_scratch_than_a_piece(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grad_norms, "_CHUNK", 10)
-    monkeypatch.setattr(grad_norms, "PIECE_BYTES", 8 * 12)
-    batches: list[list[int]] = []
+def test_large_gradients_take_no_scratch_for_the_small_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grad_norms, "_PIECE", 30)
+    together: list[list[int]] = []
 
     def norms(tensors: list[torch.Tensor], dtype: torch.dtype | None) -> list[torch.Tensor]:
-        batches.append([tensor.numel() for tensor in tensors])
+        together.append([tensor.numel() for tensor in tensors])
         return [tensor.norm() for tensor in tensors]
 
     monkeypatch.setattr(grad_norms, "multi_tensor_norms", norms)
+    monkeypatch.setattr(grad_norms, "norm_of", torch.linalg.vector_norm)
     sizes = [10, 20, 30, 31, 200, 5, 60, 60, 61]
-    tensors = [torch.ones(size) for size in sizes]
-    found = grad_norms._multi_tensor_norms(tensors, None, in_batches=True)
-    assert [norm.item() for norm in found] == pytest.approx([math.sqrt(size) for size in sizes])
-    assert [size for batch in batches for size in batch] == sizes
-    for batch in batches:
-        assert len(batch) == 1 or len(batch) * math.ceil(max(batch) / 10) <= 12
-    assert len(batches) < len(sizes)
-    batches.clear()
-    grad_norms._multi_tensor_norms(tensors, None, in_batches=False)
-    assert batches == [sizes]
+    indices, found = grad_norms._norms([(size, torch.ones(size)) for size in sizes])
+    assert sorted(indices) == sorted(sizes)
+    assert [norm.item() for group in found for norm in group] == pytest.approx([math.sqrt(size) for size in indices])
+    assert together == [[10, 20, 30, 5]]
 
 
 @pytest.mark.parametrize("room", [True, False])
