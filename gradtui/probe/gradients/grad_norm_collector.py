@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from time import perf_counter_ns
 from typing import Any
@@ -14,7 +14,6 @@ from torch.optim import Optimizer
 
 from gradtui.probe.gradients.clipping import Clippings
 from gradtui.probe.gradients.grad_histograms import GradHistograms
-from gradtui.probe.gradients.grad_norm_reporter import GradNormReporter
 from gradtui.probe.gradients.grad_norms import GradNorms, GradNormSample, unscaled
 from gradtui.probe.gradients.grad_stats import GradStats
 from gradtui.probe.gradients.latest_norms import LatestNorms
@@ -26,6 +25,7 @@ from gradtui.probe.model import IndexMapping
 from gradtui.probe.runtime import ProbeContext, SamplingSchedule
 from gradtui.probe.torch_private.host_copy import HostCopy
 from gradtui.probe.torch_private.private_names import loss_scale, operations_are_observed
+from gradtui.protocol.events import Event, GradientFiguresMeasured, GradientHistogramsMeasured
 
 _AFTER_A_CHANGE = 8
 """Steps measured regardless of cost after the models have changed."""
@@ -49,21 +49,26 @@ class GradNormCollector:
         self._late = 0
         """A step whose gradients were read after its end, when the script may have set them to zero."""
         self.epochs = surroundings.epochs
-        self.latest = LatestNorms(context.models)
-        self._reporter = GradNormReporter(context, self.latest)
+        self.latest = LatestNorms(context)
         by_hand = partial(self.measure, optimizer=None, has_run=True)
-        self.by_hand = ManualSteps(self._all_gradients, by_hand, self._saw_first, self._reporter.norms)
+        self.by_hand = ManualSteps(self._all_gradients, by_hand, self._saw_first, self.latest.applied)
         self.bad_steps = NonFiniteDetector(context, surroundings)
         self.clippings = Clippings(self.bad_steps.clipping, self._clipped)
         self.micro_steps = MicroSteps(context)
-        self._view = context.models
+        self._emit, self._clock, self._view = context.emit, context.clock, context.models
         self._meter = GradNorms(self._deliver)
-        self._statistics = GradStats(self._reporter.statistics)
-        self._watched = GradHistograms(self._reporter.histograms)
+        self._statistics = GradStats(partial(self._emit_figures, GradientFiguresMeasured))
+        self._watched = GradHistograms(partial(self._emit_figures, GradientHistogramsMeasured))
         self._devices: set[int] = set()
         """CUDA device indices of the last gradients."""
         self._hooks = context.hooks
         self._times = surroundings.times
+        self._polled = (
+            ("device times", self._times),
+            ("micro-steps", self.micro_steps),
+            ("gradient figures", self._statistics),
+            ("gradient histograms", self._watched),
+        )
         self._aside = surroundings.aside
         self._cadence = cadence
         self._reading_ns = 0
@@ -154,18 +159,10 @@ class GradNormCollector:
     def poll(self) -> None:
         """Deliver the readings that a device has finished."""
         self._meter.poll()
-        if self._times.under_way:
-            with self._hooks.guarded("device times"):
-                self._times.poll()
-        if self.micro_steps.under_way:
-            with self._hooks.guarded("micro-steps"):
-                self.micro_steps.poll()
-        if self._statistics.under_way:
-            with self._hooks.guarded("gradient figures"):
-                self._statistics.poll()
-        if self._watched.under_way:
-            with self._hooks.guarded("gradient histograms"):
-                self._watched.poll()
+        for name, part in self._polled:
+            if part.under_way:
+                with self._hooks.guarded(name):
+                    part.poll()
 
     def wait(self) -> None:
         """Wait for the device, since the user wants to pause the run at the first step that is not finite."""
@@ -250,10 +247,7 @@ class GradNormCollector:
         clipping = self.clippings.only if optimizer is None else self.clippings.take()
         scale = getattr(optimizer, "grad_scale", None)
         scale = scale if isinstance(scale, torch.Tensor) else None
-        self._devices.clear()
-        for _, gradient in gradients:
-            if gradient.is_cuda:
-                self._devices.add(gradient.device.index)
+        self._devices = {gradient.device.index for _, gradient in gradients if gradient.is_cuda}
         if not has_room(self._devices):
             self._without_room += 1
             return
@@ -310,7 +304,7 @@ class GradNormCollector:
         self._meter.finish()
         with self._hooks.guarded("micro-steps"):
             self.micro_steps.finish()
-        self._reporter.catch_up()
+        self.latest.catch_up()
 
     def _all_gradients(self) -> list[torch.Tensor]:
         gradients = (parameter.grad for _, parameter in self._view.tree.live_parameters())
@@ -350,10 +344,13 @@ class GradNormCollector:
         if not self.by_hand.takes(reading):
             with self._hooks.guarded("first bad step"):
                 self.bad_steps.read(reading)
-            self._reporter.norms(reading)
+            self.latest.applied(reading)
 
     def _saw_first(self, reading: GradNormSample) -> None:
         """Handle the first reading of a step without an optimizer: the gradients as backward left them."""
         with self._hooks.guarded("first bad step"):
             self.bad_steps.read(reading)
-        self.latest.update(reading)
+        self.latest.by_index.update(reading.norms)
+
+    def _emit_figures(self, event: Callable[..., Event], step: int, figures: tuple[object, ...]) -> None:
+        self._emit(event(self._clock.at(), step, figures, listing=self._view.tree.listing))
