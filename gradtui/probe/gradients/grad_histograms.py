@@ -30,17 +30,14 @@ _SMALLER, _FIRST, _LARGER, _ZERO, _NAN, _INF = 0, 1, BINS + 1, BINS + 2, BINS + 
 _KINDS = BINS + 5
 """Kinds: below the first bin, the bins, above the last bin, zero, NaN, Inf. The count of positive elements follows."""
 
-Deliver = Callable[[int, tuple[GradientHistogram, ...]], None]
-"""Callback that receives a step and its histograms."""
-
 _Described = tuple[int, int, int, int, bool]
 """Parameter index, number of elements, of stored and of sampled elements, and whether the gradient is a shard."""
 
 
 class GradHistograms:
-    """Computes histograms of the watched gradients and delivers them when they arrive."""
+    """Computes histograms of the watched gradients. `deliver` receives the step and its histograms when they arrive."""
 
-    def __init__(self, deliver: Deliver) -> None:
+    def __init__(self, deliver: Callable[[int, tuple[GradientHistogram, ...]], None]) -> None:
         self.dropped = 0
         """Number of steps not sampled because the device had not finished earlier histograms."""
         self._deliver = deliver
@@ -91,13 +88,10 @@ class GradHistograms:
         counted: list[torch.Tensor] = []
         with torch.no_grad():
             for at, gradient in chosen:
-                looked = _sizes(gradient, share)
-                if looked is None:
-                    continue
-                sizes, stored, elements = looked
-                is_shard = hasattr(gradient, "to_local")
-                described.append((at, elements, stored, sizes.shape[0], is_shard))
-                counted.append(_counts(sizes, scale))
+                if (sampled := _sampled(gradient, share)) is not None:
+                    rows, stored, elements = sampled
+                    described.append((at, elements, stored, rows.shape[0], hasattr(gradient, "to_local")))
+                    counted.append(_counts(rows, scale))
             if not counted:
                 return
             home = next((each.device for each in counted if not each.is_cpu), counted[0].device)
@@ -112,7 +106,7 @@ class GradHistograms:
             self._deliver(step, tuple(_histograms(described, copy.values())))
 
 
-def _sizes(gradient: torch.Tensor, share: int) -> tuple[torch.Tensor, int, int] | None:
+def _sampled(gradient: torch.Tensor, share: int) -> tuple[torch.Tensor, int, int] | None:
     """Return the elements to count, and the numbers of stored elements and of all elements; None if there are none.
 
     Complex elements are rows of two numbers.
@@ -142,17 +136,18 @@ def _stride(count: int, wanted: int) -> int:
 
 def _counts(rows: torch.Tensor, scale: torch.Tensor | None) -> torch.Tensor:
     """Return the count of each kind, followed by the count of positive elements: `_KINDS + 1` integers."""
-    total: torch.Tensor | None = None
+    counts: list[torch.Tensor] = []
     for piece in torch.split(rows, _PIECE):
         values = piece if piece.dtype in (torch.float32, torch.float64) else piece.float()
         if values.dim() == 2:
             values = torch.hypot(values[:, 0], values[:, 1])
         if scale is not None:
             values = unscaled(values, scale)
-        counted = torch.cat([_of_each_kind(_kinds(values)), torch.count_nonzero(values > 0).view(1)])
-        total = counted if total is None else total + counted
-    assert total is not None
-    return total
+        kinds = _kinds(values)
+        # On a device `bincount` waits, and `histc` raises an error under deterministic algorithms.
+        of_each = torch.bincount(kinds, minlength=_KINDS) if kinds.is_cpu else by_sorting(kinds)
+        counts.append(torch.cat([of_each, torch.count_nonzero(values > 0).view(1)]))
+    return torch.stack(counts).sum(0)
 
 
 def _kinds(values: torch.Tensor) -> torch.Tensor:
@@ -163,11 +158,6 @@ def _kinds(values: torch.Tensor) -> torch.Tensor:
     kinds.masked_fill_(values == 0, _ZERO)
     kinds.masked_fill_(values.isinf(), _INF)
     return kinds.masked_fill_(values.isnan(), _NAN)
-
-
-def _of_each_kind(kinds: torch.Tensor) -> torch.Tensor:
-    # On a device `bincount` waits, and `histc` raises an error under deterministic algorithms.
-    return torch.bincount(kinds, minlength=_KINDS) if kinds.device.type == "cpu" else by_sorting(kinds)
 
 
 def by_sorting(kinds: torch.Tensor) -> torch.Tensor:

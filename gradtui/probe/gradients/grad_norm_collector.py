@@ -265,7 +265,7 @@ class GradNormCollector:
     def _clipped(self) -> None:
         """Handle a clipping call, of a step without an optimizer or before an optimizer's step."""
         if self.by_hand.step:
-            self.by_hand.clipped()
+            self.by_hand.read()
             self._statistics.after_step()
 
     def end_by_hand(self) -> None:

@@ -216,8 +216,8 @@ def _norms(gradients: list[tuple[int, torch.Tensor]]) -> tuple[list[int], list[l
         group[1].append(plain)
     for (_, dtype, is_large), (of_group, tensors) in groups.items():
         indices += of_group
-        wide_dtype = torch.float32 if dtype in _HALF else None
-        norms.append([*map(norm_of, tensors)] if is_large else multi_tensor_norms(tensors, wide_dtype))
+        accumulated_in = torch.float32 if dtype in _HALF else None
+        norms.append([*map(norm_of, tensors)] if is_large else multi_tensor_norms(tensors, accumulated_in))
     return indices, norms
 
 

@@ -33,9 +33,6 @@ _RING = 8
 """Maximum number of samples under way on a device; at this number the next step is not sampled."""
 _HALF = (torch.float16, torch.bfloat16)
 
-Deliver = Callable[[int, tuple[GradientStats, ...]], None]
-"""Callback that receives a step and the statistics of its sampled parameters."""
-
 
 @dataclass
 class _Pending:
@@ -56,9 +53,9 @@ class _Pending:
 
 
 class GradStats:
-    """Computes statistics before a step, completes them after it, and delivers them when they arrive."""
+    """Computes statistics before a step and completes them after it. `deliver` receives the step and its statistics."""
 
-    def __init__(self, deliver: Deliver) -> None:
+    def __init__(self, deliver: Callable[[int, tuple[GradientStats, ...]], None]) -> None:
         self.dropped = 0
         """Number of steps not sampled because the device had not finished earlier samples."""
         self._deliver = deliver
@@ -88,12 +85,8 @@ class GradStats:
     ) -> None:
         """Sample some of the parameters, given as (index, parameter), whose gradients are applied as `step`.
 
-        Args:
-            step: the step.
-            applied: (index, parameter) pairs.
-            scale: a loss scaler's factor that is still in the gradients.
-            has_run: whether the step is over.
-            always: indices of parameters that are sampled every time.
+        `scale` is a loss scaler's factor that is still in the gradients. `has_run` means that the step is over. The parameters
+        whose indices are in `always` are sampled every time.
         """
         self._open = None
         self.poll()
@@ -162,13 +155,9 @@ def _in_turn(
 
 def _has_statistics(parameter: torch.Tensor) -> bool:
     gradient = parameter.grad
-    if (
-        gradient is None
-        or parameter.layout is not torch.strided
-        or (gradient.layout is not torch.strided and would_wait(gradient))
-    ):
+    if gradient is None or parameter.layout is not torch.strided or would_wait(gradient):
         return False
-    return _stored(parameter).numel() > 0
+    return plain_gradient(gradient).numel() > 0
 
 
 def _stored(parameter: torch.Tensor) -> torch.Tensor:
@@ -186,16 +175,12 @@ def _joined(parts: Sequence[torch.Tensor]) -> torch.Tensor:
     return torch.cat([part.to(home, kind, non_blocking=True).reshape(-1) for part in parts])
 
 
-def _kind(parameter: torch.Tensor) -> tuple[torch.device, torch.dtype, bool]:
-    """Return the key by which parameters are grouped for computation."""
-    return parameter.device, parameter.dtype, _is_small(parameter)
-
-
 def _alike_together(chosen: list[tuple[int, torch.Tensor]]) -> list[list[tuple[int, torch.Tensor]]]:
-    """Group the parameters by `_kind`. Reordering their numbers on a device would wait for it."""
+    """Group the parameters that are computed together. Reordering their numbers on a device would wait for it."""
     groups: dict[object, list[tuple[int, torch.Tensor]]] = {}
-    for each in chosen:
-        groups.setdefault(_kind(each[1]), []).append(each)
+    for index, parameter in chosen:
+        kind = parameter.device, parameter.dtype, _is_small(parameter)
+        groups.setdefault(kind, []).append((index, parameter))
     return list(groups.values())
 
 
@@ -226,13 +211,7 @@ def _numbers(parameter: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """Return counts of nonzero and non-finite gradient elements; gradient min, max, mean, norm; and the parameter's norm."""
     gradient, weights = _stored(parameter), plain_gradient(parameter.detach())
     mean = gradient.mean(dtype=torch.float32 if gradient.dtype in _HALF else None)
-    return (
-        *_counts(gradient),
-        *torch.aminmax(gradient),
-        mean,
-        norm_of(gradient),
-        norm_of(weights),
-    )
+    return *_counts(gradient), *torch.aminmax(gradient), mean, norm_of(gradient), norm_of(weights)
 
 
 def _is_small(parameter: torch.Tensor) -> bool:
@@ -275,11 +254,9 @@ def _counts(gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     pieces = torch.split(in_memory_order(gradient).view(-1), max(1, PIECE_BYTES // gradient.element_size()))
     nonzero = [torch.count_nonzero(piece) for piece in pieces]
     not_finite = [torch.count_nonzero(piece - piece) for piece in pieces]
-    return (nonzero[0], not_finite[0]) if len(pieces) == 1 else (_sum(nonzero), _sum(not_finite))
-
-
-def _sum(counts: list[torch.Tensor]) -> torch.Tensor:
-    return torch.stack(counts).sum()
+    if len(pieces) == 1:
+        return nonzero[0], not_finite[0]
+    return torch.stack(nonzero).sum(), torch.stack(not_finite).sum()
 
 
 def _samples(parameters: list[torch.Tensor]) -> torch.Tensor:

@@ -71,12 +71,14 @@ class ManualSteps:
         self._steps[step] = _Step()
         if len(self._steps) > _MAX_OPEN:
             del self._steps[next(iter(self._steps))]
-        self._read()
+        self.read()
 
-    def clipped(self) -> None:
-        """Read the gradients again after a clipping function of torch has run."""
-        if self.step:
-            self._read()
+    def read(self) -> None:
+        """Read the gradients of the step that has not ended."""
+        open_step = self._steps[self.step]
+        open_step.expected += 1
+        open_step.seen = [(weakref.ref(each), each._version) for each in self._gradients()]  # noqa: SLF001
+        self._measure(self.step)
 
     def end(self) -> None:
         """End the step, because the next one begins or the run is over."""
@@ -85,7 +87,7 @@ class ManualSteps:
         open_step = self._steps[self.step]
         end = _end(open_step.seen, list(self._gradients()))
         if end in (_End.CHANGED, _End.CHANGED_ONCE):
-            self._read()
+            self.read()
         number, self.step = self.step, 0
         open_step.end, open_step.seen = end, []
         self._settle(number)
@@ -110,12 +112,6 @@ class ManualSteps:
         open_step.readings.append(reading)
         self._settle(reading.step)
         return True
-
-    def _read(self) -> None:
-        open_step = self._steps[self.step]
-        open_step.expected += 1
-        open_step.seen = [(weakref.ref(each), each._version) for each in self._gradients()]  # noqa: SLF001
-        self._measure(self.step)
 
     def _settle(self, number: int) -> None:
         open_step = self._steps[number]

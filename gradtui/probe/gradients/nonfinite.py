@@ -106,7 +106,7 @@ class NonFiniteDetector:
 
     def tree_changed(self, moved: IndexMapping) -> None:
         """Apply new indices of parameters and modules."""
-        self._parameters.tree_changed()
+        self._parameters.called = ()
         self._weights.tree_changed(moved)
         self._clipped = {}
 
@@ -173,7 +173,7 @@ class NonFiniteDetector:
         """End the step, whether it was executed or skipped."""
         tracer, self._finite_losses, self._clipped, self._before_step = self._surroundings.tracer, 0, {}, None
         if tracer.on and tracer.trace.grad_modes:
-            self._parameters.saw_calls(tracer.trace.grad_modes)
+            self._parameters.called = tracer.trace.grad_modes
         self._weights.poll()
         if self.pauses and not self._is_bad and not operations_are_observed():
             live = [(index, plain_gradient(each.detach())) for index, each in self._parameters.live()]

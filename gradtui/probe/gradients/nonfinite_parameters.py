@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Collection, Mapping
 
@@ -21,16 +22,8 @@ class BadParameters:
 
     def __init__(self, view: ModelRegistry) -> None:
         self._view = view
-        self._called: Collection[int] = ()
+        self.called: Collection[int] = ()
         """Modules in the order of their first calls, from the last step whose calls were logged."""
-
-    def tree_changed(self) -> None:
-        """Forget the order of calls: modules have new indices."""
-        self._called = ()
-
-    def saw_calls(self, modules: Collection[int]) -> None:
-        """Record the modules that were called in a step, in the order of first calls."""
-        self._called = modules
 
     def live(self) -> list[tuple[int, torch.Tensor]]:
         """Return (index, parameter) of the parameters that have elements."""
@@ -71,7 +64,7 @@ class BadParameters:
     def nearest(self, bad: Kinds) -> int | None:
         """Return the parameter nearest to the loss: of the module that was called last. None if all are unknown."""
         known = [index for index in bad if index >= 0]
-        called = {module: number for number, module in enumerate(self._called)}
+        called = {module: number for number, module in enumerate(self.called)}
         return max(known, key=lambda index: (self._order(index, called), index), default=None)
 
     def path(self, index: int) -> str:
@@ -81,10 +74,10 @@ class BadParameters:
     def learning_rate(self, index: int) -> float | None:
         """Return the learning rate of the parameter's group; None if it is unknown or on a device."""
         parameter, optimizers = self._at(index), self._view.live_optimizers()
-        for optimizer, groups in zip(optimizers, read_groups(optimizers)):
-            for group, settings in zip(optimizer.param_groups, groups):
-                if any(each is parameter for each in group["params"]):
-                    return settings.learning_rate
+        groups = (group for optimizer in optimizers for group in optimizer.param_groups)
+        for group, settings in zip(groups, itertools.chain(*read_groups(optimizers))):
+            if any(each is parameter for each in group["params"]):
+                return settings.learning_rate
         return None
 
     def _at(self, index: int) -> torch.Tensor | None:

@@ -7,9 +7,9 @@ every step. Computed on the training thread when the user unfreezes parameters, 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch.optim import Optimizer
@@ -22,17 +22,6 @@ from gradtui.probe.torch_private.private_names import is_wrapper, multi_tensor_n
 _HALF = (torch.float16, torch.bfloat16)
 _STEP_IS_RATE = ("Adam", "AdamW", "NAdam", "RAdam", "Adamax")
 """PyTorch optimizers that change every element by about the learning rate, regardless of the size of its gradient."""
-
-
-class _Rounded(NamedTuple):
-    """A parameter whose typical update is rounded away."""
-
-    shortage: float
-    """How many times smaller the update is than half the distance to the next value."""
-    update: float
-    magnitude: float
-    distance: float
-    dtype: str
 
 
 def warning(
@@ -49,7 +38,7 @@ def warning(
     owned = [tensor for tensor in half if id(tensor) in owners]
     elements = [norm / math.sqrt(tree.parameters[index].count) for index, norm in norms.items() if 0 < norm < math.inf]
     gradient = median(elements) if elements else None
-    rounded = []
+    rounded: list[tuple[float, str]] = []
     try:
         magnitudes = _magnitudes(owned)
     except RuntimeError:
@@ -59,34 +48,25 @@ def warning(
         update = _update(*owners[id(tensor)], gradient)
         distance = _distance(tensor.dtype, magnitude)
         if update is not None and magnitude > 0 and update < distance / 2:
-            name = str(tensor.dtype).removeprefix("torch.")
-            rounded.append(_Rounded(distance / 2 / update if update else math.inf, update, magnitude, distance, name))
-    return _words(rounded, len(chosen)) if rounded else ""
-
-
-def _words(rounded: Sequence[_Rounded], count: int) -> str:
-    worst = max(rounded)
-    which = "" if len(rounded) == count else f" of {len(rounded)} of {count} tensors"
-    return (
-        f"warning: most updates{which} will be rounded away: a typical update is {worst.update:.1e}, and {worst.dtype} values "
-        f"near {worst.magnitude:.1e} are {worst.distance:.1e} apart; train a float32 copy, or raise the learning rate"
-    )
+            values = f"{str(tensor.dtype).removeprefix('torch.')} values near {magnitude:.1e} are {distance:.1e} apart"
+            rounded.append((update / distance, f"a typical update is {update:.1e}, and {values}"))
+    if not rounded:
+        return ""
+    which = "" if len(rounded) == len(chosen) else f" of {len(rounded)} of {len(chosen)} tensors"
+    advice = "train a float32 copy, or raise the learning rate"
+    return f"warning: most updates{which} will be rounded away: {min(rounded)[1]}; {advice}"
 
 
 def _magnitudes(tensors: Sequence[torch.Tensor]) -> list[float]:
     """Return the root mean square of each tensor, with one read per device."""
-    found: dict[int, float] = {}
+    norms: dict[int, float] = {}
     for device in {tensor.device for tensor in tensors}:
         there = [tensor for tensor in tensors if tensor.device == device]
         with torch.no_grad():
-            copy = HostCopy(torch.stack(_norms(there)))
+            copy = HostCopy(torch.stack(multi_tensor_norms([tensor.detach() for tensor in there], torch.float32)))
         copy.wait()
-        found |= {id(tensor): norm / math.sqrt(tensor.numel()) for tensor, norm in zip(there, copy.values())}
-    return [found[id(tensor)] for tensor in tensors]
-
-
-def _norms(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
-    return multi_tensor_norms([tensor.detach() for tensor in tensors], torch.float32)
+        norms |= zip(map(id, there), copy.values())
+    return [norms[id(tensor)] / math.sqrt(tensor.numel()) for tensor in tensors]
 
 
 def _update(optimizer: Optimizer, group: Mapping[str, Any], gradient: float | None) -> float | None:
