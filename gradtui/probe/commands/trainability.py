@@ -21,7 +21,7 @@ from gradtui.probe.model import optimizer_membership as membership
 from gradtui.probe.runtime import CommandRefused, CommandResult, NothingToDo, ProbeContext, TargetGone
 from gradtui.probe.sampling import StepSampler
 from gradtui.protocol.commands import SetTrainable, TakeUpFreezes, TrainOnly
-from gradtui.protocol.vocabulary import Changed
+from gradtui.protocol.vocabulary import Changed, ParameterState
 from gradtui.state.selection import spellings
 from gradtui.text import plural
 from gradtui.transport.in_process import CommandQueue
@@ -271,7 +271,7 @@ class TrainabilityController:
         return Training(
             self._view.optimizers_in_use(),
             scaled=self._norms.is_scaled,
-            unreached=self._step_sampler.states.unreached(),
+            unreached=self._step_sampler.states.indices_of(ParameterState.UNREACHED),
             untried=self._untried,
             by_hand=by_hand and step > 0,
             in_backward=self._view.steps_in_backward,
@@ -281,8 +281,9 @@ class TrainabilityController:
         indices = set(chosen)
         if command.trainable:
             self.freezes.forget(chosen.values(), modules)
-            self._untried |= indices - self._frozen - self._step_sampler.states.flowing()
+            # A gradient that passes through a module reaches its parameters once they train.
+            self._untried |= indices - self._frozen - self._step_sampler.states.indices_of(ParameterState.FLOW_THROUGH)
         else:
-            self._frozen |= indices - self._untried - self._step_sampler.states.unreached()
+            self._frozen |= indices - self._untried - self._step_sampler.states.indices_of(ParameterState.UNREACHED)
             named = {self._view.tree.parameters[index].path: tensor for index, tensor in chosen.items()}
             self.freezes.add(command.id, self._here()[0], named, modules)

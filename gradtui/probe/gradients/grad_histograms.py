@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
-from gradtui.probe.gradients.grad_norms import in_memory_order, plain_gradient, unscaled
-from gradtui.probe.gradients.sparse_gradients import would_wait
+from gradtui.probe.gradients.grad_norms import in_memory_order, plain_gradient, unscaled, would_wait
 from gradtui.probe.model import ModuleTree
 from gradtui.probe.torch_private.host_copy import HostCopy
 from gradtui.protocol.histogram import BINS, LOWEST, MAX_WATCHED, GradientHistogram

@@ -25,10 +25,6 @@ class MicroSteps:
         self.on = False
         self._emit, self._clock = context.emit, context.clock
         self._meter = GradNorms(self._deliver)
-        self.poll = self._meter.poll
-        """Delivers the readings that a device has finished."""
-        self.finish = self._meter.finish
-        """Delivers the remaining readings. May wait for the device."""
         self._number = 0
         """Number of backward passes since the last step ended."""
         self.under_way: dict[int, tuple[int, int]] = {}
@@ -62,6 +58,14 @@ class MicroSteps:
     def on_step_post(self) -> None:
         """End the step, executed or skipped: the next backward is the first micro-step of another step."""
         self._number = 0
+
+    def poll(self) -> None:
+        """Deliver the readings that a device has finished."""
+        self._meter.poll()
+
+    def finish(self) -> None:
+        """Deliver the remaining readings. May wait for the device."""
+        self._meter.finish()
 
     def _deliver(self, reading: GradNormSample) -> None:
         step, number = self.under_way.pop(reading.step)

@@ -19,9 +19,18 @@ import torch
 
 from gradtui.probe.autograd import OUTSIDE, ModuleCallLogger
 from gradtui.probe.gradients.grad_norms import GradNorms, GradNormSample, plain_gradient
-from gradtui.probe.gradients.nonfinite_check import FINITE, INF, NAN, NonFiniteCheck, kind_of, worst
+from gradtui.probe.gradients.nonfinite_check import (
+    FINITE,
+    INF,
+    NAN,
+    BadParameters,
+    Kinds,
+    NonFiniteCheck,
+    kind_of,
+    of_clipped,
+    worst,
+)
 from gradtui.probe.gradients.nonfinite_forward import find_origin
-from gradtui.probe.gradients.nonfinite_parameters import BadParameters, Kinds, of_clipped
 from gradtui.probe.memory import devices_with_room
 from gradtui.probe.model import IndexMapping
 from gradtui.probe.runtime import CommandRefused, CommandResult, NothingToDo, ProbeContext

@@ -1,13 +1,21 @@
-"""Check tensors for NaN or Inf within a time limit. Any thread; only where reading makes no device wait."""
+"""Check tensors for NaN or Inf within a time limit, only where reading makes no device wait.
+
+`BadParameters` finds the parameters with NaN or Inf in weights or gradients, and which of them is nearest to the loss. Runs on
+the training thread.
+"""
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from time import perf_counter
 
 import torch
 
+from gradtui.probe.gradients.grad_norms import GradNormSample
+from gradtui.probe.model import ModelRegistry, read_groups
+from gradtui.probe.torch_private.private_names import is_lazy
 from gradtui.probe.torch_private.unwrap import plain_tensors
 
 FINITE, BELOW, INF, NAN = "", "-Inf", "Inf", "NaN"
@@ -76,3 +84,97 @@ def _kind(tensor: torch.Tensor) -> str | None:
             return None
         low, high = float(smallest), float(largest)
     return worst((kind_of(low), kind_of(high)))
+
+
+Kinds = dict[int, str]
+"""Parameter index -> what is not finite in it (`INF` and the like); -1 for parameters of no known model."""
+
+
+class BadParameters:
+    """Checks the parameters of the listed models."""
+
+    def __init__(self, view: ModelRegistry) -> None:
+        self._view = view
+        self.called: Collection[int] = ()
+        """Modules in the order of their first calls, from the last step whose calls were logged."""
+
+    def live(self) -> list[tuple[int, torch.Tensor]]:
+        """Return (index, parameter) of the parameters that have elements."""
+        return [
+            (index, each) for index, each in self._view.tree.live_parameters() if not is_lazy(each) and each.numel()
+        ]
+
+    def weights(self, check: NonFiniteCheck) -> tuple[Kinds, bool]:
+        """Return the parameters whose weights are not finite, and whether all weights could be read."""
+        kinds = {index: check.at(each) for index, each in self.live()}
+        return {index: kind for index, kind in kinds.items() if kind}, None not in kinds.values()
+
+    def gradients(self, check: NonFiniteCheck) -> Kinds:
+        """Return the parameters whose gradients are not finite."""
+        kinds = {index: check.at(each.grad) for index, each in self.live() if each.grad is not None}
+        return {index: kind for index, kind in kinds.items() if kind}
+
+    def of_reading(
+        self, reading: GradNormSample, tensor_of: Callable[[torch.Tensor], torch.Tensor | None], check: NonFiniteCheck
+    ) -> tuple[Kinds, bool]:
+        """Return the parameters with non-finite norms, and whether that is certain. `tensor_of` returns the measured tensor.
+
+        A norm is also infinite if the squares of finite values overflow float32, so the values are checked where possible.
+        """
+        bad: Kinds = {}
+        is_sure = True
+        for index, norm in reading.norms:
+            kind = kind_of(norm)
+            parameter = self._at(index) if kind == INF else None
+            measured = tensor_of(parameter) if parameter is not None else None
+            held = check.at(measured) if measured is not None else None
+            is_sure = is_sure and (kind != INF or held is not None)
+            kind = kind if held is None else held
+            if kind != FINITE:
+                bad[index] = kind
+        return bad, is_sure
+
+    def nearest(self, bad: Kinds) -> int | None:
+        """Return the parameter nearest to the loss: of the module that was called last. None if all are unknown."""
+        known = [index for index in bad if index >= 0]
+        called = {module: number for number, module in enumerate(self.called)}
+        return max(known, key=lambda index: (self._order(index, called), index), default=None)
+
+    def path(self, index: int) -> str:
+        """Return the path of a parameter."""
+        return self._view.tree.parameters[index].path
+
+    def learning_rate(self, index: int) -> float | None:
+        """Return the learning rate of the parameter's group; None if it is unknown or on a device."""
+        parameter, optimizers = self._at(index), self._view.live_optimizers()
+        groups = (group for optimizer in optimizers for group in optimizer.param_groups)
+        for group, settings in zip(groups, itertools.chain(*read_groups(optimizers))):
+            if any(each is parameter for each in group["params"]):
+                return settings.learning_rate
+        return None
+
+    def _at(self, index: int) -> torch.Tensor | None:
+        references = self._view.tree.parameter_refs
+        return references[index]() if 0 <= index < len(references) else None
+
+    def _order(self, index: int, called: Mapping[int, int]) -> int:
+        # A module that is not called itself (the output projection of an attention) takes the order of its nearest
+        # called ancestor.
+        tree = self._view.tree
+        module = tree.parameters[index].module
+        while module not in called and module >= 0:
+            module = tree.modules[module].parent
+        return called.get(module, -1)
+
+
+def of_clipped(bad: Kinds, before: float | None, seen: Mapping[int, str]) -> tuple[Kinds, bool]:
+    """Return which gradients were not finite before clipping (those in `seen`, if any), and whether that is known.
+
+    Clipping multiplies by a threshold divided by the total norm. If the total is NaN, all gradients become NaN. If it is Inf,
+    gradients become zero, and NaN where they were Inf.
+    """
+    if seen:
+        return dict(seen), True
+    if before is None or math.isfinite(before):
+        return bad, True
+    return (bad, False) if math.isnan(before) else (dict.fromkeys(bad, INF), True)

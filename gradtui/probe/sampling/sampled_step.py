@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
 from typing import Any
 
 import torch
@@ -24,7 +23,7 @@ from gradtui.probe.autograd import (
 )
 from gradtui.probe.memory import MemoryAccountant
 from gradtui.probe.model import ModuleTree
-from gradtui.probe.sampling.parameter_states import Classified, ParameterFacts, classify
+from gradtui.probe.sampling.parameter_states import Classified, classify
 from gradtui.probe.torch_private.graph_depth import TooDeepError
 from gradtui.protocol.events import SavedBytesMeasured
 from gradtui.protocol.vocabulary import GradMode, ParameterState, StateReason
@@ -82,26 +81,17 @@ class SampledStep:
 
     def saved_bytes(self, at: float, step: int) -> SavedBytesMeasured | None:
         """Return the bytes that the largest graph of the step saves, by module; None if there was no backward."""
-        if self._largest is None:
+        if (largest := self._largest) is None:
             return None
-        by_module = self._largest.by_module
-        indices = range(len(self.tree.modules))
-        rows = tuple([by_module.get(index, 0) for index in indices])
-        upstream = tuple(self._largest.upstream.get(index, -1) for index in indices)
-        regions = self._largest.regions
-        recomputed: tuple[int | None, ...] = ()
-        inputs: tuple[int, ...] = ()
-        if regions.recomputed:
-            recomputed = tuple(regions.recomputed.get(index, 0) for index in indices)
-            inputs = tuple(regions.inputs.get(index, 0) for index in indices)
+        regions, indices = largest.regions, range(len(self.tree.modules))
         return SavedBytesMeasured(
             at,
             step,
-            rows,
-            self._largest.total,
-            upstream,
-            recomputed,
-            inputs,
+            tuple([largest.by_module.get(index, 0) for index in indices]),
+            largest.total,
+            tuple([largest.upstream.get(index, -1) for index in indices]),
+            tuple([regions.recomputed.get(index, 0) for index in indices]) if regions.recomputed else (),
+            tuple([regions.inputs.get(index, 0) for index in indices]) if regions.recomputed else (),
             listing=self.tree.listing,
         )
 
@@ -129,7 +119,9 @@ class SampledStep:
         tree, owners = self.tree, self.tree.owners
         owner = owners_of(optimizers, stepped)
         letters, trainable, reasons = _begun(before, len(tree.parameters))
-        passing, only_evaluated = self._passing(evaluated), self._only_evaluated(evaluated, owner)
+        only_evaluated, passing = self._only_evaluated(evaluated, owner), None
+        if self.graphs is not None:
+            passing = FlowThrough(tree, self.graphs, self.trace.grad_modes, evaluated)
         for index, tensor in tree.live_parameters():
             trains = tensor.requires_grad
             trainable[index] = "1" if trains else "0"
@@ -143,12 +135,13 @@ class SampledStep:
             has_gradient = trains and tensor.grad is not None
             norm = norms.get(index) if has_gradient else None
             if norm:
-                # Only zero, finite or not matters. Fewer distinct values give more hits in the cache of `_letter`.
+                # Only zero, finite or not matters. Fewer distinct values give more hits in the cache of `classify`.
                 norm = 1.0 if math.isfinite(norm) else math.inf
             in_optimizer = own is not None or stepped is None
             passes, why = (None, StateReason.NONE) if trains or passing is None else passing.through(owners[index])
-            facts = trains, in_optimizer, has_gradient, norm, index in moved, passes, skipped
-            letter = letters[index] = _letter(facts, letters[index])
+            letter = letters[index] = classify(
+                letters[index], trains, in_optimizer, has_gradient, norm, index in moved, passes, skipped
+            )
             if letter == _UNREACHED and index in self._had_gradient:
                 why = StateReason.CLEARED
             elif letter == _MOVED:
@@ -167,12 +160,6 @@ class SampledStep:
         if found:
             found -= {tree.roots[tree.owners[index]] for index, each in tree.live_parameters() if id(each) in owner}
         return {module for module, root in enumerate(tree.roots) if root in found} if found else set()
-
-    def _passing(self, evaluated: Iterable[int]) -> FlowThrough | None:
-        """Return through which modules a gradient passes; None where no backward ran."""
-        if self.graphs is None:
-            return None
-        return FlowThrough(self.tree, self.graphs, self.trace.grad_modes, evaluated)
 
 
 _UNREACHED, _MOVED, _UNKNOWN = (
@@ -195,11 +182,6 @@ def _begun(before: Classified, count: int) -> tuple[list[str], list[str], list[s
     letters = before.letters if len(before.letters) == count else unknown
     reasons = before.reasons if len(before.reasons) == count else unknown
     return list(letters), list(unknown), list(reasons)
-
-
-@lru_cache(maxsize=256)
-def _letter(facts: tuple[bool, bool, bool, float | None, bool, bool | None, bool], before: str) -> str:
-    return classify(ParameterFacts(*facts), ParameterState(before)).value
 
 
 def sequence(outputs: Any) -> Sequence[Any]:

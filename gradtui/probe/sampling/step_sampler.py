@@ -19,7 +19,7 @@ from gradtui.probe.runtime import ProbeContext, SamplingSchedule, alone
 from gradtui.probe.sampling.first_sample import Extent, FirstSample
 from gradtui.probe.sampling.gradient_flow_reporter import GradientFlowReporter
 from gradtui.probe.sampling.gradient_path_requests import GradientPathRequests
-from gradtui.probe.sampling.parameter_state_reporter import ParameterStateReporter
+from gradtui.probe.sampling.parameter_states import ParameterStateReporter
 from gradtui.probe.sampling.sampled_step import SampledStep, owners_of, sequence
 from gradtui.probe.sampling.unregistered_modules import Unregistered
 from gradtui.probe.steps import DeviceTimes, PhaseTracker

@@ -11,8 +11,8 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from watched import watched
 
-from gradtui.probe.gradients import grad_histograms, grad_norms, grad_stats, sparse_gradients
-from gradtui.probe.gradients.sparse_gradients import norm_of_repeated, would_wait
+from gradtui.probe.gradients import grad_histograms, grad_norms, grad_stats
+from gradtui.probe.gradients.grad_norms import norm_of_repeated, would_wait
 from gradtui.protocol.commands import Watch
 from gradtui.protocol.events import GradientFiguresMeasured, GradientsMeasured
 
@@ -40,7 +40,7 @@ WAITS = {"_coalesce", "coalesce", "unique", "_unique2", "unique_consecutive", "n
 def test_the_norm_is_that_of_what_repeats_added_up(
     dtype: torch.dtype, piece: int, dimensions: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sparse_gradients, "PIECE_BYTES", piece)
+    monkeypatch.setattr(grad_norms, "PIECE_BYTES", piece)
     torch.manual_seed(0)
     indices = torch.randint(0, 4, (dimensions, 23))
     values = torch.randint(-3, 4, (23, 6)).to(dtype)

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 import pytest
 
-from gradtui.probe.sampling.parameter_states import ParameterFacts, classify
+from gradtui.probe.sampling.parameter_states import classify
 from gradtui.protocol.vocabulary import ParameterState as State
 
 
-def facts(**changes: object) -> ParameterFacts:
-    base: dict[str, object] = {
+def state(before: State = State.UNKNOWN, **changes: Any) -> State:
+    base: dict[str, Any] = {
         "trainable": True, "in_optimizer": True, "has_gradient": True, "norm": 1.0,
         "moved": False, "passing": None, "skipped": False,
     }  # fmt: skip
-    return ParameterFacts(**(base | changes))
+    return State(classify(before.value, **(base | changes)))
 
 
 TABLE = [
@@ -40,29 +41,25 @@ TABLE = [
 @pytest.mark.parametrize(("changes", "expected"), [row[1:] for row in TABLE], ids=[row[0] for row in TABLE])
 def test_table(changes: dict[str, object], expected: State) -> None:
     for before in State:
-        assert classify(facts(**changes), before) is expected
+        assert state(before, **changes) is expected
 
 
 def test_a_norm_that_was_not_read_leaves_the_letter() -> None:
-    assert classify(facts(norm=None), State.TRAINED) is State.TRAINED
-    assert classify(facts(norm=None), State.UNKNOWN) is State.UNKNOWN
+    assert state(State.TRAINED, norm=None) is State.TRAINED
+    assert state(State.UNKNOWN, norm=None) is State.UNKNOWN
 
 
 def test_a_frozen_parameter_of_which_nothing_is_known_keeps_what_was_known_while_frozen() -> None:
-    frozen = facts(trainable=False, norm=None, passing=None)
     for before in State:
         expected = before if before in (State.FLOW_THROUGH, State.CUT) else State.UNKNOWN
-        assert classify(frozen, before) is expected
+        assert state(before, trainable=False, norm=None, passing=None) is expected
 
 
 def test_every_state_but_the_unknown_one_comes_out_of_some_facts() -> None:
     reached = {
-        classify(
-            facts(
-                trainable=trainable, in_optimizer=owned, has_gradient=norm is not None, norm=norm, moved=moved, passing=passing,
-                skipped=skipped,
-            ),
-            State.UNKNOWN,
+        state(
+            trainable=trainable, in_optimizer=owned, has_gradient=norm is not None, norm=norm, moved=moved, passing=passing,
+            skipped=skipped,
         )
         for trainable, owned, norm, moved, passing, skipped in itertools.product(
             (True, False), (True, False), (None, 0.0, 1.0, math.nan), (True, False), (None, True, False), (True, False)

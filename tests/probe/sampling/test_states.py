@@ -21,8 +21,7 @@ from gradtui.probe.autograd.gradient_flow import GraphsOfStep
 from gradtui.probe.autograd.graph_summary import HiddenRegion
 from gradtui.probe.model.tree_builder import build
 from gradtui.probe.runtime import ProbeContext, RunClock
-from gradtui.probe.sampling.parameter_state_reporter import ParameterStateReporter
-from gradtui.probe.sampling.parameter_states import Classified
+from gradtui.probe.sampling.parameter_states import Classified, ParameterStateReporter
 from gradtui.protocol.events import ParametersClassified
 from gradtui.protocol.vocabulary import Reach, StateReason
 from gradtui.text import frontier_sentence, state_reason
