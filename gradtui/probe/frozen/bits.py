@@ -23,11 +23,9 @@ _PIECE = PIECE_BYTES // 8
 _ELEMENTS = 64
 """Elements per tensor in a sample of a few."""
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_FACTOR = 6364136223846793005
 _Key = TypeVar("_Key")
 _PLAIN = (torch.Tensor, nn.Parameter)
-
-Checksum = bytes | torch.Tensor
-"""A digest, or one int64 number on a device."""
 
 
 class Bits(NamedTuple):
@@ -47,7 +45,7 @@ class BitSample(Generic[_Key]):
     def __init__(self, tensors: Iterable[tuple[_Key, torch.Tensor]], *, few: bool = False) -> None:
         self._known: dict[_Key, Bits] = {}
         """Bits on the host."""
-        read = few_elements if few else Checksums().of
+        read = few_elements if few else checksum
         pairs = list(tensors)
         room = devices_with_room(tensor for _, tensor in pairs)
         groups: dict[tuple[torch.device, torch.dtype], list[tuple[_Key, torch.Tensor]]] = {}
@@ -102,51 +100,38 @@ class BitSample(Generic[_Key]):
         }
 
 
-class Checksums:
-    """Computes the checksums of many tensors in turn. The buffers this needs on a device live as long as this object."""
+def checksum(tensor: torch.Tensor) -> bytes | torch.Tensor | None:
+    """Return a digest, or one int64 number on a device.
 
-    def __init__(self) -> None:
-        self._weights: dict[torch.device, torch.Tensor] = {}
-
-    def of(self, tensor: torch.Tensor) -> Checksum | None:
-        """Return the checksum; None for a layout whose bits cannot be read, and while a CUDA graph is captured."""
-        if tensor.is_meta or (tensor.is_cuda and is_capturing()):
-            return None
-        try:
-            if type(tensor) in _PLAIN and tensor.is_cpu and tensor.is_contiguous():
-                return _digest(tensor)
-            with torch.no_grad():
-                return self._of_any(tensor.detach())
-        except (RuntimeError, NotImplementedError, TypeError):
-            return None
-
-    def _of_any(self, data: torch.Tensor) -> Checksum | None:
-        data = torch.view_as_real(data.resolve_conj()) if data.is_complex() else data
-        if not data.is_contiguous():
-            data = data.permute(sorted(range(data.dim()), key=data.stride, reverse=True)).contiguous()
-        return _digest(data) if type(data) in _PLAIN and data.is_cpu else self._weighted(data.view(-1))
-
-    def _weighted(self, flat: torch.Tensor) -> torch.Tensor:
-        offset = flat.storage_offset() * flat.element_size()
-        kind = torch.int32 if flat.nbytes % 4 == 0 and offset % 4 == 0 else torch.uint8
-        weights = self._weights.get(flat.device)
-        if weights is None:
-            weights = self._weights[flat.device] = _weights(flat.device)
-        total = torch.zeros(1, dtype=torch.int64, device=flat.device)
-        for piece in torch.split(flat.view(kind), _PIECE):
-            # Odd factors, so that no word is multiplied by zero; int64 wraps around.
-            total = total * _FACTOR + (piece.to(torch.int64) * weights[: piece.numel()]).sum()
-        return total
+    None for a layout whose bits cannot be read, and while a CUDA graph is captured.
+    """
+    if tensor.is_meta or (tensor.is_cuda and is_capturing()):
+        return None
+    try:
+        if type(tensor) in _PLAIN and tensor.is_cpu and tensor.is_contiguous():
+            return _digest(tensor)
+        with torch.no_grad():
+            data = tensor.detach()
+            data = torch.view_as_real(data.resolve_conj()) if data.is_complex() else data
+            if not data.is_contiguous():
+                data = data.permute(sorted(range(data.dim()), key=data.stride, reverse=True)).contiguous()
+            return _digest(data) if type(data) in _PLAIN and data.is_cpu else weighted_sum(data.view(-1))
+    except (RuntimeError, NotImplementedError, TypeError):
+        return None
 
 
-_FACTOR = 6364136223846793005
-
-
-def _weights(device: torch.device) -> torch.Tensor:
-    """Return odd pseudorandom numbers, the same ones every time."""
-    weights = torch.arange(1, _PIECE + 1, dtype=torch.int64, device=device) * _FACTOR
+def weighted_sum(flat: torch.Tensor) -> torch.Tensor:
+    """Return the sum of the 32-bit words of a 1-D tensor, each multiplied by an odd pseudorandom number; int64 wraps around."""
+    offset = flat.storage_offset() * flat.element_size()
+    words = flat.view(torch.int32 if flat.nbytes % 4 == 0 and offset % 4 == 0 else torch.uint8)
+    weights = torch.arange(1, min(_PIECE, words.numel()) + 1, dtype=torch.int64, device=flat.device) * _FACTOR
     weights = (weights ^ (weights >> 29)) * -4658895280553007687
-    return (weights ^ (weights >> 32)) | 1
+    # Odd, so that no word is multiplied by zero.
+    weights = (weights ^ (weights >> 32)) | 1
+    total = torch.zeros(1, dtype=torch.int64, device=flat.device)
+    for piece in torch.split(words, _PIECE):
+        total = total * _FACTOR + (piece.to(torch.int64) * weights[: piece.numel()]).sum()
+    return total
 
 
 def _digest(tensor: torch.Tensor) -> bytes | None:

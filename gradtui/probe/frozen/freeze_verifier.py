@@ -44,25 +44,22 @@ def within_steps(steps: int) -> str:
     return f"written within the last {steps} steps"
 
 
-@dataclass(eq=False)
 class _Held:
-    """One frozen tensor, with its version counter at the freeze."""
+    """One frozen tensor: a parameter, or a running statistic."""
 
-    tensor: weakref.ref[torch.Tensor]
-    path: str
-    version: int
-    shared: bool
-    """Other tensors, which may be trained, share its version counter."""
-    is_statistic: bool
-    """It is a running statistic, not a parameter."""
-    enforced: bool
-    """It is frozen again if the script makes it trainable. Otherwise it is only verified, and only while it is frozen."""
-    seen: int
-    """The version counter at the last check."""
-    cause: str | None = None
-    """What ran when its version counter was first found to have changed."""
-    reported: bool = False
-    """Its change has been reported."""
+    def __init__(self, path: str, tensor: torch.Tensor, *, is_statistic: bool = False) -> None:
+        self.path, self.is_statistic = path, is_statistic
+        self.tensor = weakref.ref(tensor)
+        self.version = self.seen = version_of(tensor)
+        """Its version counter at the freeze, and at the last check."""
+        self.shared = shares_version(tensor)
+        """Other tensors, which may be trained, share its version counter."""
+        self.enforced = not is_statistic
+        """It is frozen again if the script makes it trainable. Otherwise it is only verified, and only while it is frozen."""
+        self.cause: str | None = None
+        """What ran when its version counter was first found to have changed."""
+        self.reported = False
+        """Its change has been reported."""
 
 
 @dataclass(frozen=True)
@@ -90,8 +87,11 @@ class Freeze:
         self.since_step = step
         self.is_young = True
         """It has not been verified yet."""
-        self.held = [_as_it_is(path, tensor) for path, tensor in tensors]
-        self.held += [_as_it_is(path, buffer, is_statistic=True) for path, buffer in _statistics_of(statistics)]
+        self.held = [_Held(path, tensor) for path, tensor in tensors]
+        for path, module in statistics:
+            for name, buffer in module.named_buffers(path, recurse=False):
+                if buffer.layout is torch.strided and not buffer.is_inference():
+                    self.held.append(_Held(name, buffer, is_statistic=True))
         self._at_freeze = _checksums(self.held)
         self._now: BitSample[_Held] | None = None
         """Current checksums that a device has not returned yet."""
@@ -217,9 +217,8 @@ class FreezeVerifier:
 
     def has_gradient(self) -> bool:
         """Return whether a frozen parameter has a gradient, which an optimizer would apply. Called at every step."""
-        for reference in self._owned:
-            tensor = reference()
-            if tensor is not None and tensor.grad is not None:
+        for reference in self._owned:  # noqa: SIM110 - a generator would be called once more for each parameter
+            if (tensor := reference()) is not None and tensor.grad is not None:
                 return True
         return False
 
@@ -263,17 +262,3 @@ def _checksums(tensors: Iterable[_Held]) -> BitSample[_Held]:
     # A dispatch or function mode of the script would receive gradtui's operations.
     listed = () if operations_are_observed() else tensors
     return BitSample((held, tensor) for held in listed if (tensor := held.tensor()) is not None)
-
-
-def _as_it_is(path: str, tensor: torch.Tensor, *, is_statistic: bool = False) -> _Held:
-    version = version_of(tensor)
-    shared = shares_version(tensor)
-    return _Held(weakref.ref(tensor), path, version, shared, is_statistic, not is_statistic, seen=version)
-
-
-def _statistics_of(modules: Iterable[tuple[str, nn.Module]]) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield (path, buffer) of the running statistics of these modules."""
-    for path, module in modules:
-        for name, buffer in module.named_buffers(path, recurse=False):
-            if buffer.layout is torch.strided and not buffer.is_inference():
-                yield name, buffer

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from gradtui.probe.frozen import Freeze, Verdict, bits
-from gradtui.probe.frozen.bits import Bits, BitSample, Checksums
+from gradtui.probe.frozen.bits import Bits, BitSample, checksum, weighted_sum
 from gradtui.probe.torch_private.host_copy import HostCopy
 
 KINDS = [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int8, torch.complex64]
@@ -18,8 +18,8 @@ KINDS = [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int8
 def of(tensor: torch.Tensor, *, as_device: bool) -> bytes | int:
     if as_device:
         flat = torch.view_as_real(tensor).view(-1) if tensor.is_complex() else tensor.view(-1)
-        return int(Checksums()._weighted(flat).item())
-    found = Checksums().of(tensor)
+        return int(weighted_sum(flat).item())
+    found = checksum(tensor)
     assert isinstance(found, bytes)
     return found
 
@@ -54,16 +54,16 @@ def test_any_change_of_one_element_changes_the_checksum(as_device: bool) -> None
 def test_memory_that_cannot_be_read_has_no_checksum() -> None:
     emptied = torch.ones(4)
     emptied.untyped_storage().resize_(0)
-    assert Checksums().of(emptied) is None
-    assert Checksums().of(torch.ones(4, device="meta")) is None
-    assert Checksums().of(torch.ones(4).to_sparse()) is None
-    assert Checksums().of(torch.empty(0)) == b""
+    assert checksum(emptied) is None
+    assert checksum(torch.ones(4, device="meta")) is None
+    assert checksum(torch.ones(4).to_sparse()) is None
+    assert checksum(torch.empty(0)) == b""
 
 
 def test_a_view_in_another_order_has_the_checksum_of_its_memory() -> None:
     values = torch.arange(6.0).view(2, 3)
-    assert Checksums().of(values.t()) == Checksums().of(values)
-    assert Checksums().of(values[:, :2]) == Checksums().of(values[:, :2].clone())
+    assert checksum(values.t()) == checksum(values)
+    assert checksum(values[:, :2]) == checksum(values[:, :2].clone())
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> list[HostCopy]:
             copies.append(self)
 
     monkeypatch.setattr(bits, "HostCopy", Late)
-    monkeypatch.setattr(bits, "_digest", lambda tensor: Checksums()._weighted(tensor.view(-1)))
+    monkeypatch.setattr(bits, "_digest", lambda tensor: bits.weighted_sum(tensor.view(-1)))
     return copies
 
 
@@ -86,14 +86,13 @@ def test_checksums_of_a_device_are_kept_on_the_host_only(
     device: list[HostCopy], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     on_device: list[weakref.ref[torch.Tensor]] = []
-    weighted = Checksums._weighted
 
-    def noted(self: Checksums, flat: torch.Tensor) -> torch.Tensor:
-        total = weighted(self, flat)
+    def noted(flat: torch.Tensor) -> torch.Tensor:
+        total = weighted_sum(flat)
         on_device.append(weakref.ref(total))
         return total
 
-    monkeypatch.setattr(Checksums, "_weighted", noted)
+    monkeypatch.setattr(bits, "weighted_sum", noted)
     tensors = [(index, torch.full((5,), float(index))) for index in range(4)]
     before = BitSample(tensors)
     assert len(on_device) == 4

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from watched import watched
 
 from gradtui.probe.frozen import DriftDetector, Freeze, Verdict, bits
-from gradtui.probe.frozen.bits import BitSample, Checksums
+from gradtui.probe.frozen.bits import BitSample, weighted_sum
 from gradtui.probe.gradients import grad_norm_collector, grad_norms, grad_stats, nonfinite
 from gradtui.probe.memory.free_memory import PIECE_BYTES, has_room
 from gradtui.protocol.commands import PauseAtBadStep
@@ -105,7 +105,7 @@ def test_without_room_nothing_is_measured_and_that_is_counted(monkeypatch: pytes
 def test_no_operation_of_a_checksum_takes_more_than_a_piece() -> None:
     values = torch.ones(3 * MIB // 4 + 5)
     with Largest() as seen:
-        Checksums()._weighted(values)
+        weighted_sum(values)
     assert 0 < seen.elements * 8 <= PIECE_BYTES
 
 
