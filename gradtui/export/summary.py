@@ -11,14 +11,15 @@ from typing import Any
 
 from gradtui.atomic_file import write_atomically
 from gradtui.export import gradients
-from gradtui.export.interventions import freezes, interventions, refused
+from gradtui.protocol.codec import to_words
+from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.events import OutOfMemory
-from gradtui.protocol.vocabulary import BufferInfo, Phase
+from gradtui.protocol.vocabulary import Phase
 from gradtui.state.model_records import MODE_WORDS, model_labels, model_records, reported_tree
 from gradtui.state.reconciliation import reconcile
 from gradtui.state.run_state import CostRecord, ModelRecord, PhaseRecord, RunState
 from gradtui.state.selectors import norm_steps_of, unexplained_growth, unexplained_parts
-from gradtui.text import nonfinite_text, record_sentence, state_reason
+from gradtui.text import command_text, nonfinite_text, record_sentence, state_reason
 
 SCHEMA = 1
 
@@ -53,11 +54,11 @@ def summarise(state: RunState, *, dropped: int) -> dict[str, Any]:
         "bad_step": _bad_step(state),
         "modules": gradients.modules(state),
         "parameters": _parameters(state),
-        "buffers": [_buffer(info) for info in state.tree.buffers],
-        "freezes": freezes(state),
-        "interventions": interventions(state),
+        "buffers": [_entry(info, "path", "shape", "dtype", "bytes", "persistent") for info in state.tree.buffers],
+        "freezes": _freezes(state),
+        "interventions": _interventions(state),
         "interventions_dropped": state.intervention_count - len(state.interventions),
-        "refused": refused(state),
+        "refused": _refused(state),
         "out_of_memory": [_out_of_memory(event) for event in state.out_of_memory],
         "findings": [],
         "problems": {part: asdict(problem) for part, problem in state.problems.items()},
@@ -98,15 +99,7 @@ def _step_peak(state: RunState) -> dict[str, Any] | None:
         "bytes": step.peak,
         "phase": step.peak_phase.value,
         "module": _module_path(state, step.peak_module),
-        "holdings": [
-            {
-                "kind": holding.kind,
-                "module": _module_path(state, holding.module),
-                "bytes": holding.bytes,
-                "tensors": holding.tensors,
-            }
-            for holding in step.holdings
-        ],
+        "holdings": [asdict(holding) | {"module": _module_path(state, holding.module)} for holding in step.holdings],
     }
 
 
@@ -114,13 +107,7 @@ def _living_graphs(state: RunState) -> dict[str, Any] | None:
     graphs = state.graphs
     if graphs is None or not graphs.forwards:
         return None
-    return {
-        "step": graphs.step,
-        "forwards": graphs.forwards,
-        "at_least": graphs.at_least,
-        "since_step": graphs.since_step,
-        "bytes": graphs.bytes,
-    }
+    return _entry(graphs, "step", "forwards", "at_least", "since_step", "bytes")
 
 
 def _checkpointed(state: RunState) -> list[dict[str, Any]]:
@@ -135,6 +122,15 @@ def _checkpointed(state: RunState) -> list[dict[str, Any]]:
     ]
 
 
+def _entry(source: object, *names: str, **renamed: str) -> dict[str, Any]:
+    """Return attributes of an object as JSON-ready data, by their names; `renamed` has other keys for some of them."""
+    entry = {key: getattr(source, name) for key, name in [*zip(names, names), *renamed.items()]}
+    return {
+        key: list(value) if isinstance(value, tuple) else value.value if isinstance(value, Phase) else value
+        for key, value in entry.items()
+    }
+
+
 def _module_path(state: RunState, index: int) -> str | None:
     return state.tree.modules[index].path if index >= 0 else None
 
@@ -142,21 +138,13 @@ def _module_path(state: RunState, index: int) -> str | None:
 def _models(state: RunState) -> list[dict[str, Any]]:
     return [
         {
-            "name": record.name,
-            "type": record.type_name,
-            "current": record.current,
-            "evaluated_only": record.evaluated_only,
-            "part_of": record.part_of,
-            "parameters": record.parameters,
-            "trainable": record.trainable,
-            "measured_step": record.step,
-            "gradient_bytes": record.gradient_bytes,
-            "activation_bytes": record.activation_bytes,
-            "bucket_bytes": record.bucket_bytes,
+            **_entry(
+                record, "name", "current", "evaluated_only", "part_of", "parameters", "trainable", type="type_name"
+            ),
+            **_entry(record, "gradient_bytes", "activation_bytes", "bucket_bytes", measured_step="step"),
             "run_under": _run_under(record),
             "backward": {
-                "stops_at": list(record.stops),
-                "never_enters": list(record.never_entered),
+                **_entry(record, stops_at="stops", never_enters="never_entered"),
                 "in_words": record_sentence(state, record),
             },
         }
@@ -177,12 +165,9 @@ def _run_under(record: ModelRecord) -> dict[str, dict[str, int]] | None:
 def _optimizers(state: RunState) -> list[dict[str, Any]]:
     return [
         {
-            "type": optimizer.type_name,
+            **_entry(optimizer, "groups", "freed", "sharing", type="type_name"),
             "parameters": len(optimizer.parameters) + optimizer.unknown_parameters,
-            "groups": optimizer.groups,
             "steps": steps,
-            "freed": optimizer.freed,
-            "sharing": optimizer.sharing,
             "group_settings": _group_settings(state, index),
         }
         for index, (optimizer, steps) in enumerate(zip(state.optimizers, state.optimizer_steps))
@@ -248,30 +233,12 @@ def _parameters(state: RunState) -> list[dict[str, Any]]:
     return rows
 
 
-def _buffer(info: BufferInfo) -> dict[str, Any]:
-    return {
-        "path": info.path,
-        "shape": list(info.shape),
-        "dtype": info.dtype,
-        "bytes": info.bytes,
-        "persistent": info.persistent,
-    }
-
-
 def _out_of_memory(event: OutOfMemory) -> dict[str, Any]:
     return {
-        "number": event.number,
-        "step": event.step,
-        "seconds": event.at,
-        "device": event.device,
-        "message": event.message,
-        "requested_bytes": event.requested,
-        "phase": event.phase.value,
-        "module": event.module,
+        **_entry(event, "number", "step", "device", "message", "phase", "module", "whole", "file"),
+        **_entry(event, seconds="at", requested_bytes="requested"),
         "bytes": {**dict(event.categories), "total": event.total} if event.categories else None,
         "largest": [asdict(storage) for storage in event.largest],
-        "whole": event.whole,
-        "file": event.file,
     }
 
 
@@ -302,18 +269,9 @@ def _bad_step(state: RunState) -> dict[str, Any] | None:
     if event is None:
         return None
     return {
-        "step": event.step,
+        **_entry(event, "step", "value", "phase", "module", "until", "is_input", "parameter", "others", "exact"),
+        **_entry(event, seconds="at", last_finite_step="last_finite"),
         "earliest_step": event.earliest or event.step,
-        "seconds": event.at,
-        "value": event.value,
-        "phase": event.phase.value if event.phase is not None else None,
-        "last_finite_step": event.last_finite,
-        "module": event.module,
-        "until": event.until,
-        "is_input": event.is_input,
-        "parameter": event.parameter,
-        "others": event.others,
-        "exact": event.exact,
         "in_words": nonfinite_text(event),
     }
 
@@ -327,17 +285,46 @@ def _device_memory(state: RunState) -> dict[str, Any] | None:
         "scope": found.scope,
         "step": sample.step,
         "total": found.total,
-        "context": found.size("context"),
-        "outside": found.size("outside"),
-        "cached": found.size("cached"),
-        "rounding": found.size("rounding"),
-        "requested": sample.requested,
-        "allocated": sample.allocated,
-        "reserved": sample.reserved,
-        "requested_peak": sample.requested_peak,
-        "allocated_peak": sample.allocated_peak,
-        "reserved_peak": sample.reserved_peak,
-        "device_used": sample.device_used,
-        "device_total": sample.device_total,
+        **{name: found.size(name) for name in ("context", "outside", "cached", "rounding")},
+        **_entry(sample, "requested", "allocated", "reserved", "requested_peak", "allocated_peak", "reserved_peak"),
+        **_entry(sample, "device_used", "device_total"),
         "other_processes": found.other_processes,
     }
+
+
+def _freezes(state: RunState) -> dict[str, Any]:
+    """Return what commands hold frozen now."""
+    tree, found = state.tree, state.tree.freezes
+    return {
+        "frozen": [tree.parameters[index].path for index in found.frozen] if found else [],
+        "contending": [tree.parameters[index].path for index in found.contending] if found else [],
+        "added_to_optimizers": [
+            {"optimizer": optimizer.type_name, "own": optimizer.own, "added": list(optimizer.added)}
+            for optimizer in (state.extended.optimizers if state.extended else ())
+        ],
+        "trained_and_taken_out": list(state.extended.taken_out) if state.extended else [],
+        "holding_statistics": [tree.modules[index].path for index in found.holding] if found else [],
+    }
+
+
+def _interventions(state: RunState) -> list[dict[str, Any]]:
+    """The newest changes that were applied."""
+    return [
+        {
+            "step": event.step,
+            "seconds": event.at,
+            "text": event.text,
+            **to_words(event.command),
+            "trainable": event.command.trainable if isinstance(event.command, SetTrainable) else None,
+            "skipped": event.skipped,
+            "parameters": [path for changed in event.changed for path in changed.paths],
+        }
+        for event in state.interventions
+    ]
+
+
+def _refused(state: RunState) -> list[dict[str, Any]]:
+    """The newest commands that were not carried out."""
+    return [
+        {"step": event.step, "command": command_text(event.command), "reason": event.reason} for event in state.refused
+    ]
