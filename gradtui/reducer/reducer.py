@@ -6,19 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from gradtui.protocol import commands
 from gradtui.protocol import events as ev
-from gradtui.protocol.commands import (
-    FollowMicroSteps,
-    Intervention,
-    Pause,
-    PauseAtBadStep,
-    Resume,
-    RunSteps,
-    RunTo,
-    TraceGradient,
-    TraceStep,
-    Watch,
-)
 from gradtui.reducer import measured
 from gradtui.reducer.relisting import keep_records, relisted, relisted_history, relisted_optimizer, relisted_trace
 from gradtui.state.growth import GrowthWatch
@@ -179,24 +168,24 @@ def _progress(state: RunState, event: ev.Progress) -> None:
 
 def _applied(state: RunState, event: ev.CommandApplied) -> None:
     state.pending.pop(event.command.id, None)
-    if isinstance(event.command, Intervention):
+    if isinstance(event.command, commands.Intervention):
         state.interventions.append(event)
         state.intervention_count += 1
         if len(state.interventions) > INTERVENTIONS_KEPT:
             del state.interventions[0]
-    if isinstance(event.command, FollowMicroSteps):
+    if isinstance(event.command, commands.FollowMicroSteps):
         state.micro_norms.on = event.command.on
-    if isinstance(event.command, TraceGradient):
+    if isinstance(event.command, commands.TraceGradient):
         state.tree.followed.add(event.command.path)
-    if isinstance(event.command, PauseAtBadStep):
+    if isinstance(event.command, commands.PauseAtBadStep):
         state.pauses_at_bad_step = event.command.on
-    if isinstance(event.command, (TraceStep, TraceGradient, Watch)):
+    if isinstance(event.command, (commands.TraceStep, commands.TraceGradient, commands.Watch)):
         # A separate event carries the result.
         return
-    if isinstance(event.command, (Pause, Resume, RunSteps, RunTo)):
+    if isinstance(event.command, (commands.Pause, commands.Resume, commands.RunSteps, commands.RunTo)):
         # A separate event (`PauseChanged`) says that the run holds or continues.
-        state.single_steps = isinstance(event.command, RunSteps)
-        state.runs_to = event.command.step if isinstance(event.command, RunTo) else None
+        state.single_steps = isinstance(event.command, commands.RunSteps)
+        state.runs_to = event.command.step if isinstance(event.command, commands.RunTo) else None
         return
     state.note(event, "applied", event.text)
 

@@ -4,27 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Command, SetTrainable, TrainOnly
-from gradtui.protocol.events import (
-    CommandApplied,
-    CommandRejected,
-    DeviceSampled,
-    Event,
-    FreezeStateChanged,
-    GradientFlowMeasured,
-    GradientPathFound,
-    GraphsAlive,
-    GroupsRead,
-    MemoryMeasured,
-    NonFiniteFound,
-    OptimizersExtended,
-    OptimizerStateRead,
-    OutOfMemory,
-    RunEnded,
-    RunStarted,
-    SavedBytesMeasured,
-    StepMemoryProfiled,
-)
 from gradtui.protocol.histogram import GradientHistogram
 from gradtui.protocol.vocabulary import (
     BufferInfo,
@@ -54,7 +35,7 @@ class PhaseRecord:
     """Device time in the `device_steps` steps that were timed on a device."""
     device_steps: int = 0
     count: int = 0
-    last: MemoryMeasured | None = None
+    last: ev.MemoryMeasured | None = None
     peak: int | None = None
     """Highest total of all steps, in bytes."""
     peak_models: tuple[int, ...] = ()
@@ -68,8 +49,8 @@ class PhaseRecord:
 class Turn:
     """The last sampled step of one optimizer."""
 
-    reach: GradientFlowMeasured
-    saved: SavedBytesMeasured | None = None
+    reach: ev.GradientFlowMeasured
+    saved: ev.SavedBytesMeasured | None = None
     number: int = 0
     """Number of sampled steps up to and including this one."""
 
@@ -100,15 +81,15 @@ class TreeState:
     """The update ratios of each parameter over the steps that measured them."""
     histograms: dict[int, tuple[int, GradientHistogram]] = field(default_factory=dict)
     """By parameter: the step and the newest histogram of its gradient, for the parameters watched last."""
-    chains: dict[str, GradientPathFound] = field(default_factory=dict)
+    chains: dict[str, ev.GradientPathFound] = field(default_factory=dict)
     """By path: the path of the gradient to it, for the newest requests."""
-    optimizer_state: dict[str, OptimizerStateRead] = field(default_factory=dict)
+    optimizer_state: dict[str, ev.OptimizerStateRead] = field(default_factory=dict)
     """By path: the size of its optimizer state, for the newest requests."""
     followed: set[str] = field(default_factory=set)
     """Paths with an unanswered request for the path of the gradient."""
-    saved: SavedBytesMeasured | None = None
+    saved: ev.SavedBytesMeasured | None = None
     """The last measurement of each model, which may be from another optimizer's step (see `turns`)."""
-    reach: GradientFlowMeasured | None = None
+    reach: ev.GradientFlowMeasured | None = None
     """How far the gradient comes, combined like `saved`."""
     steps: tuple[int, ...] = ()
     """Per model: the step of its values in `saved` and `reach`."""
@@ -118,7 +99,7 @@ class TreeState:
     """By index of the optimizer, the newest last."""
     measured: int = 0
     """Number of sampled steps that `turns` has received."""
-    freezes: FreezeStateChanged | None = None
+    freezes: ev.FreezeStateChanged | None = None
     """The freezes of commands; None if there are none."""
     checkpointed: frozenset[int] = frozenset()
     """Indexes of the modules that commands have checkpointed."""
@@ -268,8 +249,8 @@ class RunState:
     """The state of the whole run. `version` grows with every event, so that a panel can detect that nothing changed."""
 
     version: int = 0
-    started: RunStarted | None = None
-    ended: RunEnded | None = None
+    started: ev.RunStarted | None = None
+    ended: ev.RunEnded | None = None
     seconds: float = 0.0
     step: int = 0
     """As of the newest `Progress`, like `micro_steps`. Other events may refer to later steps."""
@@ -295,7 +276,7 @@ class RunState:
     clip_thresholds: Series = field(default_factory=Series)
     """`clipped_at` over steps."""
     norm_summary: NormSummary = field(default_factory=NormSummary)
-    bad_step: NonFiniteFound | None = None
+    bad_step: ev.NonFiniteFound | None = None
     """Where NaN or Inf appeared first; never replaced."""
     pauses_at_bad_step: bool = False
     """The run is to be held at the next step with NaN or Inf."""
@@ -308,37 +289,37 @@ class RunState:
     models: dict[int, ModelRecord] = field(default_factory=dict)
     """By number: models of earlier lists; `model_records` combines them with the present ones."""
     optimizers: tuple[OptimizerInfo, ...] = ()
-    extended: OptimizersExtended | None = None
+    extended: ev.OptimizersExtended | None = None
     """The parameters that commands have added to the optimizers; None if there are none."""
     groups_since: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
     """By index of optimizer and group: its settings are in use since a step between these two, both included."""
-    groups: GroupsRead | None = None
+    groups: ev.GroupsRead | None = None
     """The last reading of the parameter groups' settings, such as learning rates."""
     optimizer_steps: list[int] = field(default_factory=list)
     phases: dict[Phase, PhaseRecord] = field(default_factory=lambda: {phase: PhaseRecord() for phase in Phase})
-    device: DeviceSampled | None = None
+    device: ev.DeviceSampled | None = None
     cost: CostRecord = field(default_factory=CostRecord)
     pending: dict[int, Command] = field(default_factory=dict)
     """Commands submitted by this viewer and not yet answered, by id."""
-    interventions: list[CommandApplied] = field(default_factory=list)
+    interventions: list[ev.CommandApplied] = field(default_factory=list)
     """The newest applied interventions, whoever requested them."""
     intervention_count: int = 0
     """Number of all interventions so far."""
-    refused: list[CommandRejected] = field(default_factory=list)
+    refused: list[ev.CommandRejected] = field(default_factory=list)
     """The newest commands that were not carried out."""
     log: list[LogEntry] = field(default_factory=list)
     """The newest entries."""
     log_count: int = 0
     """Number of all entries so far."""
-    traced: StepMemoryProfiled | None = None
+    traced: ev.StepMemoryProfiled | None = None
     """The last step of these models whose memory was profiled."""
     unexplained_first: int | None = None
     """Bytes in no category at the end of the first optimizer step; None before that."""
-    graphs: GraphsAlive | None = None
+    graphs: ev.GraphsAlive | None = None
     """The newest event about graphs that are alive although no backward of the step reached them."""
     growth: GrowthWatch = field(default_factory=GrowthWatch)
     """Detects that memory at the end of a step keeps growing."""
-    out_of_memory: list[OutOfMemory] = field(default_factory=list)
+    out_of_memory: list[ev.OutOfMemory] = field(default_factory=list)
     """The failed allocations that the probe reported: at most a few dozen."""
     schedule_failed: bool = False
     """The run was stopped because it could not follow its schedule."""
@@ -347,7 +328,7 @@ class RunState:
     problems: dict[str, Problem] = field(default_factory=dict)
     """Parts of gradtui that failed, and how."""
 
-    def note(self, event: Event, kind: str, text: str) -> None:
+    def note(self, event: ev.Event, kind: str, text: str) -> None:
         """Add an entry to the log: what the user should read later."""
         self.log.append(LogEntry(event.at, event.step, kind, text))
         self.log_count += 1

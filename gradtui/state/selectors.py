@@ -8,14 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from itertools import accumulate
 
-from gradtui.protocol.commands import (
-    Pause,
-    Resume,
-    RunSteps,
-    RunTo,
-    StopTraining,
-    TrainOnly,
-)
+from gradtui.protocol.commands import Pause, Resume, RunSteps, RunTo, StopTraining, TrainOnly
 from gradtui.protocol.events import CommandApplied
 from gradtui.protocol.vocabulary import PROBLEM_STATES, MemoryBytes, ModuleInfo, ParameterState, Phase
 from gradtui.state.run_state import PhaseRecord, RunState, TreeState

@@ -8,17 +8,7 @@ from typing import Literal
 from textual.app import App
 
 from gradtui.protocol import commands
-from gradtui.protocol.events import (
-    CommandApplied,
-    CommandRejected,
-    Event,
-    FreezeVerified,
-    NonFiniteFound,
-    OutOfMemory,
-    ReceiptTaken,
-    RunEnded,
-    ScheduleNoted,
-)
+from gradtui.protocol import events as ev
 from gradtui.state.run_state import RunState
 from gradtui.text import nonfinite_text, oom_place
 from gradtui.tui.screens.dashboard import Dashboard
@@ -47,24 +37,24 @@ class Announcement:
     severity: Literal["information", "warning", "error"] = "information"
 
 
-def announcement(state: RunState, event: Event) -> Announcement | None:
+def announcement(state: RunState, event: ev.Event) -> Announcement | None:
     """Return the notification for an event that was just applied to the state, None if there is none."""
-    if isinstance(event, CommandRejected):
+    if isinstance(event, ev.CommandRejected):
         # The log also says which command was refused, which the event alone does not.
         text = next((entry.text for entry in reversed(state.log) if entry.kind == "rejected"), event.reason)
         return Announcement(text, "Refused", "warning")
-    if isinstance(event, FreezeVerified) and event.moved:
+    if isinstance(event, ev.FreezeVerified) and event.moved:
         return Announcement(f"{event.moved[0]} moved while frozen", severity="error")
-    if isinstance(event, NonFiniteFound) and (event.number == 1 or event.holds):
+    if isinstance(event, ev.NonFiniteFound) and (event.number == 1 or event.holds):
         words = nonfinite_text(event, with_hold=True)
         return Announcement(words[0].upper() + words[1:], severity="error")
-    if isinstance(event, ScheduleNoted):
+    if isinstance(event, ev.ScheduleNoted):
         return Announcement(event.text, "Schedule", "error" if event.failed else "warning")
-    if isinstance(event, ReceiptTaken):
+    if isinstance(event, ev.ReceiptTaken):
         return Announcement(event.text, severity="information" if event.held else "warning")
-    if isinstance(event, CommandApplied) and isinstance(event.command, _ANSWERED):
+    if isinstance(event, ev.CommandApplied) and isinstance(event.command, _ANSWERED):
         return Announcement(event.text)
-    if isinstance(event, OutOfMemory) and event.categories:
+    if isinstance(event, ev.OutOfMemory) and event.categories:
         return Announcement(f"{oom_place(event)}; v lists what used it", severity="error")
     return None
 
@@ -75,12 +65,12 @@ class EventNotifier:
     def __init__(self, app: App[str], state: RunState, dashboard: Dashboard) -> None:
         self._app, self._state, self._dashboard = app, state, dashboard
 
-    def announce(self, event: Event) -> None:
+    def announce(self, event: ev.Event) -> None:
         """Notify the user about an event that was just applied, if needed, and update the dialogs that depend on it."""
-        if isinstance(event, CommandRejected):
+        if isinstance(event, ev.CommandRejected):
             if isinstance(event.command, commands.TraceStep):
                 self._close_step_dialog()
-        elif isinstance(event, RunEnded):
+        elif isinstance(event, ev.RunEnded):
             self._change_leave_dialog()
             if event.error is not None:
                 self._dashboard.show_panel("output")

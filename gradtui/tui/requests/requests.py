@@ -7,29 +7,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from gradtui.protocol.commands import (
-    Command,
-    FollowMicroSteps,
-    Pause,
-    PauseAtBadStep,
-    Resume,
-    RunSteps,
-    SaveAllocatorSnapshot,
-    SetCheckpointing,
-    SetMode,
-    SetTrainable,
-    StopTraining,
-    TraceGradient,
-    TraceStep,
-    Undo,
-    VerifyFreeze,
-    ZeroGradients,
-)
+from gradtui.protocol import commands
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import RunStatus, run_status, subtree, trainable_wish
 from gradtui.tui.tree import buffer_at, row_path
 
-Make = Callable[[int], Command]
+Make = Callable[[int], commands.Command]
 """Makes a command from its id."""
 
 
@@ -59,7 +42,7 @@ class Request:
             applied. Receives the row if `needs` names one.
     """
 
-    command: Callable[..., Command]
+    command: Callable[..., commands.Command]
     needs: Needs = "run"
     toggle_of: Callable[..., bool | Refusal] | None = None
 
@@ -118,13 +101,13 @@ def _is_trained(state: RunState, row: int) -> bool | Refusal:
 
 def _is_checkpointed(state: RunState, module: int) -> bool:
     path = state.tree.modules[module].path
-    pending = [c.on for c in state.pending.values() if isinstance(c, SetCheckpointing) and c.path == path]
+    pending = [c.on for c in state.pending.values() if isinstance(c, commands.SetCheckpointing) and c.path == path]
     return pending[-1] if pending else module in state.tree.checkpointed
 
 
 def _is_in_training_mode(state: RunState, module: int) -> bool | Refusal:
     path = state.tree.modules[module].path
-    pending = [c.training for c in state.pending.values() if isinstance(c, SetMode) and c.path == path]
+    pending = [c.training for c in state.pending.values() if isinstance(c, commands.SetMode) and c.path == path]
     known = state.tree.reach.training if state.tree.reach is not None else ""
     if not pending and module >= len(known):
         return Refusal("Whether it is in training or in eval mode is not known before the first step.")
@@ -136,31 +119,33 @@ def _is_paused(state: RunState) -> bool:
 
 
 def _pauses_at_bad_step(state: RunState) -> bool:
-    pending = [c.on for c in state.pending.values() if isinstance(c, PauseAtBadStep)]
+    pending = [c.on for c in state.pending.values() if isinstance(c, commands.PauseAtBadStep)]
     return pending[-1] if pending else state.pauses_at_bad_step
 
 
 def _follows_micro_steps(state: RunState) -> bool:
-    pending = [c.on for c in state.pending.values() if isinstance(c, FollowMicroSteps)]
+    pending = [c.on for c in state.pending.values() if isinstance(c, commands.FollowMicroSteps)]
     return pending[-1] if pending else state.micro_norms.on
 
 
 REQUESTS: dict[str, Request] = {
-    "toggle_trainable": Request(SetTrainable, "parameters", toggle_of=_is_trained),
-    "freeze_dropping": Request(partial(SetTrainable, trainable=False, state="drop"), "parameters"),
-    "freeze_offloading": Request(partial(SetTrainable, trainable=False, state="offload"), "parameters"),
-    "verify_freezes": Request(VerifyFreeze),
-    "toggle_checkpointing": Request(SetCheckpointing, "module", toggle_of=_is_checkpointed),
-    "toggle_mode": Request(SetMode, "module", toggle_of=_is_in_training_mode),
-    "pause": Request(lambda number, pauses: Pause(number) if pauses else Resume(number), toggle_of=_is_paused),
-    "pause_at_bad_step": Request(PauseAtBadStep, toggle_of=_pauses_at_bad_step),
-    "run_one_step": Request(RunSteps),
-    "trace_step": Request(TraceStep),
-    "save_snapshot": Request(SaveAllocatorSnapshot),
-    "follow_micro_steps": Request(FollowMicroSteps, toggle_of=_follows_micro_steps),
-    "zero_gradients": Request(ZeroGradients),
-    "stop_training": Request(StopTraining),
-    "undo": Request(Undo),
+    "toggle_trainable": Request(commands.SetTrainable, "parameters", toggle_of=_is_trained),
+    "freeze_dropping": Request(partial(commands.SetTrainable, trainable=False, state="drop"), "parameters"),
+    "freeze_offloading": Request(partial(commands.SetTrainable, trainable=False, state="offload"), "parameters"),
+    "verify_freezes": Request(commands.VerifyFreeze),
+    "toggle_checkpointing": Request(commands.SetCheckpointing, "module", toggle_of=_is_checkpointed),
+    "toggle_mode": Request(commands.SetMode, "module", toggle_of=_is_in_training_mode),
+    "pause": Request(
+        lambda number, pauses: commands.Pause(number) if pauses else commands.Resume(number), toggle_of=_is_paused
+    ),
+    "pause_at_bad_step": Request(commands.PauseAtBadStep, toggle_of=_pauses_at_bad_step),
+    "run_one_step": Request(commands.RunSteps),
+    "trace_step": Request(commands.TraceStep),
+    "save_snapshot": Request(commands.SaveAllocatorSnapshot),
+    "follow_micro_steps": Request(commands.FollowMicroSteps, toggle_of=_follows_micro_steps),
+    "zero_gradients": Request(commands.ZeroGradients),
+    "stop_training": Request(commands.StopTraining),
+    "undo": Request(commands.Undo),
 }
 """By the id of its action: each request that one key sends."""
 
@@ -168,7 +153,7 @@ REQUESTS: dict[str, Request] = {
 def follow_gradient(state: RunState, row: int) -> Make | None:
     """Request the gradient path to a row; None if that is pending already, for a buffer, or after the run has ended."""
     path = row_path(state.tree, row)
-    asked = any(isinstance(c, TraceGradient) and c.path == path for c in state.pending.values())
+    asked = any(isinstance(c, commands.TraceGradient) and c.path == path for c in state.pending.values())
     if state.ended is not None or asked or buffer_at(state.tree, row) is not None:
         return None
-    return lambda number: TraceGradient(number, path)
+    return lambda number: commands.TraceGradient(number, path)
