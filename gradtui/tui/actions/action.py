@@ -58,14 +58,13 @@ class Action:
     in_palette: bool = True
     shown_key: str = ""
     """The key shown in the footer, if it is not the first one."""
-    method: str = ""
-    """The method that handles several actions and receives the id: `action_METHOD(id)`."""
+    call: str = ""
+    """The call of a method that handles several actions, in Textual's syntax: `zoom(0.5)`. Otherwise the method has the id."""
 
     @property
     def name(self) -> str:
         """The action in Textual's syntax, with the namespace if the app handles it."""
-        call = f"{self.method}('{self.id}')" if self.method else self.id
-        return f"app.{call}" if self.scope == "app" else call
+        return f"app.{self.id}" if self.scope == "app" else self.call or self.id
 
     @property
     def key_text(self) -> str:

@@ -1,6 +1,6 @@
 """The table of all user actions, from which the key bindings, footer, command palette and help are made.
 
-An action with the id `x` is the method `action_x` of the object that its scope names. Those that send a command are one method.
+An action with the id `x` is the method `action_x` of the object that its scope names, unless it has a `call`.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ def _request(
     id: str, keys: tuple[str, ...], title: str, help: str, label: str = "", footer: int = 0, mouse: str = ""
 ) -> Action:
     """An action that sends the command of the request of that name (`tui.requests.requests`)."""
-    return Action(id, keys, title, help, "Training", "dashboard", footer, label, mouse, method="request")
+    return Action(id, keys, title, help, "Training", "dashboard", footer, label, mouse, call=f"request('{id}')")
 
 
 def _question(id: str, keys: tuple[str, ...], title: str, help: str) -> Action:
     """An action that opens the form of that name (`tui.requests.questions`)."""
-    return Action(id, keys, title, help, "Training", "dashboard", method="ask")
+    return Action(id, keys, title, help, "Training", "dashboard", call=f"ask('{id}')")
 
 
 ACTIONS: tuple[Action, ...] = (

@@ -11,37 +11,45 @@ if TYPE_CHECKING:
 
 
 def _action(
-    id: str, keys: tuple[str, ...], title: str, help: str, label: str = "", mouse: str = "", shown: str = ""
+    id: str, keys: tuple[str, ...], title: str, help: str, call: str, label: str = "", mouse: str = "", shown: str = ""
 ) -> Action:
-    return Action(id, keys, title, help, "Plots", "plots", label=label, mouse=mouse, in_palette=False, shown_key=shown)
+    return Action(
+        id, keys, title, help, "Plots", "plots", label=label, mouse=mouse, in_palette=False, shown_key=shown, call=call
+    )
 
 
 PLOT_ACTIONS: tuple[Action, ...] = (
     _action(
         "next_view", ("tab",), "Next view",
         "Norm over steps, how far steps move the weights, how the elements of a gradient are spread, or norm by layer.",
-        "view", mouse="click on its name",
+        "turn(1)", "view", mouse="click on its name",
     ),
-    _action("previous_view", ("shift+tab",), "View before", "The same, the other way round."),
-    _action("row_up", ("up", "k"), "Row above", "Show the row above of the tree."),
-    _action("row_down", ("down", "j"), "Row below", "Show the row below of the tree.", "row", shown=UP_DOWN),
-    _action("pan_back", ("left",), "Earlier", "Earlier steps, or layers."),
-    _action("pan_on", ("right",), "Later", "Later steps, or layers.", "pan", shown=LEFT_RIGHT),
-    _action("zoom_in", ("plus", "equals_sign"), "Zoom in", "Fewer steps, or layers.", "zoom", shown=PLUS_MINUS),
-    _action("zoom_out", ("minus",), "Zoom out", "More of them."),
-    _action("zoom_none", ("0",), "All steps", "Everything that is kept.", "all"),
-    _action("oldest", ("home",), "Oldest", "As many, from the first on."),
-    _action("newest", ("end",), "Newest", "As many, up to the newest, and on with the run.", "newest"),
-    _action("change_scale", ("l",), "Log or linear", "A logarithmic or a linear axis.", "scale"),
+    _action("previous_view", ("shift+tab",), "View before", "The same, the other way round.", "turn(-1)"),
+    _action("row_up", ("up", "k"), "Row above", "Show the row above of the tree.", "go(-1)"),
+    _action("row_down", ("down", "j"), "Row below", "Show the row below of the tree.", "go(1)", "row", shown=UP_DOWN),
+    _action("pan_back", ("left",), "Earlier", "Earlier steps, or layers.", "move('panned', -1)"),
+    _action("pan_on", ("right",), "Later", "Later steps, or layers.", "move('panned', 1)", "pan", shown=LEFT_RIGHT),
+    _action(
+        "zoom_in", ("plus", "equals_sign"), "Zoom in", "Fewer steps, or layers.",
+        "move('zoomed', 0.5)", "zoom", shown=PLUS_MINUS,
+    ),
+    _action("zoom_out", ("minus",), "Zoom out", "More of them.", "move('zoomed', 2.0)"),
+    _action("zoom_none", ("0",), "All steps", "Everything that is kept.", "zoom_none", "all"),
+    _action("oldest", ("home",), "Oldest", "As many, from the first on.", "move('at_start')"),
+    _action("newest", ("end",), "Newest", "As many, up to the newest, and on with the run.", "newest", "newest"),
+    _action("change_scale", ("l",), "Log or linear", "A logarithmic or a linear axis.", "change('change_scale')", "scale"),
     _action(
         "smooth", ("w",), "Smooth",
         "A moving average over the faint curve: 0.6, 0.9, 0.97 of it stay at each point, or none. NaN, Inf and gaps stay "
         "as they are.",
-        "smooth",
+        "change('smooth')", "smooth",
     ),
-    _action("pin", ("a",), "Pin the row", "Keep the row in the plot to compare others with it, or no longer.", "pin"),
-    _action("reorder", ("r",), "Order of layers", "Layers in the order of the calls, or of the tree.", "order"),
-    _action("close", ("escape", "g", "q"), "Back", "Back to the dashboard.", "back"),
+    _action("pin", ("a",), "Pin the row", "Keep the row in the plot to compare others with it, or no longer.", "pin", "pin"),
+    _action(
+        "reorder", ("r",), "Order of layers", "Layers in the order of the calls, or of the tree.",
+        "change('reorder')", "order",
+    ),
+    _action("close", ("escape", "g", "q"), "Back", "Back to the dashboard.", "dismiss", "back"),
 )  # fmt: skip
 
 _BY_ID = {action.id: action for action in PLOT_ACTIONS}

@@ -167,65 +167,37 @@ class PlotScreen(ModalScreen[None]):
     def action_export(self) -> None:
         export_plots(self.app, self._action_context, [self.table])
 
-    def _move(self, change: str, *arguments: float) -> None:
+    def action_show_view(self, view: str, further: int = 0) -> None:
+        self._plot_settings.show(view, further)
+        self._chosen()
+
+    def action_turn(self, further: int) -> None:
+        self.action_show_view(self._plot_settings.view.id, further)
+
+    def action_go(self, rows: int) -> None:
+        self._tree.move_to(self._tree.cursor + rows)
+        self._plot_settings.changes += 1
+        self._chosen()
+
+    def action_move(self, change: str, *arguments: float) -> None:
+        """Zoom or pan by a method of `Window`, whose last arguments are the ends of what is drawn."""
         plot = self.plot_view.plot
         ends = plot.range if plot is not None else None
         if ends is not None:
             self._plot_settings.move(lambda window: getattr(window, change)(*arguments, *ends))
             self._chosen()
 
-    def action_show_view(self, view: str) -> None:
-        self._plot_settings.show(view)
-        self._chosen()
-
-    def action_next_view(self) -> None:
-        self._plot_settings.show(self._plot_settings.view.id, 1)
-        self._chosen()
-
-    def action_previous_view(self) -> None:
-        self._plot_settings.show(self._plot_settings.view.id, -1)
-        self._chosen()
-
-    def action_row_up(self) -> None:
-        self._go_to(self._tree.cursor - 1)
-
-    def action_row_down(self) -> None:
-        self._go_to(self._tree.cursor + 1)
-
-    def _go_to(self, row: int) -> None:
-        self._tree.move_to(row)
-        self._plot_settings.changes += 1
-        self._chosen()
-
-    def action_pan_back(self) -> None:
-        self._move("panned", -1)
-
-    def action_pan_on(self) -> None:
-        self._move("panned", 1)
-
-    def action_zoom_in(self) -> None:
-        self._move("zoomed", 0.5)
-
-    def action_zoom_out(self) -> None:
-        self._move("zoomed", 2.0)
-
     def action_zoom_none(self) -> None:
         self._plot_settings.move(lambda _: Window())
         self._chosen()
-
-    def action_oldest(self) -> None:
-        self._move("at_start")
 
     def action_newest(self) -> None:
         self._plot_settings.move(Window.at_end)
         self._chosen()
 
-    def action_change_scale(self) -> None:
-        self._plot_settings.change_scale()
-        self._chosen()
-
-    def action_smooth(self) -> None:
-        self._plot_settings.smooth()
+    def action_change(self, setting: str) -> None:
+        """Call a method of the settings that takes the setting's next value."""
+        getattr(self._plot_settings, setting)()
         self._chosen()
 
     def action_pin(self) -> None:
@@ -233,10 +205,3 @@ class PlotScreen(ModalScreen[None]):
         if trouble is not None:
             self.notify(trouble, timeout=4, markup=False)
         self._chosen()
-
-    def action_reorder(self) -> None:
-        self._plot_settings.reorder()
-        self._chosen()
-
-    def action_close(self) -> None:
-        self.dismiss(None)

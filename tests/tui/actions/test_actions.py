@@ -23,7 +23,7 @@ SCOPES: dict[Scope, type] = {"app": GradtuiApp, "dashboard": Dashboard, "tree": 
 
 def test_every_action_has_its_method_where_its_scope_says() -> None:
     for action in ACTIONS:
-        assert callable(getattr(SCOPES[action.scope], f"action_{action.method or action.id}", None)), action.id
+        assert callable(getattr(SCOPES[action.scope], f"action_{parse(action.call or action.id)[1]}", None)), action.id
 
 
 def test_every_binding_has_its_method() -> None:
@@ -45,7 +45,7 @@ def test_no_key_means_two_things() -> None:
             for key in binding.key.split(","):
                 meanings.setdefault(key, set()).add(binding.action)
         two = {key: actions for key, actions in meanings.items() if len(actions) > 1}
-        assert two == ({"q": {"app.leave", "close"}} if PlotScreen in here else {})
+        assert two == ({"q": {"app.leave", "dismiss"}} if PlotScreen in here else {})
 
 
 def action_of(id: str) -> Action:
